@@ -1,0 +1,62 @@
+# What a newcomer types. Each target makes the environment first; the work is in tools/.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV   := .venv
+BIN    := $(VENV)/bin
+PY     := $(BIN)/python
+STAMP  := $(VENV)/.installed
+CODE   := $(foreach dir,src tests tools bench examples,$(if $(wildcard $(dir)/*.py $(dir)/*/*.py),$(dir)))
+JOBS   ?= 2
+ARGS   ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help env test check format lint types floors tidy fmt
+.PHONY: spec contracts e2e interop conformance bench fuzz demo clean
+
+help:  ## Show this list
+	@echo "make <target> [ARGS='...'] [PYTHON=...]"
+	@sed -n 's/^\([a-z0-9 ]*\):[^#]*## \(.*\)/  \1: \2/p' $(MAKEFILE_LIST)
+
+env: $(STAMP)  ## Make .venv with everything for development
+$(STAMP): pyproject.toml tools/bootstrap.py
+	@if [ -z "$(PYTHON)" ]; then echo "error: found no python3, wanted Python 3.11 or newer: make PYTHON=/path/to/it" >&2; exit 1; fi
+	@$(PYTHON) tools/bootstrap.py $(VENV)
+	@touch $@
+
+test: $(STAMP)  ## Run every test that needs no other toolchain
+	@$(PY) -m pytest -q -n $(JOBS) --dist loadfile $(ARGS)
+
+check: format lint types floors tidy  ## Format, lint, types, floors, tidiness; changes nothing
+format: $(STAMP)
+	@$(BIN)/ruff format --check --quiet $(CODE) || { echo "run 'make fmt'" >&2; exit 1; }
+lint: $(STAMP)
+	@$(BIN)/ruff check --quiet $(CODE)
+types: $(STAMP)
+	@$(BIN)/mypy $(CODE)
+floors: $(STAMP)
+	@$(BIN)/lint-imports --no-cache --no-logo
+tidy: $(STAMP)
+	@$(PY) -m tools.tidy
+
+fmt: $(STAMP)  ## Format, and fix what lint can fix
+	@$(BIN)/ruff format $(CODE)
+	@$(BIN)/ruff check --fix $(CODE)
+
+spec contracts e2e interop: $(STAMP)  ## Run one ring of tests
+	@$(if $(wildcard tests/$@),$(PY) -m pytest tests/$@ $(ARGS),echo "tests/$@ does not exist yet")
+
+conformance: $(STAMP)  ## Rewrite docs/conformance.md from the tests; ARGS=--check only compares
+	@$(PY) -m tools.conformance $(ARGS)
+
+bench: $(STAMP)  ## Measure RPCs against grpcio
+	@$(PY) bench/rpc.py $(ARGS)
+
+fuzz: $(STAMP)  ## Feed the wire room hostile bytes
+	@$(PY) tools/fuzz_wire.py --inputs 200000 $(ARGS)
+
+demo: $(STAMP)  ## Call a gRPC server through our transport
+	@$(PY) examples/hello.py $(ARGS)
+
+clean:  ## Remove the environment and everything built
+	@rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,72 @@
+"""Which backend answers, and how is it started?
+
+The C echo server, built on demand into `bench/.build/`; where there is no C compiler, our own wire
+server in a process of its own. Either is a command that prints "up" and its ports and then serves.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+SOURCE = HERE / "be.c"
+WIRE_ECHO = HERE / "wire_echo.py"
+BUILD_DIR = HERE.parent / ".build"
+COMPILERS = ("cc", "gcc", "clang")
+FLAGS = ("-O2",)
+COMPILE_TIMEOUT_S = 60
+
+
+class BackendUnavailableError(Exception):
+    """No backend can run here; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackendCommand:
+    """A command line, and whether it also serves a raw TCP echo port (printed second)."""
+
+    name: str
+    argv: tuple[str, ...]
+    has_raw: bool
+
+
+def backend_command() -> BackendCommand:
+    """The fastest backend this machine can run; raises BackendUnavailableError."""
+    binary = build_c_backend()
+    if binary is not None:
+        ports = ("0", "--raw", "0")
+        return BackendCommand("be.c", (str(binary), "--die-with-parent", *ports), has_raw=True)
+    if WIRE_ECHO.exists():
+        module = ("-m", "bench.backend.wire_echo")
+        return BackendCommand("wire_echo", (sys.executable, *module), has_raw=False)
+    raise BackendUnavailableError(
+        f"no backend: found none of {', '.join(COMPILERS)} and no {WIRE_ECHO.name}"
+    )
+
+
+def build_c_backend() -> Path | None:
+    """The compiled server, built if source or flags are new; None without a compiler."""
+    compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
+    if compiler is None:
+        return None
+    digest = hashlib.sha256(SOURCE.read_bytes() + " ".join(FLAGS).encode()).hexdigest()[:12]
+    binary = BUILD_DIR / f"be-{digest}"
+    if not binary.exists():
+        BUILD_DIR.mkdir(exist_ok=True)
+        # Built beside and renamed, so that two runs at once never see half a file.
+        partial = BUILD_DIR / f"be-{digest}.{os.getpid()}"
+        _compile(compiler, partial)
+        partial.rename(binary)
+    return binary
+
+
+def _compile(compiler: str, binary: Path) -> None:
+    argv = [compiler, *FLAGS, "-o", str(binary), str(SOURCE)]
+    try:
+        subprocess.run(argv, check=True, timeout=COMPILE_TIMEOUT_S)
+    except (subprocess.SubprocessError, OSError) as error:
+        raise BackendUnavailableError(f"backend {SOURCE.name}: {error}") from error

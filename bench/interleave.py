@@ -1,0 +1,115 @@
+"""Whose turn is it?
+
+Round after round, workload after workload, each client has one turn, alone. What disturbs the
+machine for a while so disturbs all clients alike, and the ratio between them holds.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from bench.clients import CLIENTS, ClientUnavailableError
+from bench.processes import (
+    Backend,
+    ClientLostError,
+    ClientProcess,
+    TurnFailedError,
+    run_backend,
+    run_client,
+)
+from bench.report import Results
+from bench.samples import Sample
+from bench.workloads import WORKLOADS
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run consists of."""
+
+    clients: Sequence[str]
+    workloads: Sequence[str]
+    rounds: int
+    duration_s: float
+    warm_up_s: float
+
+
+def rotated(names: Sequence[str], turn: int) -> list[str]:
+    """The names, another one first each turn, so that nobody always follows the same neighbour."""
+    start = turn % len(names) if names else 0
+    return [*names[start:], *names[:start]]
+
+
+def can_run(client: str, workload: str) -> bool:
+    return CLIENTS[client].backend == "grpc" or WORKLOADS[workload].kind == "unary"
+
+
+class Run:
+    """One run of a plan: owns the processes while it lasts and collects what they report."""
+
+    def __init__(self, plan: Plan, say: Say) -> None:
+        self._plan = plan
+        self._say = say
+        self._clients: dict[str, ClientProcess] = {}
+        self.results = Results()
+        self.backend_name = ""
+
+    async def execute(self) -> None:
+        async with AsyncExitStack() as stack:
+            backend = await stack.enter_async_context(run_backend())
+            self.backend_name = backend.name
+            for name in self._plan.clients:
+                await self._open(stack, name, backend)
+            for number in range(self._plan.rounds):
+                for workload in self._plan.workloads:
+                    await self._let_all_run(number, workload, backend)
+
+    async def _open(self, stack: AsyncExitStack, name: str, backend: Backend) -> None:
+        try:
+            self._clients[name] = await stack.enter_async_context(run_client(name, backend))
+        except ClientUnavailableError as error:
+            self.results.unavailable[name] = str(error)
+            self._say(f"{name} is not available: {error}")
+        except ClientLostError as error:
+            self._give_up(name, error)
+
+    async def _let_all_run(self, number: int, workload: str, backend: Backend) -> None:
+        costs: dict[str, float] = {}
+        able = [name for name in self._plan.clients if can_run(name, workload)]
+        for name in rotated(able, number):
+            if name not in self._clients:
+                continue
+            try:
+                sample = await self._measure(self._clients[name], workload, backend)
+            except (TurnFailedError, ClientLostError) as error:
+                self._give_up(name, error)
+            else:
+                self.results.add(workload, name, sample)
+                costs[name] = sample.cpu_us
+        shown = "  ".join(f"{name} {costs[name]:.1f}" for name in able if name in costs)
+        self._say(f"round {number + 1}/{self._plan.rounds} {workload} (CPU µs): {shown}")
+
+    async def _measure(self, client: ClientProcess, workload: str, backend: Backend) -> Sample:
+        before_s, begin_s = backend.cpu_s(), time.perf_counter()
+        answer = await client.order(workload, self._plan.duration_s, self._plan.warm_up_s)
+        after_s, elapsed_s = backend.cpu_s(), time.perf_counter() - begin_s
+        sample = Sample(**cast("Mapping[str, Any]", answer["sample"]))
+        if before_s is None or after_s is None:
+            return sample
+        return replace(sample, backend_busy=(after_s - before_s) / elapsed_s)
+
+    def _give_up(self, name: str, error: Exception) -> None:
+        # A client that failed once is measured no more: half of its rounds would be no median.
+        self._clients.pop(name, None)
+        self.results.failures[name] = str(error)
+        self._say(f"{name} failed: {error}")
+
+
+async def profile(client: str, workload: str, duration_s: float, warm_up_s: float) -> str:
+    """The profile of one client on one workload, as text."""
+    async with run_backend() as backend, run_client(client, backend) as process:
+        answer = await process.order(workload, duration_s, warm_up_s, is_profile=True)
+        return str(answer["profile"])

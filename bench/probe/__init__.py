@@ -1,0 +1,1 @@
+"""Feasibility probes: where the floor is, not how to build the house."""

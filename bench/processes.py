@@ -1,0 +1,159 @@
+"""How are the backend and the clients started, talked to and always ended?
+
+Every process is owned by an `async with` block: leaving it, by success, error or Ctrl-C, ends the
+process. A process that does not answer in time is an error of that process, never a hang.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.backend import BackendUnavailableError, backend_command
+from bench.clients import CLIENTS, ClientUnavailableError
+
+ROOT = Path(__file__).resolve().parents[1]
+START_TIMEOUT_S = 30.0
+END_TIMEOUT_S = 3.0
+# A turn is warm-up, measurement and latencies; streams also finish the call they are in.
+TURN_TIMEOUT_FACTOR = 4.0
+TURN_TIMEOUT_GRACE_S = 20.0
+# A profile is one line of JSON.
+ANSWER_LIMIT_BYTES = 1 << 24
+
+
+class TurnFailedError(Exception):
+    """The client reported an error; its process still lives and may be asked again."""
+
+
+class ClientLostError(Exception):
+    """The client's process is gone or does not answer; it cannot be asked again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """A running backend."""
+
+    name: str
+    pid: int
+    address: str
+    raw_address: str | None
+
+    def cpu_s(self) -> float | None:
+        """CPU time it has used so far, where /proc can tell."""
+        try:
+            stat = Path(f"/proc/{self.pid}/stat").read_text()
+        except OSError:
+            return None
+        # Fields are counted from behind the name, which may hold anything: utime and stime.
+        fields = stat.rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class ClientProcess:
+    """One warm client; takes one order at a time."""
+
+    def __init__(self, name: str, process: Process) -> None:
+        self.name = name
+        self._process = process
+
+    async def wait_ready(self) -> None:
+        """Return once it is connected; raises ClientUnavailableError if it cannot run here."""
+        answer = await self._answer(START_TIMEOUT_S)
+        if "unavailable" in answer:
+            raise ClientUnavailableError(str(answer["unavailable"]))
+
+    async def order(
+        self, workload: str, duration_s: float, warm_up_s: float, *, is_profile: bool = False
+    ) -> Mapping[str, object]:
+        """Let it run one workload; returns its answer."""
+        order = {
+            "workload": workload,
+            "duration_s": duration_s,
+            "warm_up_s": warm_up_s,
+            "is_profile": is_profile,
+        }
+        stdin = self._process.stdin
+        assert stdin is not None, "a client process is started with a pipe as stdin"
+        with suppress(ConnectionError):  # The missing answer will say that it is gone.
+            stdin.write(json.dumps(order).encode() + b"\n")
+            await stdin.drain()
+        patience_s = TURN_TIMEOUT_FACTOR * (duration_s + warm_up_s) + TURN_TIMEOUT_GRACE_S
+        answer = await self._answer(patience_s)
+        if "error" in answer:
+            raise TurnFailedError(f"{workload}: {answer['error']}")
+        return answer
+
+    async def _answer(self, patience_s: float) -> Mapping[str, object]:
+        stdout = self._process.stdout
+        assert stdout is not None, "a client process is started with a pipe as stdout"
+        try:
+            async with asyncio.timeout(patience_s):
+                line = await stdout.readline()
+        except TimeoutError:
+            self._process.kill()
+            raise ClientLostError(f"no answer in {patience_s:.0f} s") from None
+        if not line:
+            code = await self._process.wait()
+            raise ClientLostError(f"process ended with exit code {code}")
+        answer = json.loads(line)
+        assert isinstance(answer, dict), "an answer is a JSON object"
+        return answer
+
+
+@asynccontextmanager
+async def run_backend() -> AsyncIterator[Backend]:
+    command = await asyncio.to_thread(backend_command)
+    async with _running(command.argv, leaves_at_eof=False) as process:
+        assert process.stdout is not None, "the backend is started with a pipe as stdout"
+        async with asyncio.timeout(START_TIMEOUT_S):
+            words = (await process.stdout.readline()).decode().split()
+        if words[:1] != ["up"]:
+            text = f"backend {command.name}: got {words!r}, wanted 'up' and its ports"
+            raise BackendUnavailableError(text)
+        addresses = [f"127.0.0.1:{port}" for port in words[1:]]
+        raw_address = addresses[1] if command.has_raw else None
+        yield Backend(command.name, process.pid, addresses[0], raw_address)
+
+
+@asynccontextmanager
+async def run_client(name: str, backend: Backend) -> AsyncIterator[ClientProcess]:
+    """A client that is connected and ready; raises ClientUnavailableError or ClientLostError."""
+    address = backend.address if CLIENTS[name].backend == "grpc" else backend.raw_address
+    if address is None:
+        raise ClientUnavailableError(f"backend {backend.name} has no raw port")
+    argv = (sys.executable, "-m", "bench.child", name, address)
+    async with _running(argv, leaves_at_eof=True) as process:
+        client = ClientProcess(name, process)
+        await client.wait_ready()
+        yield client
+
+
+@asynccontextmanager
+async def _running(argv: tuple[str, ...], *, leaves_at_eof: bool) -> AsyncIterator[Process]:
+    path = os.pathsep.join([str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    process = await asyncio.create_subprocess_exec(
+        *argv,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": path},
+        stdin=PIPE,
+        stdout=PIPE,
+        limit=ANSWER_LIMIT_BYTES,
+    )
+    assert process.stdin is not None, "the process is started with a pipe as stdin"
+    try:
+        yield process
+        process.stdin.close()
+        if leaves_at_eof:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(END_TIMEOUT_S):
+                    await process.wait()
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()

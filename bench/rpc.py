@@ -1,0 +1,167 @@
+"""What does one RPC cost the client? The command line.
+
+    python bench/rpc.py [--rounds N] [--seconds S] [--only WORKLOAD...] [--clients CLIENT...] ...
+
+Exit codes: 0 measured (and with --targets: all met), 1 no backend, a client failed or a target
+was missed, 2 wrong usage, 130 interrupted.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import signal
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+if not __package__:
+    # Run as a file: what is importable is the checkout, not this directory.
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from bench.backend import BackendUnavailableError
+from bench.clients import CLIENTS, ClientUnavailableError
+from bench.interleave import Plan, Run, profile
+from bench.processes import ClientLostError, TurnFailedError
+from bench.report import format_results, format_verdicts, to_json
+from bench.selection import select_names
+from bench.targets import REFERENCE, is_acceptable, judge
+from bench.workloads import WORKLOADS
+
+ROUNDS, SECONDS, WARM_UP_S = 5, 1.0, 0.2
+QUICK_ROUNDS, QUICK_SECONDS = 3, 0.3
+PROFILE_SECONDS = 3.0
+PACKAGES = ("grpcio", "uvloop", "hpack")
+INTERRUPTED = 130
+
+
+def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Client CPU per RPC, next to grpc.aio.")
+    parser.add_argument("--rounds", type=int, help=f"turns per client (default {ROUNDS})")
+    parser.add_argument("--seconds", type=float, help=f"length of a turn (default {SECONDS})")
+    parser.add_argument("--only", nargs="+", metavar="WORKLOAD", help="names or their beginnings")
+    parser.add_argument("--clients", nargs="+", metavar="CLIENT", help="names or their beginnings")
+    parser.add_argument("--floor", action="store_true", help="also the floors: lean probe, raw TCP")
+    parser.add_argument("--quick", action="store_true", help="short: shows that it works, no more")
+    parser.add_argument("--profile", nargs=2, metavar=("CLIENT", "WORKLOAD"), help="top functions")
+    parser.add_argument("--targets", action="store_true", help="judge against the targets")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every number to FILE")
+    parser.add_argument("--list", action="store_true", help="name the clients and the workloads")
+    arguments = parser.parse_args(argv)
+    try:
+        fill_defaults(arguments)
+    except ValueError as error:
+        parser.error(str(error))
+    return arguments
+
+
+def fill_defaults(arguments: argparse.Namespace) -> None:
+    """Turn names into clients and workloads; raises ValueError for what cannot be meant."""
+    is_quick = arguments.quick
+    if arguments.rounds is None:
+        arguments.rounds = QUICK_ROUNDS if is_quick else ROUNDS
+    if arguments.seconds is None:
+        arguments.seconds = QUICK_SECONDS if is_quick else SECONDS
+    if arguments.rounds < 1 or arguments.seconds <= 0:
+        raise ValueError("--rounds and --seconds must be positive")
+    arguments.only = select_names(WORKLOADS, arguments.only or list(WORKLOADS))
+    usual = [name for name, kind in CLIENTS.items() if arguments.floor or not kind.is_floor]
+    arguments.clients = select_names(CLIENTS, arguments.clients or usual)
+    if arguments.profile:
+        client, workload = arguments.profile
+        if client not in CLIENTS or workload not in WORKLOADS:
+            raise ValueError(f"unknown client {client!r} or workload {workload!r} (see --list)")
+
+
+def say(line: str) -> None:
+    """Progress goes to stderr, so that stdout is the result."""
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
+
+
+def show(text: str) -> None:
+    sys.stdout.write(text + "\n")
+
+
+def describe_environment(plan: Plan, backend_name: str) -> dict[str, object]:
+    versions: dict[str, str | None] = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = None
+    return {
+        "python": platform.python_version(),
+        "machine": platform.platform(),
+        "cpus": os.cpu_count(),
+        "packages": versions,
+        "backend": backend_name,
+        "rounds": plan.rounds,
+        "seconds": plan.duration_s,
+        "warm_up_s": plan.warm_up_s,
+    }
+
+
+async def run_profile(client: str, workload: str, duration_s: float) -> int:
+    try:
+        show(await profile(client, workload, duration_s, WARM_UP_S))
+    except (ClientUnavailableError, ClientLostError, TurnFailedError) as error:
+        say(f"{client}: {error}")
+        return 1
+    return 0
+
+
+async def run_plan(arguments: argparse.Namespace) -> int:
+    plan = Plan(
+        clients=arguments.clients,
+        workloads=arguments.only,
+        rounds=arguments.rounds,
+        duration_s=arguments.seconds,
+        warm_up_s=WARM_UP_S,
+    )
+    if REFERENCE not in plan.clients:
+        say(f"without {REFERENCE} there are no ratios")
+    run = Run(plan, say)
+    await run.execute()
+    summaries = run.results.summaries()
+    verdicts = judge(summaries)
+    show(format_results(summaries))
+    if arguments.targets:
+        show("\n" + format_verdicts(verdicts))
+    if arguments.json:
+        environment = describe_environment(plan, run.backend_name)
+        text = json.dumps(to_json(run.results, verdicts, environment), indent=2)
+        arguments.json.write_text(text + "\n")
+    is_missed = arguments.targets and not is_acceptable(verdicts)
+    return 1 if run.results.failures or is_missed else 0
+
+
+async def run_until_told(arguments: argparse.Namespace) -> int:
+    """A SIGTERM ends the run as Ctrl-C does: every process is ended before we leave."""
+    task = asyncio.current_task()
+    assert task is not None, "a coroutine runs in a task"
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    if arguments.profile:
+        client, workload = arguments.profile
+        return await run_profile(client, workload, PROFILE_SECONDS)
+    return await run_plan(arguments)
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = parse_arguments(argv)
+    if arguments.list:
+        show("clients:   " + " ".join(CLIENTS) + "\nworkloads: " + " ".join(WORKLOADS))
+        return 0
+    try:
+        return asyncio.run(run_until_told(arguments))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        say("interrupted")
+        return INTERRUPTED
+    except BackendUnavailableError as error:
+        say(str(error))
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

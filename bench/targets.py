@@ -1,0 +1,102 @@
+"""Is the transport as cheap as we promised?
+
+A target is a ratio to grpcio in the same run, because ratios hold from machine to machine where
+microseconds do not. Pure: summaries in, verdicts out.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal
+
+from bench.samples import Summary
+
+REFERENCE = "grpc_aio"
+
+# Summaries by workload, then by client.
+Summaries = Mapping[str, Mapping[str, Summary]]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One promise.
+
+    `cpu` is our CPU per operation over grpcio's, at most `limit`; `gain` is our operations (or
+    megabytes: the ratio is the same) per CPU-second over grpcio's, at least `limit`.
+    """
+
+    client: str
+    workload: str
+    measure: Literal["cpu", "gain"]
+    limit: float
+
+    def is_met_by(self, got: float) -> bool:
+        return got <= self.limit if self.measure == "cpu" else got >= self.limit
+
+
+class Outcome(Enum):
+    PASS = "pass"
+    MISS = "miss"
+    NOT_MEASURED = "not measured"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came of one target; `got` is None exactly when it was not measured."""
+
+    target: Target
+    outcome: Outcome
+    got: float | None
+
+
+def _targets_of(client: str, unary: tuple[float, float, float]) -> tuple[Target, ...]:
+    return (
+        Target(client, "unary-16B-100", "cpu", unary[0]),
+        Target(client, "unary-16B-16", "cpu", unary[1]),
+        Target(client, "unary-16B-1", "cpu", unary[2]),
+        Target(client, "stream-16B-1", "gain", 4.0),
+        Target(client, "stream-16B-16", "gain", 3.0),
+        Target(client, "stream-64KiB-1", "gain", 1.2),
+    )
+
+
+TARGETS: tuple[Target, ...] = (
+    *_targets_of("transport_uvloop", (0.12, 0.15, 0.40)),
+    *_targets_of("transport_asyncio", (0.15, 0.20, 0.45)),
+)
+
+
+def cpu_ratio(ours: Summary, reference: Summary) -> float:
+    """Our CPU per operation over the reference's: below 1 we are cheaper."""
+    return ours.cpu_us / reference.cpu_us
+
+
+def gain(ours: Summary, reference: Summary) -> float:
+    """Our operations per CPU-second over the reference's: above 1 we are cheaper."""
+    return ours.per_cpu_s / reference.per_cpu_s
+
+
+def cpu_ratio_range(ours: Summary, reference: Summary) -> tuple[float, float]:
+    """The extremes of the ratio when each round is compared with the reference's same round."""
+    pairs = zip(ours.cpu_us_rounds, reference.cpu_us_rounds, strict=False)
+    ratios = [mine / theirs for mine, theirs in pairs]
+    return min(ratios), max(ratios)
+
+
+def judge(summaries: Summaries, targets: Iterable[Target] = TARGETS) -> list[Verdict]:
+    """One verdict per target, in order."""
+    return [_judge_one(target, summaries.get(target.workload, {})) for target in targets]
+
+
+def is_acceptable(verdicts: Iterable[Verdict]) -> bool:
+    """Nothing missed, and something met: a run that measured no target proves nothing."""
+    outcomes = {verdict.outcome for verdict in verdicts}
+    return Outcome.PASS in outcomes and Outcome.MISS not in outcomes
+
+
+def _judge_one(target: Target, by_client: Mapping[str, Summary]) -> Verdict:
+    ours, reference = by_client.get(target.client), by_client.get(REFERENCE)
+    if ours is None or reference is None:
+        return Verdict(target, Outcome.NOT_MEASURED, None)
+    got = (cpu_ratio if target.measure == "cpu" else gain)(ours, reference)
+    return Verdict(target, Outcome.PASS if target.is_met_by(got) else Outcome.MISS, got)

@@ -1,0 +1,44 @@
+"""What is a client asked to do in one turn?
+
+Every workload is a closed loop: `concurrency` coroutines, each asking again as soon as it is
+answered. An operation is one unary RPC, or one message of a server stream.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+KIB = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One row of the benchmark."""
+
+    name: str
+    kind: Literal["unary", "stream"]
+    size_bytes: int
+    concurrency: int
+    # Long enough that opening a stream is not what is measured, short enough to end a turn soon.
+    messages_per_call: int = 1
+
+    def request(self) -> bytes:
+        """The message that makes the backend answer with messages of `size_bytes`."""
+        if self.kind == "unary":
+            return b"x" * self.size_bytes
+        order = self.messages_per_call.to_bytes(4, "big") + self.size_bytes.to_bytes(4, "big")
+        return b"\xffSTR" + order
+
+
+WORKLOADS: dict[str, Workload] = {
+    workload.name: workload
+    for workload in (
+        Workload("unary-16B-1", "unary", 16, 1),
+        Workload("unary-16B-16", "unary", 16, 16),
+        Workload("unary-16B-100", "unary", 16, 100),
+        Workload("unary-1KiB-100", "unary", KIB, 100),
+        Workload("unary-64KiB-100", "unary", 64 * KIB, 100),
+        Workload("stream-16B-1", "stream", 16, 1, messages_per_call=1000),
+        Workload("stream-16B-16", "stream", 16, 16, messages_per_call=1000),
+        Workload("stream-64KiB-1", "stream", 64 * KIB, 1, messages_per_call=200),
+    )
+}

@@ -1,0 +1,59 @@
+"""The values everything else is made of: no I/O, no clock, no event loop.
+
+status        how did it end: StatusCode, Status, OK
+metadata      what travels beside messages: Metadata, validate, encode, decode
+connectivity  State: IDLE, CONNECTING, READY, TRANSIENT_FAILURE, SHUTDOWN
+endpoint      where a backend can be reached: IpAddress, UnixAddress, Endpoint
+attributes    what else is known about an endpoint, by typed key
+backoff       how long to wait before the next attempt
+validation    everything that is wrong with an input, by field path
+trace         named events for logs, explain, checkers and tests
+"""
+
+from proxyless.base.attributes import EMPTY as EMPTY_ATTRIBUTES
+from proxyless.base.attributes import Attributes, Key
+from proxyless.base.backoff import Backoff, BackoffPolicy
+from proxyless.base.connectivity import State
+from proxyless.base.endpoint import Address, Endpoint, IpAddress, UnixAddress, parse_address
+from proxyless.base.metadata import EMPTY as EMPTY_METADATA
+from proxyless.base.metadata import (
+    RESERVED_KEYS,
+    Metadata,
+    decode_field,
+    encode_metadata,
+    validate_metadata,
+)
+from proxyless.base.status import OK, Status, StatusCode
+from proxyless.base.trace import NULL as NULL_TRACE
+from proxyless.base.trace import Event, Sink, Trace, hits
+from proxyless.base.validation import ValidationError, ValidationErrors
+
+__all__ = [
+    "EMPTY_ATTRIBUTES",
+    "EMPTY_METADATA",
+    "NULL_TRACE",
+    "OK",
+    "RESERVED_KEYS",
+    "Address",
+    "Attributes",
+    "Backoff",
+    "BackoffPolicy",
+    "Endpoint",
+    "Event",
+    "IpAddress",
+    "Key",
+    "Metadata",
+    "Sink",
+    "State",
+    "Status",
+    "StatusCode",
+    "Trace",
+    "UnixAddress",
+    "ValidationError",
+    "ValidationErrors",
+    "decode_field",
+    "encode_metadata",
+    "hits",
+    "parse_address",
+    "validate_metadata",
+]

@@ -1,0 +1,130 @@
+"""Where can a backend be reached?
+
+Specs: A61 (an endpoint has several addresses), A56 and RR-01 (endpoint identity).
+
+An address is a literal: names are resolved before they get here. An endpoint is one backend with
+all its addresses and whatever resolvers and policies know about it.
+"""
+
+from dataclasses import dataclass
+from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from typing import Literal
+
+from proxyless.base.attributes import EMPTY, Attributes
+
+Family = Literal["v4", "v6"]
+
+PORT_MAX = 65535
+
+_UNIX = "unix:"
+_UNIX_ABSTRACT = "unix-abstract:"
+
+
+@dataclass(frozen=True, slots=True)
+class IpAddress:
+    """A literal IP address and a port. The host is kept in canonical form, so equal means same."""
+
+    host: str
+    port: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "host", _canonical_ip(self.host))
+        if not 0 <= self.port <= PORT_MAX:
+            raise ValueError(f"port {self.port!r} is not valid: wanted 0 to {PORT_MAX}")
+
+    @property
+    def family(self) -> Family:
+        # Only a mapped address has both; HE-07 counts it as what it maps to.
+        return "v4" if "." in self.host else "v6"
+
+    def __lt__(self, other: "Address") -> bool:
+        return _sort_key(self) < _sort_key(other)
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class UnixAddress:
+    r"""A Unix domain socket; a path that starts with "\0" is a name in the abstract namespace."""
+
+    path: str
+
+    def __post_init__(self) -> None:
+        name = self.path.removeprefix("\0")
+        if not name or "\0" in name:
+            raise ValueError(f"unix path {self.path!r} is not valid: wanted a name without NUL")
+
+    @property
+    def is_abstract(self) -> bool:
+        return self.path.startswith("\0")
+
+    def __lt__(self, other: "Address") -> bool:
+        return _sort_key(self) < _sort_key(other)
+
+    def __str__(self) -> str:
+        return f"{_UNIX_ABSTRACT}{self.path[1:]}" if self.is_abstract else f"{_UNIX}{self.path}"
+
+
+Address = IpAddress | UnixAddress
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One backend: at least one address, in order of preference, and attributes."""
+
+    addresses: tuple[Address, ...]
+    attributes: Attributes = EMPTY
+
+    def __post_init__(self) -> None:
+        if not self.addresses:
+            raise ValueError("endpoint has no address, wanted at least one")
+
+    @property
+    def key(self) -> frozenset[Address]:
+        """Which backend this is: its addresses whatever their order, attributes left out."""
+        return frozenset(self.addresses)
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.addresses))
+
+
+def parse_address(text: str) -> Address:
+    """The address that renders as this text: `1.2.3.4:80`, `[::1]:80`, `unix:/path`.
+
+    `unix-abstract:name` is a name in the abstract namespace.
+    """
+    if text.startswith(_UNIX_ABSTRACT):
+        return UnixAddress("\0" + text.removeprefix(_UNIX_ABSTRACT))
+    if text.startswith(_UNIX):
+        path = text.removeprefix(_UNIX)
+        if path.startswith("\0"):
+            raise ValueError(f"address {text!r} is not valid: wanted {_UNIX_ABSTRACT}name")
+        return UnixAddress(path)
+    host, colon, port = text.rpartition(":")
+    is_bracketed = host.startswith("[") and host.endswith("]")
+    # Without brackets "::1:80" could be read in two ways.
+    if not colon or is_bracketed != (":" in host) or not (port.isascii() and port.isdigit()):
+        raise ValueError(f"address {text!r} is not valid: wanted ip:port, [ipv6]:port or unix:path")
+    return IpAddress(host[1:-1] if is_bracketed else host, int(port))
+
+
+def _canonical_ip(host: str) -> str:
+    """The one way to write this IP address (RFC 5952), or ValueError."""
+    try:
+        if ":" not in host:
+            return str(IPv4Address(host))
+        address = IPv6Address(host)
+    except AddressValueError:
+        raise ValueError(f"host {host!r} is not valid: wanted a literal IP address") from None
+    # Python before 3.13 writes a mapped address without dots.
+    return f"::ffff:{address.ipv4_mapped}" if address.ipv4_mapped else str(address)
+
+
+def _sort_key(address: Address) -> tuple[int, str, int]:
+    """Any fixed order will do, as long as IP and Unix addresses can stand in one list."""
+    match address:
+        case IpAddress(host, port):
+            return (0, host, port)
+        case UnixAddress(path):
+            return (1, path, 0)

@@ -1,0 +1,123 @@
+"""Everything that is wrong with a resource or a config, and at which field?
+
+A parser walks its input inside `field`, `index` and `key` scopes and adds what it dislikes; it does
+not stop at the first error. The result becomes one text: a NACK, or a rejected service config.
+
+The input is not trusted, so both the number of errors kept and the length of each are bounded.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+ERRORS_MAX: Final = 100
+TEXT_LENGTH_MAX: Final = 500
+
+
+class ValidationError(ValueError):
+    """Carries all errors of one rejected input to whoever asked for it to be parsed."""
+
+    def __init__(self, context: str, errors: ValidationErrors) -> None:
+        super().__init__(f"{context}: {errors}")
+        self.errors: Final = errors
+
+
+class ValidationErrors:
+    """Collects errors by field path. Driven by the parser of one input."""
+
+    __slots__ = ("_errors", "_path", "count")
+
+    def __init__(self) -> None:
+        # All that were added, kept or not.
+        self.count = 0
+        # Texts by rendered path, in the order the paths first failed.
+        self._errors: dict[str, list[str]] = {}
+        # Where the parser is now; rendered only when something is wrong there.
+        self._path: list[str | int | _MapKey] = []
+
+    @property
+    def ok(self) -> bool:
+        return self.count == 0
+
+    def add(self, text: str) -> None:
+        """Note an error at the current path."""
+        self.count += 1
+        if self.count <= ERRORS_MAX:
+            path = _shorten(_render_path(self._path))
+            self._errors.setdefault(path, []).append(_shorten(text))
+
+    def field(self, name: str) -> _Scope:
+        """Scope of a field, which may also be several: `lb_policy.ring_hash`."""
+        return _Scope(self._path, name)
+
+    def index(self, index: int) -> _Scope:
+        """Scope of one element of the current field, a list."""
+        return _Scope(self._path, index)
+
+    def key(self, key: str) -> _Scope:
+        """Scope of one value of the current field, a map."""
+        return _Scope(self._path, _MapKey(key))
+
+    def raise_if_any(self, context: str) -> None:
+        """Raise ValidationError if anything was added; the context says what was parsed."""
+        if not self.ok:
+            raise ValidationError(context, self)
+
+    def __str__(self) -> str:
+        entries = [_render_entry(path, texts) for path, texts in self._errors.items()]
+        if self.count > ERRORS_MAX:
+            entries.append(f"and {self.count - ERRORS_MAX} more")
+        return f"[{'; '.join(entries)}]"
+
+
+class _MapKey(str):
+    """A step of a path that is rendered as a map key, not as a field."""
+
+    __slots__ = ()
+
+
+class _Scope:
+    """Context manager: inside, the path is one step longer."""
+
+    __slots__ = ("_path", "_step")
+
+    def __init__(self, path: list[str | int | _MapKey], step: str | int | _MapKey) -> None:
+        self._path = path
+        self._step = step
+
+    def __enter__(self) -> None:
+        self._path.append(self._step)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._path.pop()
+
+
+def _render_path(path: list[str | int | _MapKey]) -> str:
+    rendered = ""
+    for step in path:
+        match step:
+            case int():
+                rendered += f"[{step}]"
+            case _MapKey():
+                rendered += f"[{json.dumps(step)}]"
+            case str():
+                rendered += f".{step}" if rendered else step
+    return rendered
+
+
+def _render_entry(path: str, texts: list[str]) -> str:
+    what = f"error:{texts[0]}" if len(texts) == 1 else f"errors:[{'; '.join(texts)}]"
+    return f"field:{path} {what}" if path else what
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= TEXT_LENGTH_MAX else f"{text[: TEXT_LENGTH_MAX - 3]}..."

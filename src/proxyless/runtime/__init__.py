@@ -1,0 +1,36 @@
+"""The seams between decisions and the world: time, chance, the network, and taking turns.
+
+The only room that reads a clock, draws at random or opens a socket. Each seam is a Protocol with
+its asyncio version beside it; the simulator brings its own.
+
+clock       Clock and Timer; LoopClock on an asyncio loop; IDLE_TIMER for "none"
+virtual     VirtualClock, which stands still until a test advances it
+deadlines   DeadlineQueue: any number of deadlines on one timer
+rand        Random, and where to get one
+network     Network and Listener; AsyncioNetwork on real sockets
+serializer  Serializer: callbacks that cause each other run one at a time
+"""
+
+from proxyless.runtime.clock import IDLE_TIMER, Clock, LoopClock, Timer
+from proxyless.runtime.deadlines import Deadline, DeadlineQueue
+from proxyless.runtime.network import AsyncioNetwork, Listener, Network
+from proxyless.runtime.rand import Random, seeded_random, system_random
+from proxyless.runtime.serializer import Serializer
+from proxyless.runtime.virtual import VirtualClock
+
+__all__ = [
+    "IDLE_TIMER",
+    "AsyncioNetwork",
+    "Clock",
+    "Deadline",
+    "DeadlineQueue",
+    "Listener",
+    "LoopClock",
+    "Network",
+    "Random",
+    "Serializer",
+    "Timer",
+    "VirtualClock",
+    "seeded_random",
+    "system_random",
+]

@@ -1,0 +1,207 @@
+"""A client's connection on a socket, with everything that needs a clock.
+
+`ClientTransport` is what a subchannel holds and a call is opened on. It says once, through
+`on_unusable`, that no new call can go here; calls under way end on their own.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from proxyless.base.status import Status, StatusCode
+from proxyless.runtime import IDLE_TIMER, Clock, Deadline, DeadlineQueue, Timer
+from proxyless.transport.keepalive import (
+    Activity,
+    GiveUp,
+    KeepaliveConfig,
+    Look,
+    Ping,
+    choose_keepalive,
+)
+from proxyless.transport.pump import Pump, ReadBuffer
+from proxyless.wire import (
+    CallListener,
+    ClientConnection,
+    ClientStream,
+    Limits,
+    RemoteProtocolError,
+)
+from proxyless.wire.errors import name_error_code
+
+if TYPE_CHECKING:
+    from proxyless.transport.tls import ClientTls
+
+_KEEPALIVE_PING = b"keepaliv"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransportOptions:
+    """What a connection is made with. Two equal ones may share a connection."""
+
+    tls: "ClientTls | None" = None
+    limits: Limits = field(default_factory=Limits)
+    keepalive: KeepaliveConfig = field(default_factory=KeepaliveConfig)
+    connect_timeout_s: float = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class LoopTools:
+    """What all connections of one loop share."""
+
+    loop: asyncio.AbstractEventLoop
+    clock: Clock
+    buffer: ReadBuffer
+    deadlines: DeadlineQueue
+
+
+class ClientTransport(Pump):
+    """One connection to a server.
+
+    Driven by its users (`open`, `close`), the socket, the peer, and the keepalive timer.
+    """
+
+    _wire: ClientConnection
+
+    def __init__(
+        self, tools: LoopTools, options: TransportOptions, on_unusable: Callable[[Status], None]
+    ) -> None:
+        super().__init__(tools.loop, tools.buffer)
+        # For calls: they wait and expire on this connection's loop.
+        self.new_future = tools.loop.create_future
+        self._deadlines = tools.deadlines
+        self.ready: asyncio.Future[Status] = tools.loop.create_future()
+        self._clock = tools.clock
+        self._on_unusable: Callable[[Status], None] | None = on_unusable
+        self._wire = ClientConnection(self, options.limits, tools.clock.now_s)
+        self._keepalive = _Keepalive(self, options.keepalive, tools.clock)
+
+    # Calls
+
+    @property
+    def is_usable(self) -> bool:
+        return self._wire.is_usable
+
+    @property
+    def calls(self) -> int:
+        return self._wire.calls
+
+    def open(
+        self, block: bytes, listener: CallListener, message: bytes | None = None
+    ) -> ClientStream:
+        """Start a call; see `ClientConnection.open`."""
+        return self._wire.open(block, listener, message)
+
+    def expire_later(self, timeout_s: float, on_deadline: Callable[[], None]) -> Deadline:
+        """Call back when a call's time is up."""
+        return self._deadlines.add(self._clock.now_s() + timeout_s, on_deadline)
+
+    # What the wire says
+
+    def on_settings(self) -> None:
+        if not self.ready.done():
+            self.ready.set_result(Status(StatusCode.OK))
+            self._keepalive.start()
+
+    def on_ping_ack(self, payload: bytes) -> None:
+        """Every byte heard counts as an answer, so there is nothing left to do."""
+
+    def on_goaway(self, code: int, text: str) -> None:
+        reason = f"{name_error_code(code)}: {text}" if text else name_error_code(code)
+        self._become_unusable(Status(StatusCode.UNAVAILABLE, f"peer is going away: {reason}"))
+
+    def on_drained(self) -> None:
+        self._loop.call_soon(self.close)
+
+    # Socket and keepalive
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._keepalive.on_heard()
+        super().buffer_updated(nbytes)
+
+    def send_keepalive_ping(self) -> None:
+        self._wire.ping(_KEEPALIVE_PING)
+        self._flush()
+
+    @property
+    def data_frames_sent(self) -> int:
+        return self._wire.outbound.data_frames
+
+    # Ends
+
+    def _on_broken_protocol(self, error: RemoteProtocolError) -> None:
+        self._become_unusable(Status(StatusCode.UNAVAILABLE, f"peer broke HTTP/2: {error}"))
+
+    def _on_lost(self, status: Status) -> None:
+        self._become_unusable(status)
+        super()._on_lost(status)
+
+    def close(self) -> None:
+        self._become_unusable(Status(StatusCode.UNAVAILABLE, "connection closed by us"))
+        super().close()
+
+    def abort(self, status: Status) -> None:
+        self._become_unusable(status)
+        super().abort(status)
+
+    def _become_unusable(self, status: Status) -> None:
+        if not self._wire.streams:
+            self._keepalive.stop()
+        if not self.ready.done():
+            self.ready.set_result(status)
+        on_unusable, self._on_unusable = self._on_unusable, None
+        if on_unusable is not None:
+            on_unusable(status)
+
+
+class _Keepalive:
+    """Enacts `choose_keepalive` for one connection. Driven by its timer and by what is heard."""
+
+    def __init__(self, transport: ClientTransport, config: KeepaliveConfig, clock: Clock) -> None:
+        self._transport = transport
+        self._config = config
+        self._clock = clock
+        self._timer: Timer = IDLE_TIMER
+        self._heard_s = self._pinged_s = clock.now_s()
+        self._is_ping_unanswered = False
+        self._pings_without_data = 0
+        self._data_frames_seen = 0
+
+    def start(self) -> None:
+        if self._config.is_enabled:
+            self.on_heard()
+            self._look()
+
+    def stop(self) -> None:
+        self._timer.cancel()
+
+    def on_heard(self) -> None:
+        if self._config.is_enabled:
+            self._heard_s = self._clock.now_s()
+
+    def _look(self) -> None:
+        now_s = self._clock.now_s()
+        match choose_keepalive(self._config, now_s, self._activity()):
+            case Look(at_s):
+                self._timer = self._clock.call_later(at_s - now_s, self._look)
+            case Ping(answer_by_s):
+                self._pinged_s = now_s
+                self._is_ping_unanswered = True
+                self._pings_without_data += 1
+                self._timer = self._clock.call_later(answer_by_s - now_s, self._look)
+                self._transport.send_keepalive_ping()
+            case GiveUp():
+                text = f"keepalive: peer silent for {self._config.timeout_s:g} s after a PING"
+                self._transport.abort(Status(StatusCode.UNAVAILABLE, text))
+
+    def _activity(self) -> Activity:
+        if self._transport.data_frames_sent != self._data_frames_seen:
+            self._data_frames_seen = self._transport.data_frames_sent
+            self._pings_without_data = 0
+        return Activity(
+            heard_s=self._heard_s,
+            pinged_s=self._pinged_s,
+            is_ping_unanswered=self._is_ping_unanswered,
+            pings_without_data=self._pings_without_data,
+            calls=self._transport.calls,
+        )

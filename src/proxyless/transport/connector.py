@@ -1,0 +1,115 @@
+"""How does an address become a connection that calls can use?
+
+Trouble on the way is a `Status` that names the address and the cause, not an exception. A
+connection counts as made when the peer's SETTINGS are here: only then it speaks HTTP/2.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Callable
+
+from proxyless.base import Address, Status, StatusCode
+from proxyless.runtime import AsyncioNetwork, Clock, DeadlineQueue, LoopClock, Network
+from proxyless.transport.client import ClientTransport, LoopTools, TransportOptions
+from proxyless.transport.pump import ReadBuffer
+from proxyless.transport.tls import ClientTls, client_context, refuse_peer
+
+
+class Connector:
+    """Makes connections on one loop. Driven by whoever wants one."""
+
+    def __init__(self, *, network: Network | None = None, clock: Clock | None = None) -> None:
+        loop = asyncio.get_running_loop()
+        self._network = network or AsyncioNetwork()
+        self.clock = clock or LoopClock(loop)
+        self.deadlines = DeadlineQueue(self.clock)
+        self._tools = LoopTools(loop, self.clock, ReadBuffer(), self.deadlines)
+
+    async def connect(
+        self,
+        address: Address,
+        options: TransportOptions,
+        *,
+        server_name: str | None = None,
+        on_unusable: Callable[[Status], None] = lambda _: None,
+    ) -> ClientTransport | Status:
+        """Connect, shake hands, wait for SETTINGS; give up after the options' time.
+
+        `server_name` is the host of the target, which TLS checks unless the options override it.
+        `on_unusable` is called once, when a connection that was handed out takes no more calls.
+        """
+        made: list[ClientTransport] = []
+        handed_out = _HandedOut(on_unusable)
+
+        def make() -> ClientTransport:
+            made.append(ClientTransport(self._tools, options, handed_out.on_unusable))
+            return made[-1]
+
+        try:
+            async with asyncio.timeout(options.connect_timeout_s):
+                status = await self._handshake(address, options.tls, server_name, make)
+        except TimeoutError:
+            status = Status(
+                StatusCode.UNAVAILABLE, f"no connection within {options.connect_timeout_s:g} s"
+            )
+        except (OSError, ValueError) as error:
+            status = Status(StatusCode.UNAVAILABLE, _describe(error))
+        except BaseException:
+            _abort_all(made, Status(StatusCode.CANCELLED, "connection attempt cancelled"))
+            raise
+        if status.is_ok and made[-1].is_usable:
+            handed_out.is_handed_out = True
+            return made[-1]
+        _abort_all(made, status)
+        return Status(StatusCode.UNAVAILABLE, f"{address}: {status.details}")
+
+    async def _handshake(
+        self,
+        address: Address,
+        tls: ClientTls | None,
+        server_name: str | None,
+        make: Callable[[], ClientTransport],
+    ) -> Status:
+        if tls is None:
+            _, transport = await self._network.connect(address, make)
+            return await transport.ready
+        socket, transport = await self._network.connect(
+            address,
+            make,
+            tls=client_context(tls),
+            server_hostname=tls.server_name or server_name,
+        )
+        refusal = refuse_peer(socket.get_extra_info("ssl_object"), tls.check_peer)
+        if refusal is not None:
+            return Status(StatusCode.UNAVAILABLE, f"TLS: {refusal}")
+        return await transport.ready
+
+
+class _HandedOut:
+    """Passes on what happens to a connection only once somebody has it."""
+
+    def __init__(self, on_unusable: Callable[[Status], None]) -> None:
+        self._on_unusable = on_unusable
+        self.is_handed_out = False
+
+    def on_unusable(self, status: Status) -> None:
+        if self.is_handed_out:
+            self._on_unusable(status)
+
+
+def _abort_all(made: list[ClientTransport], status: Status) -> None:
+    for transport in made:
+        transport.abort(status)
+
+
+def _describe(error: Exception) -> str:
+    """One line for an operator; the operating system's own words where there are some."""
+    match error:
+        case ssl.SSLCertVerificationError():
+            return f"TLS: certificate refused: {error.verify_message}"
+        case ssl.SSLError():
+            return f"TLS: handshake: {error.reason or error}"
+        case OSError(strerror=str(text)):
+            return text.lower()
+        case _:
+            return str(error) or type(error).__name__

@@ -1,0 +1,129 @@
+"""How do the bytes of a connection get from the socket to the wire and back?
+
+The asyncio protocol under both roles. It decides only when to write: everything that one turn of
+the loop has to say leaves in one write, unless a call is alone on its connection and nothing can
+be gained by waiting. It reads into a buffer that all connections of a loop share, because asyncio
+hands over and takes back the buffer within one callback.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Final, cast
+
+from proxyless.base.status import Status, StatusCode
+from proxyless.wire.errors import RemoteProtocolError
+
+if TYPE_CHECKING:
+    from proxyless.wire.connection import Connection
+
+READ_BUFFER_BYTES: Final = 256 * 1024
+# More than this unsent in the socket's buffer, and DATA waits in its stream instead.
+WRITE_BUFFER_BYTES: Final = 256 * 1024
+
+
+class ReadBuffer:
+    """Where every connection of one loop reads into, one at a time."""
+
+    __slots__ = ("view",)
+
+    def __init__(self) -> None:
+        self.view = memoryview(bytearray(READ_BUFFER_BYTES))
+
+
+class Pump(asyncio.BufferedProtocol):
+    """Moves bytes between one socket and one wire connection.
+
+    Driven by the loop (asyncio's protocol methods) and by the wire (`on_output`).
+    """
+
+    # Set by the subclass before the socket is there.
+    _wire: "Connection"
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, buffer: ReadBuffer) -> None:
+        self._loop = loop
+        self._buffer = buffer
+        self._socket: asyncio.Transport | None = None
+        self._is_reading = False
+        self._closed: asyncio.Future[None] = loop.create_future()
+
+    # The wire has something to say
+
+    def on_output(self) -> None:
+        if self._is_reading or self._socket is None:
+            return
+        if len(self._wire.streams) > 1:
+            # Others are likely to have something to send in this turn, too.
+            self._loop.call_soon(self._flush)
+        else:
+            self._flush()
+
+    def _flush(self) -> None:
+        output = self._wire.outbound.take_output()
+        if output and self._socket is not None:
+            self._socket.write(output)
+
+    # The loop has something for the wire
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._socket = cast("asyncio.Transport", transport)
+        self._socket.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self._flush()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer.view
+
+    def buffer_updated(self, nbytes: int) -> None:
+        # What the wire answers to these bytes leaves in one write at the end.
+        self._is_reading = True
+        try:
+            self._wire.receive(bytes(self._buffer.view[:nbytes]))
+        except RemoteProtocolError as error:
+            self._on_broken_protocol(error)
+        finally:
+            self._is_reading = False
+        self._flush()
+        if self._wire.is_closed:
+            self._close_socket()
+
+    def pause_writing(self) -> None:
+        self._wire.outbound.pause()
+
+    def resume_writing(self) -> None:
+        self._wire.outbound.resume()
+
+    def eof_received(self) -> None:
+        """The peer closed its side: HTTP/2 has no use for the other half."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._socket = None
+        reason = "closed by peer" if exc is None else str(exc) or type(exc).__name__
+        self._on_lost(Status(StatusCode.UNAVAILABLE, f"connection lost: {reason}"))
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+    # Ends
+
+    def _on_broken_protocol(self, error: RemoteProtocolError) -> None:
+        """The peer broke the protocol; GOAWAY is in the output."""
+
+    def _on_lost(self, status: Status) -> None:
+        self._wire.lose(status)
+
+    def close(self) -> None:
+        """Say GOAWAY, end every call, close the socket once everything is sent. Idempotent."""
+        self._wire.close()
+        self._flush()
+        self._close_socket()
+
+    def abort(self, status: Status) -> None:
+        """The peer cannot be reached any more: end every call and drop the socket."""
+        self._wire.lose(status)
+        if self._socket is not None:
+            self._socket.abort()
+
+    def _close_socket(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+
+    async def wait_closed(self) -> None:
+        """Return when the socket is gone."""
+        await asyncio.shield(self._closed)

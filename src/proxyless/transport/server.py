@@ -1,0 +1,210 @@
+"""A small gRPC server on our own wire: backends for simulation, tests, demos and benchmarks.
+
+Methods are async functions that get a `ServerCall`; what they return or raise becomes the status.
+Production servers use grpcio; this one exists to be driven, counted and broken.
+"""
+
+import asyncio
+import ssl
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Final
+
+from proxyless.base import EMPTY_METADATA, OK, Address, Metadata, Status, StatusCode
+from proxyless.runtime import AsyncioNetwork, Clock, Listener, LoopClock, Network
+from proxyless.transport.pump import Pump, ReadBuffer
+from proxyless.wire import (
+    IDENTITY,
+    Limits,
+    RequestBlock,
+    ServerConnection,
+    ServerStream,
+    StreamEnd,
+    compress,
+)
+
+_INTERNAL: Final = Status(StatusCode.INTERNAL, "the method raised an exception")
+
+
+class ServerCall:
+    """A call as its method sees it. Reading and writing are for one task each."""
+
+    def __init__(
+        self, stream: ServerStream, request: RequestBlock, new_future: "_NewFuture"
+    ) -> None:
+        self.request = request
+        self.trailers: Metadata = EMPTY_METADATA
+        self._stream = stream
+        self._new_future = new_future
+        self._received: deque[bytes] = deque()
+        self._is_half_closed = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._encoding = IDENTITY
+        # Set by the server when the method starts.
+        self.task: asyncio.Task[None] | None = None
+
+    async def read(self) -> bytes | None:
+        """The next message, or None when the client has sent its last."""
+        while not self._received:
+            if self._is_half_closed:
+                return None
+            await self._wait()
+        return self._received.popleft()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while (message := await self.read()) is not None:
+            yield message
+
+    def send_head(self, metadata: Metadata = EMPTY_METADATA, encoding: str = IDENTITY) -> None:
+        """Send response metadata; from here on messages are compressed with `encoding`."""
+        self._encoding = encoding
+        self._stream.send_head(metadata, encoding)
+
+    async def write(self, message: bytes) -> None:
+        """Send a message and wait until the client's window has taken it."""
+        if self._encoding == IDENTITY:
+            self._stream.send_message(message)
+        else:
+            self._stream.send_message(compress(self._encoding, message), is_compressed=True)
+        while not self._stream.is_writable:
+            await self._wait()
+
+    def finish(self, status: Status) -> None:
+        if not self._stream.is_send_closed:
+            self._stream.send_status(status, self.trailers)
+
+    async def _wait(self) -> None:
+        self._waiter = self._new_future()
+        await self._waiter
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    # What the wire says
+
+    def on_message(self, message: bytes) -> None:
+        self._received.append(message)
+        self._wake()
+
+    def on_half_close(self) -> None:
+        self._is_half_closed = True
+        self._wake()
+
+    def on_writable(self) -> None:
+        self._wake()
+
+    def on_end(self, end: StreamEnd) -> None:
+        """The client cancelled, or its connection is gone, or the status has left."""
+        if not end.status.is_ok and self.task is not None:
+            self.task.cancel()
+
+
+_NewFuture = Callable[[], "asyncio.Future[None]"]
+Method = Callable[[ServerCall], Awaitable[Status | None]]
+
+
+class _ServerPump(Pump):
+    """One accepted connection."""
+
+    _wire: ServerConnection
+
+    def __init__(self, server: "Server", loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
+        super().__init__(loop, server.buffer)
+        self._server = server
+        self._wire = ServerConnection(self, server.limits, clock.now_s)
+        server.connections.add(self)
+
+    def drain(self) -> None:
+        self._wire.drain()
+        self._flush()
+
+    def on_call(self, stream: ServerStream, request: RequestBlock) -> ServerCall:
+        call = ServerCall(stream, request, self._loop.create_future)
+        call.task = self._server.start(call)
+        return call
+
+    def on_settings(self) -> None: ...
+    def on_ping_ack(self, payload: bytes) -> None: ...
+    def on_goaway(self, code: int, text: str) -> None: ...
+
+    def on_drained(self) -> None:
+        self._loop.call_soon(self.close)
+
+    def _on_lost(self, status: Status) -> None:
+        self._server.connections.discard(self)
+        super()._on_lost(status)
+
+
+class Server:
+    """Serves methods by path. Driven by the connections it accepts."""
+
+    def __init__(self, methods: Mapping[str, Method], limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self.buffer = ReadBuffer()
+        self.connections: set[_ServerPump] = set()
+        # How many connections were ever accepted.
+        self.accepted = 0
+        self._methods = methods
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._listeners: list[Listener] = []
+
+    async def listen(
+        self,
+        address: Address,
+        *,
+        network: Network | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> Address:
+        """Accept connections at an address; return the real one where the port was 0."""
+        loop = asyncio.get_running_loop()
+        clock = LoopClock(loop)
+
+        def accept() -> _ServerPump:
+            self.accepted += 1
+            return _ServerPump(self, loop, clock)
+
+        listener = await (network or AsyncioNetwork()).listen(address, accept, tls=tls)
+        self._listeners.append(listener)
+        return listener.address
+
+    def start(self, call: ServerCall) -> "asyncio.Task[None]":
+        task = asyncio.get_running_loop().create_task(self._run(call))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _run(self, call: ServerCall) -> None:
+        method = self._methods.get(call.request.path)
+        if method is None:
+            text = f"no method {call.request.path!r} here"
+            call.finish(Status(StatusCode.UNIMPLEMENTED, text))
+            return
+        status: Status | None = _INTERNAL
+        try:
+            status = await method(call)
+        finally:
+            call.finish(status or OK)
+
+    def drain(self) -> None:
+        """Accept nothing new, finish what runs, then close each connection."""
+        self._close_listeners()
+        for connection in list(self.connections):
+            connection.drain()
+
+    async def close(self) -> None:
+        """Close everything now."""
+        self._close_listeners()
+        connections = list(self.connections)
+        for connection in connections:
+            connection.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for connection in connections:
+            await connection.wait_closed()
+
+    def _close_listeners(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()

@@ -1,0 +1,131 @@
+"""How does a connection prove who the peer is?
+
+Certificates are verified unless the configuration says otherwise, HTTP/2 must be negotiated by
+ALPN, and `check_peer` may refuse a certificate after the handshake (the SAN matchers of A29).
+"""
+
+import os
+import ssl
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, cast
+
+ALPN: Final = "h2"
+_ROOTS_VARIABLE: Final = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
+_CONTEXTS_MAX: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class PeerCertificate:
+    """What a verified peer's certificate says about its names."""
+
+    dns_names: tuple[str, ...]
+    uris: tuple[str, ...]
+    ip_addresses: tuple[str, ...]
+    emails: tuple[str, ...]
+    der: bytes
+
+
+# Returns why the peer is refused, or None.
+CheckPeer = Callable[[PeerCertificate], str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientTls:
+    """How a client authenticates the server, and itself. All certificates and keys are PEM."""
+
+    # None: the file named by GRPC_DEFAULT_SSL_ROOTS_FILE_PATH, else the system's roots.
+    root_certificates: bytes | None = None
+    certificate_chain: bytes | None = None
+    private_key: bytes | None = None
+    # Replaces the host of the target, for SNI and for the check of the certificate's name.
+    server_name: str | None = None
+    # False where only `check_peer` decides about names.
+    is_name_checked: bool = True
+    check_peer: CheckPeer | None = None
+
+    def __repr__(self) -> str:
+        """Without the key: this may end up in a log."""
+        return (
+            f"ClientTls(server_name={self.server_name!r}, has_key={self.private_key is not None})"
+        )
+
+
+@lru_cache(maxsize=_CONTEXTS_MAX)
+def client_context(tls: ClientTls) -> ssl.SSLContext:
+    """The context for a configuration. Raises ValueError if the certificates are not usable."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = tls.is_name_checked
+    context.set_alpn_protocols([ALPN])
+    _load_roots(context, tls.root_certificates)
+    if (tls.certificate_chain is None) != (tls.private_key is None):
+        raise ValueError("certificate chain and private key go together: one of them is missing")
+    if tls.certificate_chain is not None and tls.private_key is not None:
+        _load_identity(context, tls.certificate_chain, tls.private_key)
+    return context
+
+
+def server_context(
+    certificate_chain: bytes, private_key: bytes, client_roots: bytes | None = None
+) -> ssl.SSLContext:
+    """For the server role; with `client_roots`, clients must show a certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols([ALPN])
+    _load_identity(context, certificate_chain, private_key)
+    if client_roots is not None:
+        _load_roots(context, client_roots)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def refuse_peer(transport_ssl: ssl.SSLObject, check_peer: CheckPeer | None) -> str | None:
+    """Why the peer of a finished handshake is refused, or None."""
+    selected = transport_ssl.selected_alpn_protocol()
+    if selected != ALPN:
+        return f"peer negotiated {selected!r} by ALPN, wanted {ALPN!r}"
+    if check_peer is None:
+        return None
+    return check_peer(_read_certificate(transport_ssl))
+
+
+def _read_certificate(transport_ssl: ssl.SSLObject) -> PeerCertificate:
+    certificate = transport_ssl.getpeercert() or {}
+    alternatives = cast("tuple[tuple[str, str], ...]", certificate.get("subjectAltName", ()))
+    names: dict[str, list[str]] = {}
+    for kind, name in alternatives:
+        names.setdefault(kind, []).append(name)
+    return PeerCertificate(
+        dns_names=tuple(names.get("DNS", ())),
+        uris=tuple(names.get("URI", ())),
+        ip_addresses=tuple(names.get("IP Address", ())),
+        emails=tuple(names.get("email", ())),
+        der=transport_ssl.getpeercert(binary_form=True) or b"",
+    )
+
+
+def _load_roots(context: ssl.SSLContext, root_certificates: bytes | None) -> None:
+    try:
+        if root_certificates is not None:
+            context.load_verify_locations(cadata=root_certificates.decode("ascii"))
+        elif roots_file := os.environ.get(_ROOTS_VARIABLE):
+            context.load_verify_locations(cafile=roots_file)
+        else:
+            context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    except (ssl.SSLError, UnicodeDecodeError, OSError) as error:
+        raise ValueError(f"root certificates are not usable: {error}") from error
+
+
+def _load_identity(context: ssl.SSLContext, certificate_chain: bytes, private_key: bytes) -> None:
+    """The ssl module reads keys from files only, so the key is on disk for a moment, private."""
+    with tempfile.TemporaryDirectory() as directory:  # Created with mode 0700.
+        path = os.path.join(directory, "identity.pem")
+        with open(path, "wb") as file:
+            file.write(private_key + b"\n" + certificate_chain)
+        try:
+            context.load_cert_chain(path)
+        except ssl.SSLError as error:
+            raise ValueError(f"certificate chain and key are not usable: {error}") from error

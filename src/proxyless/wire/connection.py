@@ -1,0 +1,494 @@
+"""What do the bytes of an HTTP/2 connection mean, and which bytes answer them?
+
+Specs: RFC 9113. The part that both roles share: frames, settings, windows, floods, GOAWAY. What a
+header block means and how streams come to be is in `client` and `server`.
+
+Theory of operation. Bytes go in through `receive`, which calls listeners before it returns. Bytes
+to send collect in `outbound`, and the owner takes all of them once per turn of the loop. Nothing
+here waits, and no object is made per frame on the way of an ordinary answer: HEADERS, DATA and
+trailers are handled in `_receive_frames`, `_on_data` and the role's `_on_header_block`; everything
+else goes through the `_CONTROL` table.
+
+A peer that breaks the protocol ends the connection: GOAWAY with the code is in the output, every
+stream has ended, and `receive` raises RemoteProtocolError so that the owner closes the socket.
+"""
+
+from collections.abc import Callable
+from typing import ClassVar, Final, Protocol
+
+from proxyless.base.status import Status, StatusCode
+from proxyless.wire import frames
+from proxyless.wire.errors import ErrorCode, RemoteProtocolError
+from proxyless.wire.flow import ROUND_TRIP_PING, Outbound, RoundTripMeter, choose_window_target
+from proxyless.wire.frames import (
+    DATA,
+    FLAG_ACK,
+    FLAG_END_HEADERS,
+    FLAG_END_STREAM,
+    FLAG_PADDED,
+    FLAG_PRIORITY,
+    FRAME_HEADER_BYTES,
+    HEADERS,
+    STREAM_ID_MASK,
+    WINDOW_MAX,
+    FrameBuffer,
+    HeaderFragments,
+    check_size,
+    unpack_header,
+)
+from proxyless.wire.limits import (
+    PEER_TEXT_BYTES_MAX,
+    FloodGuard,
+    Limits,
+    PeerSettings,
+    RecentResets,
+)
+from proxyless.wire.status import StreamEnd
+from proxyless.wire.stream import Stream
+
+_GOAWAY_HEAD_BYTES: Final = 8
+_SETTING_BYTES: Final = 6
+
+
+class ConnectionListener(Protocol):
+    """What the owner of a connection is told. No method may raise or block."""
+
+    def on_output(self) -> None:
+        """There is output, where there was none."""
+
+    def on_settings(self) -> None:
+        """The peer's SETTINGS arrived: it speaks HTTP/2."""
+
+    def on_ping_ack(self, payload: bytes) -> None:
+        """The peer answered a `ping`."""
+
+    def on_goaway(self, code: int, text: str) -> None:
+        """The peer takes no new streams."""
+
+    def on_drained(self) -> None:
+        """The last stream of a connection that takes no new ones has ended."""
+
+
+class Connection:
+    """The shared half of `ClientConnection` and `ServerConnection`.
+
+    Driven by its owner (streams, pings, close), the peer (`receive`) and the socket (`outbound`).
+    """
+
+    # What the peer must say before its SETTINGS.
+    _greeting: ClassVar[bytes] = b""
+
+    def __init__(
+        self, listener: ConnectionListener, limits: Limits, now_s: Callable[[], float]
+    ) -> None:
+        # Fixed at construction.
+        self.limits = limits
+        self._listener = listener
+        # What the peer announced, and what it may still do.
+        self.peer = PeerSettings()
+        self._guard = FloodGuard(now_s)
+        self._resets = RecentResets()
+        # Receiving.
+        self._buffer = FrameBuffer()
+        self._is_greeted = False
+        self._fragments: HeaderFragments | None = None
+        self._recv_window = limits.connection_window_bytes
+        self._trips = RoundTripMeter()
+        # Sending.
+        self.outbound = Outbound(listener.on_output)
+        # Streams that are open, and whether there may be more.
+        self.streams: dict[int, Stream] = {}
+        self.is_draining = False
+        self.is_closed = False
+
+    def _announce(self, greeting: bytes, extra: tuple[tuple[int, int], ...]) -> None:
+        """Our first bytes: what we allow the peer."""
+        limits = self.limits
+        settings = (
+            (frames.HEADER_TABLE_SIZE, 0),
+            (frames.INITIAL_WINDOW_SIZE, limits.stream_window_bytes),
+            (frames.MAX_FRAME_SIZE, limits.frame_bytes_max),
+            (frames.MAX_HEADER_LIST_SIZE, limits.header_list_bytes_max),
+            *extra,
+        )
+        window_left = limits.connection_window_bytes - frames.WINDOW_DEFAULT
+        self.outbound.emit(
+            greeting
+            + frames.encode_settings(settings)
+            + frames.encode_window_update(0, window_left)
+        )
+
+    # The owner's side
+
+    def receive(self, data: bytes) -> None:
+        """Take bytes from the peer. Raises RemoteProtocolError after closing the connection."""
+        if self.is_closed:
+            return
+        try:
+            self._receive_frames(data)
+        except RemoteProtocolError as error:
+            # A listener may have closed the connection; then the rest of the bytes means nothing.
+            if not self.is_closed:
+                self.close(error.code, f"peer broke HTTP/2: {error}")
+                raise
+
+    def ping(self, payload: bytes) -> None:
+        """Send PING; `on_ping_ack` gets the eight bytes back."""
+        if not self.is_closed:
+            self.outbound.emit(frames.encode_ping(payload))
+
+    def close(self, code: ErrorCode = ErrorCode.NO_ERROR, text: str = "closed by us") -> None:
+        """Say GOAWAY and end every stream. Idempotent."""
+        if not self.is_closed:
+            debug = text.encode("utf-8", "replace")[:PEER_TEXT_BYTES_MAX]
+            self.outbound.emit(frames.encode_goaway(self._last_peer_stream_id(), code, debug))
+            self.lose(Status(StatusCode.UNAVAILABLE, f"connection closed: {text}"))
+
+    def lose(self, status: Status) -> None:
+        """The connection is gone: end every stream with this status. Idempotent."""
+        self.is_closed = self.is_draining = True
+        end = StreamEnd(status)
+        for stream in list(self.streams.values()):
+            if not stream.is_ended:
+                self._end_stream(stream, end)
+
+    # Decided by the roles
+
+    def _on_header_block(self, stream_id: int, block: bytes, end_stream: int) -> None:
+        raise NotImplementedError
+
+    def _on_half_close(self, stream: Stream) -> None:
+        """A DATA frame carried END_STREAM."""
+        raise NotImplementedError
+
+    def _on_reset(self, stream: Stream, code: int) -> None:
+        raise NotImplementedError
+
+    def _on_peer_goaway(self, last_stream_id: int, code: int, text: str) -> None:
+        raise NotImplementedError
+
+    def _on_settings_applied(self) -> None:
+        """The peer's limits changed."""
+
+    def _on_settings_ack(self) -> None:
+        """The peer lives by our settings from here on."""
+
+    def _is_idle(self, stream_id: int) -> bool:
+        """The stream was never opened."""
+        raise NotImplementedError
+
+    def _last_peer_stream_id(self) -> int:
+        """The newest stream that the peer opened and we took."""
+        return 0
+
+    # Frames of the peer
+
+    def _receive_frames(self, data: bytes) -> None:
+        if self._buffer.size:
+            data = self._buffer.take(data)
+        if not self._is_greeted:
+            data = self._check_greeting(data)
+        at, end = 0, len(data)
+        frame_word_max = self.limits.frame_bytes_max << 8 | 0xFF
+        wanted = FRAME_HEADER_BYTES
+        while end - at >= FRAME_HEADER_BYTES:
+            word, flags, stream_id = unpack_header(data, at)
+            if word > frame_word_max:
+                raise self._frame_too_large(word >> 8)
+            start = at + FRAME_HEADER_BYTES
+            stop = start + (word >> 8)
+            if stop > end:
+                wanted = stop - at
+                break
+            kind = word & 0xFF
+            if kind == DATA and self._fragments is None:
+                self._on_data(flags, stream_id, data, start, stop)
+            elif kind == HEADERS and self._fragments is None:
+                self._on_headers(flags, stream_id, data[start:stop])
+            else:
+                self._on_control(kind, flags, stream_id & STREAM_ID_MASK, data[start:stop])
+            at = stop
+        if at < end:
+            self._buffer.keep(data[at:], wanted)
+
+    def _frame_too_large(self, size: int) -> RemoteProtocolError:
+        return RemoteProtocolError(
+            ErrorCode.FRAME_SIZE_ERROR,
+            f"frame of {size} bytes, wanted at most {self.limits.frame_bytes_max}",
+        )
+
+    def _check_greeting(self, data: bytes) -> bytes:
+        """Check the peer's first bytes; return what follows, or nothing while they are too few."""
+        greeting = self._greeting
+        if not greeting.startswith(data[: len(greeting)]) or data.startswith(b"HTTP/"):
+            raise _not_http2(data)
+        wanted = len(greeting) + FRAME_HEADER_BYTES
+        if len(data) < wanted:
+            self._buffer.keep(data, wanted)
+            return b""
+        word, flags, stream_id = unpack_header(data, len(greeting))
+        # "a SETTINGS frame … MUST be the first frame" - RFC 9113 3.4
+        if word & 0xFF != frames.SETTINGS or flags & FLAG_ACK or stream_id & STREAM_ID_MASK:
+            raise _not_http2(data)
+        self._is_greeted = True
+        return data[len(greeting) :]
+
+    def _on_data(self, flags: int, stream_id: int, data: bytes, start: int, stop: int) -> None:
+        charged_bytes = stop - start
+        window = self._recv_window = self._recv_window - charged_bytes
+        if window < self.limits.connection_window_bytes >> 1:
+            self._replenish_connection()
+        stream = self.streams.get(stream_id)
+        if stream is None:
+            self._on_data_without_stream(flags, stream_id, data, start, stop)
+            return
+        if flags & FLAG_PADDED:
+            start, stop = frames.strip_padding(data, start, stop)
+        if start == stop and not flags & FLAG_END_STREAM:
+            self._spend("empty DATA")
+        stream.receive_data(data, start, stop, charged_bytes)
+        if flags & FLAG_END_STREAM and not stream.is_ended:
+            self._on_half_close(stream)
+
+    def _on_data_without_stream(
+        self, flags: int, stream_id: int, data: bytes, start: int, stop: int
+    ) -> None:
+        if stream_id > STREAM_ID_MASK:
+            # "The semantics of this bit are undefined, and … MUST be ignored" - RFC 9113 4.1
+            self._recv_window += stop - start
+            self._on_data(flags, stream_id & STREAM_ID_MASK, data, start, stop)
+            return
+        self._check_opened("DATA", stream_id)
+        if stream_id not in self._resets:
+            raise RemoteProtocolError(
+                ErrorCode.STREAM_CLOSED, f"DATA on stream {stream_id}, which is closed"
+            )
+        self._spend("late DATA")
+
+    def _on_headers(self, flags: int, stream_id: int, block: bytes) -> None:
+        stream_id &= STREAM_ID_MASK
+        if flags & (FLAG_PADDED | FLAG_PRIORITY):
+            block = frames.strip_headers_extras(flags, block)
+        if flags & FLAG_END_HEADERS:
+            self._on_header_block(stream_id, block, flags & FLAG_END_STREAM)
+        else:
+            size_max = self.limits.header_list_bytes_max
+            self._fragments = HeaderFragments(stream_id, flags & FLAG_END_STREAM, size_max)
+            self._fragments.add(block)
+
+    def _on_continuation(self, kind: int, flags: int, stream_id: int, fragment: bytes) -> None:
+        fragments = self._fragments
+        assert fragments is not None, "called only in the middle of a header block"
+        if kind != frames.CONTINUATION or stream_id != fragments.stream_id:
+            raise RemoteProtocolError(
+                ErrorCode.PROTOCOL_ERROR,
+                f"frame of type {kind:#x} in the middle of a header block, wanted CONTINUATION",
+            )
+        fragments.add(fragment)
+        if flags & FLAG_END_HEADERS:
+            self._fragments = None
+            self._on_header_block(fragments.stream_id, fragments.join(), fragments.end_stream)
+
+    def _on_control(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
+        if self._fragments is not None:
+            self._on_continuation(kind, flags, stream_id, payload)
+            return
+        handler = self._CONTROL.get(kind)
+        if handler is None:
+            # "Implementations MUST ignore and discard frames of unknown types" - RFC 9113 4.1
+            self._spend("unknown")
+        else:
+            handler(self, flags, stream_id, payload)
+
+    def _on_priority(self, _flags: int, stream_id: int, payload: bytes) -> None:
+        check_size("PRIORITY", payload, frames.PRIORITY_BYTES)
+        if not stream_id:
+            raise RemoteProtocolError(ErrorCode.PROTOCOL_ERROR, "PRIORITY on stream 0")
+        self._spend("PRIORITY")
+
+    def _on_rst_stream(self, _flags: int, stream_id: int, payload: bytes) -> None:
+        check_size("RST_STREAM", payload, 4)
+        stream = self.streams.get(stream_id)
+        if stream is None:
+            self._check_opened("RST_STREAM", stream_id)
+            self._spend("RST_STREAM")
+        else:
+            self._on_reset(stream, frames.unpack_u32(payload)[0])
+
+    def _on_settings(self, flags: int, stream_id: int, payload: bytes) -> None:
+        _check_on_connection("SETTINGS", stream_id)
+        self._spend("SETTINGS")
+        if flags & FLAG_ACK:
+            check_size("SETTINGS acknowledgement", payload, 0)
+            self._on_settings_ack()
+            return
+        if len(payload) % _SETTING_BYTES:
+            raise RemoteProtocolError(
+                ErrorCode.FRAME_SIZE_ERROR, f"SETTINGS of {len(payload)} bytes, wanted sixes"
+            )
+        window_change = self.peer.apply(payload)
+        for stream in self.streams.values():
+            stream.send_window += window_change
+            if stream.send_window > WINDOW_MAX:
+                raise _window_overflow("SETTINGS_INITIAL_WINDOW_SIZE", f"stream {stream.id}")
+        self.outbound.emit(frames.SETTINGS_ACK)
+        self.outbound.set_frame_bytes_max(self.peer.frame_bytes_max)
+        self._on_settings_applied()
+        self._listener.on_settings()
+        self.outbound.send_blocked()
+
+    def _on_push_promise(self, _flags: int, _stream_id: int, _payload: bytes) -> None:
+        # "A client MUST treat the receipt of a PUSH_PROMISE … as a connection error" - RFC 9113 6.6
+        raise RemoteProtocolError(ErrorCode.PROTOCOL_ERROR, "PUSH_PROMISE, though push is off")
+
+    def _on_ping(self, flags: int, stream_id: int, payload: bytes) -> None:
+        _check_on_connection("PING", stream_id)
+        check_size("PING", payload, 8)
+        if flags & FLAG_ACK and payload == ROUND_TRIP_PING and self._trips.is_measuring:
+            self._trips.on_ack()
+            return
+        self._spend("PING")
+        if flags & FLAG_ACK:
+            self._listener.on_ping_ack(payload)
+        else:
+            self.outbound.emit(frames.encode_ping(payload, ack=True))
+
+    def _on_goaway(self, _flags: int, stream_id: int, payload: bytes) -> None:
+        _check_on_connection("GOAWAY", stream_id)
+        if len(payload) < _GOAWAY_HEAD_BYTES:
+            raise RemoteProtocolError(
+                ErrorCode.FRAME_SIZE_ERROR, f"GOAWAY of {len(payload)} bytes, wanted at least 8"
+            )
+        self._spend("GOAWAY")
+        last_stream_id, code = frames.unpack_u32_pair(payload)
+        debug = payload[_GOAWAY_HEAD_BYTES : _GOAWAY_HEAD_BYTES + PEER_TEXT_BYTES_MAX]
+        text = debug.decode("utf-8", "replace")
+        self.is_draining = True
+        # The owner learns first, so that streams ended below are retried on another connection.
+        self._listener.on_goaway(code, text)
+        self._on_peer_goaway(last_stream_id & STREAM_ID_MASK, code, text)
+        if not self.streams:
+            self._listener.on_drained()
+
+    def _on_window_update(self, _flags: int, stream_id: int, payload: bytes) -> None:
+        check_size("WINDOW_UPDATE", payload, 4)
+        self._spend("WINDOW_UPDATE")
+        increment = frames.unpack_u32(payload)[0] & WINDOW_MAX
+        if stream_id:
+            self._on_stream_window_update(stream_id, increment)
+            return
+        if not increment:
+            raise RemoteProtocolError(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE by 0")
+        self.outbound.add_window(increment)
+        if self.outbound.window > WINDOW_MAX:
+            raise _window_overflow("WINDOW_UPDATE", "the connection")
+        self.outbound.send_blocked()
+
+    def _on_stream_window_update(self, stream_id: int, increment: int) -> None:
+        stream = self.streams.get(stream_id)
+        if stream is None:
+            self._check_opened("WINDOW_UPDATE", stream_id)
+            return
+        stream.send_window += increment
+        if not increment:
+            status = Status(StatusCode.INTERNAL, "peer sent WINDOW_UPDATE by 0")
+            stream.reset(ErrorCode.PROTOCOL_ERROR, status)
+        elif stream.send_window > WINDOW_MAX:
+            status = Status(StatusCode.INTERNAL, "peer's WINDOW_UPDATE overflows the window")
+            stream.reset(ErrorCode.FLOW_CONTROL_ERROR, status)
+        elif stream.queue is not None:
+            self.outbound.send_queued(stream)
+
+    def _on_stray_continuation(self, _flags: int, _stream_id: int, _payload: bytes) -> None:
+        raise RemoteProtocolError(
+            ErrorCode.PROTOCOL_ERROR, "CONTINUATION without a header block to continue"
+        )
+
+    def _check_opened(self, what: str, stream_id: int) -> None:
+        if not stream_id or self._is_idle(stream_id):
+            raise RemoteProtocolError(
+                ErrorCode.PROTOCOL_ERROR, f"{what} on stream {stream_id}, which was never opened"
+            )
+
+    def _spend(self, what: str) -> None:
+        self._guard.spend(what, self.outbound.data_frames)
+
+    # Credit for the peer
+
+    def replenish_stream(self, stream: Stream) -> None:
+        """Give a stream's window back, and a larger one if it is what holds the peer up."""
+        trips = self._trips
+        limits = self.limits
+        stream.recv_target = choose_window_target(
+            stream.recv_target,
+            limits.stream_window_bytes_max,
+            updated_at_trip=stream.updated_at_trip,
+            trips_now=trips.count,
+        )
+        update = frames.encode_window_update(stream.id, stream.recv_target - stream.recv_window)
+        stream.recv_window = stream.recv_target
+        stream.updated_at_trip = trips.count
+        if stream.recv_target < limits.stream_window_bytes_max and not trips.is_measuring:
+            trips.is_measuring = True
+            update += frames.encode_ping(ROUND_TRIP_PING)
+        self.outbound.emit(update)
+
+    def _replenish_connection(self) -> None:
+        if self._recv_window < 0:
+            raise RemoteProtocolError(
+                ErrorCode.FLOW_CONTROL_ERROR, "DATA beyond the connection's window"
+            )
+        increment = self.limits.connection_window_bytes - self._recv_window
+        self._recv_window += increment
+        self.outbound.emit(frames.encode_window_update(0, increment))
+
+    # Ending streams
+
+    def reset_stream(self, stream: Stream, code: ErrorCode, end: StreamEnd) -> None:
+        """End an open stream from our side."""
+        self._resets.add(stream.id)
+        self.outbound.emit(frames.encode_rst_stream(stream.id, code))
+        self._end_stream(stream, end)
+
+    def _end_stream(self, stream: Stream, end: StreamEnd) -> None:
+        stream.is_ended = stream.is_send_closed = True
+        del self.streams[stream.id]
+        if stream.queue is not None:
+            self.outbound.forget(stream)
+        stream.listener.on_end(end)
+        if self.is_draining and not self.streams and not self.is_closed:
+            self._listener.on_drained()
+
+    _CONTROL: ClassVar[dict[int, Callable[["Connection", int, int, bytes], None]]] = {
+        frames.PRIORITY: _on_priority,
+        frames.RST_STREAM: _on_rst_stream,
+        frames.SETTINGS: _on_settings,
+        frames.PUSH_PROMISE: _on_push_promise,
+        frames.PING: _on_ping,
+        frames.GOAWAY: _on_goaway,
+        frames.WINDOW_UPDATE: _on_window_update,
+        frames.CONTINUATION: _on_stray_continuation,
+    }
+
+
+def _check_on_connection(what: str, stream_id: int) -> None:
+    if stream_id:
+        raise RemoteProtocolError(
+            ErrorCode.PROTOCOL_ERROR, f"{what} on stream {stream_id}, wanted stream 0"
+        )
+
+
+def _window_overflow(what: str, where: str) -> RemoteProtocolError:
+    return RemoteProtocolError(
+        ErrorCode.FLOW_CONTROL_ERROR, f"{what} overflows the window of {where}"
+    )
+
+
+def _not_http2(data: bytes) -> RemoteProtocolError:
+    """The first bytes are not HTTP/2: say what they look like, so that the cause is clear."""
+    first_line = data.split(b"\r\n", 1)[0][:PEER_TEXT_BYTES_MAX]
+    if data.startswith(b"HTTP/"):
+        text = f"peer answered {first_line.decode('latin-1')!r}: it speaks HTTP/1, wanted HTTP/2"
+    else:
+        text = f"peer does not speak HTTP/2: its first bytes are {first_line[:24]!r}"
+    return RemoteProtocolError(ErrorCode.PROTOCOL_ERROR, text)

@@ -1,0 +1,217 @@
+"""How much may each side have under way?
+
+Specs: RFC 9113 section 5.2 (flow control).
+
+Receiving: a stream's window starts moderate and grows only for a stream that needs it. The measure
+is a round trip, taken with a PING: if half a window arrives before the PING sent with the previous
+WINDOW_UPDATE is acknowledged, the window is what holds the peer back, and it doubles. No clock is
+read and nothing is sent on a connection without bulk data.
+
+Sending: `Outbound` owns everything that leaves the connection. What the peer's windows do not
+admit yet waits in the stream's `SendQueue`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from proxyless.wire.frames import (
+    DATA,
+    FLAG_END_STREAM,
+    FRAME_BYTES_DEFAULT,
+    WINDOW_DEFAULT,
+    pack_header,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from proxyless.wire.stream import Stream
+
+# Receiving
+
+# Distinguishes our round-trip PINGs from keepalive's.
+ROUND_TRIP_PING: Final = b"roundtrp"
+
+
+class RoundTripMeter:
+    """Counts round trips of the connection; at most one PING is under way."""
+
+    __slots__ = ("count", "is_measuring")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.is_measuring = False
+
+    def on_ack(self) -> None:
+        self.is_measuring = False
+        self.count += 1
+
+
+def choose_window_target(
+    target: int, target_max: int, *, updated_at_trip: int, trips_now: int
+) -> int:
+    """The window to give a stream that has used up half of `target`.
+
+    `updated_at_trip` is the round-trip count at the stream's previous WINDOW_UPDATE, -1 if none.
+    """
+    if updated_at_trip == trips_now:
+        return min(2 * target, target_max)
+    return target
+
+
+# Sending
+
+
+class SendQueue:
+    """Bytes of one stream that wait for the peer's window, in order."""
+
+    __slots__ = ("_chunks", "is_closing", "size")
+
+    def __init__(self) -> None:
+        self._chunks: deque[memoryview] = deque()
+        self.size = 0
+        # Nothing will be pushed any more: the last frame ends our half of the stream.
+        self.is_closing = False
+
+    def push(self, data: bytes) -> None:
+        if data:
+            self._chunks.append(memoryview(data))
+            self.size += len(data)
+
+    def take(self, size_max: int) -> list[memoryview]:
+        """Remove at most `size_max` bytes from the front. No byte is copied."""
+        taken: list[memoryview] = []
+        while self._chunks and size_max > 0:
+            chunk = self._chunks.popleft()
+            if len(chunk) > size_max:
+                self._chunks.appendleft(chunk[size_max:])
+                chunk = chunk[:size_max]
+            taken.append(chunk)
+            size_max -= len(chunk)
+            self.size -= len(chunk)
+        return taken
+
+
+class Outbound:
+    """Collects what leaves the connection, and lets DATA out as the peer's windows admit it.
+
+    `on_output` is called when output appears where there was none, so that its owner writes once
+    for everything decided in one turn of the loop.
+    """
+
+    __slots__ = (
+        "_blocked",
+        "_frame_bytes_max",
+        "_is_paused",
+        "_on_output",
+        "_output",
+        "data_frames",
+        "sendable_bytes",
+        "window",
+    )
+
+    def __init__(self, on_output: Callable[[], None]) -> None:
+        self._on_output = on_output
+        self._output: list[bytes | memoryview] = []
+        # From the peer's SETTINGS and WINDOW_UPDATE, less what we sent.
+        self._frame_bytes_max = FRAME_BYTES_DEFAULT
+        self.window = WINDOW_DEFAULT
+        # From the socket.
+        self._is_paused = False
+        # Derived; recomputed by `_admit`: the largest DATA payload that may leave now.
+        self.sendable_bytes = FRAME_BYTES_DEFAULT
+        # Streams with a queue that the windows did not let out, in the order they came.
+        self._blocked: dict[Stream, None] = {}
+        # DATA frames sent so far: how much work we gave the peer (`FloodGuard`).
+        self.data_frames = 0
+
+    def emit(self, data: bytes) -> None:
+        """Send bytes that no window limits."""
+        output = self._output
+        output.append(data)
+        if len(output) == 1:
+            self._on_output()
+
+    def take_output(self) -> bytes:
+        """Everything to send, in order; collecting starts anew."""
+        output = self._output
+        self._output = []
+        return b"".join(output)
+
+    # What the windows admit
+
+    def set_frame_bytes_max(self, frame_bytes_max: int) -> None:
+        self._frame_bytes_max = frame_bytes_max
+        self._admit()
+
+    def add_window(self, increment: int) -> None:
+        self.window += increment
+        self._admit()
+
+    def pause(self) -> None:
+        """The socket takes no more for now: DATA waits in the streams."""
+        self._is_paused = True
+        self._admit()
+
+    def resume(self) -> None:
+        self._is_paused = False
+        self._admit()
+        self.send_blocked()
+
+    def _admit(self) -> None:
+        self.sendable_bytes = 0 if self._is_paused else min(self.window, self._frame_bytes_max)
+
+    # DATA
+
+    def send_data(self, size: int, frame: bytes) -> None:
+        """Send a DATA frame with `size` bytes of payload, which `sendable_bytes` admits."""
+        self.data_frames += 1
+        window = self.window = self.window - size
+        if window < self.sendable_bytes:  # noqa: PLR1730 - min() costs a call on every RPC
+            self.sendable_bytes = window
+        output = self._output
+        output.append(frame)
+        if len(output) == 1:
+            self._on_output()
+
+    def send_queued(self, stream: Stream) -> None:
+        """Send as much of a stream's queue as the windows admit; the rest stays blocked."""
+        while self._send_one_frame(stream):
+            pass
+        if stream.queue is not None:
+            self._blocked[stream] = None
+
+    def send_blocked(self) -> None:
+        """Let blocked streams send, one frame each in turn so that none starves."""
+        is_moving = True
+        while is_moving and self._blocked:
+            is_moving = False
+            for stream in list(self._blocked):
+                if self._send_one_frame(stream):
+                    is_moving = True
+
+    def forget(self, stream: Stream) -> None:
+        """The stream is over; what it still had to send is dropped."""
+        stream.queue = None
+        self._blocked.pop(stream, None)
+
+    def _send_one_frame(self, stream: Stream) -> bool:
+        """Send the next frame of a queue if it may go; tell whether another may follow."""
+        queue = stream.queue
+        if queue is None:
+            return False
+        size = min(queue.size, stream.send_window, self.sendable_bytes)
+        if size <= 0 < queue.size:
+            return False
+        is_last = size == queue.size
+        flags = FLAG_END_STREAM if is_last and queue.is_closing else 0
+        if size or flags:
+            stream.send_window -= size
+            self.send_data(size, pack_header(size << 8 | DATA, flags, stream.id))
+            self._output += queue.take(size)
+        if is_last:
+            self.forget(stream)
+            stream.on_queue_empty()
+        return not is_last

@@ -1,0 +1,224 @@
+"""What does a header block say about a call?
+
+Specs: gRPC over HTTP/2 ("Requests", "Responses").
+
+`RequestEncoder` writes the client's block: the part that is equal for all calls of a method is
+encoded once. `ResponseBlock` is what a client understands of a block it received, whether it turns
+out to be the head or the trailers; `RequestBlock` is the same for the server role.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Final
+
+from proxyless.base.metadata import EMPTY, Metadata, decode_field, encode_metadata
+from proxyless.base.status import Status, StatusCode
+from proxyless.wire.hpack import Field, encode_field, encode_fields
+from proxyless.wire.status import (
+    StreamEnd,
+    encode_grpc_message,
+    status_of_http,
+    status_of_trailers,
+)
+
+CONTENT_TYPE: Final = b"application/grpc"
+ACCEPT_ENCODING: Final = b"identity,deflate,gzip"
+IDENTITY: Final = "identity"
+
+# Timeouts
+
+_TIMEOUT_DIGITS_MAX: Final = 8
+_TIMEOUT_UNITS: Final = (
+    ("n", 1e-9),
+    ("u", 1e-6),
+    ("m", 1e-3),
+    ("S", 1.0),
+    ("M", 60.0),
+    ("H", 3600.0),
+)
+_SECONDS_OF_UNIT: Final = {unit.encode(): seconds for unit, seconds in _TIMEOUT_UNITS}
+_TIMEOUT_FIELDS_MAX: Final = 1024
+
+
+def encode_timeout(timeout_s: float) -> bytes:
+    """`grpc-timeout` in the finest unit that holds the value in eight digits, rounded up."""
+    for unit, seconds in _TIMEOUT_UNITS:
+        amount = ceil(max(timeout_s, 0.0) / seconds - 1e-6)
+        if amount < 10**_TIMEOUT_DIGITS_MAX:
+            return f"{amount}{unit}".encode()
+    return b"99999999H"
+
+
+def decode_timeout(value: bytes) -> float | None:
+    """Seconds, or None if the value is not a timeout."""
+    seconds = _SECONDS_OF_UNIT.get(value[-1:])
+    digits = value[:-1]
+    if seconds is None or not digits.isdigit() or len(digits) > _TIMEOUT_DIGITS_MAX:
+        return None
+    return int(digits) * seconds
+
+
+# Requests
+
+
+class RequestEncoder:
+    """Encodes the header blocks of calls to one method at one authority."""
+
+    __slots__ = ("_constant", "_timeout_fields")
+
+    def __init__(
+        self, *, path: str, authority: str, scheme: str = "http", user_agent: str = "proxyless"
+    ) -> None:
+        self._constant = encode_fields(
+            (
+                (b":method", b"POST"),
+                (b":scheme", scheme.encode("ascii")),
+                (b":path", path.encode("ascii")),
+                (b":authority", authority.encode("ascii")),
+                (b"te", b"trailers"),
+                (b"content-type", CONTENT_TYPE),
+                (b"user-agent", user_agent.encode("ascii")),
+                (b"grpc-accept-encoding", ACCEPT_ENCODING),
+            )
+        )
+        self._timeout_fields: dict[float, bytes] = {}
+
+    def block(
+        self,
+        timeout_s: float | None = None,
+        metadata: Metadata = EMPTY,
+        encoding: str = IDENTITY,
+    ) -> bytes:
+        """The block of one call. The metadata is valid (`validate_metadata`)."""
+        block = self._constant
+        if timeout_s is not None:
+            block += self._timeout_field(timeout_s)
+        if encoding != IDENTITY:
+            block += encode_field(b"grpc-encoding", encoding.encode("ascii"))
+        if metadata:
+            block += encode_fields(encode_metadata(metadata))
+        return block
+
+    def _timeout_field(self, timeout_s: float) -> bytes:
+        """Applications use few distinct timeouts, so the field is remembered by value."""
+        field = self._timeout_fields.get(timeout_s)
+        if field is None:
+            field = encode_field(b"grpc-timeout", encode_timeout(timeout_s))
+            if len(self._timeout_fields) >= _TIMEOUT_FIELDS_MAX:
+                self._timeout_fields.clear()
+            self._timeout_fields[timeout_s] = field
+        return field
+
+
+@dataclass(frozen=True, slots=True)
+class RequestBlock:
+    """What a server understands of the head of a request."""
+
+    method: bytes
+    path: str
+    authority: str
+    content_type: bytes
+    timeout_s: float | None
+    encoding: str
+    accept_encoding: str
+    metadata: Metadata
+
+    @property
+    def is_grpc(self) -> bool:
+        return self.content_type.startswith(CONTENT_TYPE)
+
+
+_REQUEST_FIELDS: Final = frozenset({b"te", b"content-type", b"grpc-timeout", b"grpc-encoding"})
+
+
+def understand_request(fields: Sequence[Field]) -> RequestBlock:
+    known = dict(fields)
+    timeout = known.get(b"grpc-timeout")
+    return RequestBlock(
+        method=known.get(b":method", b""),
+        path=known.get(b":path", b"").decode("latin-1"),
+        authority=known.get(b":authority", b"").decode("latin-1"),
+        content_type=known.get(b"content-type", b""),
+        timeout_s=None if timeout is None else decode_timeout(timeout),
+        encoding=known.get(b"grpc-encoding", b"identity").decode("latin-1"),
+        accept_encoding=known.get(b"grpc-accept-encoding", b"identity").decode("latin-1"),
+        metadata=_metadata_of(fields, _REQUEST_FIELDS),
+    )
+
+
+# Responses
+
+
+def encode_response_head(metadata: Metadata = EMPTY, encoding: str = IDENTITY) -> bytes:
+    fields = [(b":status", b"200"), (b"content-type", CONTENT_TYPE)]
+    if encoding != IDENTITY:
+        fields.append((b"grpc-encoding", encoding.encode("ascii")))
+    return encode_fields(fields + encode_metadata(metadata))
+
+
+def encode_trailers(status: Status, metadata: Metadata = EMPTY) -> bytes:
+    fields = [(b"grpc-status", str(int(status.code)).encode("ascii"))]
+    if status.details:
+        fields.append((b"grpc-message", encode_grpc_message(status.details)))
+    return encode_fields(fields + encode_metadata(metadata))
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseBlock:
+    """What a client understands of a block that may be a head, trailers, or both at once."""
+
+    metadata: Metadata
+    encoding: str
+    # "1xx" answers announce nothing; the real head is still to come.
+    is_informational: bool
+    # Set where the block cannot be the head of a gRPC answer: then this is how the call ends.
+    refusal: StreamEnd | None
+    # How the call ends if this block carries END_STREAM.
+    end: StreamEnd
+
+
+_RESPONSE_FIELDS: Final = frozenset(
+    {b"content-type", b"grpc-encoding", b"grpc-accept-encoding", b"grpc-status", b"grpc-message"}
+)
+_NO_STATUS: Final = Status(StatusCode.UNKNOWN, "peer ended the stream without grpc-status")
+
+
+def understand_response(fields: Sequence[Field]) -> ResponseBlock:
+    known = dict(fields)
+    metadata = _metadata_of(fields, _RESPONSE_FIELDS)
+    refusal = _refuse_head(known)
+    code = known.get(b"grpc-status")
+    if code is not None:
+        end = StreamEnd(status_of_trailers(code, known.get(b"grpc-message", b"")), metadata)
+    elif b":status" in known and refusal is not None:
+        end = StreamEnd(refusal, metadata)
+    else:
+        end = StreamEnd(_NO_STATUS, metadata)
+    return ResponseBlock(
+        metadata=metadata,
+        encoding=known.get(b"grpc-encoding", b"identity").decode("latin-1"),
+        is_informational=known.get(b":status", b"").startswith(b"1"),
+        refusal=None if refusal is None else StreamEnd(refusal, metadata),
+        end=end,
+    )
+
+
+def _refuse_head(known: dict[bytes, bytes]) -> Status | None:
+    """Why these fields cannot be the head of a gRPC answer, or None."""
+    http_status = known.get(b":status")
+    if http_status is None:
+        return Status(StatusCode.INTERNAL, "peer sent a response head without :status")
+    content_type = known.get(b"content-type", b"")
+    if http_status == b"200" and content_type.startswith(CONTENT_TYPE):
+        return None
+    number = int(http_status) if http_status.isdigit() else 0
+    return status_of_http(number, content_type.decode("latin-1"))
+
+
+def _metadata_of(fields: Sequence[Field], left_out: frozenset[bytes]) -> Metadata:
+    metadata: list[tuple[str, str | bytes]] = []
+    for name, value in fields:
+        if name not in left_out and not name.startswith(b":"):
+            metadata += decode_field(name, value)
+    return tuple(metadata)

@@ -1,0 +1,144 @@
+"""What do we allow a peer, and what did the peer allow us?
+
+Specs: RFC 9113 sections 6.5 (settings) and 10.5 (denial of service).
+
+Every limit of the wire has its name and its number here. `PeerSettings` is what the peer announced;
+`FloodGuard` counts frames that cost us work and bring nobody forward.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from proxyless.wire import frames
+from proxyless.wire.errors import ErrorCode, RemoteProtocolError
+
+MESSAGE_BYTES_DEFAULT: Final = 4 * 1024 * 1024
+# How many bytes of a peer's text (GOAWAY debug data, an HTTP/1 answer) go into a status.
+PEER_TEXT_BYTES_MAX: Final = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a peer may make us hold. Fixed at construction of a connection."""
+
+    # The largest frame we accept. Larger than HTTP/2's default because each frame costs a turn of
+    # the loop in `connection.receive`, whatever its size.
+    frame_bytes_max: int = 256 * 1024
+    # grpcio's hard limit for metadata; also bounds a header block spread over CONTINUATION frames.
+    header_list_bytes_max: int = 16 * 1024
+    message_bytes_max: int = MESSAGE_BYTES_DEFAULT
+    # A stream's window starts here and doubles while the peer fills it within one round trip.
+    stream_window_bytes: int = 1024 * 1024
+    stream_window_bytes_max: int = 16 * 1024 * 1024
+    connection_window_bytes: int = 32 * 1024 * 1024
+    # Streams a client may open at a time; announced by the server role only.
+    concurrent_streams_max: int = 1000
+
+
+class PeerSettings:
+    """What the peer announced with SETTINGS, starting from HTTP/2's defaults."""
+
+    __slots__ = ("concurrent_streams_max", "frame_bytes_max", "initial_window_bytes")
+
+    def __init__(self) -> None:
+        self.frame_bytes_max = frames.FRAME_BYTES_DEFAULT
+        self.initial_window_bytes = frames.WINDOW_DEFAULT
+        # "It is recommended that this value be no smaller than 100"; unlimited until announced.
+        self.concurrent_streams_max = frames.WINDOW_MAX
+
+    def apply(self, payload: bytes) -> int:
+        """Take a SETTINGS payload; return by how much the initial window changed."""
+        window_before = self.initial_window_bytes
+        for identifier, value in frames.decode_settings(payload):
+            if identifier == frames.INITIAL_WINDOW_SIZE:
+                if value > frames.WINDOW_MAX:
+                    raise RemoteProtocolError(
+                        ErrorCode.FLOW_CONTROL_ERROR,
+                        f"SETTINGS_INITIAL_WINDOW_SIZE is {value}, wanted at most 2147483647",
+                    )
+                self.initial_window_bytes = value
+            elif identifier == frames.MAX_FRAME_SIZE:
+                if not frames.FRAME_BYTES_DEFAULT <= value <= frames.FRAME_BYTES_MAX:
+                    raise RemoteProtocolError(
+                        ErrorCode.PROTOCOL_ERROR,
+                        f"SETTINGS_MAX_FRAME_SIZE is {value}, wanted 16384 to 16777215",
+                    )
+                self.frame_bytes_max = value
+            elif identifier == frames.MAX_CONCURRENT_STREAMS:
+                self.concurrent_streams_max = value
+            elif identifier == frames.ENABLE_PUSH and value > 1:
+                raise RemoteProtocolError(
+                    ErrorCode.PROTOCOL_ERROR, f"SETTINGS_ENABLE_PUSH is {value}, wanted 0 or 1"
+                )
+        return self.initial_window_bytes - window_before
+
+
+FLOOD_FRAMES_MAX: Final = 1000
+FLOOD_WINDOW_S: Final = 10.0
+FLOOD_FRAMES_PER_DATA: Final = 8
+
+
+class FloodGuard:
+    """Ends a connection on which frames keep coming that bring no RPC forward.
+
+    Such frames (PING, SETTINGS, RST_STREAM of a stream already gone, empty DATA, unknown types)
+    are legal and cheap to send, so each spends from a budget. The clock is read only when the
+    budget is used up: 1000 of them in less than 10 s, more than eight for each DATA frame we sent
+    meanwhile, is a flood. (Some servers answer each request with a PING and two WINDOW_UPDATEs.)
+    """
+
+    __slots__ = ("_budget", "_now_s", "_progress", "_refilled_s")
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self._now_s = now_s
+        self._budget = FLOOD_FRAMES_MAX
+        self._refilled_s = now_s()
+        self._progress = 0
+
+    def spend(self, what: str, progress: int) -> None:
+        """Count one frame of the kind `what`; `progress` counts the DATA frames we sent so far."""
+        self._budget -= 1
+        if self._budget > 0:
+            return
+        now_s = self._now_s()
+        is_flood = (
+            now_s - self._refilled_s < FLOOD_WINDOW_S
+            and (progress - self._progress) * FLOOD_FRAMES_PER_DATA < FLOOD_FRAMES_MAX
+        )
+        if is_flood:
+            raise RemoteProtocolError(
+                ErrorCode.ENHANCE_YOUR_CALM,
+                f"flood of {what} frames: {FLOOD_FRAMES_MAX} frames that serve no RPC"
+                f" within {FLOOD_WINDOW_S:.0f} s",
+            )
+        self._budget = FLOOD_FRAMES_MAX
+        self._refilled_s = now_s
+        self._progress = progress
+
+
+RESETS_REMEMBERED_MAX: Final = 1024
+
+
+class RecentResets:
+    """The streams we reset, on which the peer may still be sending in good faith.
+
+    Bounded: the oldest are forgotten, and ids up to the last one forgotten get the benefit of the
+    doubt.
+    """
+
+    __slots__ = ("_floor", "_ids")
+
+    def __init__(self) -> None:
+        self._ids: dict[int, None] = {}
+        self._floor = 0
+
+    def add(self, stream_id: int) -> None:
+        self._ids[stream_id] = None
+        if len(self._ids) > RESETS_REMEMBERED_MAX:
+            oldest = next(iter(self._ids))
+            del self._ids[oldest]
+            self._floor = max(self._floor, oldest)
+
+    def __contains__(self, stream_id: int) -> bool:
+        return stream_id in self._ids or stream_id <= self._floor

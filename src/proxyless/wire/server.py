@@ -1,0 +1,247 @@
+"""How does a server take calls on a connection, and answer them?
+
+Specs: RFC 9113, gRPC over HTTP/2. The server role of `Connection`: as much as simulated backends,
+tests and benchmarks need to be real peers. Production servers use grpcio.
+"""
+
+from collections.abc import Callable
+from typing import Final, Protocol, cast
+
+from hpack import Decoder, HPACKError
+
+from proxyless.base.metadata import EMPTY, Metadata
+from proxyless.base.status import OK, Status, StatusCode
+from proxyless.wire import frames
+from proxyless.wire.connection import Connection, ConnectionListener
+from proxyless.wire.errors import ErrorCode, RemoteProtocolError, UsageError
+from proxyless.wire.frames import PREFACE, STREAM_ID_MASK
+from proxyless.wire.headers import (
+    IDENTITY,
+    RequestBlock,
+    encode_response_head,
+    encode_trailers,
+    understand_request,
+)
+from proxyless.wire.hpack import HeaderDecoder, HeaderListTooLarge, encode_fields
+from proxyless.wire.limits import Limits
+from proxyless.wire.status import StreamEnd, end_of_reset
+from proxyless.wire.stream import Stream, StreamListener
+
+_CONNECTION_GONE: Final = Status(StatusCode.CANCELLED, "the client's connection is gone")
+_TOO_LATE: Final = Status(StatusCode.INTERNAL, "peer sent DATA after it had closed its side")
+
+
+class HandlerListener(StreamListener, Protocol):
+    """What a handler is told about its call. No method may raise or block."""
+
+    def on_half_close(self) -> None:
+        """The client sends no more messages."""
+
+
+class ServerListener(ConnectionListener, Protocol):
+    """What the owner of a server's connection is told."""
+
+    def on_call(self, stream: "ServerStream", request: RequestBlock) -> HandlerListener:
+        """A call came in: return who handles it. It may be answered before this returns."""
+
+
+class _NoHandler:
+    """Stands in until `on_call` has returned the handler."""
+
+    def on_message(self, message: bytes) -> None: ...
+    def on_writable(self) -> None: ...
+    def on_half_close(self) -> None: ...
+    def on_end(self, end: StreamEnd) -> None: ...
+
+
+class ServerStream(Stream):
+    """A call, from the server's side: head, messages, then trailers."""
+
+    __slots__ = ("_head_sent", "_trailers", "is_recv_closed")
+
+    listener: HandlerListener
+
+    def __init__(self, connection: "ServerConnection", stream_id: int) -> None:
+        super().__init__(connection, stream_id, _NoHandler())
+        self.send_window = connection.peer.initial_window_bytes
+        self.is_recv_closed = False
+        self._head_sent = False
+        self._trailers: bytes | None = None
+
+    def send_head(self, metadata: Metadata = EMPTY, encoding: str = IDENTITY) -> None:
+        """Send the response head; `send_message` does it by itself if this was not called."""
+        if self._head_sent:
+            raise UsageError("response head sent twice")
+        if not self.is_ended:
+            self._send_block(encode_response_head(metadata, encoding), end_stream=False)
+
+    def send_message(
+        self, message: bytes, *, is_compressed: bool = False, end_stream: bool = False
+    ) -> None:
+        if not self._head_sent:
+            self.send_head()
+        super().send_message(message, is_compressed=is_compressed, end_stream=end_stream)
+
+    def send_status(self, status: Status = OK, metadata: Metadata = EMPTY) -> None:
+        """End the call with trailers, once every queued message has left."""
+        if self.is_send_closed:
+            raise UsageError("status sent after the sending side was closed")
+        self.is_send_closed = True
+        trailers = encode_trailers(status, metadata)
+        # An answer without messages is one block: head and trailers together.
+        self._trailers = trailers if self._head_sent else encode_response_head() + trailers
+        if self.queue is None:
+            self.on_queue_empty()
+
+    def on_queue_empty(self) -> None:
+        if self._trailers is None:
+            self.listener.on_writable()
+        else:
+            self._send_block(self._trailers, end_stream=True)
+            cast("ServerConnection", self.connection).finish(self)
+
+    def _send_block(self, block: bytes, *, end_stream: bool) -> None:
+        self._head_sent = True
+        frame_bytes_max = self.connection.peer.frame_bytes_max
+        self.connection.outbound.emit(
+            frames.encode_headers(
+                self.id, block, end_stream=end_stream, frame_bytes_max=frame_bytes_max
+            )
+        )
+
+    def receive_data(self, data: bytes, start: int, stop: int, charged_bytes: int) -> None:
+        if self.is_recv_closed:
+            self.reset(ErrorCode.STREAM_CLOSED, _TOO_LATE)
+        else:
+            super().receive_data(data, start, stop, charged_bytes)
+
+    def refuse(self, status: Status) -> None:
+        if not self.is_send_closed:
+            self.send_status(status)
+
+
+class ServerConnection(Connection):
+    """The server role. Driven as `Connection` is, and by `drain`."""
+
+    _greeting = PREFACE
+
+    def __init__(
+        self, listener: ServerListener, limits: Limits, now_s: Callable[[], float]
+    ) -> None:
+        super().__init__(listener, limits, now_s)
+        self._server_listener = listener
+        self._decoder = HeaderDecoder(understand_request, limits.header_list_bytes_max)
+        # A client may index headers until it knows that our table has size 0.
+        self._early_decoder: Decoder | None = Decoder(limits.header_list_bytes_max)
+        self._newest_stream_id = 0
+        streams_max = (frames.MAX_CONCURRENT_STREAMS, limits.concurrent_streams_max)
+        self._announce(b"", (streams_max,))
+
+    def drain(self, text: str = "server is shutting down") -> None:
+        """Take no new calls; those under way go on."""
+        if not self.is_draining:
+            self.is_draining = True
+            self.outbound.emit(
+                frames.encode_goaway(self._newest_stream_id, ErrorCode.NO_ERROR, text.encode())
+            )
+        if not self.streams:
+            self._listener.on_drained()
+
+    def finish(self, stream: Stream) -> None:
+        """The trailers have left. A client that is still sending is told to stop."""
+        if not cast("ServerStream", stream).is_recv_closed:
+            self._resets.add(stream.id)
+            self.outbound.emit(frames.encode_rst_stream(stream.id, ErrorCode.NO_ERROR))
+        self._end_stream(stream, StreamEnd(OK))
+
+    # Calls
+
+    def _on_header_block(self, stream_id: int, block: bytes, end_stream: int) -> None:
+        stream = self.streams.get(stream_id)
+        try:
+            request = self._understand(block)
+        except HeaderListTooLarge:
+            self._refuse_request(stream_id, b"431")
+            return
+        if stream is not None:
+            self._on_request_trailers(cast("ServerStream", stream), end_stream)
+        elif self._is_idle(stream_id) and stream_id % 2:
+            self._newest_stream_id = stream_id
+            self._on_request(stream_id, request, end_stream)
+        elif stream_id in self._resets:
+            self._spend("late HEADERS")
+        else:
+            raise RemoteProtocolError(
+                ErrorCode.PROTOCOL_ERROR, f"HEADERS on stream {stream_id}, wanted a new odd one"
+            )
+
+    def _understand(self, block: bytes) -> RequestBlock:
+        if self._early_decoder is None:
+            return self._decoder.decode(block)
+        try:
+            fields = self._early_decoder.decode(block, raw=True)
+        except HPACKError as error:
+            raise RemoteProtocolError(
+                ErrorCode.COMPRESSION_ERROR, f"header block is not HPACK: {error}"
+            ) from error
+        return understand_request([(bytes(name), bytes(value)) for name, value in fields])
+
+    def _on_settings_ack(self) -> None:
+        self._early_decoder = None
+
+    def _on_request(self, stream_id: int, request: RequestBlock, end_stream: int) -> None:
+        if self.is_draining or len(self.streams) >= self.limits.concurrent_streams_max:
+            self._resets.add(stream_id)
+            self._spend("HEADERS over the stream limit")
+            self.outbound.emit(frames.encode_rst_stream(stream_id, ErrorCode.REFUSED_STREAM))
+        elif request.method != b"POST":
+            self._refuse_request(stream_id, b"405")
+        elif not request.is_grpc:
+            self._refuse_request(stream_id, b"415")
+        else:
+            stream = ServerStream(self, stream_id)
+            stream.encoding = request.encoding
+            self.streams[stream_id] = stream
+            stream.listener = self._server_listener.on_call(stream, request)
+            if end_stream and not stream.is_ended:
+                self._on_half_close(stream)
+
+    def _refuse_request(self, stream_id: int, http_status: bytes) -> None:
+        """Answer what is not a gRPC call in HTTP's own words."""
+        self._newest_stream_id = max(self._newest_stream_id, stream_id)
+        self._resets.add(stream_id)
+        block = encode_fields([(b":status", http_status)])
+        self.outbound.emit(
+            frames.encode_frame(
+                frames.HEADERS,
+                frames.FLAG_END_HEADERS | frames.FLAG_END_STREAM,
+                stream_id,
+                block,
+            )
+        )
+
+    def _on_request_trailers(self, stream: ServerStream, end_stream: int) -> None:
+        if not end_stream or stream.is_recv_closed:
+            status = Status(StatusCode.INTERNAL, "peer sent a second request head")
+            stream.reset(ErrorCode.PROTOCOL_ERROR, status)
+        else:
+            self._on_half_close(stream)
+
+    def _on_half_close(self, stream: Stream) -> None:
+        server_stream = cast("ServerStream", stream)
+        server_stream.is_recv_closed = True
+        server_stream.listener.on_half_close()
+
+    def _on_reset(self, stream: Stream, code: int) -> None:
+        # Opening and resetting streams is the cheapest way to keep a server busy.
+        self._spend("RST_STREAM")
+        self._end_stream(stream, end_of_reset(code))
+
+    def _on_peer_goaway(self, last_stream_id: int, code: int, text: str) -> None:
+        """A client that goes away opens no new streams; the open ones go on."""
+
+    def _is_idle(self, stream_id: int) -> bool:
+        return stream_id > self._newest_stream_id
+
+    def _last_peer_stream_id(self) -> int:
+        return self._newest_stream_id & STREAM_ID_MASK

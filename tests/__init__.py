@@ -1,0 +1,1 @@
+"""The tests, in rings: docs/testing.md says what each ring proves."""

@@ -1,0 +1,38 @@
+"""What holds for every test: known requirement IDs, repeatable examples, nothing left running.
+
+Unclosed sockets and never-awaited coroutines need no fixture: they are warnings, and pytest is
+configured to treat a warning as an error.
+"""
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator
+
+import pytest
+from hypothesis import settings
+
+pytest_plugins = ["tools.spec_plugin"]
+
+# No deadline: a shared machine is slow at times, and that proves nothing about the code. The same
+# examples each run: a red build is then about the change. `--hypothesis-profile=explore` looks
+# for new ones.
+settings.register_profile("house", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None, max_examples=2_000)
+settings.load_profile("house")
+
+
+@pytest.fixture
+async def no_task_left() -> AsyncIterator[None]:
+    """Fail a test that ends while a task it started still lives: tasks have owners."""
+    before = asyncio.all_tasks()
+    yield
+    current = asyncio.current_task()
+    left = [task for task in asyncio.all_tasks() - before if task is not current]
+    assert not left, f"tasks still running after the test: {sorted(map(repr, left))}"
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Give each asynchronous test the check; others have no loop and should not pay for one."""
+    if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
+        # First in, last out: the test's own fixtures have closed what they opened by then.
+        item.fixturenames.insert(0, "no_task_left")

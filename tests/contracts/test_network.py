@@ -1,0 +1,394 @@
+"""What every Network promises: connections, listeners, TLS and names.
+
+A world is a network and a loop to run on. The real one runs on both loops that users have; a
+simulated one is one more entry of WORLDS.
+"""
+
+import asyncio
+import functools
+import os
+import socket
+import ssl
+from collections.abc import Callable, Coroutine
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec
+
+import pytest
+import uvloop
+
+from proxyless.base import Address, IpAddress, UnixAddress
+from proxyless.runtime import AsyncioNetwork, Network
+from tests.certificates import CertificateAuthority
+
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True)
+class World:
+    """A network and the loop that its stories run on."""
+
+    network: Network
+    new_loop: Callable[[], asyncio.AbstractEventLoop]
+    has_sockets: bool = True
+
+    def run(self, story: Coroutine[Any, Any, None]) -> None:
+        async def run_and_check() -> None:
+            # Generous: only a hang takes longer.
+            async with asyncio.timeout(20):
+                await story
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+
+        with asyncio.Runner(loop_factory=self.new_loop) as runner:
+            runner.run(run_and_check())
+
+
+WORLDS = {
+    "asyncio": World(AsyncioNetwork(), asyncio.new_event_loop),
+    "uvloop": World(AsyncioNetwork(), uvloop.new_event_loop),
+}
+
+
+@pytest.fixture(params=WORLDS)
+def world(request: pytest.FixtureRequest) -> World:
+    return WORLDS[request.param]
+
+
+def in_world(
+    story: Callable[Concatenate[World, P], Coroutine[Any, Any, None]],
+) -> Callable[Concatenate[World, P], None]:
+    """Run an asynchronous test on the loop of its world."""
+
+    @functools.wraps(story)
+    def test(world: World, *args: P.args, **kwargs: P.kwargs) -> None:
+        world.run(story(world, *args, **kwargs))
+
+    return test
+
+
+@pytest.fixture(params=["v4", "v6", "unix", "abstract"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Address:
+    """Where to listen: nobody else is there."""
+    match request.param:
+        case "v4":
+            return IpAddress("127.0.0.1", 0)
+        case "v6":
+            return IpAddress("::1", 0)
+        case "unix":
+            return UnixAddress(str(tmp_path / "s"))
+        case _:
+            return UnixAddress(f"\0proxyless-test-{os.getpid()}")
+
+
+@pytest.fixture(scope="module")
+def authority() -> CertificateAuthority:
+    return CertificateAuthority()
+
+
+class Peer(asyncio.Protocol):
+    """One end of a connection: keeps what it got and tells when it is lost."""
+
+    def __init__(self) -> None:
+        self.received = b""
+        self.lost = asyncio.get_running_loop().create_future()
+        self._changed = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+        self._changed.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost.set_result(None)
+
+    async def expect(self, data: bytes) -> None:
+        while len(self.received) < len(data):
+            self._changed.clear()
+            await self._changed.wait()
+        assert self.received == data
+
+    async def close(self) -> None:
+        self.transport.close()
+        await self.lost
+
+
+class Echo:
+    """Makes server ends and hands them out in the order they were accepted."""
+
+    def __init__(self) -> None:
+        self._accepted: asyncio.Queue[Peer] = asyncio.Queue()
+
+    def __call__(self) -> Peer:
+        peer = Peer()
+        self._accepted.put_nowait(peer)
+        return peer
+
+    async def next(self) -> Peer:
+        return await self._accepted.get()
+
+
+async def expect_bytes_both_ways(client: Peer, server: Peer) -> None:
+    client.transport.write(b"ping")
+    await server.expect(b"ping")
+    server.transport.write(b"pong")
+    await client.expect(b"pong")
+
+
+@in_world
+async def test_a_connection_carries_bytes_both_ways(world: World, place: Address) -> None:
+    accepted = Echo()
+    listener = await world.network.listen(place, accepted)
+    with closing(listener):
+        transport, client = await world.network.connect(listener.address, Peer)
+        assert transport is client.transport
+        server = await accepted.next()
+        await expect_bytes_both_ways(client, server)
+        await client.close()
+        await server.lost
+
+
+@in_world
+async def test_a_megabyte_arrives_whole(world: World, place: Address) -> None:
+    data = bytes(range(256)) * 4096
+    accepted = Echo()
+    with closing(await world.network.listen(place, accepted)) as listener:
+        _, client = await world.network.connect(listener.address, Peer)
+        server = await accepted.next()
+        server.transport.write(data)
+        await client.expect(data)
+        await server.close()
+        await client.lost
+
+
+@in_world
+async def test_each_connection_has_protocols_of_its_own(world: World, place: Address) -> None:
+    accepted = Echo()
+    with closing(await world.network.listen(place, accepted)) as listener:
+        _, first = await world.network.connect(listener.address, Peer)
+        first_server = await accepted.next()
+        _, second = await world.network.connect(listener.address, Peer)
+        second_server = await accepted.next()
+        await expect_bytes_both_ways(second, second_server)
+        assert (first.received, first_server.received) == (b"", b"")
+        for peer in (first, second):
+            await peer.close()
+        await first_server.lost
+        await second_server.lost
+
+
+@in_world
+async def test_a_listener_knows_its_real_address(world: World, place: Address) -> None:
+    with closing(await world.network.listen(place, Peer)) as listener:
+        match place, listener.address:
+            case IpAddress(asked, 0), IpAddress(bound, port):
+                assert bound == asked
+                assert port > 0
+            case _:
+                assert listener.address == place
+
+
+@in_world
+async def test_connecting_where_nobody_listens_is_an_os_error(world: World, place: Address) -> None:
+    listener = await world.network.listen(place, Peer)
+    listener.close()
+    await listener.wait_closed()
+    with pytest.raises(OSError):  # noqa: PT011 - its text is the system's own.
+        await world.network.connect(listener.address, Peer)
+
+
+@in_world
+async def test_a_closed_listeners_address_is_free_and_its_connections_live_on(
+    world: World, place: Address
+) -> None:
+    accepted = Echo()
+    listener = await world.network.listen(place, accepted)
+    _, client = await world.network.connect(listener.address, Peer)
+    server = await accepted.next()
+    listener.close()
+    listener.close()
+    await listener.wait_closed()
+    again = await world.network.listen(listener.address, Peer)
+    assert again.address == listener.address
+    await expect_bytes_both_ways(client, server)
+    await client.close()
+    await server.lost
+    again.close()
+    await again.wait_closed()
+
+
+@in_world
+async def test_an_address_in_use_is_an_os_error(world: World) -> None:
+    with closing(await world.network.listen(IpAddress("127.0.0.1", 0), Peer)) as listener:
+        with pytest.raises(OSError, match="in use"):
+            await world.network.listen(listener.address, Peer)
+
+
+@in_world
+async def test_giving_up_leaves_no_connection_behind(
+    world: World, place: Address, authority: CertificateAuthority
+) -> None:
+    accepted = Echo()  # Never answers the TLS handshake.
+    with closing(await world.network.listen(place, accepted)) as listener:
+        connect = asyncio.ensure_future(
+            world.network.connect(
+                listener.address, Peer, tls=authority.client_context(), server_hostname="x.test"
+            )
+        )
+        server = await accepted.next()
+        connect.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await connect
+        await server.lost
+
+
+@in_world
+async def test_tls_carries_bytes_both_ways_and_agrees_on_a_protocol(
+    world: World, place: Address, authority: CertificateAuthority
+) -> None:
+    accepted = Echo()
+    server_context = authority.server_context(["api.test"], alpn=["h2"])
+    client_context = authority.client_context(alpn=["grpc-exp", "h2"])
+    listener = await world.network.listen(place, accepted, tls=server_context)
+    with closing(listener):
+        _, client = await world.network.connect(
+            listener.address, Peer, tls=client_context, server_hostname="api.test"
+        )
+        server = await accepted.next()
+        await expect_bytes_both_ways(client, server)
+        tls = client.transport.get_extra_info("ssl_object")
+        assert tls.selected_alpn_protocol() == "h2"
+        assert ("DNS", "api.test") in client.transport.get_extra_info("peercert")["subjectAltName"]
+        await client.close()
+        await server.lost
+
+
+@in_world
+async def test_the_server_is_told_the_name_that_is_asked_for(
+    world: World, place: Address, authority: CertificateAuthority
+) -> None:
+    accepted, asked = Echo(), list[str | None]()
+    context = authority.server_context(["api.test"])
+    context.sni_callback = lambda tls, name, context: asked.append(name)
+    with closing(await world.network.listen(place, accepted, tls=context)) as listener:
+        _, client = await world.network.connect(
+            listener.address, Peer, tls=authority.client_context(), server_hostname="api.test"
+        )
+        server = await accepted.next()
+        assert asked == ["api.test"]
+        await client.close()
+        await server.lost
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+@in_world
+async def test_without_a_name_an_ip_address_is_checked_as_itself(
+    world: World, host: str, authority: CertificateAuthority
+) -> None:
+    accepted = Echo()
+    context = authority.server_context([host])
+    with closing(await world.network.listen(IpAddress(host, 0), accepted, tls=context)) as listener:
+        _, client = await world.network.connect(
+            listener.address, Peer, tls=authority.client_context()
+        )
+        server = await accepted.next()
+        await client.close()
+        await server.lost
+
+
+async def expect_tls_failure(
+    world: World, place: Address, server: ssl.SSLContext, client: ssl.SSLContext
+) -> None:
+    with closing(await world.network.listen(place, Peer, tls=server)) as listener:
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await world.network.connect(
+                listener.address, Peer, tls=client, server_hostname="api.test"
+            )
+
+
+@in_world
+async def test_a_certificate_for_another_name_is_an_os_error(
+    world: World, place: Address, authority: CertificateAuthority
+) -> None:
+    server = authority.server_context(["other.test"])
+    await expect_tls_failure(world, place, server, authority.client_context())
+
+
+@in_world
+async def test_a_certificate_of_an_unknown_authority_is_an_os_error(
+    world: World, place: Address, authority: CertificateAuthority
+) -> None:
+    server = CertificateAuthority("stranger").server_context(["api.test"])
+    await expect_tls_failure(world, place, server, authority.client_context())
+
+
+@in_world
+async def test_a_context_that_checks_names_wants_one_for_a_path(
+    world: World, authority: CertificateAuthority, tmp_path: Path
+) -> None:
+    place = UnixAddress(str(tmp_path / "s"))
+    context = authority.server_context(["api.test"])
+    with closing(await world.network.listen(place, Peer, tls=context)):
+        with pytest.raises(ValueError, match="check_hostname requires server_hostname"):
+            await world.network.connect(place, Peer, tls=authority.client_context())
+
+
+@pytest.mark.parametrize("host", ["192.0.2.7", "2001:db8::7"])
+@in_world
+async def test_a_literal_resolves_to_itself(world: World, host: str) -> None:
+    assert await world.network.resolve(host, 443) == [IpAddress(host, 443)]
+
+
+@in_world
+async def test_localhost_resolves_to_loopback_without_repeats(world: World) -> None:
+    addresses = await world.network.resolve("localhost", 80)
+    assert addresses
+    assert set(addresses) <= {IpAddress("127.0.0.1", 80), IpAddress("::1", 80)}
+    assert len(set(addresses)) == len(addresses)
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 64, "\udc80", ""])
+@in_world
+async def test_what_cannot_be_a_name_is_an_os_error(world: World, host: str) -> None:
+    with pytest.raises(OSError):  # noqa: PT011 - its text is the system's own.
+        await world.network.resolve(host, 80)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+@in_world
+async def test_small_writes_are_sent_at_once(world: World, host: str) -> None:
+    if not world.has_sockets:
+        pytest.skip("a network without sockets has no TCP_NODELAY")
+    accepted = Echo()
+    with closing(await world.network.listen(IpAddress(host, 0), accepted)) as listener:
+        _, client = await world.network.connect(listener.address, Peer)
+        server = await accepted.next()
+        for peer in (client, server):
+            sock = peer.transport.get_extra_info("socket")
+            assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        await client.close()
+        await server.lost
+
+
+@in_world
+async def test_a_socket_file_is_removed_unless_another_has_taken_its_place(
+    world: World, tmp_path: Path
+) -> None:
+    if not world.has_sockets:
+        pytest.skip("a network without sockets has no socket files")
+    place = UnixAddress(str(tmp_path / "s"))
+    first = await world.network.listen(place, Peer)
+    second = await world.network.listen(place, Peer)
+    first.close()
+    assert (tmp_path / "s").is_socket()
+    second.close()
+    assert not (tmp_path / "s").exists()
+
+
+@in_world
+async def test_a_path_too_long_for_a_socket_is_an_os_error(world: World) -> None:
+    with pytest.raises(OSError, match="path too long"):
+        await world.network.connect(UnixAddress("/x" * 100), Peer)

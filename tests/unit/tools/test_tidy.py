@@ -1,0 +1,141 @@
+"""tools/tidy.py: each rule finds what breaks it, and leaves alone what keeps it."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from tools.tidy import (
+    FUNCTION_LINES_MAX,
+    MODULE_LINES_MAX,
+    Problem,
+    check_all,
+    check_code,
+    check_links,
+    check_mirror,
+    check_name,
+    check_titles,
+)
+
+SOURCE = "src/proxyless/lb/priority.py"
+TOOL = "tools/priority.py"
+DOCUMENT = "docs/adr/0001-floors.md"
+
+
+def said(problems: Iterable[Problem]) -> list[str]:
+    return [str(problem) for problem in problems]
+
+
+def function_of(lines: int) -> str:
+    return "def choose():\n" + "    x = 1\n" * (lines - 1)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["src/proxyless/lb/utils.py", "tests/unit/helpers.py", "src/proxyless/common/x.py"],
+)
+def test_vague_name_is_found(path: str) -> None:
+    assert len(said(check_name(path))) == 1
+
+
+@pytest.mark.parametrize("path", [SOURCE, "tests/unit/lb/test_priority.py", "docs/commonplace.md"])
+def test_telling_name_is_left_alone(path: str) -> None:
+    assert said(check_name(path)) == []
+
+
+def test_missing_docstrings_are_found_in_source_with_their_lines() -> None:
+    assert said(check_code(SOURCE, "x = 1\nclass Child:\n    y = 2\n")) == [
+        f"{SOURCE}:1: error: module has no docstring: say which question it answers",
+        f"{SOURCE}:2: error: class 'Child' has no docstring",
+    ]
+
+
+def test_missing_docstrings_are_left_alone_outside_source() -> None:
+    assert said(check_code(TOOL, "class Child:\n    y = 2\n")) == []
+
+
+def test_longest_allowed_function_is_left_alone() -> None:
+    assert said(check_code(TOOL, function_of(FUNCTION_LINES_MAX))) == []
+
+
+def test_longer_function_is_found() -> None:
+    [problem] = check_code(TOOL, "\n" + function_of(FUNCTION_LINES_MAX + 1))
+    assert problem.line == 2
+    assert "function 'choose' has 71 lines, wanted at most 70" in problem.what
+
+
+def test_longer_method_and_coroutine_are_found() -> None:
+    body = "        x = 1\n" * FUNCTION_LINES_MAX
+    text = f"class C:\n    def a(self):\n{body}\n    async def b(self):\n{body}"
+    assert len(said(check_code(TOOL, text))) == 2
+
+
+def test_module_at_the_limit_is_left_alone_and_one_line_more_is_found() -> None:
+    text = '"""Doc."""\n' + "x = 1\n" * (MODULE_LINES_MAX - 1)
+    assert said(check_code(SOURCE, text)) == []
+    [problem] = check_code(SOURCE, text + "x = 1\n")
+    assert (problem.line, "501 lines" in problem.what) == (501, True)
+
+
+@pytest.mark.parametrize("comment", ["# TODO: later", "# TODO(me): x", "# FIXME", "x = 1  # XXX"])
+def test_todo_without_an_issue_is_found(comment: str) -> None:
+    assert len(said(check_code(TOOL, comment + "\n"))) == 1
+
+
+@pytest.mark.parametrize("line", ["# TODO(#12): later", "x = 'TODO: in a text'", "# todos"])
+def test_todo_with_an_issue_and_other_text_is_left_alone(line: str) -> None:
+    assert said(check_code(TOOL, line + "\n")) == []
+
+
+def test_document_wants_exactly_one_title() -> None:
+    assert said(check_titles(DOCUMENT, "# One\n\n## Two\n")) == []
+    assert said(check_titles(DOCUMENT, "## Two\n")) == [
+        f"{DOCUMENT}:1: error: document has no title, wanted one line '# Title'"
+    ]
+    assert said(check_titles(DOCUMENT, "# One\n\n# Two\n")) == [
+        f"{DOCUMENT}:3: error: document has a second title, the first is at line 1"
+    ]
+
+
+def test_comment_in_a_code_fence_is_no_title() -> None:
+    assert said(check_titles(DOCUMENT, "# One\n```sh\n# make\n```\n")) == []
+
+
+def test_links_are_resolved_from_the_document() -> None:
+    text = "[a](0002-b.md) [b](../style.md#names) [c](https://x.test/y) [d](../../README.md)\n"
+    existing = {"docs/adr/0002-b.md", "docs/style.md", "README.md"}
+    assert said(check_links(DOCUMENT, text, existing.__contains__)) == []
+    assert said(check_links(DOCUMENT, text, (existing - {"docs/style.md"}).__contains__)) == [
+        f"{DOCUMENT}:1: error: link to '../style.md' leads nowhere"
+    ]
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["src/proxyless/lb/priority.py", "src/proxyless/lb/priority/__init__.py"],
+)
+def test_unit_test_beside_its_module_is_left_alone(module: str) -> None:
+    assert said(check_mirror({"tests/unit/lb/test_priority.py", module})) == []
+
+
+def test_unit_test_without_its_module_is_found() -> None:
+    [problem] = check_mirror({"tests/unit/test_priority.py", "src/proxyless/lb/priority.py"})
+    assert problem.path == "tests/unit/test_priority.py"
+    assert problem.what == "unit test mirrors no module: there is no src/proxyless/priority.py"
+
+
+def test_unit_tests_of_tools_mirror_tools() -> None:
+    assert said(check_mirror({"tests/unit/tools/test_tidy.py", "tools/tidy.py"})) == []
+    assert len(said(check_mirror({"tests/unit/tools/test_tidy.py", "src/proxyless/tidy.py"}))) == 1
+
+
+def test_vocabulary_and_other_rings_need_no_module() -> None:
+    paths = {"tests/unit/lb/world.py", "tests/spec/test_a56.py", "tests/unit/test_exports.py"}
+    assert said(check_mirror(paths)) == []
+
+
+def test_whole_tree_is_read_without_caches(tmp_path: Path) -> None:
+    for path in ("src/proxyless/x.py", "tools/__pycache__/y.py", ".venv/z.py", "README.md"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("# TODO\n", encoding="utf-8")
+    assert [problem.path for problem in check_all(tmp_path)] == ["src/proxyless/x.py"] * 2
