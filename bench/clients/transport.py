@@ -23,9 +23,10 @@ class TransportClient:
         self._encoder = RequestEncoder(path=METHOD, authority=authority)
 
     async def unary(self, message: bytes, /) -> bytes:
-        call = await UnaryCall(self._transport, self._encoder.block(), message)
-        if not call.status.is_ok or call.message is None:
-            raise ConnectionError(str(call.status))
+        call = UnaryCall(self._transport, self._encoder.block(), message)
+        end = await call
+        if call.message is None:
+            raise ConnectionError(str(end.status))
         return call.message
 
     async def server_stream(self, request: bytes, /) -> AsyncIterable[bytes]:

@@ -32,7 +32,7 @@ _SECOND_MESSAGE: Final = Status(StatusCode.INTERNAL, "peer sent a second message
 
 
 class UnaryCall:
-    """One request, one reply. Awaiting it gives the call itself, finished."""
+    """One request, one reply. Awaiting it gives the end; then `message` is there if it is OK."""
 
     __slots__ = ("_deadline", "_done", "_stream", "end", "head", "message")
 
@@ -46,19 +46,14 @@ class UnaryCall:
         self.head: ResponseBlock | None = None
         self.message: bytes | None = None
         self.end: StreamEnd | None = None
-        self._done: asyncio.Future[UnaryCall] = transport.new_future()
+        self._done: asyncio.Future[StreamEnd] = transport.new_future()
         self._deadline: Deadline | None = None
-        self._stream = transport.open(block, self, message)
+        self._stream = transport.open_unary(block, self, message)
         if timeout_s is not None and self.end is None:
             self._deadline = transport.expire_later(timeout_s, self._on_deadline)
 
-    def __await__(self) -> Generator[object, None, UnaryCall]:
+    def __await__(self) -> Generator[object, None, StreamEnd]:
         return self._done.__await__()
-
-    @property
-    def status(self) -> Status:
-        assert self.end is not None, "the status is known when the call has been awaited"
-        return self.end.status
 
     @property
     def initial_metadata(self) -> Metadata:
@@ -91,7 +86,7 @@ class UnaryCall:
             self._deadline.cancel()
         # The waiting task may have been cancelled meanwhile.
         if not self._done.done():
-            self._done.set_result(self)
+            self._done.set_result(end)
 
 
 class StreamingCall:

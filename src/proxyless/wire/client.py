@@ -15,6 +15,7 @@ from proxyless.wire.connection import Connection, ConnectionListener
 from proxyless.wire.errors import ErrorCode, RemoteProtocolError, name_error_code
 from proxyless.wire.frames import (
     FLAG_END_HEADERS,
+    FLAG_END_STREAM,
     HEADERS,
     PREFACE,
     STREAM_ID_MASK,
@@ -30,7 +31,7 @@ from proxyless.wire.messages import (
     pack_data_and_prefix,
 )
 from proxyless.wire.status import StreamEnd, end_of_reset
-from proxyless.wire.stream import Stream, StreamListener
+from proxyless.wire.stream import NOBODY, Stream, StreamListener
 
 _CANCELLED: Final = Status(StatusCode.CANCELLED, "cancelled by the client")
 _MID_MESSAGE: Final = Status(
@@ -61,16 +62,22 @@ _HEAD_AWAITED: Final = _HeadAwaited(0)
 class ClientStream(Stream):
     """A call, from the client's side."""
 
-    __slots__ = ("head_received", "opening_block")
+    __slots__ = ()
 
     listener: CallListener
 
     def __init__(self, connection: "ClientConnection", listener: CallListener) -> None:
         super().__init__(connection, 0, listener)
-        self.head_received = False
         self._assembler = _HEAD_AWAITED
-        # The header block of a call that still waits to be opened.
-        self.opening_block = b""
+
+    @property
+    def is_settled(self) -> bool:
+        """The head is here, no message is half received, and all we had to say has left."""
+        return self._assembler is None and self.is_send_closed and self.queue is None
+
+    @property
+    def is_head_received(self) -> bool:
+        return self._assembler is not _HEAD_AWAITED
 
     def close_sending(self) -> None:
         """Half-close: tell the server that no message follows. Idempotent."""
@@ -82,7 +89,6 @@ class ClientStream(Stream):
             self.connection.outbound.send_queued(self)
 
     def receive_head(self, head: ResponseBlock) -> None:
-        self.head_received = True
         self.encoding = head.encoding
         self._assembler = None
         self.listener.on_head(head)
@@ -93,7 +99,7 @@ class ClientStream(Stream):
 
 
 class ClientConnection(Connection):
-    """The client role. Driven as `Connection` is, and by `open`."""
+    """The client role. Driven as `Connection` is, and by `open` and `open_unary`."""
 
     def __init__(
         self, listener: ConnectionListener, limits: Limits, now_s: Callable[[], float]
@@ -101,7 +107,10 @@ class ClientConnection(Connection):
         super().__init__(listener, limits, now_s)
         self._decoder = HeaderDecoder(understand_response, limits.header_list_bytes_max)
         self._next_stream_id = 1
-        self._waiting: dict[ClientStream, None] = {}
+        # The same table as `streams`, which holds nothing but calls here.
+        self._calls = cast("dict[int, ClientStream]", self.streams)
+        # Calls over the peer's limit, with their header blocks, in order.
+        self._waiting: dict[ClientStream, bytes] = {}
         self._announce(PREFACE, ((frames.ENABLE_PUSH, 0),))
 
     @property
@@ -116,64 +125,62 @@ class ClientConnection(Connection):
 
     # Opening
 
-    def open(
-        self, block: bytes, listener: CallListener, message: bytes | None = None
-    ) -> ClientStream:
+    def open(self, block: bytes, listener: CallListener) -> ClientStream:
         """Start a call with an encoded header block (`RequestEncoder`).
 
-        With `message`, that is the only one the client sends, uncompressed. On a connection that
-        is not usable the call has ended, unprocessed, when this returns.
+        On a connection that is not usable the call has ended, unprocessed, when this returns.
         """
         stream = ClientStream(self, listener)
-        if self.is_draining or self._next_stream_id > STREAM_ID_MASK:
+        if not self.is_usable:
             self._end_unopened(stream, _UNUSABLE)
-            return stream
-        if self._waiting or len(self.streams) >= self.peer.concurrent_streams_max:
-            stream.opening_block = block
-            self._waiting[stream] = None
+        elif self._has_waiting or len(self.streams) >= self.peer.concurrent_streams_max:
+            self._waiting[stream] = block
+            self._has_waiting = True
         else:
-            self._assign_id(stream)
-            if message is not None and self._send_at_once(stream, block, message):
-                return stream
-            self._send_block(stream, block)
-        if message is not None:
-            stream.send_message(message, end_stream=True)
+            self._open_now(stream, block)
         return stream
 
-    def _assign_id(self, stream: ClientStream) -> None:
-        stream_id = stream.id = self._next_stream_id
-        self._next_stream_id = stream_id + 2
-        stream.send_window = self.peer.initial_window_bytes
-        self.streams[stream_id] = stream
+    def open_unary(self, block: bytes, listener: CallListener, message: bytes) -> ClientStream:
+        """Start a call of which `message`, not compressed, is all that the client sends.
 
-    def _send_at_once(self, stream: ClientStream, block: bytes, message: bytes) -> bool:
-        """The whole request in one piece of output, if the windows admit that."""
-        outbound = self.outbound
+        The same as `open` and `send_message`, but for the cost: head and message are one piece
+        of output wherever the peer's limits admit that.
+        """
         size = len(message) + PREFIX_BYTES
-        block_size = len(block)
+        outbound = self.outbound
         if (
             size > outbound.sendable_bytes
-            or size > stream.send_window
-            or block_size > frames.FRAME_BYTES_DEFAULT
+            or size > self.peer.initial_window_bytes
+            or len(block) > frames.FRAME_BYTES_DEFAULT
+            or len(self.streams) >= self.peer.concurrent_streams_max
+            or self._has_waiting
+            or self.is_draining
+            or self._next_stream_id > STREAM_ID_MASK
         ):
-            return False
-        stream.send_window -= size
+            stream = self.open(block, listener)
+            if not stream.is_ended:
+                stream.send_message(message, end_stream=True)
+            return stream
+        stream = ClientStream(self, listener)
+        stream_id = stream.id = self._next_stream_id
+        self._next_stream_id = stream_id + 2
+        self.streams[stream_id] = stream
+        stream.send_window = self.peer.initial_window_bytes - size
         stream.is_send_closed = True
-        stream_id = stream.id
         outbound.send_data(
             size,
-            b"".join(
-                (
-                    pack_header(block_size << 8 | HEADERS, FLAG_END_HEADERS, stream_id),
-                    block,
-                    pack_data_and_prefix(size << 8, 1, stream_id, 0, size - PREFIX_BYTES),
-                    message,
-                )
-            ),
+            pack_header(len(block) << 8 | HEADERS, FLAG_END_HEADERS, stream_id)
+            + block
+            + pack_data_and_prefix(size << 8, FLAG_END_STREAM, stream_id, 0, len(message))
+            + message,
         )
-        return True
+        return stream
 
-    def _send_block(self, stream: ClientStream, block: bytes) -> None:
+    def _open_now(self, stream: ClientStream, block: bytes) -> None:
+        stream.id = self._next_stream_id
+        self._next_stream_id += 2
+        stream.send_window = self.peer.initial_window_bytes
+        self.streams[stream.id] = stream
         self.outbound.emit(
             frames.encode_headers(
                 stream.id, block, end_stream=False, frame_bytes_max=self.peer.frame_bytes_max
@@ -186,41 +193,55 @@ class ClientConnection(Connection):
             if not self.is_usable:
                 self._end_waiting(_UNUSABLE)
                 return
-            stream = next(iter(self._waiting))
-            del self._waiting[stream]
-            self._assign_id(stream)
-            self._send_block(stream, stream.opening_block)
+            stream, block = next(iter(self._waiting.items()))
+            self._stop_waiting(stream)
+            self._open_now(stream, block)
             if stream.queue is not None:
                 self.outbound.send_queued(stream)
+
+    def _stop_waiting(self, stream: ClientStream) -> None:
+        del self._waiting[stream]
+        self._has_waiting = bool(self._waiting)
 
     # Answers
 
     def _on_header_block(self, stream_id: int, block: bytes, end_stream: int) -> None:
-        stream = cast("ClientStream | None", self.streams.get(stream_id))
+        stream = self._calls.get(stream_id)
         if stream is None:
-            self._on_block_without_stream(stream_id)
+            self._on_block_without_stream(stream_id, block, end_stream)
             return
-        understood = self._decoder.known(block)
+        understood = self._decoder.known(block) or self._understand(stream, block)
         if understood is None:
-            try:
-                understood = self._decoder.decode(block)
-            except HeaderListTooLarge:
-                limit = self.limits.header_list_bytes_max
-                text = f"received metadata larger than max ({limit} bytes)"
-                stream.refuse(Status(StatusCode.RESOURCE_EXHAUSTED, text))
-                return
+            return
         if end_stream:
-            self._on_last_block(stream, understood)
-        elif understood.is_informational and not stream.head_received:
-            self._spend("informational HEADERS")
-        elif stream.head_received:
+            if stream.is_settled:
+                self._end_stream(stream, understood.end)
+            else:
+                self._on_early_end(stream, understood)
+        elif stream.is_head_received:
             stream.reset(ErrorCode.PROTOCOL_ERROR, _SECOND_HEAD)
+        elif understood.is_informational:
+            self._spend("informational HEADERS")
         elif understood.refusal is not None:
             self.reset_stream(stream, ErrorCode.CANCEL, understood.refusal)
         else:
             stream.receive_head(understood)
 
-    def _on_block_without_stream(self, stream_id: int) -> None:
+    def _understand(self, stream: ClientStream, block: bytes) -> ResponseBlock | None:
+        """What a block says, or None if it says so much that the stream had to be reset."""
+        try:
+            return self._decoder.decode(block)
+        except HeaderListTooLarge:
+            limit = self.limits.header_list_bytes_max
+            text = f"received metadata larger than max ({limit} bytes)"
+            stream.refuse(Status(StatusCode.RESOURCE_EXHAUSTED, text))
+            return None
+
+    def _on_block_without_stream(self, stream_id: int, block: bytes, end_stream: int) -> None:
+        if stream_id > STREAM_ID_MASK:
+            # "The semantics of this bit are undefined, and … MUST be ignored" - RFC 9113 4.1
+            self._on_header_block(stream_id & STREAM_ID_MASK, block, end_stream)
+            return
         self._check_opened("HEADERS", stream_id)
         if stream_id not in self._resets:
             raise RemoteProtocolError(
@@ -228,12 +249,12 @@ class ClientConnection(Connection):
             )
         self._spend("late HEADERS")
 
-    def _on_last_block(self, stream: ClientStream, block: ResponseBlock) -> None:
-        """Trailers, or an answer that is trailers only."""
+    def _on_early_end(self, stream: ClientStream, block: ResponseBlock) -> None:
+        """The last block came before we finished, before the head, or within a message."""
         end = block.end
-        if stream.is_mid_message and end.status.is_ok:
+        if end.status.is_ok and stream.is_mid_message:
             end = StreamEnd(_MID_MESSAGE, end.trailers)
-        elif block.refusal is not None and not stream.head_received and end.status.is_ok:
+        elif end.status.is_ok and not stream.is_head_received and block.refusal is not None:
             end = block.refusal
         self._finish(stream, end)
 
@@ -242,7 +263,7 @@ class ClientConnection(Connection):
 
     def _finish(self, stream: Stream, end: StreamEnd) -> None:
         """The server has said its last word on this stream."""
-        if not stream.is_send_closed:
+        if not stream.is_send_closed or stream.queue is not None:
             # Otherwise the stream would stay half open at the server for ever.
             self._resets.add(stream.id)
             self.outbound.emit(frames.encode_rst_stream(stream.id, ErrorCode.NO_ERROR))
@@ -257,21 +278,22 @@ class ClientConnection(Connection):
         if stream.id:
             super().reset_stream(stream, code, end)
         else:
-            del self._waiting[cast("ClientStream", stream)]
+            self._stop_waiting(cast("ClientStream", stream))
             self._end_unopened(stream, end)
 
-    def _end_stream(self, stream: Stream, end: StreamEnd) -> None:
-        super()._end_stream(stream, end)
-        if self._waiting:
-            self._open_waiting()
+    def _on_stream_gone(self) -> None:
+        super()._on_stream_gone()
+        self._open_waiting()
 
     def _end_unopened(self, stream: Stream, end: StreamEnd) -> None:
         stream.is_ended = stream.is_send_closed = True
         stream.queue = None
-        stream.listener.on_end(end)
+        listener, stream.listener = stream.listener, NOBODY
+        listener.on_end(end)
 
     def _end_waiting(self, end: StreamEnd) -> None:
         waiting, self._waiting = self._waiting, {}
+        self._has_waiting = False
         for stream in waiting:
             self._end_unopened(stream, end)
 

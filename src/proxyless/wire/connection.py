@@ -44,8 +44,10 @@ from proxyless.wire.limits import (
     RecentResets,
 )
 from proxyless.wire.status import StreamEnd
-from proxyless.wire.stream import Stream
+from proxyless.wire.stream import NOBODY, Stream
 
+# What says whether HEADERS holds a whole block and nothing else.
+_HEADERS_FORM: Final = FLAG_END_HEADERS | FLAG_PADDED | FLAG_PRIORITY
 _GOAWAY_HEAD_BYTES: Final = 8
 _SETTING_BYTES: Final = 6
 
@@ -81,8 +83,10 @@ class Connection:
     def __init__(
         self, listener: ConnectionListener, limits: Limits, now_s: Callable[[], float]
     ) -> None:
-        # Fixed at construction.
+        # Fixed at construction. The limits that every stream asks for are at hand.
         self.limits = limits
+        self.message_bytes_max = limits.message_bytes_max
+        self.stream_window_bytes = limits.stream_window_bytes
         self._listener = listener
         # What the peer announced, and what it may still do.
         self.peer = PeerSettings()
@@ -93,11 +97,13 @@ class Connection:
         self._is_greeted = False
         self._fragments: HeaderFragments | None = None
         self._recv_window = limits.connection_window_bytes
+        self._recv_window_low = limits.connection_window_bytes >> 1
         self._trips = RoundTripMeter()
         # Sending.
         self.outbound = Outbound(listener.on_output)
         # Streams that are open, and whether there may be more.
         self.streams: dict[int, Stream] = {}
+        self._has_waiting = False
         self.is_draining = False
         self.is_closed = False
 
@@ -204,7 +210,10 @@ class Connection:
             if kind == DATA and self._fragments is None:
                 self._on_data(flags, stream_id, data, start, stop)
             elif kind == HEADERS and self._fragments is None:
-                self._on_headers(flags, stream_id, data[start:stop])
+                if flags & _HEADERS_FORM == FLAG_END_HEADERS:
+                    self._on_header_block(stream_id, data[start:stop], flags & FLAG_END_STREAM)
+                else:
+                    self._on_headers(flags, stream_id & STREAM_ID_MASK, data[start:stop])
             else:
                 self._on_control(kind, flags, stream_id & STREAM_ID_MASK, data[start:stop])
             at = stop
@@ -236,7 +245,7 @@ class Connection:
     def _on_data(self, flags: int, stream_id: int, data: bytes, start: int, stop: int) -> None:
         charged_bytes = stop - start
         window = self._recv_window = self._recv_window - charged_bytes
-        if window < self.limits.connection_window_bytes >> 1:
+        if window < self._recv_window_low:
             self._replenish_connection()
         stream = self.streams.get(stream_id)
         if stream is None:
@@ -266,7 +275,7 @@ class Connection:
         self._spend("late DATA")
 
     def _on_headers(self, flags: int, stream_id: int, block: bytes) -> None:
-        stream_id &= STREAM_ID_MASK
+        """HEADERS in any form but the plain one: padded, with priority, or to be continued."""
         if flags & (FLAG_PADDED | FLAG_PRIORITY):
             block = frames.strip_headers_extras(flags, block)
         if flags & FLAG_END_HEADERS:
@@ -455,7 +464,13 @@ class Connection:
         del self.streams[stream.id]
         if stream.queue is not None:
             self.outbound.forget(stream)
-        stream.listener.on_end(end)
+        listener, stream.listener = stream.listener, NOBODY
+        listener.on_end(end)
+        if self.is_draining or self._has_waiting:
+            self._on_stream_gone()
+
+    def _on_stream_gone(self) -> None:
+        """A stream has ended, and that may matter to others."""
         if self.is_draining and not self.streams and not self.is_closed:
             self._listener.on_drained()
 

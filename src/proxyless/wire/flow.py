@@ -114,7 +114,7 @@ class Outbound:
 
     def __init__(self, on_output: Callable[[], None]) -> None:
         self._on_output = on_output
-        self._output: list[bytes | memoryview] = []
+        self._output: list[bytes] = []
         # From the peer's SETTINGS and WINDOW_UPDATE, less what we sent.
         self._frame_bytes_max = FRAME_BYTES_DEFAULT
         self.window = WINDOW_DEFAULT
@@ -209,8 +209,8 @@ class Outbound:
         flags = FLAG_END_STREAM if is_last and queue.is_closing else 0
         if size or flags:
             stream.send_window -= size
-            self.send_data(size, pack_header(size << 8 | DATA, flags, stream.id))
-            self._output += queue.take(size)
+            head = pack_header(size << 8 | DATA, flags, stream.id)
+            self.send_data(size, b"".join((head, *queue.take(size))))
         if is_last:
             self.forget(stream)
             stream.on_queue_empty()

@@ -25,7 +25,7 @@ from proxyless.wire.headers import (
 from proxyless.wire.hpack import HeaderDecoder, HeaderListTooLarge, encode_fields
 from proxyless.wire.limits import Limits
 from proxyless.wire.status import StreamEnd, end_of_reset
-from proxyless.wire.stream import Stream, StreamListener
+from proxyless.wire.stream import NOBODY, Stream, StreamListener
 
 _CONNECTION_GONE: Final = Status(StatusCode.CANCELLED, "the client's connection is gone")
 _TOO_LATE: Final = Status(StatusCode.INTERNAL, "peer sent DATA after it had closed its side")
@@ -45,15 +45,6 @@ class ServerListener(ConnectionListener, Protocol):
         """A call came in: return who handles it. It may be answered before this returns."""
 
 
-class _NoHandler:
-    """Stands in until `on_call` has returned the handler."""
-
-    def on_message(self, message: bytes) -> None: ...
-    def on_writable(self) -> None: ...
-    def on_half_close(self) -> None: ...
-    def on_end(self, end: StreamEnd) -> None: ...
-
-
 class ServerStream(Stream):
     """A call, from the server's side: head, messages, then trailers."""
 
@@ -62,7 +53,8 @@ class ServerStream(Stream):
     listener: HandlerListener
 
     def __init__(self, connection: "ServerConnection", stream_id: int) -> None:
-        super().__init__(connection, stream_id, _NoHandler())
+        # Nobody until `on_call` has returned the handler.
+        super().__init__(connection, stream_id, NOBODY)
         self.send_window = connection.peer.initial_window_bytes
         self.is_recv_closed = False
         self._head_sent = False
@@ -157,6 +149,7 @@ class ServerConnection(Connection):
     # Calls
 
     def _on_header_block(self, stream_id: int, block: bytes, end_stream: int) -> None:
+        stream_id &= STREAM_ID_MASK
         stream = self.streams.get(stream_id)
         try:
             request = self._understand(block)

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 from proxyless.base.status import Status, StatusCode
 from proxyless.wire.errors import ErrorCode, UsageError
 from proxyless.wire.flow import SendQueue
-from proxyless.wire.headers import IDENTITY
 from proxyless.wire.messages import (
     PREFIX_BYTES,
     MessageAssembler,
@@ -49,10 +48,27 @@ class StreamListener(Protocol):
         """The stream is over; nothing follows."""
 
 
+class _Nobody:
+    """Listens to a stream that is over.
+
+    Takes the place of the listener, which usually holds the stream: without the cycle both are
+    freed at once, and an RPC leaves nothing to the garbage collector.
+    """
+
+    def on_head(self, head: object) -> None: ...
+    def on_message(self, message: bytes) -> None: ...
+    def on_half_close(self) -> None: ...
+    def on_writable(self) -> None: ...
+    def on_end(self, end: StreamEnd) -> None: ...
+
+
+NOBODY: Final = _Nobody()
+
+
 class Stream:
     """One stream of either role.
 
-    Driven by its owner (send, hold, reset), the connection (the peer's frames and windows).
+    Driven by its owner (send, hold, reset) and the connection (the peer's frames and windows).
     """
 
     __slots__ = (
@@ -64,7 +80,6 @@ class Stream:
         "is_held",
         "is_send_closed",
         "listener",
-        "message_bytes_max",
         "queue",
         "recv_target",
         "recv_window",
@@ -73,23 +88,23 @@ class Stream:
     )
 
     def __init__(self, connection: Connection, stream_id: int, listener: StreamListener) -> None:
-        limits = connection.limits
         # Fixed at construction, but for the id of a client's stream, which it gets when opened.
         self.connection = connection
         self.id = stream_id
         self.listener = listener
-        self.message_bytes_max = limits.message_bytes_max
         # Changed by what we send and the peer's WINDOW_UPDATE.
         self.send_window = 0
         self.queue: SendQueue | None = None
         self.is_send_closed = False
         # Changed by what we receive and by the owner's hold.
-        self.recv_window = self.recv_target = limits.stream_window_bytes
+        self.recv_window = self.recv_target = connection.stream_window_bytes
         self.updated_at_trip = -1
         self.is_held = False
-        self.encoding = IDENTITY
         self._assembler: MessageAssembler | None = None
         self.is_ended = False
+
+    # How the peer compresses messages; known with the head, before the first of them.
+    encoding: str
 
     # Sending
 
@@ -142,21 +157,24 @@ class Stream:
         # Nearly always a frame holds exactly one message, and that not compressed.
         if self._assembler is None and stop - start >= PREFIX_BYTES:
             flag, length = unpack_prefix(data, start)
-            start += PREFIX_BYTES
-            if start + length == stop and not flag and length <= self.message_bytes_max:
-                self.listener.on_message(data[start:stop])
+            if (
+                start + PREFIX_BYTES + length == stop
+                and not flag
+                and length <= self.connection.message_bytes_max
+            ):
+                self.listener.on_message(data[start + PREFIX_BYTES : stop])
                 return
-            start -= PREFIX_BYTES
         if start != stop:
             self._assemble(data[start:stop])
 
     def _assemble(self, data: bytes) -> None:
-        assembler = self._assembler or MessageAssembler(self.message_bytes_max)
+        message_bytes_max = self.connection.message_bytes_max
+        assembler = self._assembler or MessageAssembler(message_bytes_max)
         try:
             for is_compressed, payload in assembler.feed(data):
                 message = payload
                 if is_compressed:
-                    message = decompress(self.encoding, payload, self.message_bytes_max)
+                    message = decompress(self.encoding, payload, message_bytes_max)
                 self.listener.on_message(message)
                 if self.is_ended:
                     return
