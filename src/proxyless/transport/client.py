@@ -22,6 +22,7 @@ from proxyless.transport.keepalive import (
 from proxyless.transport.pump import Pump, ReadBuffer
 from proxyless.wire import (
     ClientConnection,
+    ErrorCode,
     Limits,
     RemoteProtocolError,
 )
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from proxyless.transport.tls import ClientTls
 
 _KEEPALIVE_PING = b"keepaliv"
+# How a server complains about keepalive (A8): the code of its GOAWAY, and the debug data.
+_TOO_MANY_PINGS = (ErrorCode.ENHANCE_YOUR_CALM, "too_many_pings")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +41,8 @@ class TransportOptions:
     """What a connection is made with. Two equal ones may share a connection."""
 
     tls: "ClientTls | None" = None
+    # Connect to this machine only: loopback addresses and unix sockets.
+    is_local_only: bool = False
     limits: Limits = field(default_factory=Limits)
     keepalive: KeepaliveConfig = field(default_factory=KeepaliveConfig)
     connect_timeout_s: float = 20.0
@@ -76,6 +81,8 @@ class ClientTransport(Pump):
         self.open = self._wire.open
         self.open_unary = self._wire.open_unary
         self._keepalive = _Keepalive(self, options.keepalive, tools.clock)
+        # Set by the peer, before `on_unusable`: the next connection should ask less often.
+        self.has_pinged_too_often = False
 
     # Calls
 
@@ -102,6 +109,7 @@ class ClientTransport(Pump):
         """Every byte heard counts as an answer, so there is nothing left to do."""
 
     def on_goaway(self, code: int, text: str) -> None:
+        self.has_pinged_too_often |= (code, text) == _TOO_MANY_PINGS
         reason = f"{name_error_code(code)}: {text}" if text else name_error_code(code)
         self._become_unusable(Status(StatusCode.UNAVAILABLE, f"peer is going away: {reason}"))
 
@@ -130,6 +138,12 @@ class ClientTransport(Pump):
     def _on_lost(self, status: Status) -> None:
         self._become_unusable(status)
         super()._on_lost(status)
+        self._keepalive.stop()
+
+    def drain(self) -> None:
+        """Take no new calls; close when those under way are over. Idempotent."""
+        self._become_unusable(Status(StatusCode.UNAVAILABLE, "connection drained by us"))
+        self._wire.drain()
 
     def close(self) -> None:
         self._become_unusable(Status(StatusCode.UNAVAILABLE, "connection closed by us"))
@@ -179,11 +193,11 @@ class _Keepalive:
         match choose_keepalive(self._config, now_s, self._activity()):
             case Look(at_s):
                 self._timer = self._clock.call_later(at_s - now_s, self._look)
-            case Ping(answer_by_s):
+            case Ping(look_at_s):
                 self._pinged_s = now_s
                 self._is_ping_unanswered = True
                 self._pings_without_data += 1
-                self._timer = self._clock.call_later(answer_by_s - now_s, self._look)
+                self._timer = self._clock.call_later(look_at_s - now_s, self._look)
                 self._transport.send_keepalive_ping()
             case GiveUp():
                 text = f"keepalive: peer silent for {self._config.timeout_s:g} s after a PING"

@@ -7,8 +7,9 @@ connection counts as made when the peer's SETTINGS are here: only then it speaks
 import asyncio
 import ssl
 from collections.abc import Callable
+from ipaddress import ip_address
 
-from proxyless.base import Address, Status, StatusCode
+from proxyless.base import Address, Status, StatusCode, UnixAddress
 from proxyless.runtime import AsyncioNetwork, Clock, DeadlineQueue, LoopClock, Network
 from proxyless.transport.client import ClientTransport, LoopTools, TransportOptions
 from proxyless.transport.pump import ReadBuffer
@@ -38,6 +39,9 @@ class Connector:
         `server_name` is the host of the target, which TLS checks unless the options override it.
         `on_unusable` is called once, when a connection that was handed out takes no more calls.
         """
+        if options.is_local_only and not _is_local(address):
+            text = f"{address}: local credentials, but the address is not on this machine"
+            return Status(StatusCode.UNAVAILABLE, text)
         made: list[ClientTransport] = []
         handed_out = _HandedOut(on_unusable)
 
@@ -60,6 +64,9 @@ class Connector:
         if status.is_ok and made[-1].is_usable:
             handed_out.is_handed_out = True
             return made[-1]
+        if status.is_ok and handed_out.ended_by is not None:
+            # The peer said SETTINGS and left in one breath.
+            status = handed_out.ended_by
         _abort_all(made, status)
         return Status(StatusCode.UNAVAILABLE, f"{address}: {status.details}")
 
@@ -91,10 +98,18 @@ class _HandedOut:
     def __init__(self, on_unusable: Callable[[Status], None]) -> None:
         self._on_unusable = on_unusable
         self.is_handed_out = False
+        # Why a connection that nobody has yet will not be handed out.
+        self.ended_by: Status | None = None
 
     def on_unusable(self, status: Status) -> None:
         if self.is_handed_out:
             self._on_unusable(status)
+        else:
+            self.ended_by = self.ended_by or status
+
+
+def _is_local(address: Address) -> bool:
+    return isinstance(address, UnixAddress) or ip_address(address.host).is_loopback
 
 
 def _abort_all(made: list[ClientTransport], status: Status) -> None:

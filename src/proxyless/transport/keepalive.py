@@ -53,9 +53,9 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """Send a PING and look again when its answer is due."""
+    """Send a PING and look again at this time: its answer, or the next PING, may be due then."""
 
-    answer_by_s: float
+    look_at_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,4 +76,4 @@ def choose_keepalive(config: KeepaliveConfig, now_s: float, seen: Activity) -> L
         return Look(due_s)
     if not seen.calls and not config.permit_without_calls:
         return Look(now_s + config.time_s)
-    return Ping(now_s + config.timeout_s)
+    return Ping(now_s + min(config.time_s, config.timeout_s))

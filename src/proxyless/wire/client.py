@@ -6,7 +6,7 @@ A call becomes a stream at once if the peer's MAX_CONCURRENT_STREAMS allows; oth
 here, in order, and whatever its owner sends meanwhile waits in the stream's queue.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, Protocol, cast
 
 from proxyless.base.status import Status, StatusCode
@@ -52,7 +52,7 @@ class CallListener(StreamListener, Protocol):
 class _HeadAwaited(MessageAssembler):
     """Stands in until the response head is here: a message before it is an error."""
 
-    def feed(self, data: bytes) -> list[tuple[int, bytes]]:
+    def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
         raise MessageError(_NO_HEAD)
 
 
@@ -106,6 +106,7 @@ class ClientConnection(Connection):
     ) -> None:
         super().__init__(listener, limits, now_s)
         self._decoder = HeaderDecoder(understand_response, limits.header_list_bytes_max)
+        self._known_block = self._decoder.known
         self._next_stream_id = 1
         # The same table as `streams`, which holds nothing but calls here.
         self._calls = cast("dict[int, ClientStream]", self.streams)
@@ -197,10 +198,11 @@ class ClientConnection(Connection):
             self._stop_waiting(stream)
             self._open_now(stream, block)
             if stream.queue is not None:
-                self.outbound.send_queued(stream)
+                self.outbound.send_waiting(stream)
 
     def _stop_waiting(self, stream: ClientStream) -> None:
-        del self._waiting[stream]
+        # It is not there if the listener of another one, ended just before it, ends it.
+        self._waiting.pop(stream, None)
         self._has_waiting = bool(self._waiting)
 
     # Answers
@@ -210,7 +212,7 @@ class ClientConnection(Connection):
         if stream is None:
             self._on_block_without_stream(stream_id, block, end_stream)
             return
-        understood = self._decoder.known(block) or self._understand(stream, block)
+        understood = self._known_block(block) or self._understand(stream, block)
         if understood is None:
             return
         if end_stream:
@@ -265,7 +267,6 @@ class ClientConnection(Connection):
         """The server has said its last word on this stream."""
         if not stream.is_send_closed or stream.queue is not None:
             # Otherwise the stream would stay half open at the server for ever.
-            self._resets.add(stream.id)
             self.outbound.emit(frames.encode_rst_stream(stream.id, ErrorCode.NO_ERROR))
         self._end_stream(stream, end)
 
@@ -273,6 +274,14 @@ class ClientConnection(Connection):
         self._end_stream(stream, end_of_reset(code))
 
     # Ends
+
+    def drain(self) -> None:
+        """Open no more calls; `on_drained` tells when those under way are over. Idempotent."""
+        if self.is_closed:
+            return
+        self.is_draining = True
+        self._end_waiting(_UNUSABLE)
+        self._check_drained()
 
     def reset_stream(self, stream: Stream, code: ErrorCode, end: StreamEnd) -> None:
         if stream.id:
@@ -295,10 +304,11 @@ class ClientConnection(Connection):
         waiting, self._waiting = self._waiting, {}
         self._has_waiting = False
         for stream in waiting:
-            self._end_unopened(stream, end)
+            if not stream.is_ended:
+                self._end_unopened(stream, end)
 
     def lose(self, status: Status) -> None:
-        self.is_draining = True
+        self.is_closed = self.is_draining = True
         # The peer never heard of calls that were not opened.
         self._end_waiting(StreamEnd(status, is_unprocessed=True))
         super().lose(status)
@@ -317,6 +327,11 @@ class ClientConnection(Connection):
 
     def _is_idle(self, stream_id: int) -> bool:
         return stream_id % 2 == 0 or stream_id >= self._next_stream_id
+
+    def _spend(self, what: str) -> None:
+        # A call that is refused at once has sent no DATA, and yet the peer had to answer it.
+        calls_opened = self._next_stream_id // 2
+        self._guard.spend(what, self.outbound.data_frames + calls_opened)
 
 
 _UNUSABLE: Final = StreamEnd(

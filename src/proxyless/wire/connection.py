@@ -50,6 +50,7 @@ from proxyless.wire.stream import NOBODY, Stream
 _HEADERS_FORM: Final = FLAG_END_HEADERS | FLAG_PADDED | FLAG_PRIORITY
 _GOAWAY_HEAD_BYTES: Final = 8
 _SETTING_BYTES: Final = 6
+_NEVER_CONTINUED: Final = HeaderFragments(0, 0, 0)
 
 
 class ConnectionListener(Protocol):
@@ -105,6 +106,7 @@ class Connection:
         self.streams: dict[int, Stream] = {}
         self._has_waiting = False
         self.is_draining = False
+        self._is_drained = False
         self.is_closed = False
 
     def _announce(self, greeting: bytes, extra: tuple[tuple[int, int], ...]) -> None:
@@ -118,11 +120,8 @@ class Connection:
             *extra,
         )
         window_left = limits.connection_window_bytes - frames.WINDOW_DEFAULT
-        self.outbound.emit(
-            greeting
-            + frames.encode_settings(settings)
-            + frames.encode_window_update(0, window_left)
-        )
+        update = frames.encode_window_update(0, window_left) if window_left else b""
+        self.outbound.emit(greeting + frames.encode_settings(settings) + update)
 
     # The owner's side
 
@@ -153,6 +152,8 @@ class Connection:
     def lose(self, status: Status) -> None:
         """The connection is gone: end every stream with this status. Idempotent."""
         self.is_closed = self.is_draining = True
+        # From now on every frame goes to `_on_control`, which drops it.
+        self._fragments = _NEVER_CONTINUED
         end = StreamEnd(status)
         for stream in list(self.streams.values()):
             if not stream.is_ended:
@@ -229,6 +230,9 @@ class Connection:
     def _check_greeting(self, data: bytes) -> bytes:
         """Check the peer's first bytes; return what follows, or nothing while they are too few."""
         greeting = self._greeting
+        if not data:
+            # The beginning is still in the buffer.
+            return data
         if not greeting.startswith(data[: len(greeting)]) or data.startswith(b"HTTP/"):
             raise _not_http2(data)
         wanted = len(greeting) + FRAME_HEADER_BYTES
@@ -272,7 +276,12 @@ class Connection:
             raise RemoteProtocolError(
                 ErrorCode.STREAM_CLOSED, f"DATA on stream {stream_id}, which is closed"
             )
-        self._spend("late DATA")
+        if not self._resets.charge(stream_id, stop - start):
+            raise RemoteProtocolError(
+                ErrorCode.FLOW_CONTROL_ERROR, f"DATA beyond the window of stream {stream_id}"
+            )
+        if start == stop:
+            self._spend("late DATA")
 
     def _on_headers(self, flags: int, stream_id: int, block: bytes) -> None:
         """HEADERS in any form but the plain one: padded, with priority, or to be continued."""
@@ -300,7 +309,8 @@ class Connection:
 
     def _on_control(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
         if self._fragments is not None:
-            self._on_continuation(kind, flags, stream_id, payload)
+            if not self.is_closed:
+                self._on_continuation(kind, flags, stream_id, payload)
             return
         handler = self._CONTROL.get(kind)
         if handler is None:
@@ -325,7 +335,7 @@ class Connection:
             self._on_reset(stream, frames.unpack_u32(payload)[0])
 
     def _on_settings(self, flags: int, stream_id: int, payload: bytes) -> None:
-        _check_on_connection("SETTINGS", stream_id)
+        frames.check_on_connection("SETTINGS", stream_id)
         self._spend("SETTINGS")
         if flags & FLAG_ACK:
             check_size("SETTINGS acknowledgement", payload, 0)
@@ -343,7 +353,8 @@ class Connection:
         self.outbound.emit(frames.SETTINGS_ACK)
         self.outbound.set_frame_bytes_max(self.peer.frame_bytes_max)
         self._on_settings_applied()
-        self._listener.on_settings()
+        if not self.is_closed:
+            self._listener.on_settings()
         self.outbound.send_blocked()
 
     def _on_push_promise(self, _flags: int, _stream_id: int, _payload: bytes) -> None:
@@ -351,7 +362,7 @@ class Connection:
         raise RemoteProtocolError(ErrorCode.PROTOCOL_ERROR, "PUSH_PROMISE, though push is off")
 
     def _on_ping(self, flags: int, stream_id: int, payload: bytes) -> None:
-        _check_on_connection("PING", stream_id)
+        frames.check_on_connection("PING", stream_id)
         check_size("PING", payload, 8)
         if flags & FLAG_ACK and payload == ROUND_TRIP_PING and self._trips.is_measuring:
             self._trips.on_ack()
@@ -363,7 +374,7 @@ class Connection:
             self.outbound.emit(frames.encode_ping(payload, ack=True))
 
     def _on_goaway(self, _flags: int, stream_id: int, payload: bytes) -> None:
-        _check_on_connection("GOAWAY", stream_id)
+        frames.check_on_connection("GOAWAY", stream_id)
         if len(payload) < _GOAWAY_HEAD_BYTES:
             raise RemoteProtocolError(
                 ErrorCode.FRAME_SIZE_ERROR, f"GOAWAY of {len(payload)} bytes, wanted at least 8"
@@ -376,8 +387,7 @@ class Connection:
         # The owner learns first, so that streams ended below are retried on another connection.
         self._listener.on_goaway(code, text)
         self._on_peer_goaway(last_stream_id & STREAM_ID_MASK, code, text)
-        if not self.streams:
-            self._listener.on_drained()
+        self._check_drained()
 
     def _on_window_update(self, _flags: int, stream_id: int, payload: bytes) -> None:
         check_size("WINDOW_UPDATE", payload, 4)
@@ -455,7 +465,7 @@ class Connection:
 
     def reset_stream(self, stream: Stream, code: ErrorCode, end: StreamEnd) -> None:
         """End an open stream from our side."""
-        self._resets.add(stream.id)
+        self._resets.add(stream.id, stream.recv_window)
         self.outbound.emit(frames.encode_rst_stream(stream.id, code))
         self._end_stream(stream, end)
 
@@ -471,7 +481,12 @@ class Connection:
 
     def _on_stream_gone(self) -> None:
         """A stream has ended, and that may matter to others."""
-        if self.is_draining and not self.streams and not self.is_closed:
+        self._check_drained()
+
+    def _check_drained(self) -> None:
+        """Tell the owner once when no stream is left on a connection that takes no new ones."""
+        if self.is_draining and not (self.streams or self.is_closed or self._is_drained):
+            self._is_drained = True
             self._listener.on_drained()
 
     _CONTROL: ClassVar[dict[int, Callable[["Connection", int, int, bytes], None]]] = {
@@ -484,13 +499,6 @@ class Connection:
         frames.WINDOW_UPDATE: _on_window_update,
         frames.CONTINUATION: _on_stray_continuation,
     }
-
-
-def _check_on_connection(what: str, stream_id: int) -> None:
-    if stream_id:
-        raise RemoteProtocolError(
-            ErrorCode.PROTOCOL_ERROR, f"{what} on stream {stream_id}, wanted stream 0"
-        )
 
 
 def _window_overflow(what: str, where: str) -> RemoteProtocolError:

@@ -183,6 +183,11 @@ class Outbound:
         if stream.queue is not None:
             self._blocked[stream] = None
 
+    def send_waiting(self, stream: Stream) -> None:
+        """Send the queue of a stream that could not be opened when it was filled."""
+        self._blocked[stream] = None
+        self.send_queued(stream)
+
     def send_blocked(self) -> None:
         """Let blocked streams send, one frame each in turn so that none starves."""
         is_moving = True
@@ -191,6 +196,9 @@ class Outbound:
             for stream in list(self._blocked):
                 if self._send_one_frame(stream):
                     is_moving = True
+                    # To the end of the line, so that the next window is another stream's.
+                    del self._blocked[stream]
+                    self._blocked[stream] = None
 
     def forget(self, stream: Stream) -> None:
         """The stream is over; what it still had to send is dropped."""
@@ -202,8 +210,9 @@ class Outbound:
         queue = stream.queue
         if queue is None:
             return False
-        size = min(queue.size, stream.send_window, self.sendable_bytes)
-        if size <= 0 < queue.size:
+        # A peer that lowers its initial window leaves streams with less than nothing.
+        size = min(queue.size, max(stream.send_window, 0), self.sendable_bytes)
+        if not size and queue.size:
             return False
         is_last = size == queue.size
         flags = FLAG_END_STREAM if is_last and queue.is_closing else 0
@@ -212,6 +221,8 @@ class Outbound:
             head = pack_header(size << 8 | DATA, flags, stream.id)
             self.send_data(size, b"".join((head, *queue.take(size))))
         if is_last:
+            has_waited = stream in self._blocked
             self.forget(stream)
-            stream.on_queue_empty()
+            if has_waited:
+                stream.on_queue_empty()
         return not is_last

@@ -192,3 +192,10 @@ def check_size(what: str, payload: bytes, wanted: int) -> None:
         raise RemoteProtocolError(
             ErrorCode.FRAME_SIZE_ERROR, f"{what} of {len(payload)} bytes, wanted {wanted}"
         )
+
+
+def check_on_connection(what: str, stream_id: int) -> None:
+    if stream_id:
+        raise RemoteProtocolError(
+            ErrorCode.PROTOCOL_ERROR, f"{what} on stream {stream_id}, wanted stream 0"
+        )

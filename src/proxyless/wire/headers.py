@@ -14,7 +14,7 @@ from typing import Final
 
 from proxyless.base.metadata import EMPTY, Metadata, decode_field, encode_metadata
 from proxyless.base.status import Status, StatusCode
-from proxyless.wire.hpack import Field, encode_field, encode_fields
+from proxyless.wire.hpack import WITHOUT_TABLE, Field, encode_field, encode_fields
 from proxyless.wire.status import (
     StreamEnd,
     encode_grpc_message,
@@ -25,6 +25,14 @@ from proxyless.wire.status import (
 CONTENT_TYPE: Final = b"application/grpc"
 ACCEPT_ENCODING: Final = b"identity,deflate,gzip"
 IDENTITY: Final = "identity"
+
+
+def is_grpc_content_type(content_type: bytes) -> bool:
+    # '"content-type" "application/grpc" [("+proto" / "+json" / {custom})]' - gRPC over HTTP/2.
+    # So gRPC-Web's "application/grpc-web" is something else.
+    rest = content_type.removeprefix(CONTENT_TYPE)
+    return rest != content_type and rest[:1] in (b"", b"+", b";")
+
 
 # Timeouts
 
@@ -44,9 +52,9 @@ _TIMEOUT_FIELDS_MAX: Final = 1024
 def encode_timeout(timeout_s: float) -> bytes:
     """`grpc-timeout` in the finest unit that holds the value in eight digits, rounded up."""
     for unit, seconds in _TIMEOUT_UNITS:
-        amount = ceil(max(timeout_s, 0.0) / seconds - 1e-6)
-        if amount < 10**_TIMEOUT_DIGITS_MAX:
-            return f"{amount}{unit}".encode()
+        amount = max(timeout_s, 0.0) / seconds - 1e-6
+        if amount <= 10**_TIMEOUT_DIGITS_MAX - 1:
+            return f"{ceil(amount)}{unit}".encode()
     return b"99999999H"
 
 
@@ -70,7 +78,7 @@ class RequestEncoder:
     def __init__(
         self, *, path: str, authority: str, scheme: str = "http", user_agent: str = "proxyless"
     ) -> None:
-        self._constant = encode_fields(
+        self._constant = WITHOUT_TABLE + encode_fields(
             (
                 (b":method", b"POST"),
                 (b":scheme", scheme.encode("ascii")),
@@ -126,7 +134,7 @@ class RequestBlock:
 
     @property
     def is_grpc(self) -> bool:
-        return self.content_type.startswith(CONTENT_TYPE)
+        return is_grpc_content_type(self.content_type)
 
 
 _REQUEST_FIELDS: Final = frozenset({b"te", b"content-type", b"grpc-timeout", b"grpc-encoding"})
@@ -181,6 +189,8 @@ class ResponseBlock:
 _RESPONSE_FIELDS: Final = frozenset(
     {b"content-type", b"grpc-encoding", b"grpc-accept-encoding", b"grpc-status", b"grpc-message"}
 )
+_HTTP_OK: Final = 200
+_INFORMATIONAL: Final = range(100, 200)
 _NO_STATUS: Final = Status(StatusCode.UNKNOWN, "peer ended the stream without grpc-status")
 
 
@@ -198,7 +208,7 @@ def understand_response(fields: Sequence[Field]) -> ResponseBlock:
     return ResponseBlock(
         metadata=metadata,
         encoding=known.get(b"grpc-encoding", b"identity").decode("latin-1"),
-        is_informational=known.get(b":status", b"").startswith(b"1"),
+        is_informational=_http_status(known) in _INFORMATIONAL,
         refusal=None if refusal is None else StreamEnd(refusal, metadata),
         end=end,
     )
@@ -206,14 +216,19 @@ def understand_response(fields: Sequence[Field]) -> ResponseBlock:
 
 def _refuse_head(known: dict[bytes, bytes]) -> Status | None:
     """Why these fields cannot be the head of a gRPC answer, or None."""
-    http_status = known.get(b":status")
-    if http_status is None:
+    if b":status" not in known:
         return Status(StatusCode.INTERNAL, "peer sent a response head without :status")
+    http_status = _http_status(known)
     content_type = known.get(b"content-type", b"")
-    if http_status == b"200" and content_type.startswith(CONTENT_TYPE):
+    if http_status == _HTTP_OK and is_grpc_content_type(content_type):
         return None
-    number = int(http_status) if http_status.isdigit() else 0
-    return status_of_http(number, content_type.decode("latin-1"))
+    return status_of_http(http_status, content_type.decode("latin-1"))
+
+
+def _http_status(known: dict[bytes, bytes]) -> int:
+    """The number of :status, 0 if it is none: it has three digits."""
+    text = known.get(b":status", b"")
+    return int(text) if len(text) == len(b"200") and text.isdigit() else 0
 
 
 def _metadata_of(fields: Sequence[Field], left_out: frozenset[bytes]) -> Metadata:

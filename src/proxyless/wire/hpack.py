@@ -27,6 +27,8 @@ CACHED_BLOCKS_MAX: Final = 512
 CACHED_BLOCK_BYTES_MAX: Final = 1024
 # "An entry's size is the sum of its name's length …, its value's length …, and 32" - RFC 7541 4.1
 FIELD_OVERHEAD_BYTES: Final = 32
+# Huffman's longest code has 30 bits, so a block this much larger than its list does not exist.
+_BLOCK_BYTES_PER_LIST_BYTE: Final = 4
 
 _STATIC_TABLE: Final[tuple[Field, ...]] = tuple(HeaderTable.STATIC_TABLE)
 _STATIC_FIELDS: Final = {field: index for index, field in enumerate(_STATIC_TABLE, start=1)}
@@ -39,6 +41,10 @@ _WITHOUT_INDEXING: Final = 0x00
 _NEVER_INDEXED: Final = 0x10
 # No length or index in a block we would accept needs more continuation octets.
 _INTEGER_OCTETS_MAX: Final = 4
+# "A field block that follows an acknowledgment of the reduction to the maximum dynamic table size"
+# has to start with a size update (RFC 9113 4.3.1). One octet at the start of each block makes it
+# right whatever the peer announces, and whenever.
+WITHOUT_TABLE: Final = b"\x20"
 
 
 class HeaderListTooLarge(Exception):  # noqa: N818 - a condition of one stream, not an error type
@@ -141,6 +147,8 @@ def decode_fields(block: bytes, header_list_bytes_max: int) -> list[Field]:
     """
     fields: list[Field] = []
     size, at, end = 0, 0, len(block)
+    if end > header_list_bytes_max * _BLOCK_BYTES_PER_LIST_BYTE:
+        raise HeaderListTooLarge
     try:
         while at < end:
             if block[at] & 0xE0 == 0x20:

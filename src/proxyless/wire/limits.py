@@ -35,6 +35,18 @@ class Limits:
     # Streams a client may open at a time; announced by the server role only.
     concurrent_streams_max: int = 1000
 
+    def __post_init__(self) -> None:
+        """Refuse what SETTINGS and WINDOW_UPDATE cannot announce."""
+        self._check("frame_bytes_max", frames.FRAME_BYTES_DEFAULT, frames.FRAME_BYTES_MAX)
+        self._check("stream_window_bytes_max", 1, frames.WINDOW_MAX)
+        self._check("stream_window_bytes", 1, self.stream_window_bytes_max)
+        self._check("connection_window_bytes", frames.WINDOW_DEFAULT, frames.WINDOW_MAX)
+
+    def _check(self, name: str, least: int, most: int) -> None:
+        value = getattr(self, name)
+        if not least <= value <= most:
+            raise ValueError(f"{name} is {value}, wanted {least} to {most}")
+
 
 class PeerSettings:
     """What the peer announced with SETTINGS, starting from HTTP/2's defaults."""
@@ -123,22 +135,31 @@ RESETS_REMEMBERED_MAX: Final = 1024
 class RecentResets:
     """The streams we reset, on which the peer may still be sending in good faith.
 
-    Bounded: the oldest are forgotten, and ids up to the last one forgotten get the benefit of the
-    doubt.
+    It may send what was left of the stream's window, and no more. Bounded: the oldest are
+    forgotten, and ids up to the last one forgotten get the benefit of the doubt.
     """
 
-    __slots__ = ("_floor", "_ids")
+    __slots__ = ("_floor", "_left_bytes")
 
     def __init__(self) -> None:
-        self._ids: dict[int, None] = {}
+        self._left_bytes: dict[int, int] = {}
         self._floor = 0
 
-    def add(self, stream_id: int) -> None:
-        self._ids[stream_id] = None
-        if len(self._ids) > RESETS_REMEMBERED_MAX:
-            oldest = next(iter(self._ids))
-            del self._ids[oldest]
+    def add(self, stream_id: int, left_bytes: int) -> None:
+        """Remember a stream whose peer may still send `left_bytes`."""
+        self._left_bytes[stream_id] = left_bytes
+        if len(self._left_bytes) > RESETS_REMEMBERED_MAX:
+            oldest = next(iter(self._left_bytes))
+            del self._left_bytes[oldest]
             self._floor = max(self._floor, oldest)
 
     def __contains__(self, stream_id: int) -> bool:
-        return stream_id in self._ids or stream_id <= self._floor
+        return stream_id in self._left_bytes or 0 < stream_id <= self._floor
+
+    def charge(self, stream_id: int, size: int) -> bool:
+        """Count DATA that came late; tell whether the stream's window had room for it."""
+        left_bytes = self._left_bytes.get(stream_id)
+        if left_bytes is None:
+            return True
+        self._left_bytes[stream_id] = left_bytes - size
+        return left_bytes >= size

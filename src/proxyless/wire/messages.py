@@ -8,6 +8,7 @@ message of the allowed size and one frame.
 """
 
 import zlib
+from collections.abc import Iterator
 from struct import Struct
 from typing import Final
 
@@ -17,6 +18,9 @@ PREFIX_BYTES: Final = 5
 _PREFIX: Final = Struct(">BI")
 pack_prefix = _PREFIX.pack
 unpack_prefix = _PREFIX.unpack_from
+# A chunk costs about 50 bytes beside its content: a peer that sends tiny ones must not multiply
+# the size of a message.
+_CHUNKS_MAX: Final = 4096
 # The head of a DATA frame and the prefix of the message that starts it, packed in one go.
 pack_data_and_prefix = Struct(">IBIBI").pack
 
@@ -61,6 +65,9 @@ def decompress(encoding: str, payload: bytes, message_bytes_max: int) -> bytes:
     if not decompressor.eof:
         text = f"message is not valid {encoding}: it ends too early"
         raise MessageError(Status(StatusCode.INTERNAL, text))
+    if decompressor.unused_data:
+        text = f"message is not valid {encoding}: something follows it"
+        raise MessageError(Status(StatusCode.INTERNAL, text))
     return message
 
 
@@ -80,17 +87,18 @@ class MessageAssembler:
     def is_partial(self) -> bool:
         return self._size > 0
 
-    def feed(self, data: bytes) -> list[tuple[int, bytes]]:
+    def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
         """The messages that `data` completes, each with its compressed flag.
 
-        Raises MessageError as soon as a prefix announces what we will not take.
+        Raises MessageError after them if a prefix announces what we will not take.
         """
         self._chunks.append(data)
         self._size += len(data)
         if self._size < self._wanted:
-            return []
+            if len(self._chunks) > _CHUNKS_MAX:
+                self._chunks = [b"".join(self._chunks)]
+            return
         data = b"".join(self._chunks)
-        messages: list[tuple[int, bytes]] = []
         at, self._wanted = 0, PREFIX_BYTES
         while len(data) - at >= PREFIX_BYTES:
             flag, length = unpack_prefix(data, at)
@@ -99,12 +107,11 @@ class MessageAssembler:
             if end > len(data):
                 self._wanted = PREFIX_BYTES + length
                 break
-            messages.append((flag, data[at + PREFIX_BYTES : end]))
+            yield flag, data[at + PREFIX_BYTES : end]
             at = end
         rest = data[at:]
         self._chunks = [rest] if rest else []
         self._size = len(rest)
-        return messages
 
     def _check_prefix(self, flag: int, length: int) -> None:
         if flag > 1:

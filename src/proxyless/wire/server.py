@@ -7,7 +7,7 @@ tests and benchmarks need to be real peers. Production servers use grpcio.
 from collections.abc import Callable
 from typing import Final, Protocol, cast
 
-from hpack import Decoder, HPACKError
+from hpack import Decoder, HPACKError, OversizedHeaderListError
 
 from proxyless.base.metadata import EMPTY, Metadata
 from proxyless.base.status import OK, Status, StatusCode
@@ -22,13 +22,22 @@ from proxyless.wire.headers import (
     encode_trailers,
     understand_request,
 )
-from proxyless.wire.hpack import HeaderDecoder, HeaderListTooLarge, encode_fields
+from proxyless.wire.hpack import (
+    WITHOUT_TABLE,
+    HeaderDecoder,
+    HeaderListTooLarge,
+    encode_fields,
+)
 from proxyless.wire.limits import Limits
 from proxyless.wire.status import StreamEnd, end_of_reset
-from proxyless.wire.stream import NOBODY, Stream, StreamListener
+from proxyless.wire.stream import Stream, StreamListener
 
-_CONNECTION_GONE: Final = Status(StatusCode.CANCELLED, "the client's connection is gone")
-_TOO_LATE: Final = Status(StatusCode.INTERNAL, "peer sent DATA after it had closed its side")
+_TOO_LATE: Final = Status(StatusCode.INTERNAL, "peer sent more after it had closed its side")
+_SECOND_HEAD: Final = Status(StatusCode.INTERNAL, "peer sent a second request head")
+_TRAILERS_TOO_LARGE: Final = Status(
+    StatusCode.RESOURCE_EXHAUSTED, "peer sent request trailers larger than the limit"
+)
+_MID_MESSAGE: Final = Status(StatusCode.INTERNAL, "peer closed its side in the middle of a message")
 
 
 class HandlerListener(StreamListener, Protocol):
@@ -45,6 +54,26 @@ class ServerListener(ConnectionListener, Protocol):
         """A call came in: return who handles it. It may be answered before this returns."""
 
 
+class _HandlerAwaited:
+    """Listens to a call until `on_call` has returned its handler, which may be after its end."""
+
+    __slots__ = ("_end",)
+
+    def __init__(self) -> None:
+        self._end: StreamEnd | None = None
+
+    def on_message(self, message: bytes) -> None: ...
+    def on_writable(self) -> None: ...
+    def on_half_close(self) -> None: ...
+
+    def on_end(self, end: StreamEnd) -> None:
+        self._end = end
+
+    def take_end(self) -> StreamEnd | None:
+        end, self._end = self._end, None
+        return end
+
+
 class ServerStream(Stream):
     """A call, from the server's side: head, messages, then trailers."""
 
@@ -53,8 +82,7 @@ class ServerStream(Stream):
     listener: HandlerListener
 
     def __init__(self, connection: "ServerConnection", stream_id: int) -> None:
-        # Nobody until `on_call` has returned the handler.
-        super().__init__(connection, stream_id, NOBODY)
+        super().__init__(connection, stream_id, connection.handler_awaited)
         self.send_window = connection.peer.initial_window_bytes
         self.is_recv_closed = False
         self._head_sent = False
@@ -97,7 +125,10 @@ class ServerStream(Stream):
         frame_bytes_max = self.connection.peer.frame_bytes_max
         self.connection.outbound.emit(
             frames.encode_headers(
-                self.id, block, end_stream=end_stream, frame_bytes_max=frame_bytes_max
+                self.id,
+                WITHOUT_TABLE + block,
+                end_stream=end_stream,
+                frame_bytes_max=frame_bytes_max,
             )
         )
 
@@ -108,7 +139,10 @@ class ServerStream(Stream):
             super().receive_data(data, start, stop, charged_bytes)
 
     def refuse(self, status: Status) -> None:
-        if not self.is_send_closed:
+        if self.is_send_closed or self.queue is not None:
+            # An answer that waits for the client's window would let it send what we do not take.
+            super().refuse(status)
+        else:
             self.send_status(status)
 
 
@@ -122,6 +156,8 @@ class ServerConnection(Connection):
     ) -> None:
         super().__init__(listener, limits, now_s)
         self._server_listener = listener
+        # One for all streams: `on_call` returns before the next call comes in.
+        self.handler_awaited = _HandlerAwaited()
         self._decoder = HeaderDecoder(understand_request, limits.header_list_bytes_max)
         # A client may index headers until it knows that our table has size 0.
         self._early_decoder: Decoder | None = Decoder(limits.header_list_bytes_max)
@@ -136,13 +172,12 @@ class ServerConnection(Connection):
             self.outbound.emit(
                 frames.encode_goaway(self._newest_stream_id, ErrorCode.NO_ERROR, text.encode())
             )
-        if not self.streams:
-            self._listener.on_drained()
+        self._check_drained()
 
     def finish(self, stream: Stream) -> None:
         """The trailers have left. A client that is still sending is told to stop."""
         if not cast("ServerStream", stream).is_recv_closed:
-            self._resets.add(stream.id)
+            self._resets.add(stream.id, stream.recv_window)
             self.outbound.emit(frames.encode_rst_stream(stream.id, ErrorCode.NO_ERROR))
         self._end_stream(stream, StreamEnd(OK))
 
@@ -151,14 +186,10 @@ class ServerConnection(Connection):
     def _on_header_block(self, stream_id: int, block: bytes, end_stream: int) -> None:
         stream_id &= STREAM_ID_MASK
         stream = self.streams.get(stream_id)
-        try:
-            request = self._understand(block)
-        except HeaderListTooLarge:
-            self._refuse_request(stream_id, b"431")
-            return
+        request = self._understand(block)
         if stream is not None:
-            self._on_request_trailers(cast("ServerStream", stream), end_stream)
-        elif self._is_idle(stream_id) and stream_id % 2:
+            self._on_request_trailers(cast("ServerStream", stream), request, end_stream)
+        elif stream_id % 2 and self._is_idle(stream_id):
             self._newest_stream_id = stream_id
             self._on_request(stream_id, request, end_stream)
         elif stream_id in self._resets:
@@ -168,11 +199,18 @@ class ServerConnection(Connection):
                 ErrorCode.PROTOCOL_ERROR, f"HEADERS on stream {stream_id}, wanted a new odd one"
             )
 
-    def _understand(self, block: bytes) -> RequestBlock:
+    def _understand(self, block: bytes) -> RequestBlock | None:
+        """What a block says, or None if it says more than we take."""
         if self._early_decoder is None:
-            return self._decoder.decode(block)
+            try:
+                return self._decoder.decode(block)
+            except HeaderListTooLarge:
+                return None
         try:
             fields = self._early_decoder.decode(block, raw=True)
+        except OversizedHeaderListError as error:
+            # The rest of the block may have changed the table, so no later one can be read.
+            raise RemoteProtocolError(ErrorCode.ENHANCE_YOUR_CALM, str(error)) from error
         except HPACKError as error:
             raise RemoteProtocolError(
                 ErrorCode.COMPRESSION_ERROR, f"header block is not HPACK: {error}"
@@ -182,28 +220,38 @@ class ServerConnection(Connection):
     def _on_settings_ack(self) -> None:
         self._early_decoder = None
 
-    def _on_request(self, stream_id: int, request: RequestBlock, end_stream: int) -> None:
+    def _on_request(self, stream_id: int, request: RequestBlock | None, end_stream: int) -> None:
         if self.is_draining or len(self.streams) >= self.limits.concurrent_streams_max:
-            self._resets.add(stream_id)
+            self._resets.add(stream_id, self.stream_window_bytes)
             self._spend("HEADERS over the stream limit")
             self.outbound.emit(frames.encode_rst_stream(stream_id, ErrorCode.REFUSED_STREAM))
+        elif request is None:
+            self._refuse_request(stream_id, b"431")
         elif request.method != b"POST":
             self._refuse_request(stream_id, b"405")
         elif not request.is_grpc:
             self._refuse_request(stream_id, b"415")
         else:
-            stream = ServerStream(self, stream_id)
-            stream.encoding = request.encoding
-            self.streams[stream_id] = stream
-            stream.listener = self._server_listener.on_call(stream, request)
-            if end_stream and not stream.is_ended:
-                self._on_half_close(stream)
+            self._on_call(stream_id, request, end_stream)
+
+    def _on_call(self, stream_id: int, request: RequestBlock, end_stream: int) -> None:
+        stream = ServerStream(self, stream_id)
+        stream.encoding = request.encoding
+        self.streams[stream_id] = stream
+        handler = self._server_listener.on_call(stream, request)
+        end = self.handler_awaited.take_end()
+        if end is not None:
+            handler.on_end(end)
+            return
+        stream.listener = handler
+        if end_stream:
+            self._on_half_close(stream)
 
     def _refuse_request(self, stream_id: int, http_status: bytes) -> None:
         """Answer what is not a gRPC call in HTTP's own words."""
-        self._newest_stream_id = max(self._newest_stream_id, stream_id)
-        self._resets.add(stream_id)
-        block = encode_fields([(b":status", http_status)])
+        self._spend("HEADERS without a call")
+        self._resets.add(stream_id, self.stream_window_bytes)
+        block = WITHOUT_TABLE + encode_fields([(b":status", http_status)])
         self.outbound.emit(
             frames.encode_frame(
                 frames.HEADERS,
@@ -213,17 +261,25 @@ class ServerConnection(Connection):
             )
         )
 
-    def _on_request_trailers(self, stream: ServerStream, end_stream: int) -> None:
-        if not end_stream or stream.is_recv_closed:
-            status = Status(StatusCode.INTERNAL, "peer sent a second request head")
-            stream.reset(ErrorCode.PROTOCOL_ERROR, status)
+    def _on_request_trailers(
+        self, stream: ServerStream, trailers: RequestBlock | None, end_stream: int
+    ) -> None:
+        if stream.is_recv_closed:
+            stream.reset(ErrorCode.STREAM_CLOSED, _TOO_LATE)
+        elif not end_stream:
+            stream.reset(ErrorCode.PROTOCOL_ERROR, _SECOND_HEAD)
+        elif trailers is None:
+            stream.refuse(_TRAILERS_TOO_LARGE)
         else:
             self._on_half_close(stream)
 
     def _on_half_close(self, stream: Stream) -> None:
         server_stream = cast("ServerStream", stream)
         server_stream.is_recv_closed = True
-        server_stream.listener.on_half_close()
+        if stream.is_mid_message:
+            stream.refuse(_MID_MESSAGE)
+        else:
+            server_stream.listener.on_half_close()
 
     def _on_reset(self, stream: Stream, code: int) -> None:
         # Opening and resetting streams is the cheapest way to keep a server busy.
@@ -234,7 +290,7 @@ class ServerConnection(Connection):
         """A client that goes away opens no new streams; the open ones go on."""
 
     def _is_idle(self, stream_id: int) -> bool:
-        return stream_id > self._newest_stream_id
+        return stream_id % 2 == 0 or stream_id > self._newest_stream_id
 
     def _last_peer_stream_id(self) -> int:
         return self._newest_stream_id & STREAM_ID_MASK

@@ -40,6 +40,9 @@ _RESET_CODES: Final = {
     ErrorCode.INADEQUATE_SECURITY: StatusCode.PERMISSION_DENIED,
 }
 
+# By their decimal text: int() would take " 1", "+1" and "1_0" as well.
+_CODES: Final = {str(int(code)).encode("ascii"): code for code in StatusCode}
+
 # "%x20-%x24 / %x26-%x7E": printable ASCII but the percent sign - gRPC over HTTP/2
 _UNENCODED: Final = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 
@@ -68,9 +71,8 @@ def status_of_trailers(code_text: bytes, message: bytes) -> Status:
     if code_text == b"0" and not message:
         return OK
     details = decode_grpc_message(message)
-    try:
-        code = StatusCode(int(code_text))
-    except ValueError:
+    code = _CODES.get(code_text)
+    if code is None:
         text = f"peer sent grpc-status {code_text.decode('latin-1')!r}"
         return Status(StatusCode.UNKNOWN, f"{text}: {details}" if details else text)
     return Status(code, details)

@@ -140,7 +140,7 @@ class Stream:
         return self.queue
 
     def on_queue_empty(self) -> None:
-        """The last queued byte has left."""
+        """The last byte that had to wait has left."""
         self.listener.on_writable()
 
     # Receiving

@@ -1,0 +1,97 @@
+"""The one place that knows every room: default registries, and how a channel is put together.
+
+Each event loop has a stack of its own (connector, pool, deadlines), made when the first channel
+is used on it and gone with the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from proxyless.channel import Channel, LoopStack, SubchannelPool
+from proxyless.front import (
+    AioChannel,
+    ChannelCredentials,
+    make_channel_options,
+    to_encoding,
+)
+from proxyless.lb import PolicyRegistry
+from proxyless.lb.policies.pick_first import PickFirstFactory
+from proxyless.lb.policies.round_robin import RoundRobinFactory
+from proxyless.resolver import STATIC_FACTORIES, DnsFactory, ResolverRegistry
+from proxyless.runtime import AsyncioNetwork, LoopClock, system_random
+from proxyless.transport import Connector
+from proxyless.wire import IDENTITY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import grpc
+
+
+def default_policies() -> PolicyRegistry:
+    """The policies that a channel knows unless it is given others."""
+    return PolicyRegistry([PickFirstFactory(), RoundRobinFactory()])
+
+
+def default_resolvers() -> ResolverRegistry:
+    """The kinds of target that a channel knows unless it is given others."""
+    return ResolverRegistry([DnsFactory(), *STATIC_FACTORIES])
+
+
+@dataclass(frozen=True, slots=True)
+class Registries:
+    """What a channel can be extended with."""
+
+    policies: PolicyRegistry = field(default_factory=default_policies)
+    resolvers: ResolverRegistry = field(default_factory=default_resolvers)
+
+
+# Keyed weakly: a loop that is gone takes its stack with it.
+_stacks: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopStack] = WeakKeyDictionary()
+
+
+def stack_of_running_loop() -> LoopStack:
+    """What the channels of this loop share."""
+    loop = asyncio.get_running_loop()
+    stack = _stacks.get(loop)
+    if stack is None:
+        stack = _stacks[loop] = _make_stack(loop)
+    return stack
+
+
+def _make_stack(loop: asyncio.AbstractEventLoop) -> LoopStack:
+    clock, random, network = LoopClock(loop), system_random(), AsyncioNetwork()
+    connector = Connector(network=network, clock=clock)
+    pool = SubchannelPool(connector, clock=clock, random=random)
+    return LoopStack(clock, random, network, connector.deadlines, pool)
+
+
+def make_aio_channel(
+    target: str,
+    credentials: ChannelCredentials,
+    options: Iterable[tuple[str, Any]] | None,
+    compression: grpc.Compression | None,
+    interceptors: Sequence[grpc.aio.ClientInterceptor] | None,
+    registries: Registries | None,
+) -> AioChannel:
+    """A channel for asyncio. Raises for wrong arguments here, not at the first RPC."""
+    channel_options = make_channel_options(options, credentials)
+    known = registries or Registries()
+    known.resolvers.match_target(target)
+
+    def open_core() -> Channel:
+        return Channel(
+            target,
+            channel_options,
+            stack_of_running_loop(),
+            policies=known.policies,
+            resolvers=known.resolvers,
+        )
+
+    return AioChannel(
+        open_core, encoding=to_encoding(compression, IDENTITY), interceptors=interceptors
+    )

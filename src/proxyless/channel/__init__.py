@@ -1,0 +1,37 @@
+"""One target: its resolver, its policy tree, its connections and its RPCs.
+
+channel          Channel: who owns what, the order of updates, pickers and queued RPCs
+call             Call: an RPC from selection to its end; Attempt: one stream for it
+retrying         what retry and hedging policies add to a call
+retry            when to try again (pure)
+config_selector  which settings apply to an RPC
+service_config   what the owner of a service asks of its clients
+credentials      metadata that each RPC adds
+subchannel       how one address becomes a connection, again and again
+pool             who else has a connection to this address
+idle             when nobody needs the channel
+
+No room here knows grpcio: `front` shows channels as grpcio's.
+"""
+
+from proxyless.channel.call import Call, CallObserver
+from proxyless.channel.channel import Channel, ChannelOptions, LoopStack, Method
+from proxyless.channel.config_selector import CONFIG_SELECTOR, CallConfig, ConfigSelector
+from proxyless.channel.credentials import CallCredentials
+from proxyless.channel.pool import SubchannelPool
+from proxyless.channel.subchannel import SubchannelOptions
+
+__all__ = [
+    "CONFIG_SELECTOR",
+    "Call",
+    "CallConfig",
+    "CallCredentials",
+    "CallObserver",
+    "Channel",
+    "ChannelOptions",
+    "ConfigSelector",
+    "LoopStack",
+    "Method",
+    "SubchannelOptions",
+    "SubchannelPool",
+]

@@ -1,0 +1,523 @@
+"""What happens to one RPC between the application and the wire?
+
+Specs: A31 (selection, commit hook), A6 (transparent retries).
+
+Theory of operation. An RPC goes through these stations, each of which may be passed at once:
+credentials (fetch call metadata) → selection (once, A31-02) → pick (again and again while the
+pick is queued) → attempt (a stream on a subchannel) → end. `finish` is the one way out, whatever
+ends the RPC: it runs the commit hook if that has not happened, then tells the observer.
+
+Until the RPC is committed, what the application sent is kept, so that another attempt can send it
+again: after the server never saw the first one (here), or because of a retry or hedging policy
+(the call's `Strategy`, see `retrying`). Response metadata commits; so does more than a certain
+amount of sent bytes.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Final, Protocol
+
+from proxyless.base import EMPTY_METADATA, Metadata, Status, StatusCode
+from proxyless.channel.retry import encode_previous_attempts
+from proxyless.lb.api import Complete, Drop, Fail, PickInfo
+from proxyless.runtime import IDLE_TIMER, Timer
+from proxyless.wire import IDENTITY, StreamEnd, compress
+from proxyless.wire.messages import too_large
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from proxyless.channel.channel import Channel, Method
+    from proxyless.channel.config_selector import ConfigSelector
+    from proxyless.channel.credentials import CallCredentials
+    from proxyless.channel.service_config import MethodConfig
+    from proxyless.lb.api import CallTracker, Picker
+    from proxyless.transport import ClientTransport
+    from proxyless.wire import ClientStream, ResponseBlock
+
+# The words of grpcio.
+_DEADLINE_EXCEEDED: Final = Status(StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
+CANCELLED: Final = Status(StatusCode.CANCELLED, "Locally cancelled by application!")
+TRANSPARENT_RETRIES_MAX: Final = 1
+
+
+class CallObserver(Protocol):
+    """What the front is told about an RPC. No method may raise or block."""
+
+    def on_head(self, metadata: Metadata) -> None:
+        """Response metadata; skipped when the answer is trailers only."""
+
+    def on_message(self, message: bytes) -> None: ...
+
+    def on_writable(self) -> None:
+        """What was sent so far is on its way; sending more will not pile up."""
+
+    def on_end(self, end: StreamEnd) -> None:
+        """The RPC is over; nothing follows."""
+
+
+class PickedSubchannel(Protocol):
+    """What a call needs of the subchannel it was picked: the connection, if there is one."""
+
+    transport: ClientTransport | None
+
+
+class Strategy(Protocol):
+    """What a retry or hedging policy adds to a call. Without a policy a call has none."""
+
+    def on_attempt_sent(self) -> None:
+        """An attempt is on its way."""
+        ...
+
+    def on_attempt_end(self, end: StreamEnd) -> None:
+        """An attempt has ended, one way or another."""
+        ...
+
+    def on_failure(self, end: StreamEnd) -> bool:
+        """An attempt, or the pick for one, failed before the call was committed.
+
+        True if the call goes on: another attempt is under way or will be requested.
+        """
+        ...
+
+    def close(self) -> None:
+        """The call is committed or over: no more attempts."""
+        ...
+
+
+class Attempt:
+    """One stream on one subchannel, for one call. Driven by the wire."""
+
+    __slots__ = ("_call", "_end", "_tracker", "stream")
+
+    def __init__(self, call: Call, tracker: CallTracker | None) -> None:
+        self._call = call
+        self._tracker = tracker
+        self.stream: ClientStream | None = None
+        self._end: StreamEnd | None = None
+
+    def on_head(self, head: ResponseBlock) -> None:
+        self._call.on_attempt_head(self, head)
+
+    def on_message(self, message: bytes) -> None:
+        self._call.on_attempt_message(message)
+
+    def on_writable(self) -> None:
+        self._call.on_attempt_writable()
+
+    def on_end(self, end: StreamEnd) -> None:
+        if self._tracker is not None:
+            self._end = end
+            self._tracker.on_end(self)
+        self._call.on_attempt_end(self, end)
+
+    # What a tracker may ask (`lb.CallEnd`).
+
+    @property
+    def status(self) -> Status:
+        assert self._end is not None, "a tracker is told when the attempt has ended"
+        return self._end.status
+
+    @property
+    def trailing_metadata(self) -> Metadata:
+        assert self._end is not None, "a tracker is told when the attempt has ended"
+        return self._end.trailers
+
+
+class Call:
+    """One RPC. Driven by its front, the channel's pickers and selectors, the wire, its deadline."""
+
+    __slots__ = (
+        "_attempts",
+        "_attempts_wanted",
+        "_channel",
+        "_commit_hook",
+        "_deadline",
+        "_deadline_s",
+        "_encoding",
+        "_has_waited",
+        "_info",
+        "_is_committed",
+        "_is_half_closed",
+        "_kept",
+        "_kept_bytes",
+        "_metadata",
+        "_method",
+        "_observer",
+        "_request_bytes_max",
+        "_response_bytes_max",
+        "_strategy",
+        "_timeout_s",
+        "_transparent_retries",
+        "attempts_started",
+        "credentials",
+        "is_ended",
+        "wait_for_ready",
+    )
+
+    def __init__(  # noqa: PLR0913, PLR0917 - one for every RPC: an object in between costs time
+        self,
+        channel: Channel,
+        method: Method,
+        observer: CallObserver,
+        metadata: Metadata = EMPTY_METADATA,
+        timeout_s: float | None = None,
+        wait_for_ready: bool | None = None,
+        encoding: str = IDENTITY,
+    ) -> None:
+        # Fixed at construction.
+        self._channel = channel
+        self._method = method
+        self._observer = observer
+        self._encoding = encoding
+        self.credentials: CallCredentials | None = channel.call_credentials
+        # From the application, completed by credentials and the selector.
+        self._metadata = metadata
+        self._timeout_s = timeout_s
+        self.wait_for_ready = wait_for_ready
+        self._request_bytes_max = channel.send_bytes_max
+        self._response_bytes_max = inf
+        self._strategy: Strategy | None = None
+        self._info: PickInfo | None = None
+        # What another attempt would have to send again.
+        self._kept: list[bytes] = []
+        self._kept_bytes = 0
+        self._is_half_closed = False
+        # Where the RPC is.
+        self._attempts: list[Attempt] = []
+        self._attempts_wanted = 0
+        self.attempts_started = 0
+        self._transparent_retries = 0
+        self._is_committed = False
+        self._commit_hook: Callable[[], None] | None = None
+        self.is_ended = False
+        self._has_waited = False
+        self._deadline: Timer = IDLE_TIMER
+        self._deadline_s = 0.0
+
+    # The front's side
+
+    def start(self) -> None:
+        """Begin; the observer may hear of the end before this returns."""
+        channel = self._channel
+        channel.on_call_started(self)
+        if self._timeout_s is not None:
+            self._limit_time(self._timeout_s)
+        if self.credentials is None:
+            self.select_or_wait()
+        else:
+            self._has_waited = True
+            path = self._method.path
+            self.credentials.request(channel.service_url(path), path, self.on_credentials)
+
+    def start_unary(self, message: bytes) -> None:
+        """Begin an RPC of which this is the only message."""
+        if len(message) > self._request_bytes_max:
+            self.start_failed(too_large_to_send(len(message), self._request_bytes_max))
+            return
+        self._kept.append(message)
+        self._is_half_closed = True
+        self.start()
+
+    def start_failed(self, status: Status) -> None:
+        """End before the beginning: the request could not be made."""
+        self._channel.on_call_started(self)
+        self.finish(StreamEnd(status))
+
+    def send_message(self, message: bytes) -> None:
+        """Send, or keep until there is an attempt. Void after the end."""
+        if self.is_ended:
+            return
+        if len(message) > self._request_bytes_max:
+            self.cancel(too_large_to_send(len(message), self._request_bytes_max))
+            return
+        if not self._is_committed:
+            self._kept.append(message)
+            self._kept_bytes += len(message)
+        for attempt in self._attempts:
+            if attempt.stream is not None:
+                self._send_on(attempt.stream, message)
+        if self._kept_bytes > self._channel.kept_bytes_max and self._attempts:
+            self._commit(self._attempts[0])
+
+    def close_sending(self) -> None:
+        """No message follows. Idempotent."""
+        self._is_half_closed = True
+        for attempt in self._attempts:
+            if attempt.stream is not None:
+                attempt.stream.close_sending()
+
+    @property
+    def is_connected(self) -> bool:
+        """The RPC has been given to a connection."""
+        return bool(self._attempts)
+
+    @property
+    def is_half_closed(self) -> bool:
+        return self._is_half_closed
+
+    @property
+    def is_writable(self) -> bool:
+        """More may be sent without piling up. An RPC that is over takes anything."""
+        if self.is_ended:
+            return True
+        streams = [attempt.stream for attempt in self._attempts]
+        return bool(streams) and all(stream and stream.is_writable for stream in streams)
+
+    def hold(self) -> None:
+        """The front has more messages than it wants for now."""
+        for attempt in self._attempts:
+            if attempt.stream is not None:
+                attempt.stream.hold()
+
+    def release(self) -> None:
+        for attempt in self._attempts:
+            if attempt.stream is not None:
+                attempt.stream.release()
+
+    def cancel(self, status: Status = CANCELLED) -> None:
+        """End the RPC from this side, wherever it is. Void after its end."""
+        if not self.is_ended:
+            attempts = self._attempts
+            self.finish(StreamEnd(status))
+            _cancel_all(attempts, status)
+
+    def time_remaining_s(self) -> float | None:
+        if self._timeout_s is None:
+            return None
+        return max(0.0, self._deadline_s - self._channel.clock.now_s())
+
+    def _limit_time(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._deadline_s = self._channel.clock.now_s() + timeout_s
+        self._deadline.cancel()
+        self._deadline = self._channel.deadlines.add(self._deadline_s, self._on_deadline)
+
+    def _on_deadline(self) -> None:
+        self.cancel(_DEADLINE_EXCEEDED)
+
+    # Credentials, selection
+
+    def on_credentials(self, found: Metadata | Status) -> None:
+        """Call credentials answered."""
+        if self.is_ended:
+            return
+        if isinstance(found, Status):
+            self.finish(StreamEnd(found))
+        else:
+            self._metadata += found
+            self.select_or_wait()
+
+    def select_or_wait(self) -> None:
+        """Be selected by the current selector, or wait for the first one (A31-03)."""
+        selector = self._channel.selector
+        if selector is None:
+            self._has_waited = True
+            self._channel.wait_for_selector(self)
+        else:
+            self.select(selector)
+
+    def select(self, selector: ConfigSelector) -> None:
+        config = selector.select(self._method.path, self._metadata)
+        if isinstance(config, Status):
+            self.finish(StreamEnd(config))
+            return
+        self._commit_hook = config.on_commit
+        self._info = PickInfo(self._method.path, self._metadata, config.attributes)
+        if not config.method_config.is_plain or self._channel.is_throttled:
+            self._apply(config.method_config)
+        if not self.is_ended:
+            self.request_attempt()
+
+    def _apply(self, method_config: MethodConfig) -> None:
+        if self.wait_for_ready is None:
+            self.wait_for_ready = method_config.wait_for_ready
+        timeout_s = method_config.timeout_s
+        if timeout_s is not None and (self._timeout_s is None or timeout_s < self._timeout_s):
+            self._limit_time(timeout_s)
+        self._strategy = self._channel.choose_strategy(self, method_config)
+        if method_config.response_bytes_max is not None:
+            self._response_bytes_max = method_config.response_bytes_max
+        if method_config.request_bytes_max is not None:
+            self._limit_requests(method_config.request_bytes_max)
+
+    def _limit_requests(self, request_bytes_max: int) -> None:
+        self._request_bytes_max = min(self._request_bytes_max, request_bytes_max)
+        for message in self._kept:
+            if len(message) > self._request_bytes_max:
+                self.finish(StreamEnd(too_large_to_send(len(message), self._request_bytes_max)))
+                return
+
+    # Picks
+
+    def request_attempt(self) -> None:
+        """Pick, now or as soon as a picker allows, and open a stream there."""
+        self._attempts_wanted += 1
+        self.pick(self._channel.picker)
+
+    def pick(self, picker: Picker) -> None:
+        """Pick for every attempt that is wanted. Called again with each new picker if queued."""
+        assert self._info is not None, "an RPC is picked for after it was selected"
+        while self._attempts_wanted and not self.is_ended:
+            result = picker.pick(self._info)
+            if isinstance(result, Complete):
+                # The channel's own kind: every policy got it from the channel's helper.
+                subchannel: PickedSubchannel = result.subchannel  # type: ignore[assignment]
+                if subchannel.transport is None:
+                    # It is not connected any more, and a newer picker is on its way.
+                    self._queue()
+                    return
+                self._attempts_wanted -= 1
+                self._open(subchannel.transport, result.tracker)
+            elif isinstance(result, Drop):
+                self.finish(StreamEnd(result.status))
+            elif isinstance(result, Fail) and not self.wait_for_ready:
+                self._attempts_wanted -= 1
+                self._on_failure(StreamEnd(result.status))
+            else:
+                self._queue()
+                return
+
+    def _queue(self) -> None:
+        self._has_waited = True
+        self._channel.queue_pick(self)
+
+    def _open(self, transport: ClientTransport, tracker: CallTracker | None) -> None:
+        attempt = Attempt(self, tracker)
+        self._attempts.append(attempt)
+        self.attempts_started += 1
+        if tracker is not None:
+            tracker.on_start()
+        if self._strategy is not None:
+            self._strategy.on_attempt_sent()
+        block = self._request_block()
+        kept = self._kept
+        if self._is_half_closed and len(kept) == 1 and self._encoding == IDENTITY:
+            attempt.stream = transport.open_unary(block, attempt, kept[0])
+            return
+        stream = attempt.stream = transport.open(block, attempt)
+        for message in kept:
+            self._send_on(stream, message)
+        if self._is_half_closed:
+            stream.close_sending()
+        if not stream.is_ended and stream.is_writable:
+            self._observer.on_writable()
+
+    def _request_block(self) -> bytes:
+        metadata = self._metadata
+        if self.attempts_started > 1 and self._strategy is not None:
+            metadata = encode_previous_attempts(self.attempts_started - 1) + metadata
+        # The application's own figure as long as it is true: it is encoded once for all calls.
+        timeout_s = self.time_remaining_s() if self._has_waited else self._timeout_s
+        return self._method.encoder.block(timeout_s, metadata, self._encoding)
+
+    def _send_on(self, stream: ClientStream, message: bytes) -> None:
+        if stream.is_ended:
+            return
+        if self._encoding == IDENTITY:
+            stream.send_message(message)
+        else:
+            stream.send_message(compress(self._encoding, message), is_compressed=True)
+
+    # What attempts say
+
+    def on_attempt_head(self, attempt: Attempt, head: ResponseBlock) -> None:
+        if not self._is_committed:
+            self._commit(attempt)
+        self._observer.on_head(head.metadata)
+
+    def on_attempt_message(self, message: bytes) -> None:
+        if len(message) > self._response_bytes_max:
+            self.cancel(too_large(len(message), int(self._response_bytes_max)).status)
+        else:
+            self._observer.on_message(message)
+
+    def on_attempt_writable(self) -> None:
+        if self.is_writable:
+            self._observer.on_writable()
+
+    def on_attempt_end(self, attempt: Attempt, end: StreamEnd) -> None:
+        if self.is_ended or attempt not in self._attempts:
+            return
+        self._attempts.remove(attempt)
+        if self._strategy is not None:
+            self._strategy.on_attempt_end(end)
+        if self._is_committed or (end.status.is_ok and not end.is_unprocessed):
+            self.finish(end)
+        elif end.is_unprocessed and self._may_retry_transparently():
+            self._has_waited = True
+            self.request_attempt()
+        else:
+            self._on_failure(end)
+
+    def _may_retry_transparently(self) -> bool:
+        # "If the RPC reaches the gRPC server library, but has never been seen by the server
+        # application logic …, the client library will immediately retry it once" - A6
+        self._transparent_retries += 1
+        return self._transparent_retries <= TRANSPARENT_RETRIES_MAX
+
+    def _on_failure(self, end: StreamEnd) -> None:
+        self._has_waited = True
+        if self._strategy is None or not self._strategy.on_failure(end):
+            attempts = self._attempts
+            self.finish(end)
+            _cancel_all(attempts, CANCELLED)
+
+    # Ends
+
+    def _commit(self, attempt: Attempt) -> None:
+        """From here on this attempt is the RPC: the channel will not pick for it again."""
+        self._is_committed = True
+        self._kept = []
+        self._kept_bytes = self._attempts_wanted = 0
+        others = [other for other in self._attempts if other is not attempt]
+        self._attempts = [attempt]
+        self._release_call()
+        _cancel_all(others, CANCELLED)
+
+    def _release_call(self) -> None:
+        """Run what must run once when the channel will not pick again (A31-07, A31-08)."""
+        if self._strategy is not None:
+            self._strategy.close()
+        hook, self._commit_hook = self._commit_hook, None
+        if hook is not None:
+            hook()
+
+    def finish(self, end: StreamEnd) -> None:
+        """The one way out."""
+        if self.is_ended:
+            return
+        self.is_ended = True
+        self._attempts = []
+        self._kept = []
+        self._deadline.cancel()
+        if not self._is_committed:
+            self._release_call()
+        self._channel.on_call_ended(self)
+        observer, self._observer = self._observer, _NOBODY
+        observer.on_end(end)
+
+
+class _Nobody:
+    """Observes a call that is over; breaks the cycle between the call and its front."""
+
+    def on_head(self, metadata: Metadata) -> None: ...
+    def on_message(self, message: bytes) -> None: ...
+    def on_writable(self) -> None: ...
+    def on_end(self, end: StreamEnd) -> None: ...
+
+
+_NOBODY: Final = _Nobody()
+
+
+def too_large_to_send(size: int, limit: float) -> Status:
+    # The words of grpcio, which people search for.
+    text = f"Sent message larger than max ({size} vs. {limit})"
+    return Status(StatusCode.RESOURCE_EXHAUSTED, text)
+
+
+def _cancel_all(attempts: list[Attempt], status: Status) -> None:
+    for attempt in attempts:
+        if attempt.stream is not None:
+            attempt.stream.cancel(status)

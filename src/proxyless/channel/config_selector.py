@@ -1,0 +1,63 @@
+"""Which settings apply to an RPC, and where may it go?
+
+Specs: A31 (ConfigSelector).
+
+A resolver may hand a selector to the channel with its result; without one, the channel's own looks
+the method up in the service config. It is asked exactly once per RPC, at its start.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from proxyless.base import EMPTY_ATTRIBUTES, Attributes, Key, Metadata, Status
+from proxyless.channel.service_config import MethodConfig, ServiceConfig
+
+# Distinct paths that a default selector remembers; callers choose the paths, so there is a limit.
+_REMEMBERED_PATHS_MAX: Final = 4096
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CallConfig:
+    """What a selector says about one RPC. May be shared by RPCs that have no commit hook."""
+
+    method_config: MethodConfig
+    # For the pickers, on every pick of the RPC (A31-10).
+    attributes: Attributes = EMPTY_ATTRIBUTES
+    # Runs exactly once, when the channel will not pick for the RPC again (A31-07).
+    on_commit: Callable[[], None] | None = None
+
+
+class ConfigSelector(Protocol):
+    """Chooses per RPC. Driven by the channel; replaced as a whole by the next resolver result."""
+
+    def select(self, path: str, metadata: Metadata) -> CallConfig | Status:
+        """The RPC's configuration, or the status with which it ends at once (A31-11)."""
+        ...
+
+    def close(self) -> None:
+        """No RPC will be selected by this one any more."""
+        ...
+
+
+# Where a resolver puts its selector (A31-01); no public API sets or reads it.
+CONFIG_SELECTOR: Final[Key[ConfigSelector]] = Key("config_selector")
+
+
+class ServiceConfigSelector:
+    """The selector of a resolver that brings none: the service config's own method table."""
+
+    def __init__(self, service_config: ServiceConfig) -> None:
+        self._service_config = service_config
+        self._known: dict[str, CallConfig] = {}
+
+    def select(self, path: str, metadata: Metadata) -> CallConfig | Status:
+        config = self._known.get(path)
+        if config is None:
+            if len(self._known) >= _REMEMBERED_PATHS_MAX:
+                self._known.clear()
+            config = self._known[path] = CallConfig(self._service_config.method_config(path))
+        return config
+
+    def close(self) -> None:
+        return

@@ -1,0 +1,54 @@
+"""When has nobody needed the channel for long enough?
+
+Specs: A62 (IDLE_TIMEOUT), A62-15 to A62-18.
+
+Activity begins and ends with every RPC, so both are cheap: the timer is not touched. When it
+fires it looks whether the time has really passed since the last RPC ended, and if not, runs on for
+the rest.
+"""
+
+from collections.abc import Callable
+from math import inf
+
+from proxyless.runtime import IDLE_TIMER, Clock, Timer
+
+
+class Idleness:
+    """Calls back once nobody was active for `timeout_s`. Driven by its owner and its timer."""
+
+    def __init__(self, clock: Clock, timeout_s: float, on_idle: Callable[[], None]) -> None:
+        # Fixed at construction.
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._on_idle = on_idle
+        # Who is active, and until when somebody was.
+        self._is_active = False
+        self._inactive_since_s = 0.0
+        self._timer: Timer = IDLE_TIMER
+
+    def start(self) -> None:
+        """The channel leaves IDLE: the time runs from here."""
+        self._inactive_since_s = self._clock.now_s()
+        if self._timeout_s < inf and not self._timer.pending:
+            self._timer = self._clock.call_later(self._timeout_s, self._on_timer)
+
+    def stop(self) -> None:
+        self._timer.cancel()
+
+    def on_active(self) -> None:
+        """The first of the current RPCs has started."""
+        self._is_active = True
+
+    def on_inactive(self) -> None:
+        """The last of the current RPCs has ended."""
+        self._is_active = False
+        self._inactive_since_s = self._clock.now_s()
+
+    def _on_timer(self) -> None:
+        inactive_s = self._clock.now_s() - self._inactive_since_s
+        if self._is_active:
+            inactive_s = 0.0
+        if inactive_s < self._timeout_s:
+            self._timer = self._clock.call_later(self._timeout_s - inactive_s, self._on_timer)
+        else:
+            self._on_idle()

@@ -1,0 +1,214 @@
+"""Who else has a connection to this address?
+
+Channels of one loop that want the same connection share it. What makes it the same is the address
+and everything it is made with (`SubchannelOptions`: credentials, limits, keepalive, backoff). Each
+policy holds a handle of its own; the last one that is released takes the subchannel with it.
+
+A shared subchannel has one backoff for all: a new handle may find it in any state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Final, Self
+
+from proxyless.base import NULL_TRACE, OK, Address, State, Status, Trace
+from proxyless.channel.subchannel import (
+    Connection,
+    Connects,
+    Subchannel,
+    SubchannelOptions,
+    SubchannelTools,
+)
+from proxyless.runtime import IDLE_TIMER, Clock, Random, Timer
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from proxyless.lb.api import Cancel, StateListener
+    from proxyless.transport import ClientTransport
+
+# How long peers may take to let go of their connections when everything is closed.
+CLOSE_TIMEOUT_S: Final = 1.0
+
+
+class SubchannelPool:
+    """The subchannels of one loop. Driven by the policies, through `acquire` and their handles."""
+
+    def __init__(
+        self, connector: Connects, *, clock: Clock, random: Random, trace: Trace = NULL_TRACE
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self._tools = SubchannelTools(loop, connector, clock, random, trace)
+        self._subchannels: dict[tuple[Address, SubchannelOptions], Subchannel] = {}
+        self._handles: dict[SubchannelHandle, None] = {}
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        """How many subchannels there are, however many handles they have."""
+        return len(self._subchannels)
+
+    @property
+    def connections(self) -> Collection[Connection]:
+        """Attempts, connections, and those that end with their last call."""
+        return self._tools.connections
+
+    def acquire(self, address: Address, options: SubchannelOptions) -> SubchannelHandle:
+        """A handle of the caller's own, to be released by it."""
+        if self._is_closed:
+            raise ValueError(f"subchannel pool is closed: no connection to {address}")
+        key = (address, options)
+        subchannel = self._subchannels.get(key)
+        if subchannel is None:
+            subchannel = self._subchannels[key] = Subchannel(address, options, self._tools)
+        handle = SubchannelHandle(self, subchannel, self._tools.clock)
+        self._handles[handle] = None
+        return handle
+
+    def on_release(self, handle: SubchannelHandle, subchannel: Subchannel) -> None:
+        """For handles: this one is not used any more."""
+        del self._handles[handle]
+        if not subchannel.is_observed:
+            del self._subchannels[subchannel.address, subchannel.options]
+            subchannel.close()
+
+    async def aclose(self) -> None:
+        """Release every handle, end every call, and return when no socket is left. Idempotent."""
+        self._is_closed = True
+        for handle in tuple(self._handles):
+            handle.release()
+        for connection in tuple(self.connections):
+            connection.close()
+        await self._wait(CLOSE_TIMEOUT_S)
+        for connection in tuple(self.connections):
+            connection.abort()
+        await self._wait(None)
+
+    async def wait_unused(self) -> None:
+        """Return when the connections that no handle holds any more are gone, or soon after."""
+        unused = [each.task for each in self.connections if not each.is_held]
+        if unused:
+            await asyncio.wait(unused, timeout=CLOSE_TIMEOUT_S)
+
+    async def _wait(self, timeout_s: float | None) -> None:
+        """Return when every connection is gone, or the time is up."""
+        if tasks := [connection.task for connection in self.connections]:
+            await asyncio.wait(tasks, timeout=timeout_s)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+class SubchannelHandle:
+    """One policy's end of a subchannel: what `lb.api.Subchannel` promises.
+
+    Driven by its policy and by the subchannel, which others may use as well.
+    """
+
+    __slots__ = ("_clock", "_is_released", "_pool", "_subchannel", "_watches", "transport")
+
+    def __init__(self, pool: SubchannelPool, subchannel: Subchannel, clock: Clock) -> None:
+        # Fixed at construction.
+        self._pool = pool
+        self._subchannel = subchannel
+        self._clock = clock
+        # Changed by the policy.
+        self._watches: dict[_Watch, None] = {}
+        self._is_released = False
+        # Where calls are opened, if the state is READY. An attribute because each RPC asks for it.
+        self.transport: ClientTransport | None = subchannel.transport
+        subchannel.add_observer(self)
+
+    @property
+    def address(self) -> Address:
+        return self._subchannel.address
+
+    def watch(self, listener: StateListener) -> Cancel:
+        self._check_held()
+        watch = _Watch(listener, self._clock)
+
+        def cancel() -> None:
+            watch.cancel()
+            self._watches.pop(watch, None)
+
+        # Before the listener is told, because it may ask for a connection at once.
+        self._watches[watch] = None
+        listener(self._subchannel.state, self._subchannel.status)
+        return cancel
+
+    def watch_health(self, listener: StateListener) -> Cancel:
+        """Nobody checks the health of a plain connection, so it is good, once and for all."""
+        self._check_held()
+        listener(State.READY, OK)
+        return _do_nothing
+
+    def request_connection(self) -> None:
+        if not self._is_released:
+            self._subchannel.request_connection()
+
+    def reset_backoff(self) -> None:
+        if not self._is_released:
+            self._subchannel.reset_backoff()
+
+    def release(self) -> None:
+        """Give it back. Idempotent."""
+        if self._is_released:
+            return
+        self._is_released = True
+        self.transport = None
+        for watch in self._watches:
+            watch.cancel()
+        self._watches.clear()
+        self._subchannel.remove_observer(self)
+        self._pool.on_release(self, self._subchannel)
+
+    def _check_held(self) -> None:
+        if self._is_released:
+            raise ValueError(f"subchannel {self.address} was released: nobody can watch it")
+
+    # What the subchannel says
+
+    def on_change(self, state: State, status: Status, transport: ClientTransport | None) -> None:
+        self.transport = transport
+        for watch in self._watches:
+            watch.post(state, status)
+
+
+class _Watch:
+    """Tells one listener of every change, in their order, soon after they happened.
+
+    Soon, because a change may happen inside a call of the policy that is to be told.
+    """
+
+    __slots__ = ("_clock", "_listener", "_timer", "_untold")
+
+    def __init__(self, listener: StateListener, clock: Clock) -> None:
+        self._listener = listener
+        self._clock = clock
+        self._untold: deque[tuple[State, Status]] = deque()
+        # Pending while there is something untold.
+        self._timer: Timer = IDLE_TIMER
+
+    def post(self, state: State, status: Status) -> None:
+        self._untold.append((state, status))
+        if not self._timer.pending:
+            self._timer = self._clock.call_later(0, self._tell)
+
+    def _tell(self) -> None:
+        state, status = self._untold.popleft()
+        if self._untold:
+            # Before the listener is told: whatever it raises, the rest is told, too.
+            self._timer = self._clock.call_later(0, self._tell)
+        self._listener(state, status)
+
+    def cancel(self) -> None:
+        self._timer.cancel()
+        self._untold.clear()
+
+
+def _do_nothing() -> None:
+    return

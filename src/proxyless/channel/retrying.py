@@ -1,0 +1,160 @@
+"""What do retry and hedging policies do to a running call?
+
+Specs: A6. The decisions are in `retry`; here they meet timers and attempts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from proxyless.channel.retry import (
+    AttemptEnd,
+    GiveUp,
+    HedgeState,
+    RetryAfter,
+    RetryState,
+    RetryThrottle,
+    Send,
+    SendAt,
+    choose_hedge,
+    choose_retry,
+)
+from proxyless.runtime import IDLE_TIMER, Clock, Random, Timer
+
+if TYPE_CHECKING:
+    from proxyless.base import StatusCode
+    from proxyless.channel.call import Call, Strategy
+    from proxyless.channel.service_config import HedgingPolicy, MethodConfig, RetryPolicy
+    from proxyless.wire import StreamEnd
+
+_NO_CODES: Final[frozenset[StatusCode]] = frozenset()
+
+
+def choose_strategy(
+    call: Call,
+    method_config: MethodConfig,
+    throttle: RetryThrottle | None,
+    *,
+    clock: Clock,
+    random: Random,
+) -> Strategy | None:
+    """What the method's policy, or the channel's throttle, adds to the call."""
+    if method_config.retry_policy is not None:
+        return _Retrying(call, method_config.retry_policy, throttle, clock, random)
+    if method_config.hedging_policy is not None:
+        return _Hedging(call, method_config.hedging_policy, throttle, clock)
+    return None if throttle is None else _Counting(throttle)
+
+
+class _Counting:
+    """No policy: the call's end only fills or empties the channel's throttle."""
+
+    def __init__(
+        self, throttle: RetryThrottle | None, codes: frozenset[StatusCode] = _NO_CODES
+    ) -> None:
+        self._throttle = throttle
+        self._codes = codes
+
+    @property
+    def _is_throttled(self) -> bool:
+        return self._throttle is not None and self._throttle.is_throttling
+
+    def on_attempt_sent(self) -> None:
+        return
+
+    def on_attempt_end(self, end: StreamEnd) -> None:
+        if self._throttle is not None:
+            self._throttle.on_attempt_end(AttemptEnd.of(end.status, end.trailers), self._codes)
+
+    def on_failure(self, end: StreamEnd) -> bool:
+        return False
+
+    def close(self) -> None:
+        return
+
+
+class _Retrying(_Counting):
+    """One attempt after the other. Driven by the ends of attempts and the backoff timer."""
+
+    def __init__(
+        self,
+        call: Call,
+        policy: RetryPolicy,
+        throttle: RetryThrottle | None,
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        super().__init__(throttle, policy.retryable_codes)
+        self._call = call
+        self._policy = policy
+        self._clock = clock
+        self._random = random
+        self._state = RetryState()
+        self._timer: Timer = IDLE_TIMER
+
+    def on_failure(self, end: StreamEnd) -> bool:
+        choice = choose_retry(
+            self._policy,
+            self._state,
+            AttemptEnd.of(end.status, end.trailers),
+            self._random,
+            is_throttled=self._is_throttled,
+        )
+        match choice:
+            case RetryAfter(delay_s, state):
+                self._state = state
+                self._timer = self._clock.call_later(delay_s, self._call.request_attempt)
+                return True
+            case GiveUp():
+                return False
+
+    def close(self) -> None:
+        self._timer.cancel()
+
+
+class _Hedging(_Counting):
+    """Attempts side by side. Driven by what is sent, what ends, and the hedging timer."""
+
+    def __init__(
+        self, call: Call, policy: HedgingPolicy, throttle: RetryThrottle | None, clock: Clock
+    ) -> None:
+        super().__init__(throttle, policy.non_fatal_codes)
+        self._call = call
+        self._policy = policy
+        self._clock = clock
+        self._state = HedgeState()
+        self._timer: Timer = IDLE_TIMER
+
+    def on_attempt_sent(self) -> None:
+        self._state = self._state.after_sent(self._policy, self._clock.now_s())
+        # Soon: the attempt that was just sent is not quite under way yet.
+        self._look_at(self._clock.now_s())
+
+    def on_failure(self, end: StreamEnd) -> bool:
+        now_s = self._clock.now_s()
+        attempt_end = AttemptEnd.of(end.status, end.trailers)
+        self._state = self._state.after_end(self._policy, attempt_end, now_s)
+        if isinstance(self._choose(), GiveUp):
+            return False
+        self._look_at(now_s)
+        return True
+
+    def close(self) -> None:
+        self._timer.cancel()
+
+    def _choose(self) -> object:
+        now_s = self._clock.now_s()
+        return choose_hedge(self._policy, self._state, now_s, is_throttled=self._is_throttled)
+
+    def _look_at(self, when_s: float) -> None:
+        self._timer.cancel()
+        self._timer = self._clock.call_later(when_s - self._clock.now_s(), self._look)
+
+    def _look(self) -> None:
+        match self._choose():
+            case Send():
+                self._call.request_attempt()
+            case SendAt(at_s):
+                self._look_at(at_s)
+            case _:
+                pass

@@ -1,0 +1,381 @@
+"""What does the owner of a service ask of its clients, and which part is for this method?
+
+Specs: A2 and A21 (service configs), A6 (retries, hedging), A24 (LoadBalancingConfig); the fields
+are those of grpc.service_config.ServiceConfig, in JSON.
+
+A config is taken as a whole or not at all. Every field that is known is checked, and all that is
+wrong is said at once; fields that are not known are ignored, so that a config may be newer than
+its clients. What the settings do is the channel's business.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from sys import float_info
+from typing import Final, Generic, TypeVar
+
+from proxyless.base import StatusCode, ValidationErrors
+from proxyless.lb import PolicyConfig, PolicyRegistry, parse_policy_list
+from proxyless.lb.config import type_name
+
+T = TypeVar("T")
+
+# "Values greater than 5 are treated as 5 without being considered a validation error" - A6
+ATTEMPTS_MAX: Final = 5
+# What a channel uses if nobody says anything.
+DEFAULT_POLICY: Final = "pick_first"
+TOKENS_MAX: Final = 1000
+# A6 counts tokens with three decimal places, so we count thousandths.
+MILLITOKENS: Final = 1000
+
+UINT32_MAX: Final = 2**32 - 1
+# About 10,000 years: the range of google.protobuf.Duration.
+_DURATION_MAX_S: Final = 315_576_000_000
+_SECONDS: Final = re.compile(r"([0-9]{1,12})(?:\.([0-9]{1,9}))?s").fullmatch
+_INTEGER: Final = re.compile(r"-?[0-9]{1,20}").fullmatch
+# Codes that a failure can have.
+_CODES_BY_NAME: Final = {code.name: code for code in StatusCode if code is not StatusCode.OK}
+_CODES_BY_NUMBER: Final = {int(code): code for code in _CODES_BY_NAME.values()}
+
+# ---------------------------------------------------------------------------------------------
+# What a config says
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """Send again after a failure with one of these codes, up to a number of attempts."""
+
+    attempts_max: int
+    initial_backoff_s: float
+    max_backoff_s: float
+    backoff_multiplier: float
+    retryable_codes: frozenset[StatusCode]
+    per_attempt_recv_timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HedgingPolicy:
+    """Send again before there is an answer; these codes do not end the RPC."""
+
+    attempts_max: int
+    hedging_delay_s: float = 0.0
+    non_fatal_codes: frozenset[StatusCode] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class RetryThrottling:
+    """How many failures per success are too many to retry, in thousandths of a token."""
+
+    max_millitokens: int
+    millitoken_ratio: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MethodConfig:
+    """The settings of an RPC. None is "not said": then the application or a default decides."""
+
+    wait_for_ready: bool | None = None
+    timeout_s: float | None = None
+    request_bytes_max: int | None = None
+    response_bytes_max: int | None = None
+    # At most one of the two.
+    retry_policy: RetryPolicy | None = None
+    hedging_policy: HedgingPolicy | None = None
+    # Derived: whether nothing at all is said. An attribute because every RPC asks.
+    is_plain: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        said = (
+            self.wait_for_ready,
+            self.timeout_s,
+            self.request_bytes_max,
+            self.response_bytes_max,
+            self.retry_policy,
+            self.hedging_policy,
+        )
+        object.__setattr__(self, "is_plain", said == (None,) * len(said))
+
+
+EMPTY_METHOD_CONFIG: Final = MethodConfig()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceConfig:
+    """A whole config."""
+
+    # The default policy if the config names none; None only if the config was refused.
+    policy: PolicyConfig | None
+    # By "/service/method", by "/service/" for all its methods, and by "" for all there are.
+    methods: Mapping[str, MethodConfig] = field(default_factory=dict)
+    retry_throttling: RetryThrottling | None = None
+    # None is "not said"; the empty name asks for the health of the whole server.
+    health_check_service: str | None = None
+
+    def method_config(self, path: str) -> MethodConfig:
+        """The most specific settings for a method; those of other entries do not shine through."""
+        methods = self.methods
+        config = methods.get(path)
+        if config is None:
+            config = methods.get(path[: path.rfind("/") + 1])
+        if config is None:
+            config = methods.get("", EMPTY_METHOD_CONFIG)
+        return config
+
+
+# ---------------------------------------------------------------------------------------------
+# Parsing
+
+
+def parse_service_config(
+    document: object,
+    errors: ValidationErrors,
+    registry: PolicyRegistry,
+    *,
+    attempts_max: int = ATTEMPTS_MAX,
+) -> ServiceConfig:
+    """The config that this JSON value spells. Counts only if nothing was added to errors.
+
+    Policies may make up to `attempts_max` attempts per RPC, whatever the config asks for.
+    """
+    if not isinstance(document, Mapping):
+        errors.add(f"is {type_name(document)}, wanted an object")
+        document = {}
+    root = _Object(document, errors)
+    return ServiceConfig(
+        policy=_parse_policy(root, registry),
+        methods=_parse_methods(root, attempts_max),
+        retry_throttling=root.nested("retryThrottling", _parse_throttling),
+        health_check_service=root.nested(
+            "healthCheckConfig", lambda health_check: health_check.read("serviceName", _STRING)
+        ),
+    )
+
+
+def _parse_policy(root: "_Object", registry: PolicyRegistry) -> PolicyConfig | None:
+    """The policy of `loadBalancingConfig`; else of the older field, checked in any case."""
+    older, listed = root.read("loadBalancingPolicy", _STRING), root.get("loadBalancingConfig")
+    named: PolicyConfig | None = None
+    if older or listed is None:
+        # grpcio takes the names of the older field in upper case, too: "ROUND_ROBIN".
+        name = (older or DEFAULT_POLICY).lower()
+        with root.errors.field("loadBalancingPolicy"):
+            named = parse_policy_list([{name: {}}], root.errors, registry)
+    if listed is None:
+        return named
+    with root.errors.field("loadBalancingConfig"):
+        return parse_policy_list(listed, root.errors, registry)
+
+
+def _parse_methods(root: "_Object", attempts_max: int) -> dict[str, MethodConfig]:
+    methods: dict[str, MethodConfig] = {}
+    for entry in root.objects("methodConfig"):
+        # An entry without a name is for no method, but what it says must be valid all the same.
+        config = _parse_method(entry, attempts_max)
+        for name in entry.objects("name"):
+            path = _parse_name(name)
+            if path in methods:
+                # "Each name entry must be unique across the entire ServiceConfig"
+                name.errors.add(f"names {path or 'every method'} a second time")
+            methods[path] = config
+    return methods
+
+
+def _parse_name(name: "_Object") -> str:
+    # "value "", value `null`, and not present are the same"
+    service, method = name.read("service", _STRING), name.read("method", _STRING)
+    if method and not service:
+        name.errors.add(f"has method {method!r} without a service")
+    return f"/{service}/{method or ''}" if service else ""
+
+
+def _parse_method(entry: "_Object", attempts_max: int) -> MethodConfig:
+    if entry.get("retryPolicy") is not None and entry.get("hedgingPolicy") is not None:
+        entry.errors.add("has retryPolicy and hedgingPolicy, wanted one of them")
+    return MethodConfig(
+        wait_for_ready=entry.read("waitForReady", _BOOLEAN),
+        timeout_s=entry.read("timeout", _DURATION),
+        request_bytes_max=entry.read("maxRequestMessageBytes", _integer(0, UINT32_MAX)),
+        response_bytes_max=entry.read("maxResponseMessageBytes", _integer(0, UINT32_MAX)),
+        retry_policy=entry.nested("retryPolicy", lambda it: _parse_retry(it, attempts_max)),
+        hedging_policy=entry.nested("hedgingPolicy", lambda it: _parse_hedging(it, attempts_max)),
+    )
+
+
+def _parse_retry(policy: "_Object", attempts_max: int) -> RetryPolicy:
+    return RetryPolicy(
+        attempts_max=_parse_attempts(policy, attempts_max),
+        initial_backoff_s=policy.need("initialBackoff", _POSITIVE_DURATION) or 0.0,
+        max_backoff_s=policy.need("maxBackoff", _POSITIVE_DURATION) or 0.0,
+        backoff_multiplier=policy.need("backoffMultiplier", _POSITIVE_NUMBER) or 0.0,
+        retryable_codes=_parse_retryable_codes(policy),
+        # Not in A6; grpcio knows it.
+        per_attempt_recv_timeout_s=policy.read("perAttemptRecvTimeout", _POSITIVE_DURATION),
+    )
+
+
+def _parse_hedging(policy: "_Object", attempts_max: int) -> HedgingPolicy:
+    return HedgingPolicy(
+        attempts_max=_parse_attempts(policy, attempts_max),
+        hedging_delay_s=policy.read("hedgingDelay", _DURATION) or 0.0,
+        non_fatal_codes=frozenset(policy.elements("nonFatalStatusCodes", _CODE)),
+    )
+
+
+def _parse_attempts(policy: "_Object", attempts_max: int) -> int:
+    return min(policy.need("maxAttempts", _integer(2, UINT32_MAX)) or 0, attempts_max)
+
+
+def _parse_retryable_codes(policy: "_Object") -> frozenset[StatusCode]:
+    if policy.get("retryableStatusCodes") in (None, []):
+        with policy.errors.field("retryableStatusCodes"):
+            policy.errors.add("is missing or empty, wanted a list of status codes")
+    return frozenset(policy.elements("retryableStatusCodes", _CODE))
+
+
+def _parse_throttling(throttling: "_Object") -> RetryThrottling:
+    tokens = throttling.need("maxTokens", _integer(1, TOKENS_MAX)) or 0
+    return RetryThrottling(tokens * MILLITOKENS, throttling.need("tokenRatio", _MILLITOKENS) or 0)
+
+
+# ---------------------------------------------------------------------------------------------
+# Reading JSON
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind(Generic[T]):
+    """What a field may hold: how to read it (None if it is something else), and how to say so."""
+
+    convert: Callable[[object], T | None]
+    wanted: str
+
+
+class _Object:
+    """One JSON object, read field by field. Driven by the parser of one config.
+
+    A field that is absent or null is None. So is one that is wrong: `errors` says why.
+    """
+
+    __slots__ = ("_fields", "errors")
+
+    def __init__(self, fields: Mapping[str, object], errors: ValidationErrors) -> None:
+        self._fields = fields
+        self.errors: Final = errors
+
+    def get(self, name: str) -> object:
+        return self._fields.get(name)
+
+    def read(self, name: str, kind: _Kind[T]) -> T | None:
+        value = self.get(name)
+        if value is None:
+            return None
+        with self.errors.field(name):
+            return self._convert(value, kind)
+
+    def need(self, name: str, kind: _Kind[T]) -> T | None:
+        """The field, which must not be absent."""
+        if self.get(name) is None:
+            with self.errors.field(name):
+                self.errors.add(f"is missing, wanted {kind.wanted}")
+        return self.read(name, kind)
+
+    def nested(self, name: str, parse: "Callable[[_Object], T]") -> T | None:
+        """What the parser makes of the object in this field."""
+        fields = self.read(name, _OBJECT)
+        if fields is None:
+            return None
+        with self.errors.field(name):
+            return parse(_Object(fields, self.errors))
+
+    def elements(self, name: str, kind: _Kind[T]) -> Iterator[T]:
+        """The elements of a list. While the caller has one, errors are at its path."""
+        values = self.read(name, _LIST)
+        for index, value in enumerate(values or []):
+            with self.errors.field(name), self.errors.index(index):
+                element = self._convert(value, kind)
+                if element is not None:
+                    yield element
+
+    def objects(self, name: str) -> "Iterator[_Object]":
+        for fields in self.elements(name, _OBJECT):
+            yield _Object(fields, self.errors)
+
+    def _convert(self, value: object, kind: _Kind[T]) -> T | None:
+        converted = kind.convert(value)
+        if converted is None:
+            self.errors.add(f"is {_show(value)}, wanted {kind.wanted}")
+        return converted
+
+
+def _show(value: object) -> str:
+    """A wrong value: as it is if it is a text or a number, else by its type."""
+    is_plain = isinstance(value, str | int | float) and not isinstance(value, bool)
+    return repr(value) if is_plain else type_name(value)
+
+
+def _to_integer(value: object) -> int | None:
+    """A number without a fraction. In proto3's JSON 2.0 and "2" are the integer 2."""
+    match value:
+        case bool():
+            return None
+        case int():
+            return value
+        case float() if value.is_integer():
+            return int(value)
+        case str() if _INTEGER(value):
+            return int(value)
+        case _:
+            return None
+
+
+def _integer(low: int, high: int) -> _Kind[int]:
+    def convert(value: object) -> int | None:
+        number = _to_integer(value)
+        return number if number is not None and low <= number <= high else None
+
+    return _Kind(convert, f"an integer from {low} to {high}")
+
+
+def _to_positive_number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 < value <= float_info.max else None
+
+
+def _to_millitokens(value: object) -> int | None:
+    number = _to_positive_number(value)
+    # "Decimal places beyond 3 are ignored" - A6; in decimal, since 0.57 × 1000 is below 570.
+    return None if number is None else int(Decimal(repr(number)) * MILLITOKENS) or None
+
+
+def _to_seconds(value: object) -> float | None:
+    """Proto3's JSON form of a duration, not negative."""
+    parts = _SECONDS(value) if isinstance(value, str) else None
+    if parts is None or int(parts[1]) > _DURATION_MAX_S:
+        return None
+    return int(parts[1]) + int((parts[2] or "").ljust(9, "0")) / 1e9
+
+
+def _to_code(value: object) -> StatusCode | None:
+    # "the integer form or the case-insensitive string form" - A6
+    if isinstance(value, str):
+        return _CODES_BY_NAME.get(value.upper())
+    number = _to_integer(value)
+    return None if number is None else _CODES_BY_NUMBER.get(number)
+
+
+def _instance(kind: type[T]) -> Callable[[object], T | None]:
+    return lambda value: value if isinstance(value, kind) else None
+
+
+_STRING: Final = _Kind(_instance(str), "a string")
+_BOOLEAN: Final = _Kind(_instance(bool), "a boolean")
+_LIST: Final = _Kind[list[object]](_instance(list), "a list")
+_OBJECT: Final = _Kind[dict[str, object]](_instance(dict), "an object")
+_POSITIVE_NUMBER: Final = _Kind(_to_positive_number, "a number above 0")
+_MILLITOKENS: Final = _Kind(_to_millitokens, "a number of 0.001 or more")
+_DURATION: Final = _Kind(_to_seconds, "a duration such as '1.5s'")
+_POSITIVE_DURATION: Final = _Kind(
+    lambda value: _to_seconds(value) or None, "a duration above 0 such as '1.5s'"
+)
+_CODE: Final = _Kind(_to_code, "the status code of a failure")

@@ -1,0 +1,35 @@
+"""Channels as applications know them: grpcio's classes, errors and call objects.
+
+aio_channel       AioChannel: grpc.aio's channel on our stack
+aio_calls         the call objects it hands out
+aio_interceptors  an application's interceptors
+credentials       ours and grpcio's credentials
+options           what channel options mean
+values            status codes, metadata and the like, translated both ways
+
+The only room, with the control plane's, that knows grpcio.
+"""
+
+from proxyless.front.aio_channel import AioChannel
+from proxyless.front.credentials import (
+    ChannelCredentials,
+    composite_channel_credentials,
+    insecure_channel_credentials,
+    local_channel_credentials,
+    ssl_channel_credentials,
+    to_channel_credentials,
+)
+from proxyless.front.options import make_channel_options
+from proxyless.front.values import to_encoding
+
+__all__ = [
+    "AioChannel",
+    "ChannelCredentials",
+    "composite_channel_credentials",
+    "insecure_channel_credentials",
+    "local_channel_credentials",
+    "make_channel_options",
+    "ssl_channel_credentials",
+    "to_channel_credentials",
+    "to_encoding",
+]

@@ -1,0 +1,460 @@
+"""The call objects that `proxyless.aio` hands out; they behave as grpc.aio's do.
+
+An `Outcome` observes one RPC and remembers what was said about it. A unary call is its own
+outcome. A call with streamed responses only refers to one, so that an application which drops the
+call object half-way frees it, and the RPC is cancelled, as with grpcio.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+import grpc.aio
+
+from proxyless.base import EMPTY_METADATA, Metadata, Status, StatusCode
+from proxyless.front.values import (
+    Deserializer,
+    Serializer,
+    deserialize,
+    serialize,
+    to_aio_error,
+    to_aio_metadata,
+    to_grpc_code,
+)
+from proxyless.wire import StreamEnd
+
+if TYPE_CHECKING:
+    from proxyless.channel import Call
+
+# A reader that lags by more than this stops the peer.
+BUFFERED_BYTES_MAX: Final = 256 * 1024
+
+DoneCallback = Callable[[Any], None]
+RequestIterator = AsyncIterable[Any] | Iterable[Any]
+
+# The words of grpcio.
+ALREADY_FINISHED: Final = "RPC already finished."
+_HALF_CLOSED: Final = 'RPC is half closed after calling "done_writing".'
+MIXED_STYLES: Final = "The iterator and read/write APIs may not be mixed on a single RPC."
+_COLLECTED: Final = Status(StatusCode.CANCELLED, "Cancelled upon garbage collection!")
+
+_NO_MESSAGE: Final = Status(
+    StatusCode.INTERNAL, "server ended the call with OK but sent no message"
+)
+_SECOND_MESSAGE: Final = Status(
+    StatusCode.INTERNAL, "server sent more than one message in a call that has one"
+)
+
+
+class Outcome:
+    """What is known about an RPC so far, and who waits for more. Driven by the channel's `Call`."""
+
+    # Set before the RPC starts.
+    core: Call
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, deserializer: Deserializer) -> None:
+        # Fixed at construction.
+        self.loop = loop
+        self.deserializer = deserializer
+        # What the RPC said.
+        self.head: Metadata | None = None
+        self.end: StreamEnd | None = None
+        # What the application did.
+        self.is_cancelled = False
+        self._callbacks: list[Callable[[], None]] = []
+        # Who waits for the end, and who for whatever comes next.
+        self._end_waiters: list[asyncio.Future[None]] = []
+        self._waiters: list[asyncio.Future[None]] = []
+
+    @property
+    def is_over(self) -> bool:
+        return self.end is not None
+
+    # What the channel says
+
+    def on_head(self, metadata: Metadata) -> None:
+        self.head = metadata
+        self.wake()
+
+    def on_writable(self) -> None:
+        self.wake()
+
+    def on_end(self, end: StreamEnd) -> None:
+        self.end = end
+        _wake_all(self._end_waiters)
+        self.wake()
+        for callback in self._callbacks:
+            self._run(callback)
+
+    # Waiting
+
+    def new_waiter(self) -> asyncio.Future[None]:
+        """A future for the next thing that happens; each waiting task needs its own."""
+        waiter: asyncio.Future[None] = self.loop.create_future()
+        self._waiters.append(waiter)
+        return waiter
+
+    def new_end_waiter(self) -> asyncio.Future[None]:
+        """A future for the end of the RPC; each waiting task needs its own."""
+        waiter: asyncio.Future[None] = self.loop.create_future()
+        self._end_waiters.append(waiter)
+        return waiter
+
+    def wake(self) -> None:
+        if self._waiters:
+            waiters, self._waiters = self._waiters, []
+            _wake_all(waiters)
+
+    async def wait_end(self) -> StreamEnd:
+        if self.end is None:
+            await self.new_end_waiter()
+        assert self.end is not None, "nobody else wakes those who wait for the end"
+        return self.end
+
+    async def wait_head(self) -> Metadata:
+        while self.head is None and self.end is None:
+            await self.new_waiter()
+        return self.head or EMPTY_METADATA
+
+    # The application's side
+
+    def cancel(self, status: Status | None = None) -> bool:
+        if self.end is not None:
+            return False
+        self.is_cancelled = True
+        if status is None:
+            self.core.cancel()
+        else:
+            self.core.cancel(status)
+        return True
+
+    def call_when_done(self, callback: Callable[[], None]) -> None:
+        if self.end is None:
+            self._callbacks.append(callback)
+        else:
+            self._run(callback)
+
+    def _run(self, callback: Callable[[], None]) -> None:
+        """An application's callback must not break the connection it is called from."""
+        try:
+            callback()
+        except Exception as error:
+            self.loop.call_exception_handler(
+                {"message": "exception in a done callback of an RPC", "exception": error}
+            )
+
+    def raise_if_failed(self) -> None:
+        """Raise what the application expects for the end of the RPC, unless that is OK."""
+        assert self.end is not None, "called when the RPC is over"
+        if self.end.status.code is StatusCode.OK:
+            return
+        if self.is_cancelled:
+            raise asyncio.CancelledError
+        raise to_aio_error(self.end, self.head or EMPTY_METADATA)
+
+
+def _wake_all(waiters: list[asyncio.Future[None]]) -> None:
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(None)
+
+
+class UnaryOutcome(Outcome):
+    """The outcome of an RPC with one response."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, deserializer: Deserializer) -> None:
+        super().__init__(loop, deserializer)
+        self._message: bytes | None = None
+        self.response: Any = None
+
+    def on_message(self, message: bytes) -> None:
+        if self._message is not None:
+            self.core.cancel(_SECOND_MESSAGE)
+        else:
+            self._message = message
+
+    def on_end(self, end: StreamEnd) -> None:
+        if end.status.code is StatusCode.OK:
+            if self._message is None:
+                end = StreamEnd(_NO_MESSAGE, end.trailers)
+            else:
+                self.response, problem = deserialize(self.deserializer, self._message)
+                if problem is not None:
+                    end = StreamEnd(problem, end.trailers)
+        super().on_end(end)
+
+
+class StreamOutcome(Outcome):
+    """The outcome of an RPC with any number of responses, in a bounded queue."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, deserializer: Deserializer) -> None:
+        super().__init__(loop, deserializer)
+        self._received: deque[bytes] = deque()
+        self._received_bytes = 0
+        self._is_held = False
+
+    def on_message(self, message: bytes) -> None:
+        self._received.append(message)
+        self._received_bytes += len(message)
+        if self._received_bytes > BUFFERED_BYTES_MAX:
+            self._is_held = True
+            self.core.hold()
+        self.wake()
+
+    async def read(self) -> Any:
+        """The next response, or EOF after the last."""
+        while not self._received:
+            if self.end is not None:
+                return grpc.aio.EOF
+            try:
+                await self.new_waiter()
+            except asyncio.CancelledError:
+                self.cancel()
+                raise
+        message = self._received.popleft()
+        self._received_bytes -= len(message)
+        if self._is_held and self._received_bytes <= BUFFERED_BYTES_MAX // 2:
+            self._is_held = False
+            self.core.release()
+        response, problem = deserialize(self.deserializer, message)
+        if problem is not None:
+            self._received.clear()
+            self.core.cancel(problem)
+            if self.end is None or self.end.status.is_ok:
+                self.end = StreamEnd(problem)
+            return grpc.aio.EOF
+        return response
+
+
+class _CallApi:
+    """What every call object offers, in terms of its outcome."""
+
+    _outcome: Outcome
+
+    def cancelled(self) -> bool:
+        return self._outcome.is_cancelled and self.done()
+
+    def done(self) -> bool:
+        return self._outcome.end is not None
+
+    def cancel(self) -> bool:
+        return self._outcome.cancel()
+
+    def time_remaining(self) -> float | None:
+        return self._outcome.core.time_remaining_s()
+
+    def add_done_callback(self, callback: DoneCallback) -> None:
+        self._outcome.call_when_done(lambda: callback(self))
+
+    async def initial_metadata(self) -> grpc.aio.Metadata:
+        return to_aio_metadata(await self._outcome.wait_head())
+
+    async def trailing_metadata(self) -> grpc.aio.Metadata:
+        return to_aio_metadata((await self._outcome.wait_end()).trailers)
+
+    async def code(self) -> grpc.StatusCode:
+        return to_grpc_code((await self._outcome.wait_end()).status.code)
+
+    async def details(self) -> str:
+        return (await self._outcome.wait_end()).status.details
+
+    async def debug_error_string(self) -> str:
+        return str((await self._outcome.wait_end()).status)
+
+    async def wait_for_connection(self) -> None:
+        outcome = self._outcome
+        while outcome.end is None and not outcome.core.is_connected:
+            await outcome.new_waiter()
+        if outcome.end is not None:
+            outcome.raise_if_failed()
+
+    def __repr__(self) -> str:
+        end = self._outcome.end
+        state = "under way" if end is None else str(end.status)
+        return f"<{type(self).__name__}: {state}>"
+
+
+class _UnaryResponse(_CallApi, UnaryOutcome):
+    """A call with one response: awaiting it gives that."""
+
+    @property
+    def _outcome(self) -> Outcome:  # type: ignore[override]
+        return self
+
+    def cancel(self, status: Status | None = None) -> bool:
+        return Outcome.cancel(self, status)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        if self.end is None:
+            try:
+                yield from self.new_end_waiter()
+            except asyncio.CancelledError:
+                self.cancel()
+                raise
+        self.raise_if_failed()
+        return self.response
+
+
+class _StreamResponse(_CallApi):
+    """A call with many responses: iterate it, or read."""
+
+    _outcome: StreamOutcome
+
+    def __init__(self, outcome: StreamOutcome) -> None:
+        self._outcome = outcome
+        self._iterator: AsyncIterator[Any] | None = None
+        self._is_read = False
+
+    def __del__(self) -> None:
+        outcome = self._outcome
+        # May run in any thread, and after the loop is gone.
+        if outcome.end is None and not outcome.loop.is_closed():
+            outcome.loop.call_soon_threadsafe(outcome.cancel, _COLLECTED)
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        if self._is_read:
+            raise grpc.aio.UsageError(MIXED_STYLES)
+        if self._iterator is None:
+            self._iterator = self._iterate()
+        return self._iterator
+
+    async def _iterate(self) -> AsyncIterator[Any]:
+        outcome = self._outcome
+        while (response := await outcome.read()) is not grpc.aio.EOF:
+            yield response
+        outcome.raise_if_failed()
+
+    async def read(self) -> Any:
+        if self._iterator is not None:
+            raise grpc.aio.UsageError(MIXED_STYLES)
+        self._is_read = True
+        response = await self._outcome.read()
+        if response is grpc.aio.EOF:
+            self._outcome.raise_if_failed()
+        return response
+
+
+class _RequestWriter:
+    """Sends the requests of a call, as the application writes them or from an iterator."""
+
+    def __init__(self, outcome: Outcome, serializer: Serializer) -> None:
+        self._outcome = outcome
+        self._serializer = serializer
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_iterating(self) -> bool:
+        return self._task is not None
+
+    def consume(self, requests: RequestIterator) -> None:
+        self._task = self._outcome.loop.create_task(self._consume(requests))
+        self._outcome.call_when_done(self._stop)
+
+    def _stop(self) -> None:
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+
+    async def _consume(self, requests: RequestIterator) -> None:
+        outcome = self._outcome
+        try:
+            if isinstance(requests, AsyncIterable):
+                async for request in requests:
+                    await self._send(request)
+            else:
+                for request in requests:
+                    await self._send(request)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            text = f"request iterator raised {type(error).__name__}: {error}"
+            outcome.core.cancel(Status(StatusCode.UNKNOWN, text))
+        else:
+            outcome.core.close_sending()
+
+    async def write(self, request: object) -> None:
+        outcome = self._outcome
+        if outcome.end is not None:
+            raise asyncio.InvalidStateError(ALREADY_FINISHED)
+        if outcome.core.is_half_closed:
+            raise asyncio.InvalidStateError(_HALF_CLOSED)
+        await self._send(request)
+        if outcome.is_over:
+            outcome.raise_if_failed()
+
+    async def _send(self, request: object) -> None:
+        outcome = self._outcome
+        message = serialize(self._serializer, request)
+        if isinstance(message, Status):
+            outcome.core.cancel(message)
+            return
+        outcome.core.send_message(message)
+        while not outcome.core.is_writable:
+            try:
+                await outcome.new_waiter()
+            except asyncio.CancelledError:
+                outcome.cancel()
+                raise
+
+    def done_writing(self) -> None:
+        if self._outcome.end is None:
+            self._outcome.core.close_sending()
+
+
+class _StreamRequest:
+    """A call with many requests: write them, unless an iterator gives them."""
+
+    _writer: _RequestWriter
+
+    async def write(self, request: object) -> None:
+        if self._writer.is_iterating:
+            raise grpc.aio.UsageError(MIXED_STYLES)
+        await self._writer.write(request)
+
+    async def done_writing(self) -> None:
+        if self._writer.is_iterating:
+            raise grpc.aio.UsageError(MIXED_STYLES)
+        self._writer.done_writing()
+
+
+class UnaryUnaryCall(_UnaryResponse, grpc.aio.UnaryUnaryCall):
+    """One request, one response."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, deserializer: Deserializer) -> None:
+        UnaryOutcome.__init__(self, loop, deserializer)
+
+
+class UnaryStreamCall(_StreamResponse, grpc.aio.UnaryStreamCall):
+    """One request, many responses."""
+
+
+class StreamUnaryCall(_StreamRequest, _UnaryResponse, grpc.aio.StreamUnaryCall):
+    """Many requests, one response."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        deserializer: Deserializer,
+        serializer: Serializer,
+    ) -> None:
+        UnaryOutcome.__init__(self, loop, deserializer)
+        self._writer = _RequestWriter(self, serializer)
+
+    def start_writing(self, requests: RequestIterator | None) -> None:
+        if requests is not None:
+            self._writer.consume(requests)
+
+
+class StreamStreamCall(_StreamRequest, _StreamResponse, grpc.aio.StreamStreamCall):
+    """Many requests, many responses."""
+
+    def __init__(self, outcome: StreamOutcome, serializer: Serializer) -> None:
+        super().__init__(outcome)
+        self._writer = _RequestWriter(outcome, serializer)
+
+    def start_writing(self, requests: RequestIterator | None) -> None:
+        if requests is not None:
+            self._writer.consume(requests)

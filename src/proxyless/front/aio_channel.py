@@ -1,0 +1,371 @@
+"""The asyncio channel: grpc.aio's interface on our own stack.
+
+Unmodified generated stubs take it. It belongs to the loop it is first used on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import grpc
+import grpc.aio
+
+from proxyless.base import EMPTY_METADATA, State, Status
+from proxyless.channel import Call, Channel, Method
+from proxyless.front.aio_calls import (
+    RequestIterator,
+    StreamOutcome,
+    StreamStreamCall,
+    StreamUnaryCall,
+    UnaryStreamCall,
+    UnaryUnaryCall,
+)
+from proxyless.front.aio_interceptors import (
+    CallSpec,
+    InterceptedStreamStreamCall,
+    InterceptedStreamUnaryCall,
+    InterceptedUnaryStreamCall,
+    InterceptedUnaryUnaryCall,
+    Interceptors,
+)
+from proxyless.front.credentials import to_call_credentials
+from proxyless.front.values import (
+    Deserializer,
+    Serializer,
+    serialize,
+    to_encoding,
+    to_grpc_state,
+    to_metadata,
+)
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+MetadataLike = Iterable[tuple[str, str | bytes]]
+
+
+class AioChannel(grpc.aio.Channel):
+    """A channel of grpc.aio's kind. Driven by stubs and by the loop.
+
+    `open_core` makes the channel proper once there is a loop to make it on.
+    """
+
+    def __init__(
+        self,
+        open_core: Callable[[], Channel],
+        *,
+        encoding: str,
+        interceptors: Sequence[grpc.aio.ClientInterceptor] | None,
+    ) -> None:
+        self._open_core = open_core
+        self._core: Channel | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_closed = False
+        self.encoding = encoding
+        self._interceptors = Interceptors.sort(interceptors or ())
+
+    # Stubs ask for these
+
+    def unary_unary(
+        self,
+        method: str,
+        request_serializer: Serializer = None,
+        response_deserializer: Deserializer = None,
+        _registered_method: bool | None = False,
+    ) -> UnaryUnaryMultiCallable:
+        interceptors = self._interceptors.unary_unary
+        return UnaryUnaryMultiCallable(
+            self, method, request_serializer, response_deserializer, interceptors
+        )
+
+    def unary_stream(
+        self,
+        method: str,
+        request_serializer: Serializer = None,
+        response_deserializer: Deserializer = None,
+        _registered_method: bool | None = False,
+    ) -> UnaryStreamMultiCallable:
+        interceptors = self._interceptors.unary_stream
+        return UnaryStreamMultiCallable(
+            self, method, request_serializer, response_deserializer, interceptors
+        )
+
+    def stream_unary(
+        self,
+        method: str,
+        request_serializer: Serializer = None,
+        response_deserializer: Deserializer = None,
+        _registered_method: bool | None = False,
+    ) -> StreamUnaryMultiCallable:
+        interceptors = self._interceptors.stream_unary
+        return StreamUnaryMultiCallable(
+            self, method, request_serializer, response_deserializer, interceptors
+        )
+
+    def stream_stream(
+        self,
+        method: str,
+        request_serializer: Serializer = None,
+        response_deserializer: Deserializer = None,
+        _registered_method: bool | None = False,
+    ) -> StreamStreamMultiCallable:
+        interceptors = self._interceptors.stream_stream
+        return StreamStreamMultiCallable(
+            self, method, request_serializer, response_deserializer, interceptors
+        )
+
+    # Connectivity
+
+    def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
+        if self._is_closed:
+            return grpc.ChannelConnectivity.SHUTDOWN
+        core = self.core()
+        if try_to_connect:
+            core.request_connection()
+        return to_grpc_state(core.state)
+
+    async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
+        core = self.core()
+        while to_grpc_state(core.state) is last_observed_state:
+            changed: asyncio.Future[None] = self.loop.create_future()
+
+            def on_state(_state: State, changed: asyncio.Future[None] = changed) -> None:
+                if not changed.done():
+                    changed.set_result(None)
+
+            cancel = core.watch_state(on_state)
+            try:
+                await changed
+            finally:
+                cancel()
+
+    async def channel_ready(self) -> None:
+        state = self.get_state(try_to_connect=True)
+        while state is not grpc.ChannelConnectivity.READY:
+            if state is grpc.ChannelConnectivity.SHUTDOWN:
+                raise grpc.aio.UsageError("Channel is closed.")
+            await self.wait_for_state_change(state)
+            state = self.get_state(try_to_connect=True)
+
+    # Ends
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self, grace: float | None = None) -> None:
+        """Take no new RPCs; after `grace` seconds cancel those under way."""
+        if grace is not None and grace < 0:
+            raise ValueError(f"grace is {grace} s, wanted 0 or more")
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._core is not None:
+            if grace:
+                await self._wait_calls(self._core, grace)
+            self._core.close()
+            await self._core.wait_closed()
+
+    async def _wait_calls(self, core: Channel, timeout_s: float) -> None:
+        ended: asyncio.Future[None] = self.loop.create_future()
+
+        def on_no_calls() -> None:
+            if not ended.done():
+                ended.set_result(None)
+
+        core.call_when_no_calls(on_no_calls)
+        await asyncio.wait([ended], timeout=timeout_s)
+
+    # For the calls of this channel
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        assert self._loop is not None, "known with the core"
+        return self._loop
+
+    def core(self) -> Channel:
+        """The channel proper, on this loop. Raises if it is closed or belongs to another loop."""
+        if self._core is not None and self._loop is asyncio.get_running_loop():
+            if self._is_closed:
+                raise grpc.aio.UsageError("Channel is closed.")
+            return self._core
+        return self._bind()
+
+    def _bind(self) -> Channel:
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise RuntimeError(
+                "an asyncio channel is used outside of a running event loop"
+            ) from None
+        if self._is_closed:
+            raise grpc.aio.UsageError("Channel is closed.")
+        if self._loop is not None:
+            raise RuntimeError(
+                "this channel belongs to another event loop: create one channel per loop"
+            )
+        self._loop = loop
+        self._core = self._open_core()
+        return self._core
+
+
+class _MultiCallable:
+    """Starts the RPCs of one method."""
+
+    def __init__(
+        self,
+        channel: AioChannel,
+        path: str,
+        serializer: Serializer,
+        deserializer: Deserializer,
+        interceptors: Sequence[Any],
+    ) -> None:
+        self._channel = channel
+        self._path = path
+        self._serializer = serializer
+        self._deserializer = deserializer
+        self._interceptors = interceptors
+        self._method: Method | None = None
+
+    def _new_call(self, core: Channel, outcome: Any, spec: CallSpec) -> Call:
+        """A call that is not started yet, and knows its outcome as its outcome knows it."""
+        method = self._method
+        if method is None or method.path != spec.path:
+            method = core.method(spec.path)
+            if spec.path == self._path:
+                self._method = method
+        call = Call(
+            core,
+            method,
+            outcome,
+            to_metadata(spec.metadata) if spec.metadata else EMPTY_METADATA,
+            spec.timeout,
+            spec.wait_for_ready,
+            to_encoding(spec.compression, self._channel.encoding),
+        )
+        if spec.credentials is not None:
+            call.credentials = core.combine_credentials(to_call_credentials(spec.credentials))
+        outcome.core = call
+        return call
+
+    def _start_with_request(self, call: Call, request: object) -> None:
+        message = serialize(self._serializer, request)
+        if isinstance(message, Status):
+            call.start_failed(message)
+        else:
+            call.start_unary(message)
+
+
+class UnaryUnaryMultiCallable(_MultiCallable, grpc.aio.UnaryUnaryMultiCallable):
+    """Starts unary RPCs."""
+
+    def __call__(
+        self,
+        request: Any,
+        *,
+        timeout: float | None = None,
+        metadata: MetadataLike | None = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> grpc.aio.UnaryUnaryCall:
+        spec = CallSpec(self._path, timeout, metadata, credentials, wait_for_ready, compression)
+        if self._interceptors:
+            return InterceptedUnaryUnaryCall(self._interceptors, self._start, spec, request)
+        return self._start(spec, request)
+
+    def _start(self, spec: CallSpec, request: Any) -> UnaryUnaryCall:
+        core = self._channel.core()
+        call = UnaryUnaryCall(self._channel.loop, self._deserializer)
+        self._start_with_request(self._new_call(core, call, spec), request)
+        return call
+
+
+class UnaryStreamMultiCallable(_MultiCallable, grpc.aio.UnaryStreamMultiCallable):
+    """Starts RPCs with streamed responses."""
+
+    def __call__(
+        self,
+        request: Any,
+        *,
+        timeout: float | None = None,
+        metadata: MetadataLike | None = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> grpc.aio.UnaryStreamCall:
+        spec = CallSpec(self._path, timeout, metadata, credentials, wait_for_ready, compression)
+        if self._interceptors:
+            return InterceptedUnaryStreamCall(self._interceptors, self._start, spec, request)
+        return self._start(spec, request)
+
+    def _start(self, spec: CallSpec, request: Any) -> UnaryStreamCall:
+        core = self._channel.core()
+        outcome = StreamOutcome(self._channel.loop, self._deserializer)
+        call = UnaryStreamCall(outcome)
+        self._start_with_request(self._new_call(core, outcome, spec), request)
+        return call
+
+
+class StreamUnaryMultiCallable(_MultiCallable, grpc.aio.StreamUnaryMultiCallable):
+    """Starts RPCs with streamed requests."""
+
+    def __call__(
+        self,
+        request_iterator: RequestIterator | None = None,
+        timeout: float | None = None,
+        metadata: MetadataLike | None = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> grpc.aio.StreamUnaryCall:
+        spec = CallSpec(self._path, timeout, metadata, credentials, wait_for_ready, compression)
+        if self._interceptors:
+            return InterceptedStreamUnaryCall(
+                self._interceptors, self._start, spec, request_iterator
+            )
+        return self._start(spec, request_iterator)
+
+    def _start(self, spec: CallSpec, requests: RequestIterator | None) -> StreamUnaryCall:
+        core = self._channel.core()
+        call = StreamUnaryCall(self._channel.loop, self._deserializer, self._serializer)
+        self._new_call(core, call, spec).start()
+        call.start_writing(requests)
+        return call
+
+
+class StreamStreamMultiCallable(_MultiCallable, grpc.aio.StreamStreamMultiCallable):
+    """Starts RPCs with streams both ways."""
+
+    def __call__(
+        self,
+        request_iterator: RequestIterator | None = None,
+        timeout: float | None = None,
+        metadata: MetadataLike | None = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> grpc.aio.StreamStreamCall:
+        spec = CallSpec(self._path, timeout, metadata, credentials, wait_for_ready, compression)
+        if self._interceptors:
+            return InterceptedStreamStreamCall(
+                self._interceptors, self._start, spec, request_iterator
+            )
+        return self._start(spec, request_iterator)
+
+    def _start(self, spec: CallSpec, requests: RequestIterator | None) -> StreamStreamCall:
+        core = self._channel.core()
+        outcome = StreamOutcome(self._channel.loop, self._deserializer)
+        call = StreamStreamCall(outcome, self._serializer)
+        self._new_call(core, outcome, spec).start()
+        call.start_writing(requests)
+        return call

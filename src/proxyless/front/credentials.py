@@ -1,0 +1,158 @@
+"""Which credentials does an application bring, and what do they mean for us?
+
+grpcio's own objects are taken as they are, as far as they show what is in them: certificates,
+composites, metadata plugins. What only exists inside grpcio's C++ (ALTS, Google default) is
+refused with a reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from proxyless.base import Metadata, Status, StatusCode, validate_metadata
+from proxyless.channel.credentials import CallCredentials, CombinedCredentials, OnMetadata
+from proxyless.transport import ClientTls
+
+# An application's own call credentials: gets the service URL and the path, returns metadata.
+MetadataFunction = Callable[[str, str], Awaitable[Iterable[tuple[str, str | bytes]]]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChannelCredentials:
+    """How a channel's connections are secured, and what each of its RPCs adds."""
+
+    tls: ClientTls | None
+    # Whether secrets may be sent: over TLS, or on this machine only.
+    is_private: bool
+    # Only addresses on this machine may be connected to.
+    is_local: bool = False
+    call_credentials: tuple[CallCredentials, ...] = ()
+
+
+def ssl_channel_credentials(
+    root_certificates: bytes | None = None,
+    private_key: bytes | None = None,
+    certificate_chain: bytes | None = None,
+) -> ChannelCredentials:
+    """TLS. Without roots those of the system are trusted; key and chain identify the client."""
+    tls = ClientTls(
+        root_certificates=root_certificates,
+        private_key=private_key,
+        certificate_chain=certificate_chain,
+    )
+    return ChannelCredentials(tls, is_private=True)
+
+
+def local_channel_credentials() -> ChannelCredentials:
+    """No encryption, but only to this machine: loopback addresses and unix sockets."""
+    return ChannelCredentials(None, is_private=True, is_local=True)
+
+
+def insecure_channel_credentials() -> ChannelCredentials:
+    """No encryption."""
+    return ChannelCredentials(None, is_private=False)
+
+
+def composite_channel_credentials(
+    channel_credentials: Any, *call_credentials: Any
+) -> ChannelCredentials:
+    """Channel credentials and what each RPC adds."""
+    channel = to_channel_credentials(channel_credentials)
+    added = tuple(to_call_credentials(each) for each in call_credentials)
+    return ChannelCredentials(
+        channel.tls, channel.is_private, channel.is_local, channel.call_credentials + added
+    )
+
+
+def to_channel_credentials(credentials: object) -> ChannelCredentials:
+    """Our own kind of an application's credentials. Raises TypeError for those we cannot read."""
+    if isinstance(credentials, ChannelCredentials):
+        return credentials
+    inner: Any = getattr(credentials, "_credentials", credentials)
+    if hasattr(inner, "_pem_root_certificates"):
+        return ssl_channel_credentials(
+            inner._pem_root_certificates, inner._private_key, inner._certificate_chain
+        )
+    if hasattr(inner, "_call_credentialses") and hasattr(inner, "_channel_credentials"):
+        return composite_channel_credentials(inner._channel_credentials, *inner._call_credentialses)
+    if type(inner).__name__ == "LocalChannelCredentials":
+        return local_channel_credentials()
+    if type(inner).__name__ == "InsecureChannelCredentials":
+        return insecure_channel_credentials()
+    raise TypeError(
+        f"channel credentials are {type(inner).__name__}, which only grpcio itself can use:"
+        " wanted proxyless.ssl_channel_credentials(...) or grpc.ssl_channel_credentials(...)"
+    )
+
+
+def to_call_credentials(credentials: object) -> CallCredentials:
+    """Our own kind of an application's call credentials, or TypeError."""
+    if isinstance(credentials, _PluginCredentials | _FunctionCredentials | CombinedCredentials):
+        return credentials
+    inner = getattr(credentials, "_credentials", credentials)
+    if hasattr(inner, "_metadata_plugin"):
+        return _PluginCredentials(inner._metadata_plugin)
+    if hasattr(inner, "_call_credentialses"):
+        parts = tuple(to_call_credentials(each) for each in inner._call_credentialses)
+        return CombinedCredentials(parts)
+    if inspect.iscoroutinefunction(credentials):
+        return _FunctionCredentials(credentials)
+    raise TypeError(
+        f"call credentials are {type(credentials).__name__}: wanted grpc.CallCredentials,"
+        " or an async function of service URL and path"
+    )
+
+
+def _checked(pairs: Iterable[tuple[str, str | bytes]] | None) -> Metadata | Status:
+    try:
+        return validate_metadata(pairs or ())
+    except (ValueError, TypeError) as error:
+        return Status(StatusCode.UNAVAILABLE, f"call credentials gave bad metadata: {error}")
+
+
+class _PluginCredentials:
+    """A metadata plugin of grpcio's. It may answer from any thread."""
+
+    def __init__(self, plugin: Callable[..., None]) -> None:
+        self._plugin = plugin
+
+    def request(self, service_url: str, path: str, on_metadata: OnMetadata) -> None:
+        loop = asyncio.get_running_loop()
+
+        def on_answer(metadata: Any, _code: object, error: bytes | str | None) -> None:
+            if error is None:
+                found = _checked(metadata)
+            else:
+                reason = error.decode("utf-8", "replace") if isinstance(error, bytes) else error
+                text = f"Getting metadata from plugin failed with error: {reason}"
+                found = Status(StatusCode.UNAVAILABLE, text)
+            loop.call_soon_threadsafe(on_metadata, found)
+
+        # grpcio's wrapper keeps what the plugin raises and reports it as an error.
+        self._plugin(service_url, path, on_answer)
+
+
+class _FunctionCredentials:
+    """An async function of the application's."""
+
+    def __init__(self, function: MetadataFunction) -> None:
+        self._function = function
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def request(self, service_url: str, path: str, on_metadata: OnMetadata) -> None:
+        task = asyncio.get_running_loop().create_task(self._run(service_url, path, on_metadata))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, service_url: str, path: str, on_metadata: OnMetadata) -> None:
+        found: Metadata | Status
+        try:
+            found = _checked(await self._function(service_url, path))
+        except Exception as error:
+            text = f"call credentials raised {type(error).__name__}: {error}"
+            found = Status(StatusCode.UNAVAILABLE, text)
+        on_metadata(found)

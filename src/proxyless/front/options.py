@@ -1,0 +1,249 @@
+"""What do a channel's options say?
+
+They are grpcio's channel arguments, as people set them today, and a few of our own. Each known one
+has one line in the table. A known one with a bad value is an error that names it; an unknown one is
+warned about, once.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+from math import inf
+from typing import TYPE_CHECKING, Any, Final
+
+from proxyless import __version__
+from proxyless.base import BackoffPolicy
+from proxyless.channel import ChannelOptions, SubchannelOptions
+from proxyless.channel.credentials import (
+    CallCredentials,
+    CombinedCredentials,
+    RefusedCredentials,
+)
+from proxyless.transport import KeepaliveConfig, TransportOptions
+from proxyless.wire import Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from proxyless.front.credentials import ChannelCredentials
+
+_LOGGER: Final = logging.getLogger("proxyless.channel")
+_USER_AGENT: Final = f"grpc-python-proxyless/{__version__}"
+_WINDOW_MAX: Final = 2**31 - 1
+# How often to ask if only the time to wait for an answer is given.
+_KEEPALIVE_TIME_DEFAULT_S: Final = 10.0
+_KEEPALIVE_TIME_MIN_S: Final = 0.001
+_warned: set[str] = set()
+
+
+# Reading values
+
+
+def _integer(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"option {name!r} is {value!r}, wanted an integer")
+    return value
+
+
+def _flag(name: str, value: object) -> bool:
+    if value not in (0, 1):
+        raise TypeError(f"option {name!r} is {value!r}, wanted 0 or 1")
+    return bool(value)
+
+
+def _text(name: str, value: object) -> str:
+    if isinstance(value, bytes):
+        value = value.decode("utf-8")
+    if not isinstance(value, str):
+        raise TypeError(f"option {name!r} is {value!r}, wanted a string")
+    return value
+
+
+def _seconds(name: str, value: object) -> float:
+    milliseconds = _integer(name, value)
+    if milliseconds < 0:
+        raise ValueError(f"option {name!r} is {milliseconds} ms, wanted 0 or more")
+    # grpcio spells "never" as the largest int32.
+    return inf if milliseconds >= _WINDOW_MAX else milliseconds / 1000
+
+
+def _size(name: str, value: object) -> float:
+    size = _integer(name, value)
+    if size < -1:
+        raise ValueError(f"option {name!r} is {size}, wanted -1 (no limit), 0 or more")
+    return inf if size == -1 else size
+
+
+def _service_config(name: str, value: object) -> Mapping[str, object]:
+    text = _text(name, value)
+    try:
+        config = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"option {name!r} is not JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise TypeError(f"option {name!r} is {text!r}, wanted a JSON object")
+    return config
+
+
+_READERS: Final[dict[str, Callable[[str, object], Any]]] = {
+    "grpc.client_idle_timeout_ms": _seconds,
+    "grpc.default_authority": _text,
+    "grpc.dns_min_time_between_resolutions_ms": _seconds,
+    "grpc.enable_retries": _flag,
+    "grpc.http2.max_pings_without_data": _integer,
+    "grpc.initial_reconnect_backoff_ms": _seconds,
+    "grpc.keepalive_permit_without_calls": _flag,
+    "grpc.keepalive_time_ms": _seconds,
+    "grpc.keepalive_timeout_ms": _seconds,
+    "grpc.lb_policy_name": _text,
+    "grpc.max_metadata_size": _integer,
+    "grpc.max_receive_message_length": _size,
+    "grpc.max_reconnect_backoff_ms": _seconds,
+    "grpc.max_send_message_length": _size,
+    "grpc.min_reconnect_backoff_ms": _seconds,
+    "grpc.per_rpc_retry_buffer_size": _integer,
+    "grpc.primary_user_agent": _text,
+    "grpc.secondary_user_agent": _text,
+    "grpc.service_config": _service_config,
+    "grpc.service_config_disable_resolution": _flag,
+    "grpc.ssl_target_name_override": _text,
+    "proxyless.dns_refresh_interval_ms": _seconds,
+}
+
+# What these ask for is so anyway, or has no meaning in this implementation.
+_NEEDLESS: Final = frozenset(
+    {
+        "grpc.enable_http_proxy",
+        "grpc.http2.lookahead_bytes",
+        "grpc.optimization_target",
+        "grpc.so_reuseport",
+        "grpc.use_local_subchannel_pool",
+    }
+)
+
+
+def read_options(options: Iterable[tuple[str, object]] | None) -> dict[str, Any]:
+    """The options by name, read. Raises TypeError or ValueError naming the option."""
+    read: dict[str, Any] = {}
+    for name, value in options or ():
+        reader = _READERS.get(name)
+        if reader is not None:
+            read[name] = reader(name, value)
+        elif name not in _NEEDLESS and name not in _warned:
+            _warned.add(name)
+            _LOGGER.warning("channel option %r is not known and has no effect", name)
+    return read
+
+
+def make_channel_options(
+    options: Iterable[tuple[str, object]] | None, credentials: ChannelCredentials
+) -> ChannelOptions:
+    """How a channel with these options and credentials behaves."""
+    given = list(options or ())
+    read = read_options(given)
+    channel = ChannelOptions(
+        subchannel=_subchannel_options(read, credentials),
+        service_config=_default_service_config(read),
+        is_resolver_config_used=not read.get("grpc.service_config_disable_resolution", False),
+        authority=read.get("grpc.default_authority") or _override_authority(read, credentials),
+        user_agent=_user_agent(read),
+        is_retry_enabled=read.get("grpc.enable_retries", True),
+        send_bytes_max=read.get("grpc.max_send_message_length", inf),
+        call_credentials=_call_credentials(credentials),
+        is_private=credentials.is_private,
+        by_name=dict(given),
+    )
+    if (kept := read.get("grpc.per_rpc_retry_buffer_size")) is not None:
+        channel = replace(channel, kept_bytes_max=kept)
+    if (idle_s := read.get("grpc.client_idle_timeout_ms")) is not None:
+        # 0 would be idle at once, always; grpcio takes it for "never".
+        channel = replace(channel, idle_timeout_s=idle_s or inf)
+    return channel
+
+
+def _call_credentials(credentials: ChannelCredentials) -> CallCredentials | None:
+    if not credentials.call_credentials:
+        return None
+    if not credentials.is_private:
+        return RefusedCredentials()
+    return CombinedCredentials(credentials.call_credentials)
+
+
+def _default_service_config(read: Mapping[str, Any]) -> Mapping[str, object]:
+    config = read.get("grpc.service_config", {})
+    name = read.get("grpc.lb_policy_name")
+    if name is not None and not {"loadBalancingConfig", "loadBalancingPolicy"} & config.keys():
+        return {**config, "loadBalancingConfig": [{name: {}}]}
+    return config  # type: ignore[no-any-return]
+
+
+def _override_authority(read: Mapping[str, Any], credentials: ChannelCredentials) -> str | None:
+    """A certificate's name that is not the target's is also the authority, as in grpcio."""
+    name = read.get("grpc.ssl_target_name_override")
+    return name if credentials.tls is not None else None
+
+
+def _user_agent(read: Mapping[str, Any]) -> str:
+    parts = (
+        read.get("grpc.primary_user_agent"),
+        _USER_AGENT,
+        read.get("grpc.secondary_user_agent"),
+    )
+    return " ".join(part for part in parts if part)
+
+
+def _subchannel_options(
+    read: Mapping[str, Any], credentials: ChannelCredentials
+) -> SubchannelOptions:
+    tls = credentials.tls
+    if tls is not None and (name := read.get("grpc.ssl_target_name_override")):
+        tls = replace(tls, server_name=name)
+    options = SubchannelOptions(
+        transport=TransportOptions(
+            tls=tls,
+            is_local_only=credentials.is_local,
+            limits=_limits(read),
+            keepalive=_keepalive(read),
+        ),
+        backoff=_backoff(read),
+    )
+    if (timeout_s := read.get("grpc.min_reconnect_backoff_ms")) is not None:
+        # Despite its name this is how long an attempt may take.
+        options = replace(options, min_connect_timeout_s=max(timeout_s, 0.1))
+    return options
+
+
+def _limits(read: Mapping[str, Any]) -> Limits:
+    limits = Limits()
+    if (size := read.get("grpc.max_receive_message_length")) is not None:
+        limits = replace(limits, message_bytes_max=int(min(size, 2**32 - 1)))
+    if (size := read.get("grpc.max_metadata_size")) is not None:
+        limits = replace(limits, header_list_bytes_max=size)
+    return limits
+
+
+def _keepalive(read: Mapping[str, Any]) -> KeepaliveConfig:
+    config = KeepaliveConfig()
+    if (timeout_s := read.get("grpc.keepalive_timeout_ms")) is not None:
+        # Asking for a timeout is asking for keepalive; grpcio alone ignores it.
+        config = replace(config, timeout_s=timeout_s, time_s=_KEEPALIVE_TIME_DEFAULT_S)
+    if (time_s := read.get("grpc.keepalive_time_ms")) is not None:
+        config = replace(config, time_s=max(time_s, _KEEPALIVE_TIME_MIN_S))
+    if (permit := read.get("grpc.keepalive_permit_without_calls")) is not None:
+        config = replace(config, permit_without_calls=permit)
+    if (pings := read.get("grpc.http2.max_pings_without_data")) is not None:
+        config = replace(config, pings_without_data_max=pings)
+    return config
+
+
+def _backoff(read: Mapping[str, Any]) -> BackoffPolicy:
+    policy = BackoffPolicy()
+    if (initial_s := read.get("grpc.initial_reconnect_backoff_ms")) is not None:
+        policy = replace(policy, initial_s=max(initial_s, 0.1))
+    if (max_s := read.get("grpc.max_reconnect_backoff_ms")) is not None:
+        policy = replace(policy, max_s=max(max_s, 0.1))
+    if policy.initial_s > policy.max_s:
+        policy = replace(policy, initial_s=policy.max_s)
+    return policy

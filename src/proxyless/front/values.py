@@ -1,0 +1,100 @@
+"""How do our values look in grpcio's types, and grpcio's in ours?
+
+The fronts translate here and nowhere else: status codes, metadata, compression, connectivity.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+
+from proxyless.base import (
+    EMPTY_METADATA,
+    Metadata,
+    State,
+    Status,
+    StatusCode,
+    validate_metadata,
+)
+from proxyless.wire import IDENTITY, StreamEnd
+
+Serializer = Callable[[Any], bytes] | None
+Deserializer = Callable[[bytes], Any] | None
+
+_CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
+_STATES: Final = {
+    State.IDLE: grpc.ChannelConnectivity.IDLE,
+    State.CONNECTING: grpc.ChannelConnectivity.CONNECTING,
+    State.READY: grpc.ChannelConnectivity.READY,
+    State.TRANSIENT_FAILURE: grpc.ChannelConnectivity.TRANSIENT_FAILURE,
+    State.SHUTDOWN: grpc.ChannelConnectivity.SHUTDOWN,
+}
+_ENCODINGS: Final = {
+    None: None,
+    grpc.Compression.NoCompression: IDENTITY,
+    grpc.Compression.Deflate: "deflate",
+    grpc.Compression.Gzip: "gzip",
+}
+
+
+def to_grpc_code(code: StatusCode) -> grpc.StatusCode:
+    return _CODES[int(code)]
+
+
+def to_grpc_state(state: State) -> grpc.ChannelConnectivity:
+    return _STATES[state]
+
+
+def to_encoding(compression: grpc.Compression | None, default: str) -> str:
+    """The message encoding that an application asks for."""
+    if compression not in _ENCODINGS:
+        raise ValueError(f"compression {compression!r} is not known, wanted a grpc.Compression")
+    return _ENCODINGS[compression] or default
+
+
+def to_metadata(metadata: Iterable[tuple[str, str | bytes]] | None) -> Metadata:
+    """An application's metadata, checked. Raises ValueError or TypeError naming the key."""
+    return validate_metadata(metadata) if metadata else EMPTY_METADATA
+
+
+def to_aio_metadata(metadata: Metadata) -> grpc.aio.Metadata:
+    return grpc.aio.Metadata(*metadata)
+
+
+def serialize(serializer: Serializer, message: object) -> bytes | Status:
+    """The bytes of a message, or why there are none."""
+    if serializer is None:
+        if isinstance(message, bytes):
+            return message
+        text = f"request is {type(message).__name__}, wanted bytes: the method has no serializer"
+        return Status(StatusCode.INTERNAL, text)
+    try:
+        return serializer(message)
+    except Exception as error:
+        return Status(StatusCode.INTERNAL, f"request serializer raised {_describe(error)}")
+
+
+def deserialize(deserializer: Deserializer, message: bytes) -> tuple[Any, Status | None]:
+    """The message and None, or None and why there is none."""
+    if deserializer is None:
+        return message, None
+    try:
+        return deserializer(message), None
+    except Exception as error:
+        text = f"response deserializer raised {_describe(error)}"
+        return None, Status(StatusCode.INTERNAL, text)
+
+
+def to_aio_error(end: StreamEnd, initial_metadata: Metadata) -> grpc.aio.AioRpcError:
+    return grpc.aio.AioRpcError(
+        to_grpc_code(end.status.code),
+        to_aio_metadata(initial_metadata),
+        to_aio_metadata(end.trailers),
+        details=end.status.details,
+        debug_error_string=str(end.status),
+    )
+
+
+def _describe(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,80 @@
+"""Which backend does an RPC go to? Load balancing policies, and all they are made of.
+
+api              what a policy and its parent say to each other
+registry         which policies a channel knows
+config           which policy a LoadBalancingConfig list asks for
+policies         the policies that are not xDS's own, one file each
+
+graceful_switch  one kind of policy replaces another without failing RPCs
+hierarchy        which endpoints are for which child
+aggregate        the state of a policy from the states of its children
+endpoint_list    one pick_first per endpoint, for policies that spread RPCs
+happy_eyeballs   which address is tried when
+forwarding       standing between a child and the rest of the world
+pickers          pickers that many policies need
+
+The channel implements `Helper` and `Subchannel`; no policy ever sees the channel (ADR 0001).
+"""
+
+from proxyless.lb.api import (
+    QUEUE,
+    CallEnd,
+    CallTracker,
+    Cancel,
+    Complete,
+    Context,
+    Drop,
+    Endpoints,
+    Fail,
+    Helper,
+    Picker,
+    PickInfo,
+    PickResult,
+    Policy,
+    PolicyFactory,
+    Queue,
+    StateListener,
+    Subchannel,
+    Update,
+)
+from proxyless.lb.config import PolicyConfig, parse_policy_list
+from proxyless.lb.graceful_switch import GracefulSwitch
+from proxyless.lb.pickers import (
+    QUEUE_PICKER,
+    FailPicker,
+    IdlePicker,
+    QueuePicker,
+    SubchannelPicker,
+)
+from proxyless.lb.registry import PolicyRegistry
+
+__all__ = [
+    "QUEUE",
+    "QUEUE_PICKER",
+    "CallEnd",
+    "CallTracker",
+    "Cancel",
+    "Complete",
+    "Context",
+    "Drop",
+    "Endpoints",
+    "Fail",
+    "FailPicker",
+    "GracefulSwitch",
+    "Helper",
+    "IdlePicker",
+    "PickInfo",
+    "PickResult",
+    "Picker",
+    "Policy",
+    "PolicyConfig",
+    "PolicyFactory",
+    "PolicyRegistry",
+    "Queue",
+    "QueuePicker",
+    "StateListener",
+    "Subchannel",
+    "SubchannelPicker",
+    "Update",
+    "parse_policy_list",
+]

@@ -1,0 +1,267 @@
+"""One pick_first per endpoint: what all petiole policies have in common.
+
+Specs: A61, RR-01, RR-02, RR-05. Used by round_robin, and by whatever else spreads RPCs over
+endpoints.
+
+Keeps the children in step with the list of endpoints and knows their states. What to report is the
+policy's. An endpoint is its set of addresses: one that stays keeps its child, and with it its
+connection, whatever else changes. The cost of an update is that of its changes.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Final, Generic, TypeVar
+
+from proxyless.base import (
+    EMPTY_ATTRIBUTES,
+    Address,
+    Attributes,
+    Endpoint,
+    State,
+)
+from proxyless.lb.aggregate import StateCounts, stick
+from proxyless.lb.api import Context, Helper, Picker, Policy, Subchannel, Update
+from proxyless.lb.pickers import QUEUE_PICKER
+from proxyless.lb.policies.pick_first import HEALTH_WATCH, PickFirst, PickFirstConfig
+from proxyless.runtime import IDLE_TIMER
+
+_CHILD_CONFIG: Final = PickFirstConfig()
+
+
+class EndpointChild:
+    """One endpoint and its policy, whose helper it is. A policy may use a subclass of its own.
+
+    Driven by its policy and its list.
+    """
+
+    # A lazy one has a policy only from the first time somebody wants it connected. One that is
+    # not connects at once, and again whenever it is IDLE.
+    is_lazy: ClassVar[bool] = False
+
+    __slots__ = ("_list", "endpoint", "is_closed", "picker", "policy", "state", "times_listed")
+
+    def __init__(self, endpoints: "EndpointList[Any]", endpoint: Endpoint) -> None:
+        self._list = endpoints
+        # The list's to change.
+        self.endpoint = endpoint
+        self.policy: Policy | None = None
+        self.times_listed = 0
+        self.is_closed = False
+        # From the last report that counted.
+        self.state = State.IDLE if self.is_lazy else State.CONNECTING
+        self.picker: Picker = QUEUE_PICKER
+
+    def create_policy(self) -> Policy:
+        return PickFirst(self)
+
+    @property
+    def context(self) -> Context:
+        return self._list.helper.context
+
+    def create_subchannel(self, address: Address, attributes: Attributes) -> Subchannel:
+        return self._list.helper.create_subchannel(address, attributes)
+
+    def update_state(self, state: State, picker: Picker) -> None:
+        if not self.is_closed:
+            self._list.on_child_report(self, state, picker)
+
+    def request_reresolution(self) -> None:
+        self._list.helper.request_reresolution()
+
+
+C = TypeVar("C", bound=EndpointChild)
+
+
+class EndpointList(Generic[C]):
+    """The children of one policy. Driven by the policy and the children.
+
+    The policy hears of each report that counts, with the state before it; also inside `update`,
+    where it should wait for the end.
+    """
+
+    def __init__(
+        self, helper: Helper, child_type: type[C], on_report: Callable[[C, State], None]
+    ) -> None:
+        # Fixed at construction.
+        self.helper = helper
+        self._child_type = child_type
+        self._on_report = on_report
+        # From the last update: endpoints, and at the same places the children they are for.
+        self._endpoints: Sequence[Endpoint] = ()
+        self._listed: list[C] = []
+        # What children are told about the update as a whole.
+        self._attributes = EMPTY_ATTRIBUTES
+        # Each child once, by what makes it an endpoint.
+        self._children: dict[frozenset[Address], C] = {}
+        # Derived from the children's reports.
+        self.counts = StateCounts()
+        self._ready: dict[C, Picker] = {}
+        # Changes whenever `ready` does.
+        self.ready_version = 0
+        # Those to be connected when the timer fires, in the order they were asked for.
+        self._wanted: dict[C, None] = {}
+        self._connect_timer = IDLE_TIMER
+
+    @property
+    def children(self) -> Collection[C]:
+        return self._children.values()
+
+    @property
+    def ready(self) -> Mapping[C, Picker]:
+        """The children that are READY, and their pickers."""
+        return self._ready
+
+    def update(self, endpoints: Sequence[Endpoint], attributes: Attributes) -> None:
+        """Have one child for each endpoint. For one that is listed twice, the first counts."""
+        created, changed, removed = self._diff(endpoints)
+        child_attributes = attributes.with_(HEALTH_WATCH, True)
+        if child_attributes != self._attributes:
+            self._attributes = child_attributes
+            changed = list(self._children.values())
+        for child in changed:
+            if child.policy is not None:
+                self._send(child, child.policy)
+        if not self._child_type.is_lazy:
+            for child in _rotate(created, self.helper.context.random.randrange):
+                self._start(child)
+        # Last, so that a connection that a new child shares survives.
+        for child in removed:
+            self._close_child(child)
+
+    def connect_soon(self, child: C) -> None:
+        """Tell the child to connect, after whatever is going on now. From pickers, too."""
+        if child.is_closed:  # A picker may outlive it.
+            return
+        self._wanted[child] = None
+        if not self._connect_timer.pending:
+            self._connect_timer = self.helper.context.clock.call_later(0, self._connect_wanted)
+
+    def exit_idle(self) -> None:
+        for child in self._children.values():
+            self._connect(child)
+
+    def reset_backoff(self) -> None:
+        for child in self._children.values():
+            if child.policy is not None:
+                child.policy.reset_backoff()
+
+    def close(self) -> None:
+        self._connect_timer.cancel()
+        for child in self._children.values():
+            self._close_child(child)
+        self._children = {}
+
+    def on_child_report(self, child: C, state: State, picker: Picker) -> None:
+        """A child reports. One that was failing and is only trying again does not count."""
+        before = child.state
+        if state is State.IDLE and not child.is_lazy:
+            self.connect_soon(child)
+        if stick(before, state) is not state:
+            return
+        child.state, child.picker = state, picker
+        self.counts.move(before, state)
+        if state is State.READY:
+            self._ready[child] = picker
+            self.ready_version += 1
+        elif before is State.READY:
+            self._forget_ready(child)
+        self._on_report(child, before)
+
+    def _diff(self, endpoints: Sequence[Endpoint]) -> tuple[list[C], list[C], list[C]]:
+        """Children created, changed and removed by this list; they are not told yet."""
+        had_duplicates = self._has_duplicates
+        start, end = _find_changed_part(self._endpoints, endpoints)
+        before = self._listed[start : len(self._listed) - end]
+        part = endpoints[start : len(endpoints) - end]
+        created: list[C] = []
+        after = [self._children.get(each.key) or self._add(each, created) for each in part]
+        for child in before:
+            child.times_listed -= 1
+        for child in after:
+            child.times_listed += 1
+        removed = {child: None for child in before if not child.times_listed}
+        for child in removed:
+            del self._children[child.endpoint.key]
+        self._endpoints = endpoints
+        self._listed[start : len(self._listed) - end] = after
+        # Which of several counts depends on the whole list.
+        is_all_to_check = had_duplicates or self._has_duplicates
+        listed, theirs = (self._listed, endpoints) if is_all_to_check else (after, part)
+        return created, _move_to_first(zip(listed, theirs, strict=True)), list(removed)
+
+    @property
+    def _has_duplicates(self) -> bool:
+        return len(self._children) < len(self._listed)
+
+    def _add(self, endpoint: Endpoint, created: list[C]) -> C:
+        child = self._child_type(self, endpoint)
+        self._children[endpoint.key] = child
+        self.counts.add(child.state)
+        created.append(child)
+        return child
+
+    def _start(self, child: C) -> None:
+        child.policy = child.create_policy()
+        self._send(child, child.policy)
+
+    def _send(self, child: C, policy: Policy) -> None:
+        policy.update(Update((child.endpoint,), _CHILD_CONFIG, self._attributes))
+
+    def _connect_wanted(self) -> None:
+        wanted, self._wanted = self._wanted, {}
+        for child in wanted:
+            if not child.is_closed:
+                self._connect(child)
+
+    def _connect(self, child: C) -> None:
+        if child.policy is None:
+            self._start(child)
+        else:
+            child.policy.exit_idle()
+
+    def _close_child(self, child: C) -> None:
+        child.is_closed = True
+        self.counts.remove(child.state)
+        if child.state is State.READY:
+            self._forget_ready(child)
+        if child.policy is not None:
+            child.policy.close()
+
+    def _forget_ready(self, child: C) -> None:
+        del self._ready[child]
+        self.ready_version += 1
+
+
+def _find_changed_part(before: Sequence[Endpoint], after: Sequence[Endpoint]) -> tuple[int, int]:
+    """How many endpoints both lists have in common at their start, and how many at their end."""
+    length = min(len(before), len(after))
+    start = 0
+    while start < length and _is_same(before[start], after[start]):
+        start += 1
+    end = 0
+    while end < length - start and _is_same(before[-1 - end], after[-1 - end]):
+        end += 1
+    return start, end
+
+
+def _move_to_first(pairs: Iterable[tuple[C, Endpoint]]) -> list[C]:
+    """Give each child the first endpoint it is listed with; returns those for whom it is new."""
+    firsts: dict[C, Endpoint] = {}
+    for child, endpoint in pairs:
+        firsts.setdefault(child, endpoint)
+    changed = [child for child, first in firsts.items() if not _is_same(child.endpoint, first)]
+    for child in changed:
+        child.endpoint = firsts[child]
+    return changed
+
+
+def _is_same(one: Endpoint, other: Endpoint) -> bool:
+    # Asking for identity first spares most comparisons of a long list.
+    return one is other or one == other
+
+
+def _rotate(children: list[C], randrange: Callable[[int], int]) -> list[C]:
+    """Start at a random place, so that not all clients connect to the same endpoint first."""
+    if not children:
+        return children
+    start = randrange(len(children))
+    return children[start:] + children[:start]

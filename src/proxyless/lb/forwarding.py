@@ -1,0 +1,113 @@
+"""How does a policy stand between its child and the rest of the world?
+
+It gives its child a helper that passes everything on, except for what it overrides; and if it
+wants to know which subchannel an RPC uses, or to have a say in its health, it wraps the
+subchannels that the child creates.
+
+A wrapped subchannel must not leave through the picker: the parent knows only those it made itself.
+`ForwardingSubchannel.pass_on` gives the result for the parent, and remembers it, so that a pick
+allocates nothing.
+"""
+
+from proxyless.base import Address, Attributes, State
+from proxyless.lb.api import (
+    CallEnd,
+    CallTracker,
+    Cancel,
+    Complete,
+    Context,
+    Helper,
+    Picker,
+    StateListener,
+    Subchannel,
+)
+
+
+class ForwardingHelper:
+    """A helper that passes on to the one above. Driven by a child."""
+
+    __slots__ = ("_parent",)
+
+    def __init__(self, parent: Helper) -> None:
+        self._parent = parent
+
+    @property
+    def context(self) -> Context:
+        return self._parent.context
+
+    def create_subchannel(self, address: Address, attributes: Attributes) -> Subchannel:
+        return self._parent.create_subchannel(address, attributes)
+
+    def update_state(self, state: State, picker: Picker) -> None:
+        self._parent.update_state(state, picker)
+
+    def request_reresolution(self) -> None:
+        self._parent.request_reresolution()
+
+
+class ForwardingSubchannel:
+    """A subchannel around another. Driven by the child that it was created for.
+
+    The tracker, if there is one, hears of every attempt on it, before the child's own.
+    """
+
+    __slots__ = ("_passed_on", "_tracker", "inner")
+
+    def __init__(self, inner: Subchannel, tracker: CallTracker | None = None) -> None:
+        self.inner = inner
+        self._tracker = tracker
+        # The child's last result, and what the parent was given for it.
+        self._passed_on: tuple[Complete, Complete] | None = None
+
+    @property
+    def address(self) -> Address:
+        return self.inner.address
+
+    def watch(self, listener: StateListener) -> Cancel:
+        return self.inner.watch(listener)
+
+    def watch_health(self, listener: StateListener) -> Cancel:
+        return self.inner.watch_health(listener)
+
+    def request_connection(self) -> None:
+        self.inner.request_connection()
+
+    def reset_backoff(self) -> None:
+        self.inner.reset_backoff()
+
+    def release(self) -> None:
+        self.inner.release()
+
+    def pass_on(self, result: Complete) -> Complete:
+        """What the parent is to see of a child's pick of this subchannel."""
+        known = self._passed_on
+        if known is not None and known[0] is result:
+            return known[1]
+        passed_on = Complete(self.inner, join_trackers(self._tracker, result.tracker))
+        self._passed_on = (result, passed_on)
+        return passed_on
+
+
+def join_trackers(first: CallTracker | None, second: CallTracker | None) -> CallTracker | None:
+    """One tracker that tells both."""
+    if first is None or second is None:
+        return first or second
+    return _TrackerPair(first, second)
+
+
+class _TrackerPair:
+    """Tells two trackers, the first one first."""
+
+    __slots__ = ("_first", "_second")
+
+    def __init__(self, first: CallTracker, second: CallTracker) -> None:
+        self._first = first
+        self._second = second
+
+    def on_start(self) -> None:
+        self._first.on_start()
+        self._second.on_start()
+
+    def on_end(self, end: CallEnd) -> None:
+        self._first.on_end(end)
+        self._second.on_end(end)

@@ -1,0 +1,158 @@
+"""How does one kind of policy replace another without failing RPCs meanwhile?
+
+Specs: GS-01 to GS-03.
+
+Theory of operation
+    The current policy carries traffic. An update that asks for another kind makes a pending one
+    beside it, and from then on only the pending one, being the newest, gets updates and has its
+    re-resolution requests heard. As soon as it reports anything but CONNECTING it becomes the
+    current one, and the old one is closed. Whoever is neither is not listened to.
+"""
+
+from dataclasses import replace
+
+from proxyless.base import OK, Address, Attributes, State, Status
+from proxyless.lb.api import (
+    Cancel,
+    Context,
+    Helper,
+    Picker,
+    PolicyFactory,
+    StateListener,
+    Subchannel,
+    Update,
+)
+from proxyless.lb.config import PolicyConfig
+
+
+class GracefulSwitch:
+    """A policy whose config, a `PolicyConfig`, may ask for a different kind each time.
+
+    Driven by its parent and by one or two children.
+    """
+
+    __slots__ = ("_current", "_helper", "_pending")
+
+    def __init__(self, helper: Helper) -> None:
+        self._helper = helper
+        self._current: _Child | None = None
+        self._pending: _Child | None = None
+
+    def update(self, update: Update) -> Status:
+        config = update.config
+        assert isinstance(config, PolicyConfig), "the config says which kind of policy to use"
+        newest = self._newest
+        if newest is None or newest.name != config.name:
+            newest = self._start(config.factory)
+        return newest.policy.update(replace(update, config=config.config))
+
+    def exit_idle(self) -> None:
+        for child in self._children:
+            child.policy.exit_idle()
+
+    def reset_backoff(self) -> None:
+        for child in self._children:
+            child.policy.reset_backoff()
+
+    def close(self) -> None:
+        children, self._current, self._pending = self._children, None, None
+        for child in children:
+            child.policy.close()
+
+    @property
+    def _newest(self) -> "_Child | None":
+        return self._pending or self._current
+
+    @property
+    def _children(self) -> "list[_Child]":
+        return [child for child in (self._current, self._pending) if child is not None]
+
+    def _start(self, factory: PolicyFactory) -> "_Child":
+        child, dropped = _Child(self, factory), self._pending
+        if self._current is None:
+            self._current = child
+        else:
+            self._pending = child
+        if dropped is not None:
+            dropped.policy.close()
+        return child
+
+    # Called by children.
+
+    @property
+    def context(self) -> Context:
+        return self._helper.context
+
+    def create_subchannel(
+        self, child: "_Child", address: Address, attributes: Attributes
+    ) -> Subchannel:
+        if child in self._children:
+            return self._helper.create_subchannel(address, attributes)
+        return _NeverConnected(address)
+
+    def on_report(self, child: "_Child", state: State, picker: Picker) -> None:
+        if child is self._current:
+            self._helper.update_state(state, picker)
+        elif child is self._pending and state is not State.CONNECTING:
+            replaced, self._current, self._pending = self._current, child, None
+            # Report first: the old picker may still be in use until then.
+            self._helper.update_state(state, picker)
+            assert replaced is not None, "a child is pending only beside a current one"
+            replaced.policy.close()
+
+    def on_reresolution_request(self, child: "_Child") -> None:
+        if child is self._newest:
+            self._helper.request_reresolution()
+
+
+class _Child:
+    """One policy, and the helper that tells the switch which one is speaking."""
+
+    __slots__ = ("_owner", "name", "policy")
+
+    def __init__(self, owner: GracefulSwitch, factory: PolicyFactory) -> None:
+        self._owner = owner
+        self.name = factory.name
+        self.policy = factory.create(self)
+
+    @property
+    def context(self) -> Context:
+        return self._owner.context
+
+    def create_subchannel(self, address: Address, attributes: Attributes) -> Subchannel:
+        return self._owner.create_subchannel(self, address, attributes)
+
+    def update_state(self, state: State, picker: Picker) -> None:
+        self._owner.on_report(self, state, picker)
+
+    def request_reresolution(self) -> None:
+        self._owner.on_reresolution_request(self)
+
+
+class _NeverConnected:
+    """Given to a policy that was replaced and asks for a subchannel all the same."""
+
+    __slots__ = ("address",)
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+
+    def watch(self, listener: StateListener) -> Cancel:
+        listener(State.IDLE, OK)
+        return _nothing_to_cancel
+
+    def watch_health(self, listener: StateListener) -> Cancel:
+        return self.watch(listener)
+
+    def request_connection(self) -> None:
+        return
+
+    def reset_backoff(self) -> None:
+        return
+
+    def release(self) -> None:
+        return
+
+
+def _nothing_to_cancel() -> None:
+    return

@@ -1,0 +1,70 @@
+"""Which endpoints are for which child?
+
+Specs: A56 "Hierarchical Addresses".
+
+An endpoint carries a path: the name of the child it is for, then that child's child, and so on. A
+parent splits the endpoints by the first step; each child sees the rest of the path.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from proxyless.base import Endpoint, Key, Status
+from proxyless.lb.api import Endpoints
+
+Path = tuple[str, ...]
+
+_PATH: Final = Key[Path]("hierarchical_path")
+
+
+def path_of(endpoint: Endpoint) -> Path:
+    return endpoint.attributes.get(_PATH) or ()
+
+
+def with_path(endpoint: Endpoint, path: Path) -> Endpoint:
+    """The endpoint with this path. With an empty one it is as if it never had any."""
+    attributes = endpoint.attributes
+    return Endpoint(
+        endpoint.addresses, attributes.with_(_PATH, path) if path else attributes.without(_PATH)
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Split:
+    """Who gets which endpoints. Kept by a parent until its next update, to make that cheap."""
+
+    error: Status | None = None
+    children: Mapping[str, tuple[Endpoint, ...]] = field(default_factory=dict)
+    # By id: an endpoint, which keeps its id taken; whom it is for; what that child sees.
+    seen: Mapping[int, tuple[Endpoint, str, Endpoint]] = field(default_factory=dict)
+
+    def of(self, child: str) -> Endpoints:
+        """What the child's update says: its endpoints, maybe none, or the resolver's error."""
+        return self.error if self.error is not None else self.children.get(child, ())
+
+
+NO_SPLIT: Final = Split()
+
+
+def split_by_child(endpoints: Endpoints, before: Split = NO_SPLIT) -> Split:
+    """Split by the first step of the paths; endpoints without a path are for nobody.
+
+    The result does not depend on the split before, but takes over what did not change: same
+    endpoint in, same endpoint out, so that a child finds out at little cost what is new.
+    """
+    if isinstance(endpoints, Status):
+        return Split(error=endpoints)
+    seen: dict[int, tuple[Endpoint, str, Endpoint]] = {}
+    lists: dict[str, list[Endpoint]] = {}
+    for endpoint in endpoints:
+        entry = before.seen.get(id(endpoint)) or _take_step(endpoint)
+        if entry is not None:
+            seen[id(endpoint)] = entry
+            lists.setdefault(entry[1], []).append(entry[2])
+    return Split(children={name: tuple(found) for name, found in lists.items()}, seen=seen)
+
+
+def _take_step(endpoint: Endpoint) -> tuple[Endpoint, str, Endpoint] | None:
+    path = path_of(endpoint)
+    return (endpoint, path[0], with_path(endpoint, path[1:])) if path else None

@@ -1,0 +1,7 @@
+"""The policies that are not xDS's own, one file each, named as in configs.
+
+pick_first   the first address that can be reached takes all RPCs
+round_robin  every endpoint that is connected takes its turn
+
+Imports nothing: a policy's file is imported by whoever builds a registry (ADR 0003).
+"""

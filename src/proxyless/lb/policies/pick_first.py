@@ -1,0 +1,428 @@
+"""The first address that can be reached takes all RPCs.
+
+Specs: A62 (sticky TRANSIENT_FAILURE, shuffling), A61 (Happy Eyeballs; health watch for parents that
+have one of these per endpoint).
+
+Which address is tried when is decided in `happy_eyeballs`; this is the policy around it.
+
+Theory of operation
+    Without endpoints: TRANSIENT_FAILURE, until there are some.
+    IDLE: there is a list, but no subchannel. A pick or `exit_idle` starts a pass.
+    In a pass: one subchannel per address, called candidates. CONNECTING, and when all have
+    failed TRANSIENT_FAILURE, which sticks: "until it can report READY" - A62. Candidates are
+    connected again and again, with no RPC needed.
+    Selected: one subchannel is left. READY, or what its health watch says. When its connection is
+    lost, IDLE.
+"""
+
+import os
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from proxyless.base import (
+    OK,
+    Address,
+    Attributes,
+    Endpoint,
+    Key,
+    State,
+    Status,
+    StatusCode,
+    ValidationErrors,
+)
+from proxyless.lb.api import Complete, Helper, Picker, Policy, Subchannel, Update
+from proxyless.lb.config import type_name
+from proxyless.lb.happy_eyeballs import (
+    NO_OVERLAP_S,
+    Action,
+    Connect,
+    Pass,
+    Select,
+    Signal,
+    Target,
+    attempt_delay_s,
+    order_addresses,
+)
+from proxyless.lb.pickers import QUEUE_PICKER, FailPicker, IdlePicker, SubchannelPicker
+from proxyless.lb.registry import PolicyRegistry
+from proxyless.runtime import IDLE_TIMER
+
+# Attributes of an update. Seconds; NO_OVERLAP_S tries one address at a time.
+CONNECTION_ATTEMPT_DELAY: Final = Key[float]("connection_attempt_delay_s")
+# Whether READY takes a healthy connection, not just any. Set by parents of many of these.
+HEALTH_WATCH: Final = Key[bool]("pick_first_health_watch")
+
+EMPTY_ADDRESS_LIST: Final = "empty address list"
+
+CONFIG_GUARD: Final = "GRPC_EXPERIMENTAL_PICKFIRST_LB_CONFIG"
+
+
+# ---------------------------------------------------------------------------------------------
+# Config
+
+
+@dataclass(frozen=True, slots=True)
+class PickFirstConfig:
+    """Whether each received list of endpoints is brought into a random order."""
+
+    shuffle_address_list: bool = False
+
+
+def is_config_enabled() -> bool:
+    """Whether pick_first may be configured at all. On, unless the environment says false now."""
+    return os.environ.get(CONFIG_GUARD, "").strip().lower() != "false"
+
+
+def parse_config(json: Mapping[str, object], errors: ValidationErrors) -> PickFirstConfig:
+    shuffle = json.get("shuffleAddressList", False) if is_config_enabled() else False
+    if isinstance(shuffle, bool):
+        return PickFirstConfig(shuffle)
+    with errors.field("shuffleAddressList"):
+        errors.add(f"is {type_name(shuffle)}, wanted a boolean")
+    return PickFirstConfig()
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """What an update says besides endpoints and config."""
+
+    delay_s: float
+    has_health_watch: bool
+    resolution_note: str
+
+    def annotate(self, text: str) -> str:
+        return f"{text} ({self.resolution_note})" if self.resolution_note else text
+
+
+def _read_settings(update: Update) -> _Settings:
+    return _Settings(
+        delay_s=attempt_delay_s(update.attributes.get(CONNECTION_ATTEMPT_DELAY)),
+        has_health_watch=update.attributes.get(HEALTH_WATCH) or False,
+        resolution_note=update.resolution_note,
+    )
+
+
+_NO_SETTINGS: Final = _Settings(NO_OVERLAP_S, has_health_watch=False, resolution_note="")
+_NEVER_TRIED: Final = Status(StatusCode.UNAVAILABLE, "not tried yet")
+
+
+# ---------------------------------------------------------------------------------------------
+# Policy
+
+
+class PickFirst:
+    """Owns the subchannels and the delay timer; `Pass` decides.
+
+    Driven by its parent, the subchannels, the delay timer, and picks while it is IDLE.
+    """
+
+    __slots__ = (
+        "_candidates",
+        "_delay_timer",
+        "_helper",
+        "_last_error",
+        "_pass",
+        "_selected",
+        "_settings",
+        "_state",
+        "_targets",
+        "_todo",
+        "_wake_timer",
+    )
+
+    def __init__(self, helper: Helper) -> None:
+        # Fixed at construction.
+        self._helper = helper
+        # From the last update, or from the last one that had endpoints.
+        self._settings = _NO_SETTINGS
+        self._targets: tuple[Target, ...] = ()
+        # What was last reported about these targets; None if nothing was.
+        self._state: State | None = None
+        # In a pass: one candidate per target. Later: at most one, selected.
+        self._pass: Pass | None = None
+        self._candidates: list[_Candidate] = []
+        self._selected: _Candidate | None = None
+        self._last_error = _NEVER_TRIED
+        # Actions of the pass that are still to be done, while some are being done.
+        self._todo: deque[Action] | None = None
+        self._delay_timer = IDLE_TIMER
+        self._wake_timer = IDLE_TIMER
+
+    def update(self, update: Update) -> Status:
+        self._settings = _read_settings(update)
+        if isinstance(update.endpoints, Status):
+            return self._on_resolver_error(update.endpoints)
+        config = update.config
+        assert isinstance(config, PickFirstConfig), "the config is one of ours"
+        endpoints: Iterable[Endpoint] = update.endpoints
+        if config.shuffle_address_list:
+            endpoints = list(endpoints)
+            self._helper.context.random.shuffle(endpoints)
+        targets = order_addresses(endpoints)
+        if not targets:
+            return self._on_empty_list()
+        # Nothing new: above all, attempts under way are not started over.
+        if targets != self._targets:
+            self._targets = targets
+            self._on_targets()
+        return OK
+
+    def exit_idle(self) -> None:
+        if self._state is State.IDLE:
+            self._start_pass()
+
+    def reset_backoff(self) -> None:
+        for candidate in self._candidates:
+            candidate.subchannel.reset_backoff()
+
+    def close(self) -> None:
+        self._release_all()
+        self._state = State.SHUTDOWN
+
+    # Updates.
+
+    def _on_resolver_error(self, error: Status) -> Status:
+        if not self._targets:
+            self._fail_for_want_of_targets(error)
+        return error
+
+    def _on_empty_list(self) -> Status:
+        error = Status(StatusCode.UNAVAILABLE, self._settings.annotate(EMPTY_ADDRESS_LIST))
+        self._targets = ()
+        self._release_all()
+        self._fail_for_want_of_targets(error)
+        return error
+
+    def _fail_for_want_of_targets(self, error: Status) -> None:
+        self._report(State.TRANSIENT_FAILURE, FailPicker(error))
+        # This failure is not about any target, so it does not stick to the next ones.
+        self._state = None
+
+    def _on_targets(self) -> None:
+        if self._state is State.IDLE:
+            return
+        if self._selected is None:
+            self._start_pass()
+        elif (attributes := dict(self._targets).get(self._selected.address)) is None:
+            self._go_idle()
+        elif attributes != self._selected.attributes:
+            self._renew_selected(self._selected.address, attributes)
+
+    def _renew_selected(self, address: Address, attributes: Attributes) -> None:
+        """Let those above know the new attributes, if that does not cost the connection."""
+        renewed = self._create_candidate(address, attributes)
+        if renewed.state is State.READY:
+            self._select(renewed)
+        else:
+            renewed.subchannel.release()
+
+    # The pass.
+
+    def _start_pass(self) -> None:
+        self._stop_pass()
+        self._replace_candidates()
+        new_pass = Pass([candidate.state for candidate in self._candidates])
+        actions = new_pass.begin()
+        self._pass = new_pass
+        # All are waiting for their next attempt, as they were before: nothing to say or to ask.
+        if not (new_pass.is_over and self._state is State.TRANSIENT_FAILURE):
+            self._perform(actions)
+
+    def _stop_pass(self) -> None:
+        self._pass = None
+        if self._todo is not None:
+            self._todo.clear()
+        self._delay_timer.cancel()
+        self._wake_timer.cancel()
+
+    def _replace_candidates(self) -> None:
+        """Have one candidate per target, keeping those that fit."""
+        before = {candidate.address: candidate for candidate in self._candidates}
+        after: list[_Candidate] = []
+        for index, (address, attributes) in enumerate(self._targets):
+            candidate = before.get(address)
+            if candidate is None or candidate.attributes != attributes:
+                candidate = self._create_candidate(address, attributes)
+            else:
+                del before[address]
+            candidate.index = index
+            after.append(candidate)
+        self._candidates = after
+        # Not earlier: a connection that one of the new ones shares has to survive.
+        for candidate in before.values():
+            candidate.subchannel.release()
+
+    def _create_candidate(self, address: Address, attributes: Attributes) -> "_Candidate":
+        subchannel = self._helper.create_subchannel(address, attributes)
+        return _Candidate(self, address, attributes, subchannel)
+
+    def _perform(self, actions: Iterable[Action]) -> None:
+        """Do these after those that are being done: a loop, however fast addresses fail."""
+        if self._todo is not None:
+            self._todo.extend(actions)
+            return
+        todo = self._todo = deque(actions)
+        try:
+            while todo:
+                self._act(todo.popleft())
+        finally:
+            self._todo = None
+
+    def _act(self, action: Action) -> None:
+        match action:
+            case Connect(index):
+                self._candidates[index].subchannel.request_connection()
+            case Select(index):
+                self._select(self._candidates[index])
+            case Signal.BEGUN:
+                self._report_connecting()
+            case Signal.START_DELAY:
+                self._start_delay_timer()
+            case Signal.STOP_DELAY:
+                self._delay_timer.cancel()
+            case Signal.ALL_FAILED | Signal.ALL_FAILED_AGAIN:
+                self._helper.request_reresolution()
+                self._report(State.TRANSIENT_FAILURE, FailPicker(self._describe_failure()))
+
+    def _start_delay_timer(self) -> None:
+        self._delay_timer.cancel()
+        delay_s = self._settings.delay_s
+        if delay_s != NO_OVERLAP_S:
+            self._delay_timer = self._helper.context.clock.call_later(delay_s, self._on_delay_over)
+
+    def _on_delay_over(self) -> None:
+        assert self._pass is not None, "the timer ends with the pass"
+        self._perform(self._pass.on_delay_over())
+
+    def _describe_failure(self) -> Status:
+        text = f"failed to connect to all addresses; last error: {self._last_error.details}"
+        return Status(StatusCode.UNAVAILABLE, self._settings.annotate(text))
+
+    # Candidates, the selected one among them.
+
+    def on_candidate_state(self, candidate: "_Candidate") -> None:
+        """A candidate has changed its state, or tells its first one."""
+        if candidate.state is State.TRANSIENT_FAILURE:
+            self._last_error = candidate.error
+        if candidate is self._selected:
+            self._on_selected_state(candidate.state)
+        elif self._pass is not None and self._is_current(candidate):
+            self._perform(self._pass.on_state(candidate.index, candidate.state))
+
+    def on_candidate_health(self, candidate: "_Candidate", state: State, error: Status) -> None:
+        """The health of the selected candidate is this now."""
+        if candidate is not self._selected:
+            return
+        match state:
+            case State.READY:
+                self._report_ready(candidate)
+            case State.TRANSIENT_FAILURE:
+                self._report(State.TRANSIENT_FAILURE, FailPicker(error))
+            case _:  # If its connection is lost, its own state is about to say so.
+                self._report_connecting()
+
+    def _is_current(self, candidate: "_Candidate") -> bool:
+        index = candidate.index
+        return index < len(self._candidates) and self._candidates[index] is candidate
+
+    def _select(self, chosen: "_Candidate") -> None:
+        self._stop_pass()
+        released, self._candidates = self._candidates, [chosen]
+        self._selected = chosen
+        if self._settings.has_health_watch:
+            chosen.subchannel.watch_health(chosen.on_health)
+        else:
+            self._report_ready(chosen)
+        for candidate in released:
+            if candidate is not chosen:
+                candidate.subchannel.release()
+
+    def _on_selected_state(self, state: State) -> None:
+        match state:
+            case State.IDLE:
+                self._helper.request_reresolution()
+                self._go_idle()
+            case State.CONNECTING | State.TRANSIENT_FAILURE:
+                # It disconnects and goes on by itself (A105), so this is no reason to rest.
+                self._selected = None
+                self._report_connecting()
+                self._helper.request_reresolution()
+                self._start_pass()
+            case _:
+                return
+
+    def _go_idle(self) -> None:
+        self._release_all()
+        self._report(State.IDLE, IdlePicker(self._wake_soon))
+
+    def _wake_soon(self) -> None:
+        # Not after close: the picker may outlive the policy.
+        if self._state is State.IDLE and not self._wake_timer.pending:
+            self._wake_timer = self._helper.context.clock.call_later(0, self.exit_idle)
+
+    def _release_all(self) -> None:
+        self._stop_pass()
+        released, self._candidates, self._selected = self._candidates, [], None
+        for candidate in released:
+            candidate.subchannel.release()
+
+    # Reports.
+
+    def _report_ready(self, selected: "_Candidate") -> None:
+        self._report(State.READY, SubchannelPicker(Complete(selected.subchannel)))
+
+    def _report_connecting(self) -> None:
+        # "staying in TRANSIENT_FAILURE until it can report READY" - A62
+        if self._state not in {State.CONNECTING, State.TRANSIENT_FAILURE}:
+            self._report(State.CONNECTING, QUEUE_PICKER)
+
+    def _report(self, state: State, picker: Picker) -> None:
+        trace = self._helper.context.trace
+        if trace.active:
+            trace.emit("pick_first.state", before=self._state, after=state, status=picker.status)
+        self._state = state
+        self._helper.update_state(state, picker)
+
+
+class _Candidate:
+    """One address of the list and its subchannel. Driven by the subchannel."""
+
+    __slots__ = ("_owner", "address", "attributes", "error", "index", "state", "subchannel")
+
+    def __init__(
+        self, owner: PickFirst, address: Address, attributes: Attributes, subchannel: Subchannel
+    ) -> None:
+        # Fixed at construction. A subchannel may know its address by another name.
+        self._owner = owner
+        self.address: Final = address
+        self.attributes: Final = attributes
+        self.subchannel: Final = subchannel
+        # The owner's to set: where in the list the address is.
+        self.index = 0
+        # Told by the subchannel.
+        self.state = State.IDLE
+        self.error = OK
+        subchannel.watch(self.on_state)
+
+    def on_state(self, state: State, error: Status) -> None:
+        self.state, self.error = state, error
+        self._owner.on_candidate_state(self)
+
+    def on_health(self, state: State, error: Status) -> None:
+        self._owner.on_candidate_health(self, state, error)
+
+
+class PickFirstFactory:
+    """What the registry knows of pick_first."""
+
+    name: Final = "pick_first"
+
+    def parse_config(
+        self, json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
+    ) -> PickFirstConfig:
+        return parse_config(json, errors)
+
+    def create(self, helper: Helper) -> Policy:
+        return PickFirst(helper)

@@ -1,0 +1,43 @@
+"""Where are the endpoints behind a target?
+
+api       what a channel and a resolver say to each other
+registry  ResolverRegistry: which schemes a channel knows
+target    how a target's text is read: scheme, authority, name; host and port
+dns       names, looked up through the Network; when to look up again
+static    addresses that stand in the target: ipv4, ipv6, unix, unix-abstract
+
+The scheme `xds` is not here: its resolver needs the room above. No resolver ever sees the channel.
+"""
+
+from proxyless.resolver.api import (
+    Resolver,
+    ResolverContext,
+    ResolverFactory,
+    ResolverListener,
+    ResolverResult,
+)
+from proxyless.resolver.dns import DnsFactory
+from proxyless.resolver.registry import ResolverRegistry
+from proxyless.resolver.static import (
+    STATIC_FACTORIES,
+    StaticFactory,
+    StaticResolver,
+)
+from proxyless.resolver.target import Target, encode_authority, parse_host_port, parse_target
+
+__all__ = [
+    "STATIC_FACTORIES",
+    "DnsFactory",
+    "Resolver",
+    "ResolverContext",
+    "ResolverFactory",
+    "ResolverListener",
+    "ResolverRegistry",
+    "ResolverResult",
+    "StaticFactory",
+    "StaticResolver",
+    "Target",
+    "encode_authority",
+    "parse_host_port",
+    "parse_target",
+]

@@ -1,0 +1,63 @@
+"""Which kinds of target does a channel know?
+
+A registry is an object handed over; nothing registers itself (ADR 0003).
+"""
+
+from collections.abc import Iterable
+
+from proxyless.resolver.api import ResolverFactory
+from proxyless.resolver.target import Target, is_scheme, parse_target
+
+DEFAULT_SCHEME = "dns"
+
+
+class ResolverRegistry:
+    """Finds a factory by scheme. Does not change; `extended` makes a new one."""
+
+    __slots__ = ("_default_scheme", "_factories")
+
+    def __init__(
+        self, factories: Iterable[ResolverFactory] = (), *, default_scheme: str = DEFAULT_SCHEME
+    ) -> None:
+        self._default_scheme = default_scheme
+        self._factories: dict[str, ResolverFactory] = {}
+        for factory in factories:
+            self._add(factory)
+
+    def _add(self, factory: ResolverFactory) -> None:
+        scheme = factory.scheme
+        if not is_scheme(scheme):
+            raise ValueError(
+                f"scheme {scheme!r} is not valid: wanted a lower-case letter, "
+                "then lower-case letters, digits, '+', '-', '.'"
+            )
+        if (other := self._factories.get(scheme)) is not None:
+            raise ValueError(
+                f"scheme {scheme!r} is registered twice: by {other!r} and by {factory!r}"
+            )
+        self._factories[scheme] = factory
+
+    def find(self, scheme: str) -> ResolverFactory | None:
+        """The factory of that scheme; None if there is none."""
+        return self._factories.get(scheme)
+
+    @property
+    def schemes(self) -> tuple[str, ...]:
+        return tuple(self._factories)
+
+    def match_target(self, text: str) -> tuple[ResolverFactory, Target]:
+        """Who resolves this target, and what it says; or ValueError that says what is wrong."""
+        target = parse_target(text, self._factories, self._default_scheme)
+        factory = self._factories.get(target.scheme)
+        if factory is None:
+            raise ValueError(
+                f"target {text!r} has no scheme and the default {target.scheme!r} is not known: "
+                f"wanted one of {', '.join(self._factories) or 'none'}"
+            )
+        return factory, target
+
+    def extended(self, factories: Iterable[ResolverFactory]) -> "ResolverRegistry":
+        """A registry that knows these, too."""
+        return ResolverRegistry(
+            [*self._factories.values(), *factories], default_scheme=self._default_scheme
+        )

@@ -1,0 +1,114 @@
+"""Which addresses stand in the target itself?
+
+Specs: gRPC Name Resolution (`ipv4`, `ipv6`, `unix`, `unix-abstract`).
+
+Nothing to look up, so the only result comes soon after the start and stays true.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from proxyless.base import Address, Endpoint, IpAddress, parse_address
+from proxyless.resolver.api import ResolverContext, ResolverListener, ResolverResult
+from proxyless.resolver.target import Target, encode_host_port, naming_target, parse_host_port
+from proxyless.runtime import IDLE_TIMER, Clock, Timer
+
+# Differs from grpcio, which sends the path percent-encoded: servers that check the authority
+# refuse that (grpc/grpc#38142), and TLS cannot use it.
+UNIX_AUTHORITY: Final = "localhost"
+
+
+class StaticResolver:
+    """Tells its listener once. Driven by its owner and by a timer without delay."""
+
+    __slots__ = ("_clock", "_listener", "_result", "_timer")
+
+    def __init__(
+        self, endpoints: tuple[Endpoint, ...], listener: ResolverListener, clock: Clock
+    ) -> None:
+        self._result = ResolverResult(endpoints)
+        self._listener = listener
+        self._clock = clock
+        self._timer: Timer = IDLE_TIMER
+
+    def start(self) -> None:
+        self._timer = self._clock.call_later(0, self._report)
+
+    def _report(self) -> None:
+        # Asking again would give the same, so it does not matter whether it can be used.
+        self._listener.on_result(self._result)
+
+    def request_reresolution(self) -> None:
+        """There is nothing newer."""
+
+    def reset_backoff(self) -> None:
+        """There is no wait."""
+
+    def close(self) -> None:
+        self._timer.cancel()
+
+
+@dataclass(frozen=True, slots=True)
+class StaticFactory:
+    """Makes resolvers for comma-separated lists of one kind of address."""
+
+    scheme: str
+    parse_one: Callable[[str], Address]
+    # What calls carry, by the first text of the list.
+    authority_of: Callable[[str], str]
+
+    def create(
+        self, target: Target, listener: ResolverListener, context: ResolverContext
+    ) -> StaticResolver:
+        with naming_target(target):
+            endpoints = tuple(Endpoint((self.parse_one(text),)) for text in _split(target))
+        return StaticResolver(endpoints, listener, context.clock)
+
+    def default_authority(self, target: Target) -> str:
+        # Differs from grpcio, which sends the whole list: that is no authority (RFC 3986), and
+        # TLS would check the peer's certificate against it.
+        with naming_target(target):
+            return self.authority_of(_split(target)[0])
+
+
+def _split(target: Target) -> list[str]:
+    if target.authority:
+        raise ValueError(
+            f"authority {target.authority!r} is not valid: "
+            f"wanted none, as in {target.scheme}:address"
+        )
+    # The path of a socket keeps its slash; addresses never had one.
+    names = target.path if target.scheme.startswith("unix") else target.name
+    texts = [text for text in names.split(",") if text]
+    if not texts:
+        raise ValueError(f"list has no address: wanted {target.scheme}:address")
+    return texts
+
+
+def _parse_ipv4(text: str) -> IpAddress:
+    address = IpAddress(*parse_host_port(text))
+    if ":" in address.host:
+        raise ValueError(f"address {text!r} is not valid: wanted an IPv4 address")
+    return address
+
+
+def _parse_ipv6(text: str) -> IpAddress:
+    address = IpAddress(*parse_host_port(text))
+    if ":" not in address.host:
+        raise ValueError(f"address {text!r} is not valid: wanted [ipv6]:port")
+    return address
+
+
+def _unix_authority(_: str) -> str:
+    return UNIX_AUTHORITY
+
+
+STATIC_FACTORIES: Final = (
+    StaticFactory("ipv4", _parse_ipv4, encode_host_port),
+    StaticFactory("ipv6", _parse_ipv6, encode_host_port),
+    StaticFactory("unix", lambda text: parse_address(f"unix:{text}"), _unix_authority),
+    StaticFactory(
+        "unix-abstract", lambda text: parse_address(f"unix-abstract:{text}"), _unix_authority
+    ),
+)

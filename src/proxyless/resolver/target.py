@@ -1,0 +1,159 @@
+"""What does the text of a target say?
+
+Specs: gRPC Name Resolution ("Name Syntax"), RFC 3986.
+
+Pure, and about text only: whether a name means something is its resolver's business.
+"""
+
+import re
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from ipaddress import AddressValueError, IPv6Address
+from typing import Final
+from urllib.parse import quote, unquote
+
+from proxyless.base.endpoint import PORT_MAX
+
+# "If not specified, 443 is used" - gRPC Name Resolution
+DEFAULT_PORT: Final = 443
+# The two service names that grpcio knows.
+_NAMED_PORTS: Final = {"http": 80, "https": 443}
+
+_PREFIX: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):").match
+_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.\-]*").fullmatch
+_QUERY_OR_FRAGMENT: Final = re.compile(r"[?#].*", re.DOTALL)
+# What can be told from a port, a path or user info; the look-up decides about the rest.
+_HOST: Final = re.compile(r"[^\s\x00-\x20\x7f/\\@?#:\[\]]+").fullmatch
+_PORT: Final = re.compile(r"[0-9]{1,5}").fullmatch
+
+# "authority" and "pchar" of RFC 3986, beside the unreserved characters.
+_AUTHORITY_SAFE: Final = "!$&'()*+,;=:[]@"
+_PATH_SAFE: Final = "!$&'()*+,;=:[]@/"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A target taken apart, nothing percent-encoded any more."""
+
+    scheme: str
+    authority: str
+    path: str
+
+    @property
+    def name(self) -> str:
+        """What is to be resolved: the path, without the slash that ends the authority."""
+        return self.path.removeprefix("/")
+
+    def __str__(self) -> str:
+        """The canonical text; parsing it gives an equal target."""
+        path = quote(self.path, safe=_PATH_SAFE)
+        if self.authority or path.startswith("/"):
+            return f"{self.scheme}://{encode_authority(self.authority)}{path}"
+        return f"{self.scheme}:{path}"
+
+
+def parse_target(text: str, schemes: Collection[str], default_scheme: str = "dns") -> Target:
+    """Take a target apart, or ValueError that says what was got and wanted.
+
+    As in grpcio, text without a known scheme is a name of the default one: in `backend:80`, the
+    host only looks like a scheme. A query and a fragment mean nothing and are cut off.
+    """
+    if not text:
+        raise ValueError("target is empty: wanted scheme:///name or host:port")
+    prefix = _PREFIX(text)
+    if prefix is not None and prefix[1].lower() in schemes:
+        return _take_apart(prefix[1].lower(), text[prefix.end() :], text)
+    # Differs from grpcio, which asks the name server for a host called "htps://backend".
+    if prefix is not None and text.startswith("//", prefix.end()):
+        raise ValueError(
+            f"target {text!r} has the unknown scheme {prefix[1]!r}: "
+            f"wanted one of {', '.join(sorted(schemes))}"
+        )
+    return _take_apart(default_scheme, f"///{text}", text)
+
+
+def _take_apart(scheme: str, rest: str, text: str) -> Target:
+    rest = _QUERY_OR_FRAGMENT.sub("", rest)
+    authority, path = "", rest
+    if rest.startswith("//"):
+        authority, slash, tail = rest[2:].partition("/")
+        path = slash + tail
+    if path in ("", "/"):
+        # The commonest mistake: two slashes make it an authority, without a name.
+        wanted = f"{scheme}:///{authority}" if authority else f"{scheme}:///name"
+        raise ValueError(f"target {text!r} has no name to resolve: wanted {wanted}")
+    try:
+        return Target(scheme, unquote(authority, errors="strict"), unquote(path, errors="strict"))
+    except UnicodeDecodeError:
+        raise ValueError(f"target {text!r} is not valid: wanted UTF-8 percent-encoded") from None
+
+
+@contextmanager
+def naming_target(target: Target) -> Iterator[None]:
+    """Make a ValueError raised inside say which target is meant."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"target '{target}': {error}") from None
+
+
+def is_scheme(text: str) -> bool:
+    """Whether targets can begin with this and a colon. Registered ones are lower case."""
+    return _SCHEME(text) is not None
+
+
+def encode_authority(text: str) -> str:
+    """The text as it may stand in an `:authority`."""
+    return quote(text, safe=_AUTHORITY_SAFE)
+
+
+def parse_host_port(text: str, default_port: int = DEFAULT_PORT) -> tuple[str, int]:
+    """Host without brackets, and port: of `host`, `host:80`, `[::1]:80`, `[::1]` or `::1`.
+
+    The host is a name or a literal, not looked at any closer. ValueError for what is neither.
+    """
+    host, port_text = _split_port(text)
+    if ":" in host:
+        _check_ipv6(host, text)
+    elif not _HOST(host):
+        raise ValueError(f"name {text!r} has host {host!r}: wanted host, host:port or [ipv6]:port")
+    return host, _parse_port(port_text, text) if port_text else default_port
+
+
+def encode_host_port(text: str) -> str:
+    """The authority that names a host and, if it is said, a port."""
+    host, _ = parse_host_port(text)
+    is_bare_ipv6 = ":" in host and not text.startswith("[")
+    return encode_authority(f"[{text}]" if is_bare_ipv6 else text)
+
+
+def _split_port(text: str) -> tuple[str, str]:
+    if text.startswith("["):
+        host, bracket, rest = text[1:].partition("]")
+        # Only an IPv6 address has brackets.
+        if not bracket or ":" not in host or (rest and not rest.startswith(":")):
+            raise ValueError(f"name {text!r} is not valid: wanted [ipv6] or [ipv6]:port")
+        return host, rest[1:]
+    if text.count(":") > 1:
+        return text, ""
+    host, _, port = text.partition(":")
+    return host, port
+
+
+def _check_ipv6(host: str, text: str) -> None:
+    try:
+        IPv6Address(host)
+    except AddressValueError:
+        raise ValueError(
+            f"name {text!r} has host {host!r}: wanted host:port or a literal IPv6 address"
+        ) from None
+
+
+def _parse_port(port: str, text: str) -> int:
+    number = _NAMED_PORTS.get(port)
+    if number is None and _PORT(port):
+        number = int(port)
+    if number is None or number > PORT_MAX:
+        raise ValueError(f"name {text!r} has port {port!r}: wanted 0 to {PORT_MAX}")
+    return number

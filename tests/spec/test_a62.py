@@ -1,0 +1,448 @@
+"""A62: pick_first with sticky TRANSIENT_FAILURE and shuffling."""
+
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+
+from proxyless.base import Key, ValidationErrors
+from proxyless.lb import PolicyRegistry
+from proxyless.lb.policies.pick_first import PickFirstFactory
+from tests.spec.lb_world import (
+    CONNECTING,
+    FAILURE,
+    IDLE,
+    READY,
+    DeadAddresses,
+    Name,
+    World,
+    endpoint,
+)
+
+GUARD = "GRPC_EXPERIMENTAL_PICKFIRST_LB_CONFIG"
+SHUFFLE = {"shuffleAddressList": True}
+BACKOFF_MAX_S = 120 * 1.2
+
+
+@pytest.fixture
+def world() -> World:
+    return World(PickFirstFactory())
+
+
+def fail_all(world: World, *names: Name) -> None:
+    """Let the attempts of a pass fail one after the other."""
+    for name in names:
+        world[name].connecting()
+        world[name].fail(f"{name} refused")
+
+
+def parse_errors(json: dict[str, object]) -> str:
+    errors = ValidationErrors()
+    PickFirstFactory().parse_config(json, errors, PolicyRegistry())
+    return str(errors)
+
+
+# ---------------------------------------------------------------------------------------------
+# Base behaviour
+
+
+@pytest.mark.spec("A62-01")
+def test_addresses_are_tried_in_order_and_the_first_that_connects_is_used(world: World) -> None:
+    world.update("a", "b", "c")
+    world.expect_requests("a")
+    fail_all(world, "a")
+    world.expect_requests("b")
+    world["b"].connecting()
+    world["b"].ready()
+    world.expect_state(READY)
+    assert world.picks(10) == ["b"] * 10
+    world.expect_requests()
+
+
+@pytest.mark.spec("A62-01")
+def test_losing_and_untried_subchannels_are_released(world: World) -> None:
+    world.update("a", "b", "c")
+    world["a"].connecting()
+    world.advance(0.25)
+    world["b"].connecting()
+    world["b"].ready()
+    world.expect_subchannels("b")
+
+
+@pytest.mark.spec("A62-02")
+def test_a_broken_connection_means_idle_until_a_pick(world: World) -> None:
+    world.update("a", "b")
+    fail_all(world, "a")
+    world["b"].ready()
+    world["b"].idle()
+    world.expect_state(IDLE)
+    world.expect_subchannels()
+    world.take_requests()
+    world.advance(3600)
+    world.expect_requests()
+    world.expect_picker_queues()
+    world.settle()
+    world.expect_state(CONNECTING)
+    world.expect_requests("a")  # From the top of the list.
+
+
+@pytest.mark.spec("A62-02")
+def test_a_broken_connection_means_idle_until_an_explicit_connect(world: World) -> None:
+    world.update("a", "b")
+    world["a"].ready()
+    world["a"].idle()
+    world.take_requests()
+    world.policy.exit_idle()
+    world.expect_reports(CONNECTING, READY, IDLE, CONNECTING)
+    world.expect_requests("a")
+
+
+@pytest.mark.spec("A62-03")
+def test_a_broken_connection_requests_reresolution_once(world: World) -> None:
+    world.update("a")
+    world["a"].ready()
+    assert world.reresolutions == 0
+    world["a"].idle()
+    world.expect_picker_queues()
+    world.settle()
+    assert world.reresolutions == 1
+
+
+# ---------------------------------------------------------------------------------------------
+# Sticky TRANSIENT_FAILURE
+
+
+@pytest.mark.spec("A62-04")
+def test_when_all_addresses_failed_picks_fail_with_the_last_error(world: World) -> None:
+    world.update("a", "b")
+    fail_all(world, "a", "b")
+    world.expect_reports(CONNECTING, FAILURE)
+    world.expect_pick_fails("failed to connect to all addresses", "b refused")
+
+
+@pytest.mark.spec("A62-05")
+def test_no_failure_is_reported_before_every_address_failed(world: World) -> None:
+    world.update("a", "b", "c")
+    world["a"].connecting()
+    world.advance(0.25)
+    world["b"].connecting()
+    world.advance(0.25)
+    world["c"].connecting()
+    for name in ("b", "c"):  # Out of order.
+        world[name].fail()
+        world.expect_state(CONNECTING)
+        world.expect_picker_queues()
+    world["b"].idle()  # Its backoff is over; still a has not failed.
+    world["a"].fail("a refused")
+    world.expect_reports(CONNECTING, FAILURE)
+    world.expect_pick_fails("a refused")
+
+
+@pytest.mark.spec("A62-06")
+def test_failure_sticks_whatever_subchannels_do_until_one_is_ready(world: World) -> None:
+    world.update("a", "b")
+    fail_all(world, "a", "b")
+    world.expect_reports(CONNECTING, FAILURE)
+    for name in ("a", "b"):
+        world[name].idle()
+        world[name].connecting()
+    world.expect_reports()
+    world.expect_pick_fails()
+    world["b"].ready()
+    world.expect_reports(READY)
+    world.expect_pick("b")
+
+
+@pytest.mark.spec("A62-07")
+def test_after_backoff_reconnection_needs_no_rpc(world: World) -> None:
+    world.update("a", "b")
+    fail_all(world, "a", "b")
+    world.take_requests()
+    world["b"].idle()
+    world.expect_requests("b")
+    world["a"].idle()
+    world.expect_requests("a")
+
+
+@pytest.mark.spec("A62-07", "A62-08")
+def test_retrying_has_no_limit(world: World) -> None:
+    network = DeadAddresses(world)
+    world.update("a", "b")
+    world.advance(10)
+    world.expect_state(FAILURE)
+    world.expect_never(IDLE, READY)
+    world.advance(60 * BACKOFF_MAX_S)
+    world.expect_never(IDLE, CONNECTING, READY)
+    for attempts in network.attempts.values():
+        gaps_s = [later - earlier for earlier, later in pairwise(attempts)]
+        assert len(gaps_s) > 50
+        assert max(gaps_s) <= BACKOFF_MAX_S
+    world.expect_state(FAILURE)
+
+
+@pytest.mark.spec("A62-09")
+def test_after_success_a_break_means_idle_and_the_next_failure_takes_a_full_pass(
+    world: World,
+) -> None:
+    world.update("a", "b")
+    fail_all(world, "a", "b")
+    world["a"].idle()
+    world["a"].connecting()
+    world["a"].ready()
+    world["a"].idle()
+    world.expect_reports(CONNECTING, FAILURE, READY, IDLE)
+    world.policy.exit_idle()
+    fail_all(world, "a")
+    world.expect_reports(CONNECTING)
+    fail_all(world, "b")
+    world.expect_reports(FAILURE)
+
+
+@pytest.mark.spec("A62-10")
+def test_a_new_list_in_failure_is_tried_without_leaving_failure(world: World) -> None:
+    world.update("a", "b")
+    fail_all(world, "a", "b")
+    world.expect_reports(CONNECTING, FAILURE)
+    world.take_requests()
+    world.update("b", "c")  # b is in backoff, so the pass goes on to c at once.
+    world.expect_requests("c")
+    world["c"].connecting()
+    world.expect_reports()
+    world["c"].ready()
+    world.expect_reports(READY)
+    world.expect_pick("c")
+
+
+@pytest.mark.spec("A62-10")
+def test_a_new_list_that_is_all_in_backoff_leaves_failure_as_it_is(world: World) -> None:
+    world.update("a", "b")
+    fail_all(world, "a", "b")
+    asked = world.reresolutions
+    world.update("b", "a")
+    world.update("b")
+    world.expect_state(FAILURE)
+    assert world.reresolutions == asked  # A resolver that answers at once must not spin.
+    world.take_requests()
+    world["b"].idle()
+    world.expect_requests("b")
+
+
+@pytest.mark.spec("A62-11")
+@pytest.mark.parametrize("trouble", ["empty", "error"])
+def test_failure_for_want_of_addresses_does_not_stick(world: World, trouble: str) -> None:
+    status = world.update() if trouble == "empty" else world.resolver_error("no such host")
+    assert not status.is_ok
+    world.expect_reports(FAILURE)
+    world.expect_pick_fails("empty address list" if trouble == "empty" else "no such host")
+    world.update("a")
+    world.expect_reports(CONNECTING)
+    world.expect_requests("a")
+
+
+@pytest.mark.spec("A62-11")
+def test_an_empty_list_takes_the_place_of_a_good_one(world: World) -> None:
+    world.update("a")
+    world["a"].ready()
+    world.update()
+    world.expect_state(FAILURE)
+    world.expect_subchannels()
+
+
+@pytest.mark.spec("A62-11")
+def test_a_resolver_error_after_a_good_list_changes_nothing(world: World) -> None:
+    world.update("a", "b")
+    world["a"].ready()
+    world.expect_reports(CONNECTING, READY)
+    world.resolver_error()
+    world.expect_reports()
+    world.expect_pick("a")
+    world["a"].idle()
+    world.policy.exit_idle()
+    world.take_requests()
+    fail_all(world, "a")
+    world.expect_requests("b")
+
+
+@pytest.mark.spec("A62-12")
+def test_reresolution_is_requested_at_first_failure_and_after_every_n_more(world: World) -> None:
+    world.update("a", "b", "c")
+    fail_all(world, "a", "b")
+    assert world.reresolutions == 0
+    fail_all(world, "c")
+    assert world.reresolutions == 1
+    for again in range(1, 4):
+        for name in ("c", "a", "b"):
+            assert world.reresolutions == again
+            world[name].idle()
+            world[name].connecting()
+            world[name].fail(f"{name} refused {again} times")
+        assert world.reresolutions == again + 1
+        world.expect_pick_fails(f"b refused {again} times")
+
+
+# ---------------------------------------------------------------------------------------------
+# Shuffling
+
+
+@pytest.mark.spec("A62-19")
+@pytest.mark.parametrize("json", [{}, {"shuffleAddressList": False}, SHUFFLE, {"other": 1}])
+def test_valid_configs(json: dict[str, object]) -> None:
+    assert parse_errors(json) == "[]"
+
+
+@pytest.mark.spec("A62-19")
+@pytest.mark.parametrize("value", [666, 0, "true", [], {}, None])
+def test_a_shuffle_flag_that_is_not_a_boolean_is_rejected(value: object) -> None:
+    text = parse_errors({"shuffleAddressList": value})
+    assert text.startswith("[field:shuffleAddressList error:is ")
+    assert text.endswith(", wanted a boolean]")
+
+
+def order_of_attempts(world: World, names: str) -> str:
+    """Let everything fail once, and see in which order it was tried."""
+    tried = ""
+    for _ in names:
+        [name] = world.take_requests()
+        tried += name
+        fail_all(world, name)
+    return tried
+
+
+@pytest.mark.spec("A62-19", "A62-20")
+@pytest.mark.parametrize("config", [{}, {"shuffleAddressList": False}])
+def test_without_shuffling_the_order_is_kept_on_every_update(
+    world: World, config: dict[str, object]
+) -> None:
+    for names in ("abcdefgh", "hgfedcba", "cadbehgf"):
+        world.update(*names, config=config)
+        assert order_of_attempts(world, names) == names
+        world.update()
+
+
+@pytest.mark.spec("A62-21")
+def test_all_orders_are_equally_likely(world: World) -> None:
+    orders: Counter[str] = Counter()
+    for _ in range(6000):
+        world.update("a", "b", "c", config=SHUFFLE)
+        orders[order_of_attempts(world, "abc")] += 1
+        world.update()
+    assert len(orders) == 6
+    assert all(abs(count - 1000) <= 150 for count in orders.values()), orders
+
+
+@pytest.mark.spec("A62-22")
+@pytest.mark.parametrize("seed", range(5))
+def test_a_list_is_shuffled_once_when_it_is_received(seed: int) -> None:
+    world = World(PickFirstFactory(), seed=seed)
+    world.update(*"abcdefgh", config=SHUFFLE)
+    [first] = world.take_requests()
+    for _ in range(5):
+        world[first].ready()
+        world[first].idle()
+        world.policy.exit_idle()
+        world.expect_requests(first)
+
+
+@pytest.mark.spec("A62-22")
+def test_the_next_update_shuffles_afresh(world: World) -> None:
+    firsts: set[Name] = set()
+    for _ in range(20):
+        world.update(*"abcdefgh", config=SHUFFLE)
+        firsts.update(world.take_requests())
+    assert len(firsts) > 4
+
+
+@pytest.mark.spec("A62-23")
+def test_shuffling_moves_endpoints_not_their_addresses(world: World) -> None:
+    pairs = [("a", "b"), ("c", "d"), ("e", "f"), ("g", "h")]
+    orders = set()
+    for _ in range(20):
+        world.update(*pairs, config=SHUFFLE)
+        order = order_of_attempts(world, "abcdefgh")
+        assert {order[i : i + 2] for i in range(0, 8, 2)} == {"ab", "cd", "ef", "gh"}
+        orders.add(order)
+        world.update()
+    assert len(orders) > 5
+
+
+@pytest.mark.spec("A62-24")
+def test_a_connection_survives_shuffling(world: World) -> None:
+    world.update(*"abcdefgh")
+    world["a"].ready()
+    world.take_requests()
+    for _ in range(20):
+        world.update(*"abcdefgh", config=SHUFFLE)
+    world.expect_reports(CONNECTING, READY)
+    world.expect_requests()
+    world.expect_pick("a")
+
+
+# The guard's other half, the xDS message, is not here yet; so these do not claim A62-27 and -28.
+
+
+@pytest.mark.parametrize("value", ["false", "False", "FALSE"])
+def test_the_guard_makes_shuffling_unknown(
+    world: World, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv(GUARD, value)
+    assert parse_errors({"shuffleAddressList": 666}) == "[]"
+    world.update(*"abcdefgh", config=SHUFFLE)
+    assert order_of_attempts(world, "abcdefgh") == "abcdefgh"
+    world.expect_state(FAILURE)
+    world["a"].idle()
+    world["a"].connecting()
+    world.expect_state(FAILURE)  # Sticky all the same: that is not guarded.
+
+
+@pytest.mark.parametrize("value", ["true", "", "anything"])
+def test_the_guard_is_open_unless_it_says_false(
+    world: World, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv(GUARD, value)
+    assert parse_errors({"shuffleAddressList": 666}) != "[]"
+    world.update(*"abcdefgh", config=SHUFFLE)
+    assert order_of_attempts(world, "abcdefgh") != "abcdefgh"
+
+
+# ---------------------------------------------------------------------------------------------
+# Decisions of our own
+
+
+def test_an_update_without_the_connected_address_means_idle(world: World) -> None:
+    """Decision D9."""
+    world.update("a", "b")
+    world["a"].ready()
+    world.take_requests()
+    world.update("b", "c")
+    world.expect_reports(CONNECTING, READY, IDLE)
+    world.expect_subchannels()
+    world.expect_requests()
+    world.expect_picker_queues()
+    world.settle()
+    world.expect_requests("b")
+
+
+def test_changed_attributes_do_not_cost_the_connection(world: World) -> None:
+    weight = Key[int]("weight")
+    world.update("a", "b")
+    world["a"].ready()
+    world.take_requests()
+    heavy = endpoint("a")
+    world.update(endpoint("a", heavy.attributes.with_(weight, 2)), "b")
+    world.expect_reports(CONNECTING, READY)
+    world.expect_requests()
+    world.expect_pick("a")
+    world.expect_subchannels("a")
+
+
+def test_changed_attributes_reach_a_shared_connection(world: World) -> None:
+    weight = Key[int]("weight")
+    world.update("a", "b")
+    world["a"].ready()
+    world.share("a", READY)
+    world.update(endpoint("a", endpoint("a").attributes.with_(weight, 2)), "b")
+    world.expect_reports(CONNECTING, READY, READY)
+    world.expect_pick("a")
+    assert world["a"].attributes.get(weight) == 2
+    world["a"].idle()
+    world.expect_reports(IDLE)

@@ -1,0 +1,552 @@
+"""A61: pick_first tries addresses with Happy Eyeballs, and may watch the health of what it has."""
+
+import pytest
+
+from proxyless.base import EMPTY_ATTRIBUTES, Attributes
+from proxyless.lb.happy_eyeballs import NO_OVERLAP_S
+from proxyless.lb.policies.pick_first import (
+    CONNECTION_ATTEMPT_DELAY,
+    HEALTH_WATCH,
+    PickFirstFactory,
+)
+from tests.spec.lb_world import (
+    ANY_RPC,
+    CONNECTING,
+    FAILURE,
+    IDLE,
+    READY,
+    FakeSubchannel,
+    Name,
+    World,
+)
+
+WITH_HEALTH = EMPTY_ATTRIBUTES.with_(HEALTH_WATCH, True)
+TICK_S = 0.001
+
+
+@pytest.fixture
+def world() -> World:
+    return World(PickFirstFactory())
+
+
+def with_delay(delay_s: float) -> Attributes:
+    return EMPTY_ATTRIBUTES.with_(CONNECTION_ATTEMPT_DELAY, delay_s)
+
+
+def fail(world: World, *names: Name) -> None:
+    for name in names:
+        world[name].connecting()
+        world[name].fail(f"{name} refused")
+
+
+# ---------------------------------------------------------------------------------------------
+# The delay
+
+
+@pytest.mark.spec("HE-01")
+@pytest.mark.parametrize(
+    ("configured_s", "delay_s"),
+    [(None, 0.25), (0.3, 0.3), (0.1, 0.1), (0.01, 0.1), (-1, 0.1), (2, 2), (2.1, 2), (3600, 2)],
+)
+def test_the_delay_and_its_bounds(world: World, configured_s: float | None, delay_s: float) -> None:
+    attributes = EMPTY_ATTRIBUTES if configured_s is None else with_delay(configured_s)
+    world.update("a", "b", "c", attributes=attributes)
+    world["a"].connecting()
+    world.take_requests()
+    world.advance(delay_s - TICK_S)
+    world.expect_requests()
+    world.advance(TICK_S)
+    world.expect_requests("b")
+
+
+@pytest.mark.spec("HE-01")
+def test_no_delay_runs_for_the_last_address(world: World) -> None:
+    world.update("a", "b")
+    assert world.clock.timers_pending == 1
+    world.advance(0.25)
+    assert world.clock.timers_pending == 0
+    world.update("c")
+    assert world.clock.timers_pending == 0
+
+
+def test_without_overlap_addresses_are_tried_one_at_a_time(world: World) -> None:
+    """Decision D8."""
+    world.update("a", "b", attributes=with_delay(NO_OVERLAP_S))
+    world["a"].connecting()
+    world.advance(3600)
+    world.expect_requests("a")
+    world["a"].fail()
+    world.expect_requests("b")
+
+
+@pytest.mark.spec("HE-02")
+def test_when_the_delay_is_over_the_next_address_is_tried_beside_the_first(world: World) -> None:
+    world.update("a", "b", "c")
+    world["a"].connecting()
+    world.advance(0.25)
+    world["b"].connecting()
+    world.expect_requests("a", "b")
+    world["a"].ready()  # It was not given up.
+    world.expect_pick("a")
+
+
+@pytest.mark.spec("HE-02")
+def test_a_failure_moves_on_at_once_and_restarts_the_delay(world: World) -> None:
+    world.update("a", "b", "c")
+    world.advance(0.2)
+    fail(world, "a")
+    world.expect_requests("a", "b")
+    world["b"].connecting()
+    world.advance(0.25 - TICK_S)
+    world.expect_requests()
+    world.advance(TICK_S)
+    world.expect_requests("c")
+
+
+@pytest.mark.spec("HE-02")
+def test_the_failure_of_an_earlier_address_does_not_hurry_the_next(world: World) -> None:
+    world.update("a", "b", "c")
+    world["a"].connecting()
+    world.advance(0.25)
+    world["b"].connecting()
+    world.take_requests()
+    world["a"].fail()
+    world.advance(0.25 - TICK_S)
+    world.expect_requests()
+    world.advance(TICK_S)
+    world.expect_requests("c")
+
+
+@pytest.mark.spec("HE-03")
+def test_the_first_ready_wins_and_ends_everything_else(world: World) -> None:
+    world.update("a", "b", "c", "d")
+    world["a"].connecting()
+    world.advance(0.25)
+    world["b"].connecting()
+    world["b"].ready()
+    world.expect_subchannels("b")
+    assert world.clock.timers_pending == 0
+    world.take_requests()
+    world.advance(10)
+    world.expect_requests()
+    world.expect_pick("b")
+
+
+@pytest.mark.spec("HE-03")
+def test_a_pass_ends_when_each_address_failed_once(world: World) -> None:
+    world.update("a", "b", "c")
+    world["a"].connecting()
+    fail(world, "a")
+    world["a"].idle()
+    fail(world, "b")
+    world["c"].connecting()
+    assert (world.state, world.reresolutions) == (CONNECTING, 0)
+    world["c"].fail()
+    assert (world.state, world.reresolutions) == (FAILURE, 1)
+
+
+# ---------------------------------------------------------------------------------------------
+# What the pass finds
+
+
+@pytest.mark.spec("HE-04")
+def test_an_address_that_is_connecting_already_counts_as_requested(world: World) -> None:
+    world.share("a", CONNECTING)
+    world.update("a", "b")
+    world.expect_reports(CONNECTING)
+    world.expect_requests()
+    world.advance(0.25)
+    world.expect_requests("b")
+    world["b"].connecting()
+    world["b"].fail()
+    world["a"].fail()
+    world.expect_reports(FAILURE)
+
+
+@pytest.mark.spec("HE-04")
+def test_addresses_that_are_failing_already_are_skipped_in_the_same_step(world: World) -> None:
+    world.share("a", FAILURE)
+    world.share("b", FAILURE)
+    world.update("a", "b", "c", "d")
+    world.expect_requests("c")
+    world["c"].connecting()
+    world["c"].fail()
+    world["d"].connecting()
+    world["d"].fail()
+    world.expect_reports(CONNECTING, FAILURE)  # a and b counted as failed.
+
+
+@pytest.mark.spec("HE-04")
+def test_a_list_that_is_failing_already_is_a_failure_at_once(world: World) -> None:
+    world.share("a", FAILURE, "a refused")
+    world.update("a")
+    world.expect_reports(FAILURE)
+    world.expect_pick_fails("a refused")
+    assert world.reresolutions == 1
+    world["a"].idle()
+    world.expect_requests("a")
+
+
+@pytest.mark.spec("HE-04")
+def test_hundreds_of_failing_addresses_need_no_recursion(world: World) -> None:
+    names = [f"#{number}" for number in range(400)]
+    for name in names:
+        world.share(name, FAILURE)
+    world.update(*names, "a")
+    world.expect_requests("a")
+
+
+@pytest.mark.spec("HE-04")
+def test_hundreds_of_attempts_that_fail_inside_the_request_need_no_recursion(world: World) -> None:
+    def refuse(subchannel: FakeSubchannel) -> None:
+        subchannel.connecting()
+        subchannel.fail()
+
+    world.attempt = refuse
+    names = [f"#{number}" for number in range(400)]
+    world.update(*names)
+    world.expect_requests(*names)
+    world.expect_reports(CONNECTING, FAILURE)
+
+
+def test_a_shared_connection_is_used_wherever_it_is_in_the_list(world: World) -> None:
+    world.share("c", READY)
+    world.update("a", "b", "c")
+    world.expect_reports(READY)
+    world.expect_requests()
+    world.expect_pick("c")
+    world.expect_subchannels("c")
+
+
+@pytest.mark.spec("HE-05")
+def test_a_failure_before_the_pass_gets_there_does_not_count(world: World) -> None:
+    world.update("a", "b")
+    world["a"].connecting()
+    world["b"].connecting()  # For somebody else who shares it.
+    world["b"].fail()
+    world["b"].idle()
+    world.take_requests()
+    world["a"].fail()
+    world.expect_state(CONNECTING)
+    world.expect_requests("b")
+    world["b"].connecting()
+    world["b"].fail()
+    world.expect_state(FAILURE)
+
+
+@pytest.mark.spec("HE-06")
+def test_after_the_pass_every_idle_address_is_connected_at_once(world: World) -> None:
+    world.update("a", "b", "c")
+    fail(world, "a")
+    world["a"].idle()  # Not yet: the pass is at b.
+    world.expect_requests("a", "b")
+    fail(world, "b")
+    world["b"].idle()
+    world.expect_requests("c")
+    world["c"].connecting()
+    world["c"].fail()
+    assert sorted(world.take_requests()) == ["a", "b"]  # Those that are idle now.
+    world["c"].idle()
+    world.expect_requests("c")  # And the one that becomes so, while the others are trying.
+
+
+def test_an_attempt_that_ends_without_failing_is_made_again(world: World) -> None:
+    world.update("a", "b")
+    world["a"].connecting()
+    world["a"].idle()
+    world.expect_requests("a", "a")
+
+
+# ---------------------------------------------------------------------------------------------
+# The order of addresses
+
+
+def order_of_attempts(world: World) -> list[Name]:
+    order: list[Name] = []
+    while requested := world.take_requests():
+        order += requested
+        fail(world, *requested)
+    return order
+
+
+@pytest.mark.spec("HE-07", "HE-08")
+@pytest.mark.parametrize(
+    ("listed", "order"),
+    [
+        ("a b c d a6 b6", "a a6 b b6 c d"),
+        ("a6 b6 a b c d", "a6 a b6 b c d"),
+        ("a b c", "a b c"),
+        ("a au a6 b bu b6", "a au a6 b bu b6"),  # Unix sockets are a family of their own.
+        ("au bu a b", "au a bu b"),
+        ("a4in6 a b6", "a4in6 b6 a"),  # A mapped address is an IPv4 one.
+        ("a a b a b", "a b"),
+    ],
+)
+def test_families_take_turns_and_each_address_has_one(
+    world: World, listed: str, order: str
+) -> None:
+    world.update(*listed.split())
+    assert order_of_attempts(world) == order.split()
+
+
+@pytest.mark.spec("HE-07")
+def test_endpoints_are_flattened_before_families_are_interleaved(world: World) -> None:
+    world.update(("a", "a6"), ("b", "b6"), ("c", "a"))
+    assert order_of_attempts(world) == ["a", "a6", "b", "b6", "c"]
+
+
+@pytest.mark.spec("HE-07")
+def test_endpoints_are_shuffled_before_families_are_interleaved(world: World) -> None:
+    orders: set[tuple[Name, ...]] = set()
+    for _ in range(30):
+        world.update(("a", "b"), ("c6", "d6"), config={"shuffleAddressList": True})
+        orders.add(tuple(order_of_attempts(world)))
+        world.update()
+    assert orders == {("a", "c6", "b", "d6"), ("c6", "a", "d6", "b")}
+
+
+# ---------------------------------------------------------------------------------------------
+# Updates
+
+
+@pytest.mark.spec("HE-09")
+def test_an_update_that_lists_the_connected_address_changes_nothing(world: World) -> None:
+    world.update("a", "b")
+    world["a"].ready()
+    world.expect_reports(CONNECTING, READY)
+    world.take_requests()
+    connected = world["a"]
+    world.update("c", "b", "a")
+    world.expect_never(IDLE, CONNECTING, FAILURE)
+    world.expect_requests()
+    assert world["a"] is connected
+    world.expect_pick("a")
+    world["a"].idle()
+    world.policy.exit_idle()
+    world.expect_requests("c")  # But the new list is the one that counts.
+
+
+@pytest.mark.spec("HE-10")
+def test_an_update_while_idle_connects_nothing(world: World) -> None:
+    world.update("a")
+    world["a"].ready()
+    world["a"].idle()
+    world.take_requests()
+    world.update("b", "c")
+    world.advance(3600)
+    world.expect_state(IDLE)
+    world.expect_requests()
+    world.expect_picker_queues()
+    world.settle()
+    world.expect_requests("b")
+
+
+@pytest.mark.spec("HE-10")
+@pytest.mark.parametrize("wakes_by", ["pick", "exit_idle"])
+def test_an_update_right_after_leaving_idle_is_used(world: World, wakes_by: str) -> None:
+    world.update("a")
+    world["a"].ready()
+    world["a"].idle()
+    world.take_requests()
+    if wakes_by == "pick":
+        world.expect_picker_queues()
+    else:
+        world.policy.exit_idle()
+        world.expect_requests("a")
+    world.update("b")  # Before anything has reported CONNECTING.
+    world.settle()
+    world.expect_requests("b")
+    world["b"].connecting()
+    world["b"].ready()
+    world.expect_pick("b")
+
+
+def test_every_pick_while_idle_can_wake_not_only_the_first(world: World) -> None:
+    world.update("a")
+    for _ in range(3):
+        world["a"].ready()
+        world["a"].idle()
+        world.take_requests()
+        world.picks(3)
+        world.settle()
+        world.expect_requests("a")
+
+
+def test_an_empty_update_while_idle_does_not_wedge(world: World) -> None:
+    world.update("a")
+    world["a"].ready()
+    world["a"].idle()
+    world.update()
+    world.expect_pick_fails("empty address list")
+    world.take_requests()
+    world.update("b")
+    world.expect_requests("b")
+    world["b"].ready()
+    world.expect_pick("b")
+
+
+def test_an_update_during_a_pass_starts_over_with_what_is_known(world: World) -> None:
+    world.update("a", "b", "c")
+    fail(world, "a")
+    world["b"].connecting()
+    world.take_requests()
+    world.update("d", "a", "b")
+    world.expect_subchannels("a", "b", "d")
+    world.expect_requests("d")
+    fail(world, "d")
+    world.expect_state(CONNECTING)  # a is in backoff and skipped, b is still trying.
+    world.expect_requests()
+    world["b"].fail()
+    world.expect_state(FAILURE)
+
+
+def test_the_same_list_again_does_not_start_the_pass_over(world: World) -> None:
+    """Else updates that come faster than the delay would keep the second address waiting."""
+    world.update("a", "b")
+    world["a"].connecting()
+    for _ in range(5):
+        world.advance(0.2)
+        world.update("a", "b")
+    world.expect_requests("a", "b")
+
+
+# ---------------------------------------------------------------------------------------------
+# The selected subchannel
+
+
+@pytest.mark.spec("HE-11")
+@pytest.mark.parametrize("goes_on_as", ["connecting", "fail"])
+def test_a_selected_subchannel_that_reconnects_by_itself_starts_a_pass(
+    world: World, goes_on_as: str
+) -> None:
+    world.update("a", "b")
+    world["a"].ready()
+    world.expect_reports(CONNECTING, READY)
+    world.take_requests()
+    getattr(world["a"], goes_on_as)()
+    world.expect_reports(CONNECTING)
+    assert world.reresolutions == 1
+    if goes_on_as == "connecting":
+        world.advance(0.25)
+    world.expect_requests("b")
+    world["b"].connecting()
+    world["b"].ready()
+    world.expect_pick("b")
+
+
+@pytest.mark.spec("HE-11")
+def test_a_selected_subchannel_that_was_the_only_one_may_fail(world: World) -> None:
+    world.update("a")
+    world["a"].ready()
+    world["a"].fail("reset")
+    world.expect_reports(CONNECTING, READY, CONNECTING, FAILURE)
+    world.expect_pick_fails("reset")
+    world["a"].idle()
+    world["a"].connecting()
+    world["a"].ready()
+    world.expect_reports(READY)
+
+
+@pytest.mark.spec("HE-12")
+def test_with_health_watch_ready_takes_health(world: World) -> None:
+    world.update("a", "b", attributes=WITH_HEALTH)
+    world["a"].connecting()
+    world["a"].health(CONNECTING)
+    world["a"].ready()
+    world.expect_reports(CONNECTING)
+    world.expect_picker_queues()
+    world.expect_subchannels("a")
+    world["a"].health(READY)
+    world.expect_reports(READY)
+    world.expect_pick("a")
+
+
+@pytest.mark.spec("HE-12")
+def test_bad_health_is_reported_and_the_connection_is_kept(world: World) -> None:
+    world.update("a", "b", attributes=WITH_HEALTH)
+    world["a"].ready()
+    connected = world["a"]
+    world.expect_reports(CONNECTING, READY)
+    world["a"].health(FAILURE, "not serving")
+    world.expect_reports(FAILURE)
+    world.expect_pick_fails("not serving")
+    world["a"].health(CONNECTING)
+    world.expect_reports()  # Sticky, as any failure.
+    world["a"].health(READY)
+    world.expect_reports(READY)
+    assert world["a"] is connected
+    assert world.reresolutions == 0
+    world.expect_requests("a")
+
+
+@pytest.mark.spec("HE-12")
+def test_without_health_watch_health_is_not_asked_for(world: World) -> None:
+    world.update("a")
+    world["a"].health(FAILURE, "ejected")
+    world["a"].ready()
+    world.expect_reports(CONNECTING, READY)
+    assert world["a"].health_watches == 0
+
+
+def test_an_update_does_not_watch_the_same_connection_twice(world: World) -> None:
+    world.update("a", "b", attributes=WITH_HEALTH)
+    world["a"].ready()
+    world.update("b", "a", attributes=WITH_HEALTH)
+    assert world["a"].health_watches == 1
+
+
+def test_a_connection_lost_in_bad_health_means_idle(world: World) -> None:
+    world.update("a", attributes=WITH_HEALTH)
+    world["a"].ready()
+    world["a"].health(FAILURE, "not serving")
+    world["a"].health(IDLE)
+    world["a"].idle()
+    world.expect_reports(CONNECTING, READY, FAILURE, IDLE)
+
+
+# ---------------------------------------------------------------------------------------------
+# The end
+
+
+@pytest.mark.parametrize("state", ["connecting", "failing", "ready", "idle", "waking", "empty"])
+def test_close_leaves_nothing_behind(world: World, state: str) -> None:
+    world.update("a", "b")
+    if state == "failing":
+        fail(world, "a", "b")
+    elif state != "connecting":
+        world["a"].ready()
+    if state in {"idle", "waking"}:
+        world["a"].idle()
+    if state == "waking":
+        world.pick()
+    if state == "empty":
+        world.update()
+    old = list(world.live)
+    picker = world.picker
+    world.take_requests()
+    world.expect_never()
+    world.policy.close()
+    world.expect_closed()
+    assert all(subchannel.is_released for subchannel in old)
+    if state == "idle":
+        picker.pick(ANY_RPC)
+    world.expect_closed()
+    world.advance(3600)
+    world.expect_reports()
+    world.expect_requests()
+
+
+def test_reset_backoff_reaches_every_subchannel(world: World) -> None:
+    world.update("a", "b")
+    world.policy.reset_backoff()
+    assert [each.backoff_resets for each in world.live] == [1, 1]
+    world["a"].ready()
+    world.policy.reset_backoff()
+    assert [each.backoff_resets for each in world.live] == [2]
+
+
+def test_error_texts_carry_the_resolution_note(world: World) -> None:
+    world.update("a", note="from dns")
+    fail(world, "a")
+    text = "failed to connect to all addresses; last error: a refused (from dns)"
+    world.expect_pick_fails(text)

@@ -1,0 +1,579 @@
+"""The requirements of a subchannel: SUB-01 to SUB-09, seen by those who hold one."""
+
+import asyncio
+import errno
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import pytest
+
+from proxyless.base import OK, Address, BackoffPolicy, IpAddress, State, parse_address
+from proxyless.channel.pool import SubchannelHandle, SubchannelPool
+from proxyless.channel.subchannel import SubchannelOptions
+from proxyless.runtime import AsyncioNetwork, VirtualClock, seeded_random
+from proxyless.transport import ClientTransport, Connector
+from tests.subchannel_world import (
+    ADDRESS,
+    CONNECTING,
+    FAILURE,
+    IDLE,
+    READY,
+    SETTINGS,
+    NowhereSocket,
+    SubchannelWorld,
+    Watcher,
+    feed,
+    goaway,
+    lose,
+    settle,
+    start_call,
+    subchannel_world,
+)
+
+P = TypeVar("P", bound=asyncio.BaseProtocol)
+
+# Delays as the series says, without jitter.
+EXACT = SubchannelOptions(backoff=BackoffPolicy(jitter=0))
+SERIES_S = [1, 1.6, 2.56, 4.096, 6.554, 10.486, 16.777, 26.844, 42.950, 68.719, 109.951, 120, 120]
+# The series is written with three digits.
+ROUNDING_S = 0.001
+TEN = IpAddress("10.0.0.1", 80)
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[SubchannelWorld]:
+    async with subchannel_world() as world:
+        yield world
+
+
+async def wait_for_idle_s(world: SubchannelWorld, watcher: Watcher) -> float:
+    """How long it takes from here until the subchannel is IDLE by itself."""
+    start_s = world.clock.now_s()
+    watcher.take()
+    while world.clock.advance_to_next():
+        await world.settle()
+        if watcher.states:
+            assert watcher.take() == [IDLE]
+            return world.clock.now_s() - start_s
+    pytest.fail("nothing is going to happen any more")
+
+
+# ---------------------------------------------------------------------------------------------
+# SUB-01: states
+
+
+@pytest.mark.spec("SUB-01")
+async def test_a_subchannel_rests_until_somebody_asks(world: SubchannelWorld) -> None:
+    _, watcher = world.watched()
+    await world.advance(10_000)
+    assert watcher.states == [IDLE]
+    assert world.attempts == []
+
+
+@pytest.mark.spec("SUB-01")
+async def test_a_request_leads_over_connecting_to_ready(world: SubchannelWorld) -> None:
+    handle, watcher = world.watched()
+    attempt = await world.request(handle)
+    assert watcher.take() == [IDLE, CONNECTING]
+    attempt.succeed()
+    await world.settle()
+    assert watcher.take() == [READY]
+
+
+@pytest.mark.spec("SUB-01")
+async def test_a_failure_rests_until_the_backoff_ends_and_then_until_somebody_asks(
+    world: SubchannelWorld,
+) -> None:
+    handle, watcher = world.watched(options=EXACT)
+    await world.failed(handle)
+    assert watcher.take() == [IDLE, CONNECTING, FAILURE]
+    await world.advance(0.999)
+    assert watcher.take() == []
+    await world.advance(0.001)
+    assert watcher.take() == [IDLE]
+    await world.advance(10_000)
+    assert watcher.take() == []
+    assert len(world.attempts) == 1
+
+
+@pytest.mark.spec("SUB-01")
+async def test_a_request_in_any_state_but_idle_does_nothing(world: SubchannelWorld) -> None:
+    handle, watcher = world.watched(options=EXACT)
+    attempt = await world.request(handle)
+    await ask_in_vain(world, handle)
+    attempt.fail()
+    await world.settle()
+    await ask_in_vain(world, handle)
+    # Nor is a request during backoff remembered.
+    await world.advance(1)
+    assert watcher.take() == [IDLE, CONNECTING, FAILURE, IDLE]
+    await world.connected(handle)
+    await ask_in_vain(world, handle)
+    assert watcher.take() == [CONNECTING, READY]
+
+
+async def ask_in_vain(world: SubchannelWorld, handle: SubchannelHandle) -> None:
+    count = len(world.attempts)
+    handle.request_connection()
+    await world.settle()
+    assert len(world.attempts) == count
+
+
+# ---------------------------------------------------------------------------------------------
+# SUB-02, SUB-03, SUB-04: delays and deadlines
+
+
+@pytest.mark.spec("SUB-02")
+async def test_the_delays_follow_the_series(world: SubchannelWorld) -> None:
+    handle, watcher = world.watched(options=EXACT)
+    waits_s = []
+    for _ in SERIES_S:
+        await world.failed(handle)
+        waits_s.append(await wait_for_idle_s(world, watcher))
+    assert waits_s == pytest.approx(SERIES_S, abs=ROUNDING_S)
+
+
+@pytest.mark.spec("SUB-02")
+@pytest.mark.parametrize("seed", [1, 2, 3])
+async def test_each_delay_is_spread_by_a_fifth(seed: int) -> None:
+    factors = []
+    async with subchannel_world(random=seeded_random(seed)) as world:
+        for number in range(12):
+            handle, watcher = world.watched(f"10.0.0.{number}:80")
+            for base_s in SERIES_S:
+                await world.failed(handle)
+                factors.append(await wait_for_idle_s(world, watcher) / base_s)
+            handle.release()
+    assert 0.799 < min(factors) < 0.82
+    assert 1.18 < max(factors) < 1.201
+    assert 0.97 < sum(factors) / len(factors) < 1.03
+
+
+@pytest.mark.spec("SUB-02")
+async def test_the_same_seed_waits_the_same() -> None:
+    async def waits_s(seed: int) -> list[float]:
+        async with subchannel_world(random=seeded_random(seed)) as world:
+            handle, watcher = world.watched()
+            result = []
+            for _ in range(5):
+                await world.failed(handle)
+                result.append(await wait_for_idle_s(world, watcher))
+            return result
+
+    assert await waits_s(7) == await waits_s(7) != await waits_s(8)
+
+
+@pytest.mark.spec("SUB-03")
+@pytest.mark.parametrize(("took_s", "left_s"), [(0.0, 1.0), (0.25, 0.75), (0.999, 0.001)])
+async def test_the_delay_counts_from_the_start_of_the_attempt(
+    world: SubchannelWorld, took_s: float, left_s: float
+) -> None:
+    handle, watcher = world.watched(options=EXACT)
+    attempt = await world.request(handle)
+    await world.advance(took_s)
+    attempt.fail()
+    await world.settle()
+    assert watcher.states[-1] is FAILURE
+    assert await wait_for_idle_s(world, watcher) == pytest.approx(left_s)
+
+
+@pytest.mark.spec("SUB-03")
+async def test_an_attempt_longer_than_its_delay_fails_and_is_idle_at_once(
+    world: SubchannelWorld,
+) -> None:
+    handle, watcher = world.watched(options=EXACT)
+    attempt = await world.request(handle)
+    await world.advance(1.5)
+    attempt.fail()
+    await world.settle()
+    # Both are told: a policy counts failures by them.
+    assert watcher.take() == [IDLE, CONNECTING, FAILURE, IDLE]
+
+
+@pytest.mark.spec("SUB-04")
+async def test_a_hanging_attempt_fails_after_twenty_seconds(world: SubchannelWorld) -> None:
+    handle, watcher = world.watched(options=EXACT)
+    await world.request(handle)
+    await world.advance(19.999)
+    assert watcher.take() == [IDLE, CONNECTING]
+    await world.advance(0.001)
+    # Its delay of 1 s is long over.
+    assert watcher.take() == [FAILURE, IDLE]
+
+
+@pytest.mark.spec("SUB-04")
+async def test_a_hanging_attempt_may_take_as_long_as_its_delay(world: SubchannelWorld) -> None:
+    handle, watcher = world.watched(options=EXACT)
+    took_s = []
+    for _ in SERIES_S:
+        await world.request(handle)
+        start_s = world.clock.now_s()
+        while FAILURE not in watcher.take():
+            assert world.clock.advance_to_next()
+            await world.settle()
+        took_s.append(world.clock.now_s() - start_s)
+    expected_s = [max(20.0, delay_s) for delay_s in SERIES_S]
+    assert took_s == pytest.approx(expected_s, abs=ROUNDING_S)
+
+
+# ---------------------------------------------------------------------------------------------
+# SUB-05, SUB-06: what ends a series of delays
+
+
+@pytest.mark.spec("SUB-05")
+async def test_success_starts_the_delays_again(world: SubchannelWorld) -> None:
+    handle, watcher = world.watched(options=EXACT)
+    for _ in range(5):
+        await world.failed(handle)
+        await wait_for_idle_s(world, watcher)
+    lose(await world.connected(handle))
+    await world.failed(handle)
+    assert await wait_for_idle_s(world, watcher) == pytest.approx(1)
+
+
+def close(transport: ClientTransport) -> None:
+    lose(transport)
+
+
+def reset(transport: ClientTransport) -> None:
+    lose(transport, "connection reset by peer")
+
+
+def go_away(transport: ClientTransport) -> None:
+    feed(transport, goaway(text="server is shutting down", last_stream_id=1))
+
+
+@pytest.mark.spec("SUB-05")
+@pytest.mark.parametrize("loss", [close, reset, go_away])
+@pytest.mark.parametrize("is_busy", [False, True])
+async def test_a_lost_connection_is_idle_without_delay(
+    world: SubchannelWorld, loss: Callable[[ClientTransport], None], is_busy: bool
+) -> None:
+    handle, watcher = world.watched(options=EXACT)
+    transport = await world.connected(handle)
+    if is_busy:
+        start_call(transport)
+    watcher.take()
+    loss(transport)
+    await world.settle()
+    assert watcher.take() == [IDLE]
+    assert watcher.last == OK
+    await world.connected(handle)
+    assert watcher.take() == [CONNECTING, READY]
+
+
+@pytest.mark.spec("SUB-05")
+async def test_calls_go_on_while_the_peer_is_going_away(world: SubchannelWorld) -> None:
+    handle = world.acquire()
+    transport = await world.connected(handle)
+    call = start_call(transport)
+    feed(transport, goaway(last_stream_id=1))
+    await world.settle()
+    assert handle.transport is None
+    assert call.end is None
+
+
+@pytest.mark.spec("SUB-05")
+async def test_a_connection_counts_only_when_settings_are_here() -> None:
+    network = SilentNetwork()
+    async with connecting(network) as (handle, watcher, clock):
+        transport = network.protocol
+        assert watcher.states == [IDLE, CONNECTING]
+        assert isinstance(transport, ClientTransport)
+        feed(transport, SETTINGS[:5])
+        await settle(clock)
+        assert watcher.states == [IDLE, CONNECTING]
+        assert handle.transport is None
+        feed(transport, SETTINGS[5:])
+        await settle(clock)
+        assert watcher.states == [IDLE, CONNECTING, READY]
+
+
+@pytest.mark.spec("SUB-06")
+async def test_a_reset_in_backoff_makes_it_idle_now(world: SubchannelWorld) -> None:
+    handle, watcher = world.watched(options=EXACT)
+    for _ in range(4):
+        await world.failed(handle)
+        await wait_for_idle_s(world, watcher)
+    await world.failed(handle)
+    watcher.take()
+    handle.reset_backoff()
+    await world.settle()
+    assert watcher.take() == [IDLE]
+    # And the old wait is forgotten, the next one the first again.
+    await world.failed(handle)
+    assert await wait_for_idle_s(world, watcher) == pytest.approx(1)
+
+
+@pytest.mark.spec("SUB-06")
+async def test_a_reset_during_an_attempt_is_followed_by_no_wait(world: SubchannelWorld) -> None:
+    handle, watcher = world.watched(options=EXACT)
+    for _ in range(4):
+        await world.failed(handle)
+        await wait_for_idle_s(world, watcher)
+    attempt = await world.request(handle)
+    watcher.take()
+    handle.reset_backoff()
+    await world.settle()
+    assert watcher.take() == []
+    assert not attempt.is_cancelled
+    attempt.fail()
+    await world.settle()
+    assert watcher.take() == [FAILURE, IDLE]
+    await world.failed(handle)
+    assert await wait_for_idle_s(world, watcher) == pytest.approx(1)
+
+
+@pytest.mark.spec("SUB-06")
+@pytest.mark.parametrize("state", [IDLE, READY])
+async def test_a_reset_while_nobody_waits_changes_no_state(
+    world: SubchannelWorld, state: State
+) -> None:
+    handle, watcher = world.watched(options=EXACT)
+    await world.failed(handle)
+    await wait_for_idle_s(world, watcher)
+    transport = await world.connected(handle) if state is READY else None
+    watcher.take()
+    handle.reset_backoff()
+    await world.settle()
+    assert watcher.take() == []
+    assert handle.transport is transport
+    if transport is not None:
+        lose(transport)
+    await world.failed(handle)
+    assert await wait_for_idle_s(world, watcher) == pytest.approx(1)
+
+
+# ---------------------------------------------------------------------------------------------
+# SUB-07: the error
+
+
+@pytest.mark.spec("SUB-07")
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), "connection refused"),
+        (OSError(errno.EHOSTUNREACH, "No route to host"), "no route to host"),
+        (ValueError("check_hostname requires server_hostname"), "check_hostname requires"),
+    ],
+)
+@pytest.mark.parametrize("address", ["10.0.0.1:80", "[2001:db8::7]:443", "unix:/run/api.sock"])
+async def test_the_status_of_a_failure_names_the_address_and_the_error(
+    address: str, error: Exception, text: str
+) -> None:
+    async with connecting(SilentNetwork(error), parse_address(address)) as (_, watcher, _):
+        assert watcher.states == [IDLE, CONNECTING, FAILURE]
+        assert watcher.last.details.startswith(f"{address}: ")
+        assert text in watcher.last.details
+
+
+@pytest.mark.spec("SUB-07")
+async def test_a_peer_that_leaves_at_once_is_named_as_the_reason() -> None:
+    network = SilentNetwork()
+    async with connecting(network) as (_, watcher, clock):
+        assert isinstance(network.protocol, ClientTransport)
+        feed(network.protocol, SETTINGS + goaway(text="full"))
+        await settle(clock)
+        assert watcher.states == [IDLE, CONNECTING, FAILURE]
+        text = f"{ADDRESS}: peer is going away: NO_ERROR: full"
+        assert watcher.last.details == text
+
+
+# ---------------------------------------------------------------------------------------------
+# SUB-08: watchers
+
+
+@pytest.mark.spec("SUB-08")
+@pytest.mark.parametrize("state", [IDLE, CONNECTING, READY, FAILURE])
+async def test_a_new_watcher_gets_the_current_state_once_then_changes_only(
+    world: SubchannelWorld, state: State
+) -> None:
+    handle, first = world.watched(options=EXACT)
+    await bring_to(world, handle, state)
+    watcher = Watcher()
+    handle.watch(watcher)
+    # Before `watch` returned.
+    assert watcher.take() == [state]
+    assert watcher.last.is_ok == (state is not FAILURE)
+    await world.settle()
+    assert watcher.take() == []
+    first.take()
+    await bring_on(world, handle, state)
+    assert watcher.take() == first.take() != []
+
+
+@pytest.mark.spec("SUB-08")
+async def test_a_watcher_that_comes_after_a_change_is_not_told_it_again(
+    world: SubchannelWorld,
+) -> None:
+    handle = world.acquire()
+    handle.request_connection()
+    # The change has happened, but its notification is still under way.
+    watcher = Watcher()
+    handle.watch(watcher)
+    await world.settle()
+    assert watcher.states == [CONNECTING]
+
+
+@pytest.mark.spec("SUB-08")
+@pytest.mark.parametrize("state", [IDLE, CONNECTING, READY, FAILURE])
+async def test_a_cancelled_watcher_gets_nothing(world: SubchannelWorld, state: State) -> None:
+    handle, other = world.watched(options=EXACT)
+    await bring_to(world, handle, state)
+    watcher = Watcher()
+    cancel = handle.watch(watcher)
+    watcher.take()
+    cancel()
+    other.take()
+    await bring_on(world, handle, state)
+    assert watcher.take() == []
+    assert other.take() != []
+
+
+@pytest.mark.spec("SUB-08")
+@pytest.mark.parametrize("ending", ["cancel", "release"])
+async def test_a_queued_notification_does_not_arrive_after_the_end(
+    world: SubchannelWorld, ending: str
+) -> None:
+    keeper, other = world.watched(options=EXACT)
+    handle, watcher = world.acquire(options=EXACT), Watcher()
+    cancel = handle.watch(watcher)
+    handle.request_connection()
+    # Queued for both from here on.
+    if ending == "cancel":
+        cancel()
+    else:
+        handle.release()
+    await world.settle()
+    assert watcher.states == [IDLE]
+    assert other.states == [IDLE, CONNECTING]
+    keeper.release()
+
+
+async def bring_to(world: SubchannelWorld, handle: SubchannelHandle, state: State) -> None:
+    if state is CONNECTING:
+        await world.request(handle)
+    elif state is READY:
+        await world.connected(handle)
+    elif state is FAILURE:
+        await world.failed(handle)
+
+
+async def bring_on(world: SubchannelWorld, handle: SubchannelHandle, state: State) -> None:
+    """To whatever comes next."""
+    if state is IDLE:
+        await world.request(handle)
+    elif state is CONNECTING:
+        world.attempts[-1].succeed()
+        await world.settle()
+    elif state is READY:
+        assert handle.transport is not None
+        lose(handle.transport)
+        await world.settle()
+    else:
+        await world.advance(1)
+
+
+# ---------------------------------------------------------------------------------------------
+# SUB-09: the last reference
+
+
+@pytest.mark.spec("SUB-09")
+async def test_only_the_last_release_cancels_the_attempt(world: SubchannelWorld) -> None:
+    first, second = world.acquire(), world.acquire()
+    attempt = await world.request(first)
+    first.release()
+    await world.settle()
+    assert world.cancelled == []
+    second.release()
+    await world.settle()
+    assert world.cancelled == [attempt]
+    world.expect_nothing_left()
+
+
+@pytest.mark.spec("SUB-09")
+async def test_only_the_last_release_closes_the_connection(world: SubchannelWorld) -> None:
+    first, second = world.acquire(), world.acquire()
+    transport = await world.connected(first)
+    first.release()
+    await world.settle()
+    assert second.transport is transport
+    second.release()
+    await world.settle()
+    await asyncio.wait_for(transport.wait_closed(), 1)
+    assert not transport.is_usable
+    world.expect_nothing_left()
+
+
+@pytest.mark.spec("SUB-09")
+async def test_calls_under_way_finish_before_the_connection_is_closed(
+    world: SubchannelWorld,
+) -> None:
+    handle = world.acquire()
+    transport = await world.connected(handle)
+    call = start_call(transport)
+    handle.release()
+    await world.settle()
+    assert handle.transport is None
+    # What is started here now would not be processed, and says so.
+    late = start_call(transport)
+    assert (await late).is_unprocessed
+    # Stream 1 is answered: a head with ":status 200", trailers with "grpc-status 2".
+    head = b"\x88" + b"\x5f\x10application/grpc"
+    trailers = b"\x00\x0bgrpc-status\x012"
+    feed(transport, headers(head, 0x04) + headers(trailers, 0x05))
+    assert (await call).status.code.name == "UNKNOWN"
+    await world.settle()
+    world.expect_nothing_left()
+
+
+def headers(block: bytes, flags: int) -> bytes:
+    return len(block).to_bytes(3, "big") + bytes([0x01, flags]) + b"\0\0\0\x01" + block
+
+
+# ---------------------------------------------------------------------------------------------
+# With the real connector, on a network that leads nowhere
+
+
+class SilentNetwork(AsyncioNetwork):
+    """Connects at once and says nothing, or raises."""
+
+    __slots__ = ("error", "protocol")
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.protocol: asyncio.BaseProtocol | None = None
+
+    async def connect(
+        self,
+        address: Address,
+        protocol_factory: Callable[[], P],
+        *,
+        tls: ssl.SSLContext | None = None,
+        server_hostname: str | None = None,
+    ) -> tuple[asyncio.Transport, P]:
+        if self.error is not None:
+            raise self.error
+        self.protocol = protocol = protocol_factory()
+        socket = NowhereSocket(protocol)
+        protocol.connection_made(socket)
+        return socket, protocol
+
+
+@asynccontextmanager
+async def connecting(
+    network: SilentNetwork, address: Address = TEN
+) -> AsyncIterator[tuple[SubchannelHandle, Watcher, VirtualClock]]:
+    """A subchannel that was asked to connect, and what its watcher is told."""
+    clock = VirtualClock()
+    connector = Connector(network=network, clock=clock)
+    async with SubchannelPool(connector, clock=clock, random=seeded_random(1)) as pool:
+        handle, watcher = pool.acquire(address, EXACT), Watcher()
+        handle.watch(watcher)
+        handle.request_connection()
+        await settle(clock)
+        yield handle, watcher, clock
+    await settle(clock)
+    assert clock.timers_pending == 0

@@ -1,0 +1,517 @@
+"""Unit tests of proxyless.channel.subchannel."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from itertools import product
+from math import inf, nan
+
+import pytest
+
+from proxyless.base import OK, BackoffPolicy, IpAddress, State, Status, StatusCode, Trace, hits
+from proxyless.channel.subchannel import (
+    SLOWED_OPTIONS_MAX,
+    BackoffOver,
+    BackoffReset,
+    CancelBackoff,
+    Connect,
+    Connected,
+    Connectivity,
+    Effect,
+    Event,
+    Failed,
+    KeepaliveTimes,
+    Lost,
+    Released,
+    Requested,
+    StartBackoff,
+    StopConnection,
+    SubchannelOptions,
+)
+from proxyless.runtime import seeded_random
+from proxyless.transport import KeepaliveConfig, TransportOptions, UnaryCall
+from proxyless.wire import ErrorCode
+from tests.subchannel_world import (
+    CONNECTING,
+    FAILURE,
+    IDLE,
+    READY,
+    SHUTDOWN,
+    SubchannelWorld,
+    feed,
+    goaway,
+    lose,
+    start_call,
+    subchannel_world,
+)
+
+REFUSED = Status(StatusCode.UNAVAILABLE, "10.0.0.1:80: connection refused")
+GONE = Status(StatusCode.UNAVAILABLE, "connection lost: closed by peer")
+EXACT = SubchannelOptions(backoff=BackoffPolicy(jitter=0))
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[SubchannelWorld]:
+    async with subchannel_world() as world:
+        yield world
+
+
+# ---------------------------------------------------------------------------------------------
+# The decision
+
+# How to get into each state. The attempt starts at 100 s, its delay is 1 s.
+WAYS: dict[State, tuple[Event, ...]] = {
+    IDLE: (),
+    CONNECTING: (Requested(100.0),),
+    READY: (Requested(100.0), Connected()),
+    FAILURE: (Requested(100.0), Failed(REFUSED, 100.25)),
+    SHUTDOWN: (Released(),),
+}
+EVENTS: tuple[Event, ...] = (
+    Requested(200.0),
+    Connected(),
+    Failed(REFUSED, 100.25),
+    Lost(GONE),
+    BackoffOver(),
+    BackoffReset(),
+    Released(),
+)
+# Whatever is not here changes nothing.
+MOVES: dict[tuple[State, type[Event]], tuple[State, tuple[Effect, ...]]] = {
+    (IDLE, Requested): (CONNECTING, (Connect(20.0),)),
+    (IDLE, Released): (SHUTDOWN, ()),
+    (CONNECTING, Connected): (READY, ()),
+    (CONNECTING, Failed): (FAILURE, (StartBackoff(0.75),)),
+    (CONNECTING, Released): (SHUTDOWN, (StopConnection(),)),
+    (READY, Lost): (IDLE, ()),
+    (READY, Released): (SHUTDOWN, (StopConnection(),)),
+    (FAILURE, BackoffOver): (IDLE, ()),
+    (FAILURE, BackoffReset): (IDLE, (CancelBackoff(),)),
+    (FAILURE, Released): (SHUTDOWN, (CancelBackoff(),)),
+}
+
+
+def connectivity_after(*events: Event, options: SubchannelOptions = EXACT) -> Connectivity:
+    connectivity = Connectivity(options, seeded_random(1))
+    for event in events:
+        connectivity.step(event)
+    return connectivity
+
+
+def next_delay_s(connectivity: Connectivity) -> float:
+    """How long the next attempt makes us wait that starts and fails at one moment."""
+    connectivity.step(Requested(0.0))
+    (effect,) = connectivity.step(Failed(REFUSED, 0.0))
+    assert isinstance(effect, StartBackoff)
+    return effect.delay_s
+
+
+@pytest.mark.parametrize(("state", "event"), list(product(WAYS, EVENTS)))
+def test_every_state_meets_every_event(state: State, event: Event) -> None:
+    connectivity = connectivity_after(*WAYS[state])
+    assert connectivity.state is state
+    expected = MOVES.get((state, type(event)), (state, ()))
+    effects = connectivity.step(event)
+    assert (connectivity.state, effects) == expected
+
+
+@pytest.mark.parametrize(("state", "event"), list(product(WAYS, EVENTS)))
+def test_the_status_is_ok_in_every_state_but_transient_failure(state: State, event: Event) -> None:
+    connectivity = connectivity_after(*WAYS[state], event)
+    assert connectivity.status == (REFUSED if connectivity.state is FAILURE else OK)
+
+
+@pytest.mark.parametrize(
+    ("events", "reason"),
+    [
+        ((), "new"),
+        (WAYS[CONNECTING], "connection requested"),
+        (WAYS[READY], "connected"),
+        (WAYS[FAILURE], "10.0.0.1:80: connection refused"),
+        ((*WAYS[READY], Lost(GONE)), "connection lost: closed by peer"),
+        ((*WAYS[FAILURE], BackoffOver()), "backoff over"),
+        ((*WAYS[FAILURE], BackoffReset()), "backoff reset"),
+        ((*WAYS[READY], BackoffReset()), "connected"),
+        (WAYS[SHUTDOWN], "released"),
+    ],
+)
+def test_each_state_has_its_reason(events: tuple[Event, ...], reason: str) -> None:
+    assert connectivity_after(*events).reason == reason
+
+
+@pytest.mark.parametrize(
+    ("failed_s", "left_s"), [(100.0, 1.0), (100.5, 0.5), (101.0, 0.0), (107.0, 0.0)]
+)
+def test_time_spent_in_the_attempt_is_not_waited_again(failed_s: float, left_s: float) -> None:
+    connectivity = connectivity_after(Requested(100.0))
+    assert connectivity.step(Failed(REFUSED, failed_s)) == (StartBackoff(left_s),)
+
+
+def test_the_deadline_of_an_attempt_grows_with_the_backoff() -> None:
+    policy = BackoffPolicy(initial_s=10, multiplier=2, max_s=80, jitter=0)
+    connectivity = connectivity_after(options=SubchannelOptions(backoff=policy))
+    timeouts_s = []
+    for _ in range(5):
+        (effect,) = connectivity.step(Requested(0.0))
+        assert isinstance(effect, Connect)
+        timeouts_s.append(effect.timeout_s)
+        connectivity.step(Failed(REFUSED, 0.0))
+        connectivity.step(BackoffOver())
+    assert timeouts_s == [20.0, 20.0, 40.0, 80.0, 80.0]
+
+
+def test_a_configured_minimum_bounds_the_attempt_from_below() -> None:
+    connectivity = connectivity_after(
+        options=SubchannelOptions(min_connect_timeout_s=0.5, backoff=BackoffPolicy(jitter=0))
+    )
+    assert connectivity.step(Requested(0.0)) == (Connect(1.0),)
+    connectivity = connectivity_after(options=SubchannelOptions(min_connect_timeout_s=90))
+    assert connectivity.step(Requested(0.0)) == (Connect(90),)
+
+
+# Three failures: the next delay would be 4.096 s.
+THREE_FAILURES: tuple[Event, ...] = ((Requested(0.0), Failed(REFUSED, 0.0), BackoffOver()) * 2) + (
+    Requested(0.0),
+    Failed(REFUSED, 0.0),
+)
+
+
+@pytest.mark.parametrize(
+    ("events", "delay_s"),
+    [
+        ((BackoffOver(),), 4.096),
+        # Success, then loss.
+        ((BackoffOver(), Requested(0.0), Connected(), Lost(GONE)), 1.0),
+        # Reset in each state that has a future.
+        ((BackoffReset(),), 1.0),
+        ((BackoffOver(), BackoffReset()), 1.0),
+        ((BackoffOver(), Requested(0.0), BackoffReset(), Failed(REFUSED, 0.0), BackoffOver()), 1.0),
+        ((BackoffOver(), Requested(0.0), Connected(), BackoffReset(), Lost(GONE)), 1.0),
+        # Asking in vain costs nothing.
+        ((Requested(0.0), Requested(0.0), BackoffOver()), 4.096),
+    ],
+)
+def test_what_makes_the_delays_start_again(events: tuple[Event, ...], delay_s: float) -> None:
+    connectivity = connectivity_after(*THREE_FAILURES, *events)
+    assert connectivity.state is IDLE
+    assert next_delay_s(connectivity) == pytest.approx(delay_s)
+
+
+def test_an_attempt_during_which_backoff_was_reset_is_followed_by_no_wait() -> None:
+    connectivity = connectivity_after(*THREE_FAILURES, BackoffOver(), Requested(50.0))
+    assert connectivity.step(BackoffReset()) == ()
+    assert connectivity.step(Failed(REFUSED, 50.1)) == (StartBackoff(0.0),)
+
+
+def test_a_reset_while_idle_does_not_shorten_the_next_wait() -> None:
+    connectivity = connectivity_after(BackoffReset())
+    assert next_delay_s(connectivity) == 1.0
+
+
+@pytest.mark.parametrize("timeout_s", [0, -1, inf, nan])
+def test_a_minimum_that_makes_no_sense_is_rejected(timeout_s: float) -> None:
+    with pytest.raises(ValueError, match=f"min connect timeout {timeout_s} s is not valid"):
+        SubchannelOptions(min_connect_timeout_s=timeout_s)
+
+
+# ---------------------------------------------------------------------------------------------
+# Keepalive
+
+
+def with_keepalive(time_s: float, server_name: str | None = None) -> SubchannelOptions:
+    keepalive = KeepaliveConfig(time_s=time_s, permit_without_calls=True)
+    return SubchannelOptions(
+        transport=TransportOptions(keepalive=keepalive), server_name=server_name
+    )
+
+
+def test_each_complaint_about_the_newest_time_doubles_it() -> None:
+    options, times = with_keepalive(10), KeepaliveTimes()
+    seen_s = []
+    for _ in range(4):
+        used = times.choose(options)
+        seen_s.append(used.time_s)
+        times.on_too_many_pings(options, used)
+    assert seen_s == [10, 20, 40, 80]
+
+
+def test_many_complaints_about_one_time_double_it_once() -> None:
+    options, times = with_keepalive(10), KeepaliveTimes()
+    used = times.choose(options)
+    for _ in range(5):
+        times.on_too_many_pings(options, used)
+    assert times.choose(options) == used.doubled()
+
+
+def test_a_complaint_concerns_only_connections_with_the_same_options() -> None:
+    options, others, times = with_keepalive(10), with_keepalive(10, "other.test"), KeepaliveTimes()
+    times.on_too_many_pings(options, times.choose(options))
+    assert times.choose(options).time_s == 20
+    assert times.choose(others).time_s == 10
+
+
+def test_only_so_many_complaints_are_remembered() -> None:
+    times = KeepaliveTimes()
+    every = [with_keepalive(10, f"{number}.test") for number in range(SLOWED_OPTIONS_MAX + 1)]
+    for options in every:
+        times.on_too_many_pings(options, times.choose(options))
+    slowed = [options for options in every if times.choose(options).time_s == 20]
+    assert slowed == every[1:]
+
+
+async def test_after_too_many_pings_the_next_connections_ask_half_as_often(
+    world: SubchannelWorld,
+) -> None:
+    options = with_keepalive(10)
+    handle = world.acquire(options=options)
+    transport = await world.connected(handle)
+    feed(transport, goaway(ErrorCode.ENHANCE_YOUR_CALM, "too_many_pings"))
+    await world.settle()
+    again = await world.request(handle)
+    assert again.options.keepalive.time_s == 20
+    # Another address, after the first subchannel is gone: still remembered.
+    handle.release()
+    other = world.acquire("10.0.0.2:80", options)
+    assert (await world.request(other)).options.keepalive.time_s == 20
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (ErrorCode.NO_ERROR, "too_many_pings"),
+        (ErrorCode.ENHANCE_YOUR_CALM, "too many resets"),
+        (ErrorCode.NO_ERROR, "server is shutting down"),
+    ],
+)
+async def test_another_goaway_does_not_slow_keepalive_down(
+    world: SubchannelWorld, code: ErrorCode, text: str
+) -> None:
+    handle = world.acquire(options=with_keepalive(10))
+    feed(await world.connected(handle), goaway(code, text))
+    assert (await world.request(handle)).options.keepalive.time_s == 10
+
+
+# ---------------------------------------------------------------------------------------------
+# The shell
+
+
+async def test_the_connector_gets_all_that_the_options_say(world: SubchannelWorld) -> None:
+    transport = TransportOptions(keepalive=KeepaliveConfig(time_s=33), connect_timeout_s=5)
+    options = SubchannelOptions(transport=transport, server_name="api.test")
+    attempt = await world.request(world.acquire("[::1]:443", options))
+    assert attempt.address == IpAddress("::1", 443)
+    assert attempt.server_name == "api.test"
+    assert attempt.options.keepalive == transport.keepalive
+    # The deadline is that of the attempt, not that of the options.
+    assert attempt.options.connect_timeout_s == 20
+
+
+async def test_the_transport_is_there_exactly_while_the_state_is_ready(
+    world: SubchannelWorld,
+) -> None:
+    handle, watcher = world.watched()
+    seen = [handle.transport]
+    attempt = await world.request(handle)
+    seen.append(handle.transport)
+    transport = attempt.succeed()
+    await world.settle()
+    seen.append(handle.transport)
+    lose(transport)
+    # At once: an RPC may be picked for before the watchers are told.
+    seen.append(handle.transport)
+    assert seen == [None, None, transport, None]
+    await world.settle()
+    assert watcher.states == [IDLE, CONNECTING, READY, IDLE]
+
+
+async def test_every_transition_is_traced_with_its_reason() -> None:
+    trace = Trace()
+    with hits(trace, "subchannel.state") as events:
+        async with subchannel_world(trace=trace) as world:
+            handle = world.acquire(options=EXACT)
+            await world.failed(handle)
+            await world.advance(1)
+            lose(await world.connected(handle))
+            handle.release()
+    assert [(event.fields["state"], event.fields["reason"]) for event in events] == [
+        (CONNECTING, "connection requested"),
+        (FAILURE, "10.0.0.1:80: connection refused"),
+        (IDLE, "backoff over"),
+        (CONNECTING, "connection requested"),
+        (READY, "connected"),
+        (IDLE, "connection lost: closed by peer"),
+        (SHUTDOWN, "released"),
+    ]
+    assert {str(event.fields["address"]) for event in events} == {"10.0.0.1:80"}
+
+
+async def test_a_connector_that_raises_is_told_to_the_loop_and_counts_as_a_failure(
+    world: SubchannelWorld,
+) -> None:
+    told: list[dict[str, object]] = []
+    world.loop.set_exception_handler(lambda _, context: told.append(context))
+    handle, watcher = world.watched(options=EXACT)
+    bug = RuntimeError("no such thing")
+    (await world.request(handle)).outcome.set_exception(bug)
+    await world.settle()
+    assert watcher.states[-1] is FAILURE
+    text = "10.0.0.1:80: connecting raised RuntimeError('no such thing')"
+    assert watcher.last == Status(StatusCode.UNAVAILABLE, text)
+    assert told == [{"message": text, "exception": bug}]
+    # And life goes on.
+    await world.advance(1)
+    await world.connected(handle)
+
+
+async def test_a_connection_under_way_does_not_disturb_the_next_one(
+    world: SubchannelWorld,
+) -> None:
+    handle, watcher = world.watched()
+    old = await world.connected(handle)
+    call = start_call(old)
+    feed(old, goaway(last_stream_id=1))
+    new = await world.connected(handle)
+    watcher.take()
+    # The old one ends in its own time, and in its own way.
+    lose(old, "reset by peer")
+    await world.settle()
+    assert (await call).status.details == "connection lost: reset by peer"
+    assert handle.transport is new
+    assert watcher.take() == []
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+async def test_a_lost_connection_leaves_no_keepalive_timer(
+    world: SubchannelWorld, is_busy: bool
+) -> None:
+    handle = world.acquire(options=with_keepalive(10))
+    transport = await world.connected(handle)
+    assert world.clock.timers_pending == 1
+    if is_busy:
+        start_call(transport)
+    lose(transport)
+    await world.settle()
+    assert world.clock.timers_pending == 0
+
+
+# ---------------------------------------------------------------------------------------------
+# Release
+
+
+def is_over(call: UnaryCall) -> bool:
+    return call.end is not None
+
+
+async def test_a_released_connection_ends_with_its_last_call(world: SubchannelWorld) -> None:
+    handle = world.acquire()
+    transport = await world.connected(handle)
+    first, second = start_call(transport), start_call(transport)
+    handle.release()
+    await world.settle()
+    assert not transport.is_usable
+    assert not is_over(first)
+    assert len(world.pool.connections) == 1
+    first.cancel()
+    await world.settle()
+    assert not is_over(second)
+    assert len(world.pool.connections) == 1
+    second.cancel()
+    await world.settle()
+    world.expect_nothing_left()
+
+
+async def test_calls_that_wait_for_a_stream_are_given_back_when_the_release_has_returned(
+    world: SubchannelWorld,
+) -> None:
+    handle = world.acquire()
+    transport = await world.connected(handle)
+    transport._wire.peer.concurrent_streams_max = 1
+    running, waiting = start_call(transport), start_call(transport)
+    handle.release()
+    assert not is_over(waiting)
+    await world.settle()
+    assert waiting.end is not None
+    assert waiting.end.is_unprocessed
+    assert not is_over(running)
+    running.cancel()
+
+
+async def test_keepalive_watches_over_the_last_calls(world: SubchannelWorld) -> None:
+    handle = world.acquire(options=with_keepalive(10))
+    call = start_call(await world.connected(handle))
+    handle.release()
+    # A PING after 10 s, 20 s for its answer.
+    await world.advance(30)
+    assert call.end is not None
+    assert "keepalive" in call.end.status.details
+    world.expect_nothing_left()
+
+
+async def test_a_task_that_is_cancelled_from_outside_leaves_no_socket(
+    world: SubchannelWorld,
+) -> None:
+    handle, watcher = world.watched()
+    call = start_call(await world.connected(handle))
+    (connection,) = world.pool.connections
+    connection.task.cancel()
+    await world.settle()
+    assert not world.pool.connections
+    assert (await call).status.details == "connection was abandoned by us"
+    assert watcher.states[-1] is IDLE
+
+
+@pytest.mark.parametrize("state", [IDLE, CONNECTING, READY, FAILURE])
+async def test_release_leaves_nothing_in_any_state(world: SubchannelWorld, state: State) -> None:
+    handle, watcher = world.watched(options=with_keepalive(10))
+    match state:
+        case State.CONNECTING:
+            await world.request(handle)
+        case State.READY:
+            await world.connected(handle)
+        case State.TRANSIENT_FAILURE:
+            await world.failed(handle)
+        case _:
+            pass
+    assert watcher.states[-1] is state
+    watcher.take()
+    handle.release()
+    await world.settle()
+    world.expect_nothing_left()
+    await world.advance(1000)
+    assert watcher.take() == []
+    assert len(world.cancelled) == (state is CONNECTING)
+
+
+async def test_release_before_the_attempt_began_starts_none(world: SubchannelWorld) -> None:
+    handle = world.acquire()
+    handle.request_connection()
+    handle.release()
+    await world.settle()
+    assert world.attempts == []
+    world.expect_nothing_left()
+
+
+async def test_release_at_the_moment_of_success_leaves_no_connection(
+    world: SubchannelWorld,
+) -> None:
+    handle = world.acquire()
+    attempt = await world.request(handle)
+    transport = attempt.succeed()
+    handle.release()
+    await world.settle()
+    assert not world.pool.connections
+    assert handle.transport is None
+    # A real connector closes what it cannot hand out; this one leaves that to us.
+    assert attempt.is_cancelled
+    transport.close()
+    await world.settle()
+
+
+async def test_tasks_are_gone_after_release() -> None:
+    before = asyncio.all_tasks()
+    async with subchannel_world() as world:
+        handle = world.acquire()
+        await world.request(handle)
+        assert len(asyncio.all_tasks() - before) == 1
+        handle.release()
+        await world.settle()
+        assert asyncio.all_tasks() == before

@@ -1,0 +1,89 @@
+"""Unit tests of proxyless.lb.policies.round_robin; see spec/test_round_robin.py."""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from proxyless.base import hits
+from proxyless.lb.policies.round_robin import RoundRobinFactory
+from tests.spec.lb_world import CHANGE, CHANGES, CONNECTING, FAILURE, IDLE, READY, Name, World
+
+
+@pytest.fixture
+def world() -> World:
+    return World(RoundRobinFactory())
+
+
+def test_state_changes_are_traced(world: World) -> None:
+    with hits(world.trace, "round_robin.state") as events:
+        world.update("a")
+        world["a"].ready()
+    assert [event.fields["after"] for event in events] == [CONNECTING, READY]
+
+
+def test_pickers_have_no_dictionary(world: World) -> None:
+    world.update("a")
+    world["a"].ready()
+    assert not hasattr(world.picker, "__dict__")
+
+
+class AnyHistory(RuleBasedStateMachine):
+    """Lists of single addresses, connections and time in any order; what must hold after each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World(RoundRobinFactory())
+        self.listed: set[Name] = set()
+
+    @initialize(names=st.permutations("abcde"), size=st.integers(1, 5))
+    def first_update(self, names: list[Name], size: int) -> None:
+        self.update(names, size)
+
+    @rule(names=st.permutations("abcde"), size=st.integers(0, 5))
+    def update(self, names: list[Name], size: int) -> None:
+        before = {self.world.name(each.address): each for each in self.world.live}
+        self.listed = set(names[:size])
+        self.world.update(*names[:size])
+        for name in self.listed & before.keys():
+            assert self.world[name] is before[name], "a kept endpoint lost its connection"
+
+    @precondition(lambda self: self.world.live)
+    @rule(data=st.data())
+    def change_subchannel(self, data: st.DataObject) -> None:
+        subchannel = data.draw(st.sampled_from(self.world.live), "subchannel")
+        state = data.draw(st.sampled_from(CHANGES[subchannel.state]), "state")
+        CHANGE[state](subchannel)
+        self.world.settle()
+
+    @invariant()
+    def picks_go_around_what_is_ready(self) -> None:
+        world = self.world
+        assert set(world.live_names) == self.listed
+        ready = sorted(name for name in self.listed if world[name].state is READY)
+        assert (world.state is READY) == bool(ready)
+        if ready:
+            assert sorted(map(str, world.picks(len(ready)))) == ready
+        elif world.state is CONNECTING:
+            world.expect_picker_queues()
+        else:
+            world.expect_pick_fails()
+
+    @invariant()
+    def nothing_rests(self) -> None:
+        for subchannel in self.world.live:
+            assert subchannel.state is not IDLE or subchannel.is_requested
+
+    @invariant()
+    def failure_means_that_every_endpoint_fails(self) -> None:
+        failing = {name for name in self.listed if self.world[name].state is FAILURE}
+        if self.listed and failing == self.listed:
+            assert self.world.state is FAILURE
+
+    def teardown(self) -> None:
+        self.world.policy.close()
+        self.world.expect_closed()
+
+
+TestAnyHistory = AnyHistory.TestCase
+TestAnyHistory.settings = settings(max_examples=40, stateful_step_count=40)

@@ -1,0 +1,65 @@
+"""Unit tests of proxyless.resolver.registry."""
+
+import pytest
+
+from proxyless.resolver import (
+    STATIC_FACTORIES,
+    DnsFactory,
+    ResolverRegistry,
+    StaticFactory,
+    Target,
+)
+from proxyless.resolver.target import encode_host_port
+
+DNS = DnsFactory()
+UNIX = next(factory for factory in STATIC_FACTORIES if factory.scheme == "unix")
+
+
+def test_a_target_finds_the_factory_of_its_scheme() -> None:
+    registry = ResolverRegistry([DNS, *STATIC_FACTORIES])
+    assert registry.match_target("unix:/s") == (UNIX, Target("unix", "", "/s"))
+    assert registry.match_target("backend:80") == (DNS, Target("dns", "", "/backend:80"))
+    assert registry.schemes == ("dns", "ipv4", "ipv6", "unix", "unix-abstract")
+    assert registry.find("unix") is UNIX
+    assert registry.find("xds") is None
+
+
+def test_an_unknown_scheme_names_those_of_this_registry() -> None:
+    with pytest.raises(ValueError, match="unknown scheme 'unix': wanted one of dns$"):
+        ResolverRegistry([DNS]).match_target("unix:///s")
+
+
+@pytest.mark.parametrize(
+    ("registry", "known"), [(ResolverRegistry([UNIX]), "unix"), (ResolverRegistry(), "none")]
+)
+def test_a_default_scheme_that_nobody_registered_is_an_error(
+    registry: ResolverRegistry, known: str
+) -> None:
+    text = f"target 'a:80' has no scheme and the default 'dns' is not known: wanted one of {known}"
+    with pytest.raises(ValueError, match=text):
+        registry.match_target("a:80")
+
+
+def test_another_default_scheme_takes_what_has_none() -> None:
+    registry = ResolverRegistry([DNS, UNIX], default_scheme="unix")
+    assert registry.match_target("s") == (UNIX, Target("unix", "", "/s"))
+    assert registry.extended(STATIC_FACTORIES[:1]).match_target("s")[0] is UNIX
+
+
+def test_one_scheme_registered_twice_says_both() -> None:
+    with pytest.raises(ValueError, match="scheme 'dns' is registered twice: by .* and by"):
+        ResolverRegistry([DNS, DnsFactory()])
+
+
+@pytest.mark.parametrize("scheme", ["DNS", "", "a:b", "4to6"])
+def test_a_scheme_that_no_target_can_have_is_rejected(scheme: str) -> None:
+    factory = StaticFactory(scheme, UNIX.parse_one, encode_host_port)
+    with pytest.raises(ValueError, match=f"scheme '{scheme}' is not valid: wanted a lower-case"):
+        ResolverRegistry([factory])
+
+
+def test_extending_leaves_the_registry_as_it_was() -> None:
+    registry = ResolverRegistry([DNS])
+    extended = registry.extended([UNIX])
+    assert registry.schemes == ("dns",)
+    assert extended.schemes == ("dns", "unix")

@@ -1,0 +1,232 @@
+"""Unit tests of proxyless.resolver.target."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxyless.resolver.target import (
+    Target,
+    encode_authority,
+    encode_host_port,
+    is_scheme,
+    naming_target,
+    parse_host_port,
+    parse_target,
+)
+
+SCHEMES = ("dns", "ipv4", "ipv6", "unix", "unix-abstract", "xds")
+
+
+@pytest.mark.parametrize(
+    ("text", "scheme", "authority", "path"),
+    [
+        ("dns:///host:80", "dns", "", "/host:80"),
+        ("dns:host:80", "dns", "", "host:80"),
+        ("dns:/host:80", "dns", "", "/host:80"),
+        ("dns://8.8.8.8:53/host:80", "dns", "8.8.8.8:53", "/host:80"),
+        ("dns:////host", "dns", "", "//host"),
+        ("DNS:///Host", "dns", "", "/Host"),
+        ("ipv4:1.2.3.4:80,5.6.7.8:90", "ipv4", "", "1.2.3.4:80,5.6.7.8:90"),
+        ("ipv6:[::1]:80", "ipv6", "", "[::1]:80"),
+        ("ipv6:%5B::1%5D:80", "ipv6", "", "[::1]:80"),
+        ("unix:/path", "unix", "", "/path"),
+        ("unix:///path", "unix", "", "/path"),
+        ("unix:relative/path", "unix", "", "relative/path"),
+        ("unix:a%20b", "unix", "", "a b"),
+        ("unix-abstract:name", "unix-abstract", "", "name"),
+        ("xds:///name", "xds", "", "/name"),
+        ("xds://authority/name", "xds", "authority", "/name"),
+        ("xds:///a/b/c", "xds", "", "/a/b/c"),
+        ("dns:///host?query#fragment", "dns", "", "/host"),
+        ("dns:///host#fragment?no-query", "dns", "", "/host"),
+        ("dns:///host\n?a\nb", "dns", "", "/host\n"),
+    ],
+)
+def test_a_known_scheme_is_taken_apart(text: str, scheme: str, authority: str, path: str) -> None:
+    assert parse_target(text, SCHEMES) == Target(scheme, authority, path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["host", "host:80", "host.example.com:80", "1.2.3.4:80", "[::1]:80", "::1", "dns", "foo:443"],
+)
+def test_text_without_a_known_scheme_is_a_name_of_the_default_scheme(text: str) -> None:
+    assert parse_target(text, SCHEMES) == Target("dns", "", f"/{text}")
+    assert parse_target(text, SCHEMES, "xds") == Target("xds", "", f"/{text}")
+
+
+def test_a_name_of_the_default_scheme_is_percent_decoded_and_cut_like_any_other() -> None:
+    assert parse_target("localhost%3A80?x", SCHEMES) == Target("dns", "", "/localhost:80")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "target is empty: wanted scheme:///name or host:port"),
+        (
+            "http://host:80",
+            "target 'http://host:80' has the unknown scheme 'http': "
+            "wanted one of dns, ipv4, ipv6, unix, unix-abstract, xds",
+        ),
+        ("Htps:///h", "target 'Htps:///h' has the unknown scheme 'Htps': wanted one of dns,"),
+        ("dns:", "target 'dns:' has no name to resolve: wanted dns:///name"),
+        ("dns:///", "target 'dns:///' has no name to resolve: wanted dns:///name"),
+        ("dns:///?q", "target 'dns:///?q' has no name to resolve: wanted dns:///name"),
+        ("?q", r"target '\?q' has no name to resolve: wanted dns:///name"),
+        ("unix:", "target 'unix:' has no name to resolve: wanted unix:///name"),
+        ("xds:///", "target 'xds:///' has no name to resolve: wanted xds:///name"),
+        (
+            "dns://host:80",
+            "target 'dns://host:80' has no name to resolve: wanted dns:///host:80",
+        ),
+        ("xds://name/", "target 'xds://name/' has no name to resolve: wanted xds:///name"),
+        ("dns:///%ff", "target 'dns:///%ff' is not valid: wanted UTF-8 percent-encoded"),
+    ],
+)
+def test_a_target_that_cannot_be_right_says_what_was_wanted(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said.replace("///?q", r"///\?q")):
+        parse_target(text, SCHEMES)
+
+
+@pytest.mark.parametrize(
+    ("target", "name", "text"),
+    [
+        (Target("dns", "", "/host:80"), "host:80", "dns:///host:80"),
+        (Target("dns", "", "host:80"), "host:80", "dns:host:80"),
+        (Target("dns", "8.8.8.8", "/host"), "host", "dns://8.8.8.8/host"),
+        (Target("unix", "", "/run/a b"), "run/a b", "unix:///run/a%20b"),
+        (Target("xds", "", "//x?"), "/x?", "xds:////x%3F"),
+    ],
+)
+def test_name_and_canonical_text_follow_from_the_parts(
+    target: Target, name: str, text: str
+) -> None:
+    assert (target.name, str(target)) == (name, text)
+
+
+@given(
+    scheme=st.sampled_from(SCHEMES),
+    authority=st.text(),
+    path=st.text(min_size=1).filter(lambda path: path != "/"),
+)
+def test_the_canonical_text_parses_to_the_same_target(
+    scheme: str, authority: str, path: str
+) -> None:
+    # An authority ends with a slash; without one, two slashes would make an authority.
+    is_writable = path.startswith("/") if authority else True
+    target = Target(scheme, authority, path)
+    if is_writable:
+        assert parse_target(str(target), SCHEMES) == target
+
+
+@given(st.text())
+def test_any_text_gives_a_target_or_a_value_error(text: str) -> None:
+    try:
+        target = parse_target(text, SCHEMES)
+    except ValueError as error:
+        assert "wanted" in str(error)  # noqa: PT017 - either outcome is right.
+    else:
+        assert target.scheme in SCHEMES
+
+
+@pytest.mark.parametrize(
+    ("text", "is_valid"),
+    [("dns", True), ("a+b-c.9", True), ("", False), ("9a", False), ("Dns", False), ("a:", False)],
+)
+def test_a_scheme_is_lower_case_letters_digits_and_three_signs(text: str, is_valid: bool) -> None:
+    assert is_scheme(text) is is_valid
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("host", "host", 443),
+        ("host:", "host", 443),
+        ("host:80", "host", 80),
+        ("host:0", "host", 0),
+        ("host:65535", "host", 65535),
+        ("host:http", "host", 80),
+        ("host:https", "host", 443),
+        ("1.2.3.4:80", "1.2.3.4", 80),
+        ("[::1]:80", "::1", 80),
+        ("[::1]:", "::1", 443),
+        ("[::1]", "::1", 443),
+        ("::1", "::1", 443),
+        ("fe80::1%eth0", "fe80::1%eth0", 443),
+        ("bücher.example:80", "bücher.example", 80),
+        ("a_b.c:80", "a_b.c", 80),
+    ],
+)
+def test_host_and_port_are_told_apart(text: str, host: str, port: int) -> None:
+    assert parse_host_port(text) == (host, port)
+
+
+def test_the_port_that_is_not_said_can_be_another() -> None:
+    assert parse_host_port("host", 80) == ("host", 80)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "has host '': wanted host, host:port or [ipv6]:port"),
+        (":80", "has host '': wanted host, host:port or [ipv6]:port"),
+        ("/host:80", "has host '/host': wanted host, host:port or [ipv6]:port"),
+        ("a b:80", "has host 'a b': wanted host, host:port or [ipv6]:port"),
+        ("user@host:80", "has host 'user@host': wanted host, host:port or [ipv6]:port"),
+        ("a\0b:80", "has host 'a\\x00b': wanted host, host:port or [ipv6]:port"),
+        ("host:65536", "has port '65536': wanted 0 to 65535"),
+        ("host:-1", "has port '-1': wanted 0 to 65535"),
+        ("host:80/", "has port '80/': wanted 0 to 65535"),
+        ("host:smtp", "has port 'smtp': wanted 0 to 65535"),
+        ("host:000080", "has port '000080': wanted 0 to 65535"),
+        ("host:٣", "has port '٣': wanted 0 to 65535"),
+        ("foo:host:80", "has host 'foo:host:80': wanted host:port or a literal IPv6 address"),
+        ("[::1", "is not valid: wanted [ipv6] or [ipv6]:port"),
+        ("[::1]80", "is not valid: wanted [ipv6] or [ipv6]:port"),
+        ("[host]:80", "is not valid: wanted [ipv6] or [ipv6]:port"),
+        ("[1:2]:80", "has host '1:2': wanted host:port or a literal IPv6 address"),
+    ],
+)
+def test_what_is_neither_host_nor_port_is_named(text: str, said: str) -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the text is compared as a whole.
+        parse_host_port(text)
+    assert str(caught.value) == f"name {text!r} {said}"
+
+
+@given(st.text())
+def test_any_text_is_a_host_and_a_port_or_a_value_error(text: str) -> None:
+    try:
+        host, port = parse_host_port(text)
+    except ValueError as error:
+        assert repr(text) in str(error)  # noqa: PT017 - either outcome is right.
+    else:
+        assert host
+        assert 0 <= port <= 65535
+
+
+@pytest.mark.parametrize(
+    ("text", "authority"),
+    [
+        ("host", "host"),
+        ("host:80", "host:80"),
+        ("host:", "host:"),
+        ("[::1]:80", "[::1]:80"),
+        # grpcio sends it as it is, which is no authority: who could tell the port?
+        ("::1", "[::1]"),
+        ("bücher:80", "b%C3%BCcher:80"),
+    ],
+)
+def test_an_authority_names_host_and_port_as_the_target_did(text: str, authority: str) -> None:
+    assert encode_host_port(text) == authority
+
+
+def test_an_authority_holds_only_what_rfc_3986_lets_it_hold() -> None:
+    assert encode_authority("a/b c%d,e") == "a%2Fb%20c%25d,e"
+
+
+def test_an_error_inside_says_which_target_is_meant() -> None:
+    with (
+        pytest.raises(ValueError, match="^target 'dns:///x': port is odd$"),
+        naming_target(Target("dns", "", "/x")),
+    ):
+        raise ValueError("port is odd")

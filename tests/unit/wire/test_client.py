@@ -1,0 +1,631 @@
+"""Unit tests of proxyless.wire.client: calls, alone and against our own server role."""
+
+from collections.abc import Callable
+
+import pytest
+
+from proxyless.base import OK, Metadata, Status, StatusCode
+from proxyless.wire import ENCODINGS, ErrorCode, Limits, RequestEncoder, compress
+from proxyless.wire import frames as kinds
+from tests.wire_world import (
+    ENCODER,
+    END_STREAM,
+    HEAD,
+    OK_TRAILERS,
+    CallRecorder,
+    HandlerRecorder,
+    RawServer,
+    WireWorld,
+    answer,
+    data,
+    decode_block,
+    goaway,
+    headers,
+    prefixed,
+    rst_stream,
+    settings,
+    window_update,
+)
+
+STREAMS_MAX = kinds.MAX_CONCURRENT_STREAMS
+LAST_ID = 2**31 - 1
+
+
+# The four kinds of calls, core to core
+
+
+def finish_on_half_close(handler: HandlerRecorder, *replies: bytes, status: Status = OK) -> None:
+    def reply(_: object) -> None:
+        for each in replies:
+            handler.stream.send_message(each)
+        handler.stream.send_status(status)
+
+    handler.hooks["half_close"] = reply
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 7, 1 << 20])
+@pytest.mark.parametrize("replies", [(b"",), (b"reply",), (b"a", b"b" * 70_000, b"")])
+@pytest.mark.parametrize("requests", [(b"",), (b"request",), (b"a", b"b" * 70_000, b"")])
+def test_messages_pass_both_ways(
+    requests: tuple[bytes, ...], replies: tuple[bytes, ...], piece_bytes: int
+) -> None:
+    world = WireWorld()
+    world.serve_with(lambda handler: finish_on_half_close(handler, *replies))
+    if len(requests) == 1:
+        call = world.call(requests[0])
+    else:
+        call = world.call()
+        for request in requests:
+            call.stream.send_message(request)
+        call.stream.close_sending()
+    world.run(piece_bytes if len(b"".join(requests + replies)) < 1000 else 1 << 20)
+    world.handler.expect_messages(*requests)
+    world.handler.expect_end()
+    call.expect_messages(*replies)
+    call.expect_end()
+    assert world.core.calls == len(world.server.streams) == 0
+
+
+def test_a_conversation_goes_back_and_forth() -> None:
+    world = WireWorld()
+
+    def echo(handler: HandlerRecorder) -> None:
+        handler.hooks["message"] = lambda message: handler.stream.send_message(message + b"!")
+        handler.hooks["half_close"] = lambda _: handler.stream.send_status()
+
+    world.serve_with(echo)
+    call = world.call()
+    for n in range(5):
+        call.stream.send_message(b"%d" % n)
+        world.run()
+        assert call.messages[-1] == b"%d!" % n
+    call.stream.close_sending()
+    world.run()
+    call.expect_end()
+
+
+def test_many_calls_share_a_connection() -> None:
+    world = WireWorld()
+    world.serve_with(lambda handler: finish_on_half_close(handler, b"%d" % handler.stream.id))
+    calls = [world.call(b"x") for _ in range(300)]
+    world.run()
+    for n, call in enumerate(calls):
+        call.expect_messages(b"%d" % (2 * n + 1))
+        call.expect_end()
+
+
+@pytest.mark.parametrize("encoding", sorted(ENCODINGS))
+def test_both_sides_may_compress(encoding: str) -> None:
+    world = WireWorld()
+
+    def reply(handler: HandlerRecorder) -> None:
+        def send(message: bytes) -> None:
+            handler.stream.send_head(encoding=encoding)
+            handler.stream.send_message(compress(encoding, message * 2), is_compressed=True)
+            handler.stream.send_status()
+
+        handler.hooks["message"] = send
+
+    world.serve_with(reply)
+    call = world.call(request=ENCODER.block(encoding=encoding))
+    call.stream.send_message(compress(encoding, b"abc" * 99), is_compressed=True, end_stream=True)
+    world.run()
+    world.handler.expect_messages(b"abc" * 99)
+    call.expect_messages(b"abc" * 198)
+    call.expect_end()
+
+
+METADATA: Metadata = (("x-text", "value, with comma"), ("x-data-bin", bytes(range(256))))
+
+
+def test_metadata_timeout_and_details_reach_the_other_side() -> None:
+    world = WireWorld()
+
+    def reply(handler: HandlerRecorder) -> None:
+        handler.stream.send_head(METADATA)
+        handler.stream.send_status(Status(StatusCode.ABORTED, "100% é\n"), METADATA[::-1])
+
+    world.serve_with(reply)
+    call = world.call(b"x", request=ENCODER.block(2.5, METADATA))
+    world.run()
+    assert set(METADATA) <= set(world.handler.request.metadata)
+    assert world.handler.request.timeout_s == 2.5
+    assert call.head.metadata == METADATA
+    end = call.expect_end(StatusCode.ABORTED, "100% é\n")
+    assert end.trailers == METADATA[::-1]
+
+
+# What a request looks like
+
+
+def test_a_unary_request_is_headers_and_one_last_data() -> None:
+    server = RawServer()
+    server.call(b"message")
+    first, second = server.hear().frames
+    assert (first.kind, first.flags, first.stream_id) == (
+        kinds.HEADERS,
+        kinds.FLAG_END_HEADERS,
+        1,
+    )
+    assert (":path", "/test.Service/Method") in decode_block(first.payload)
+    assert (second.kind, second.flags) == (kinds.DATA, END_STREAM)
+    assert second.payload == prefixed(b"message")
+
+
+@pytest.mark.parametrize("size", [0, 16_379, 16_380, 65_530, 65_531, 200_000])
+def test_unary_is_the_same_as_opening_and_sending(size: int) -> None:
+    def heard(server: RawServer) -> list[tuple[int, int, bytes]]:
+        server.say(window_update(0, 1 << 20), window_update(1, 1 << 20))
+        return [(each.kind, each.flags, each.payload) for each in server.hear().frames]
+
+    one, other = RawServer(), RawServer()
+    one.call(bytes(size))
+    other.call().stream.send_message(bytes(size), end_stream=True)
+    assert heard(one) == heard(other)
+
+
+def test_half_close_is_an_empty_last_data_and_said_once() -> None:
+    server = RawServer()
+    call = server.call()
+    server.hear()
+    call.stream.close_sending()
+    call.stream.close_sending()
+    (last,) = server.hear().frames
+    assert (last.kind, last.flags, last.payload) == (kinds.DATA, END_STREAM, b"")
+
+
+def test_half_close_follows_what_is_queued() -> None:
+    server = RawServer(announce=((kinds.INITIAL_WINDOW_SIZE, 0),))
+    call = server.call()
+    call.stream.send_message(b"abc")
+    call.stream.close_sending()
+    assert server.hear().of(kinds.DATA) == []
+    server.say(window_update(1, 100))
+    (last,) = server.hear().frames
+    assert (last.flags, last.payload) == (END_STREAM, prefixed(b"abc"))
+
+
+def test_streams_have_odd_ids_in_order() -> None:
+    server = RawServer()
+    assert [call.stream.id for call in server.opened(4)] == [1, 3, 5, 7]
+
+
+# What an answer may look like
+
+
+def test_trailers_only_have_no_head() -> None:
+    server = RawServer()
+    (call,) = server.opened()
+    server.say(headers(1, [*HEAD, ("grpc-status", "5"), ("k", "v")], end=True))
+    assert call.count("head") == 0
+    assert call.expect_end(StatusCode.NOT_FOUND).trailers == (("k", "v"),)
+
+
+def test_informational_answers_are_passed_over() -> None:
+    server = RawServer()
+    (call,) = server.opened()
+    server.say(headers(1, [(":status", "100")]), headers(1, [(":status", "103")]), answer(1, b"a"))
+    assert [kind for kind, _ in call.events] == ["head", "message", "end"]
+
+
+Refused = list[tuple[str, str]]
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+@pytest.mark.parametrize(
+    ("head", "code", "text"),
+    [
+        ([(":status", "404")], StatusCode.UNIMPLEMENTED, "HTTP status 404"),
+        ([(":status", "503")], StatusCode.UNAVAILABLE, "HTTP status 503"),
+        (
+            [(":status", "200"), ("content-type", "text/html")],
+            StatusCode.UNKNOWN,
+            "content-type 'text/html'",
+        ),
+        ([(":status", "200")], StatusCode.UNKNOWN, "content-type ''"),
+    ],
+)
+def test_an_answer_that_is_not_grpc_ends_the_call(
+    head: Refused, code: StatusCode, text: str, is_last: bool
+) -> None:
+    server = RawServer()
+    (call,) = server.opened()
+    server.say(headers(1, head, end=is_last))
+    assert call.count("head") == 0
+    call.expect_end(code, text)
+    if is_last:
+        server.expect_silence()
+    else:
+        server.expect_reset(1, ErrorCode.CANCEL)
+
+
+@pytest.mark.parametrize(
+    ("frames", "code", "text"),
+    [
+        (
+            headers(1, HEAD) + headers(1, HEAD),
+            ErrorCode.PROTOCOL_ERROR,
+            "second response head",
+        ),
+        (
+            headers(1, HEAD) + headers(1, [(":status", "103")]),
+            ErrorCode.PROTOCOL_ERROR,
+            "second response head",
+        ),
+        (data(1, prefixed(b"a")), ErrorCode.CANCEL, "message before the response head"),
+        (
+            headers(1, [("content-type", "application/grpc")]),
+            ErrorCode.CANCEL,
+            "head without :status",
+        ),
+    ],
+)
+def test_an_answer_out_of_order_resets_the_stream(
+    frames: bytes, code: ErrorCode, text: str
+) -> None:
+    server = RawServer()
+    (call,) = server.opened()
+    server.say(frames)
+    call.expect_end(StatusCode.INTERNAL, text)
+    server.expect_reset(1, code)
+
+
+@pytest.mark.parametrize(
+    ("frames", "code", "text"),
+    [
+        (headers(1, HEAD) + data(1, b"", end=True), StatusCode.INTERNAL, "without trailers"),
+        (
+            headers(1, HEAD) + data(1, prefixed(b"a"), end=True),
+            StatusCode.INTERNAL,
+            "without trailers",
+        ),
+        (
+            headers(1, HEAD) + data(1, prefixed(b"a")[:-1], end=True),
+            StatusCode.INTERNAL,
+            "in the middle of a message",
+        ),
+        (data(1, b"", end=True), StatusCode.INTERNAL, "without trailers"),
+        (headers(1, HEAD, end=True), StatusCode.UNKNOWN, "without grpc-status"),
+        (
+            headers(1, HEAD) + headers(1, [("k", "v")], end=True),
+            StatusCode.UNKNOWN,
+            "without grpc-status",
+        ),
+        (headers(1, OK_TRAILERS, end=True), StatusCode.INTERNAL, "head without :status"),
+    ],
+)
+def test_an_answer_that_ends_too_early_is_an_error(
+    frames: bytes, code: StatusCode, text: str
+) -> None:
+    server = RawServer()
+    (call,) = server.opened()
+    server.say(frames)
+    call.expect_end(code, text)
+    server.expect_silence()
+
+
+def test_an_answer_that_comes_before_we_finished_stops_us() -> None:
+    server = RawServer()
+    call = server.call()
+    call.stream.send_message(bytes(100_000))
+    server.hear()
+    server.say(answer(1, b"enough"))
+    call.expect_end()
+    server.expect_reset(1, ErrorCode.NO_ERROR)
+    server.say(window_update(0, 1 << 20))
+    server.expect_silence()
+
+
+def test_an_answer_that_comes_before_our_last_queued_byte_stops_us() -> None:
+    server = RawServer()
+    call = server.call(bytes(100_000))
+    server.hear()
+    server.say(answer(1, b"enough"))
+    call.expect_end()
+    server.expect_reset(1, ErrorCode.NO_ERROR)
+
+
+def test_metadata_that_is_too_large_ends_the_call_only() -> None:
+    server = RawServer(Limits(header_list_bytes_max=200))
+    one, other = server.opened(2)
+    server.say(headers(1, [*HEAD, ("k", "v" * 200)]), answer(3, b"a"))
+    one.expect_end(StatusCode.RESOURCE_EXHAUSTED, "received metadata larger than max (200 bytes)")
+    other.expect_end()
+    server.expect_reset(1, ErrorCode.CANCEL)
+
+
+@pytest.mark.parametrize("code", ErrorCode)
+def test_a_reset_ends_the_call(code: ErrorCode) -> None:
+    server = RawServer()
+    (call,) = server.opened()
+    server.say(headers(1, HEAD), rst_stream(1, code))
+    assert call.end is not None
+    assert call.end.status.details == f"stream reset by peer: {code.name}"
+    assert call.end.is_unprocessed is (code is ErrorCode.REFUSED_STREAM)
+    server.expect_silence()
+
+
+# Cancelling
+
+
+def test_cancelling_resets_the_stream_and_ignores_its_answer() -> None:
+    server = RawServer()
+    (call,) = server.opened()
+    call.stream.cancel()
+    call.expect_end(StatusCode.CANCELLED, "cancelled by the client")
+    server.expect_reset(1, ErrorCode.CANCEL)
+    server.say(answer(1, b"late"))
+    server.expect_silence()
+
+
+def test_a_deadline_is_a_cancellation_with_another_status() -> None:
+    server = RawServer()
+    (call,) = server.opened()
+    call.stream.cancel(Status(StatusCode.DEADLINE_EXCEEDED, "too late"))
+    call.expect_end(StatusCode.DEADLINE_EXCEEDED, "too late")
+    server.expect_reset(1, ErrorCode.CANCEL)
+
+
+# More calls than the peer allows
+
+
+def limited(streams_max: int, calls: int) -> tuple[RawServer, list[CallRecorder]]:
+    server = RawServer(announce=((STREAMS_MAX, streams_max),))
+    return server, [server.call(b"%d" % n) for n in range(calls)]
+
+
+def opened_streams(server: RawServer) -> list[int]:
+    return [frame.stream_id for frame in server.hear().of(kinds.HEADERS)]
+
+
+def test_calls_over_the_limit_wait_their_turn() -> None:
+    server, calls = limited(2, 5)
+    assert opened_streams(server) == [1, 3]
+    assert server.core.calls == 5
+    server.say(answer(3))
+    heard = server.hear()
+    assert [frame.stream_id for frame in heard.of(kinds.HEADERS)] == [5]
+    assert heard.payload(5) == prefixed(b"2")
+    server.say(rst_stream(1, 8), answer(5))
+    assert opened_streams(server) == [7, 9]
+    server.say(answer(7), answer(9))
+    assert [call.end is not None for call in calls] == [True] * 5
+    assert server.core.calls == 0
+
+
+def test_a_new_call_waits_behind_those_that_wait() -> None:
+    server, _ = limited(1, 2)
+    server.hear()
+    late = server.call(b"late")
+    server.say(settings((STREAMS_MAX, 2)))
+    assert opened_streams(server) == [3]
+    assert late.stream.id == 0
+
+
+@pytest.mark.parametrize(("streams_max", "opened"), [(0, []), (2, []), (3, [5]), (9, [5, 7, 9])])
+def test_the_limit_may_change(streams_max: int, opened: list[int]) -> None:
+    server, _ = limited(2, 5)
+    server.hear()
+    server.say(settings((STREAMS_MAX, streams_max)))
+    assert opened_streams(server) == opened
+
+
+def test_a_lower_limit_waits_for_calls_under_way() -> None:
+    server, _ = limited(3, 4)
+    server.hear()
+    server.say(settings((STREAMS_MAX, 1)), answer(1), answer(3))
+    assert opened_streams(server) == []
+    server.say(answer(5))
+    assert opened_streams(server) == [7]
+
+
+def test_what_a_waiting_call_sends_leaves_when_it_is_opened() -> None:
+    server, _ = limited(0, 0)
+    call = server.call()
+    call.stream.send_message(b"a")
+    call.stream.send_message(b"b", is_compressed=True)
+    call.expect_writable(False)
+    call.stream.close_sending()
+    server.expect_silence()
+    server.say(settings((STREAMS_MAX, 1)))
+    heard = server.hear()
+    assert heard.payload(1) == prefixed(b"a") + prefixed(b"b", compressed=1)
+    assert heard.frames[-1].flags == END_STREAM
+    assert call.count("writable") == 1
+    call.expect_writable(True)
+
+
+def test_a_waiting_call_is_cancelled_in_silence() -> None:
+    server, (_, second, third) = limited(1, 3)
+    server.hear()
+    second.stream.cancel()
+    second.expect_end(StatusCode.CANCELLED)
+    server.expect_silence()
+    server.say(answer(1))
+    assert opened_streams(server) == [3]
+    assert third.stream.id == 3
+
+
+def test_cancelling_an_open_call_lets_a_waiting_one_in() -> None:
+    server, (first, _) = limited(1, 2)
+    server.hear()
+    first.stream.cancel()
+    assert [(each.kind, each.stream_id) for each in server.hear().frames] == [
+        (kinds.RST_STREAM, 1),
+        (kinds.HEADERS, 3),
+        (kinds.DATA, 3),
+    ]
+
+
+def test_waiting_calls_of_a_lost_connection_were_not_processed() -> None:
+    server, (first, second) = limited(1, 2)
+    server.core.lose(Status(StatusCode.UNAVAILABLE, "gone"))
+    first.expect_end(StatusCode.UNAVAILABLE, "gone")
+    second.expect_end(StatusCode.UNAVAILABLE, "gone", unprocessed=True)
+
+
+# GOAWAY
+
+
+def test_goaway_ends_what_the_peer_did_not_process() -> None:
+    server, calls = limited(3, 4)
+    server.say(goaway(3, 0, b"max_age"))
+    assert server.owner.values("goaway") == [(0, "max_age")]
+    for call in calls[:2]:
+        call.expect_open()
+    for call in calls[2:]:
+        text = "peer is going away: NO_ERROR: max_age"
+        call.expect_end(StatusCode.UNAVAILABLE, text, unprocessed=True)
+    assert server.owner.count("drained") == 0
+    server.say(answer(1), answer(3))
+    for call in calls[:2]:
+        call.expect_end()
+    assert server.owner.count("drained") == 1
+
+
+def test_the_owner_hears_of_goaway_before_the_calls_do() -> None:
+    server, (call,) = limited(1, 1)
+    seen: list[bool] = []
+    server.owner.hooks["goaway"] = lambda _: seen.append(call.end is None)
+    server.say(goaway(0))
+    assert seen == [True]
+    call.expect_end(StatusCode.UNAVAILABLE, unprocessed=True)
+
+
+def test_a_second_goaway_takes_back_more() -> None:
+    server, calls = limited(9, 3)
+    server.say(goaway(LAST_ID))
+    for call in calls:
+        call.expect_open()
+    assert not server.core.is_usable
+    server.say(goaway(1))
+    calls[0].expect_open()
+    calls[1].expect_end(StatusCode.UNAVAILABLE, unprocessed=True)
+    calls[2].expect_end(StatusCode.UNAVAILABLE, unprocessed=True)
+
+
+@pytest.mark.parametrize("calls", [0, 1, 3])
+def test_a_connection_is_drained_once(calls: int) -> None:
+    server, _ = limited(9, calls)
+    server.say(goaway(0), goaway(0))
+    server.core.drain()
+    assert server.owner.count("drained") == 1
+
+
+def test_after_goaway_calls_end_at_once_unprocessed() -> None:
+    server, _ = limited(9, 1)
+    server.say(goaway(LAST_ID))
+    server.hear()
+    for message in (None, b"unary"):
+        server.call(message).expect_end(
+            StatusCode.UNAVAILABLE, "connection takes no new calls", unprocessed=True
+        )
+    server.expect_silence()
+    assert server.core.calls == 1
+
+
+def test_goaway_by_an_unknown_code_is_named_by_its_number() -> None:
+    server, (call,) = limited(9, 1)
+    server.say(goaway(0, 0xABC))
+    call.expect_end(StatusCode.UNAVAILABLE, "error code 0xabc", unprocessed=True)
+
+
+def test_draining_lets_calls_finish_and_opens_none() -> None:
+    server, (first, second) = limited(1, 2)
+    server.core.drain()
+    second.expect_end(StatusCode.UNAVAILABLE, unprocessed=True)
+    first.expect_open()
+    server.call(b"x").expect_end(StatusCode.UNAVAILABLE, unprocessed=True)
+    server.say(answer(1))
+    first.expect_end()
+    assert server.owner.count("drained") == 1
+
+
+def test_a_closed_connection_cannot_be_drained() -> None:
+    server = RawServer()
+    server.core.close()
+    server.core.drain()
+    assert server.owner.count("drained") == 0
+
+
+# The last stream id
+
+
+@pytest.mark.parametrize("message", [None, b"unary"])
+def test_when_ids_run_out_the_connection_takes_no_new_calls(message: bytes | None) -> None:
+    server = RawServer()
+    server.core._next_stream_id = LAST_ID
+    last = server.call(message)
+    assert last.stream.id == LAST_ID
+    assert not server.core.is_usable
+    server.hear()
+    server.call(message).expect_end(StatusCode.UNAVAILABLE, unprocessed=True)
+    server.expect_silence()
+    server.say(answer(LAST_ID, b"a"))
+    last.expect_messages(b"a")
+    last.expect_end()
+
+
+def test_waiting_calls_end_when_ids_run_out() -> None:
+    server = RawServer(announce=((STREAMS_MAX, 1),))
+    server.core._next_stream_id = LAST_ID
+    _, second, third = (server.call(b"x") for _ in range(3))
+    server.say(answer(LAST_ID))
+    second.expect_end(StatusCode.UNAVAILABLE, unprocessed=True)
+    third.expect_end(StatusCode.UNAVAILABLE, unprocessed=True)
+    assert server.core.calls == 0
+
+
+# Listeners that act
+
+
+def test_a_refused_call_may_be_opened_again_from_its_end() -> None:
+    server = RawServer()
+    (call,) = server.opened()
+    again: list[CallRecorder] = []
+    call.hooks["end"] = lambda _: again.append(server.call(b"again"))
+    server.say(rst_stream(1, ErrorCode.REFUSED_STREAM), answer(3, b"a"))
+    again[0].expect_messages(b"a")
+    again[0].expect_end()
+
+
+Ends = Callable[[RawServer], None]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda server: server.say(goaway(0)),
+        lambda server: server.core.close(),
+        lambda server: server.core.lose(OK),
+        lambda server: server.core.drain(),
+        lambda server: server.calls[0].stream.cancel(),
+        lambda server: server.calls[-1].stream.cancel(),
+    ],
+)
+def test_ending_calls_may_cancel_each_other(end: Ends) -> None:
+    server, calls = limited(3, 8)
+
+    def cancel_all(_: object) -> None:
+        for call in reversed(calls):
+            call.stream.cancel()
+
+    for call in calls:
+        call.hooks["end"] = cancel_all
+    end(server)
+    assert [call.count("end") for call in calls] == [1] * 8
+    assert server.core.calls == 0
+
+
+def test_a_call_that_closes_the_connection_from_its_end_says_goaway_once() -> None:
+    server, calls = limited(1, 3)
+    for call in calls:
+        call.hooks["end"] = lambda _: server.core.close()
+    server.hear()
+    server.core.close()
+    assert len(server.hear().goaways()) == 1
+
+
+def test_a_header_block_begins_by_giving_up_the_dynamic_table() -> None:
+    """A peer that announces a smaller table wants to hear so, whenever it does (RFC 9113 4.3.1)."""
+    assert RequestEncoder(path="/s/m", authority="a").block().startswith(b"\x20")

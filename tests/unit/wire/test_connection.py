@@ -1,0 +1,437 @@
+"""Unit tests of proxyless.wire.connection. What ends a connection is in tests/hostile."""
+
+from collections.abc import Callable
+from itertools import pairwise
+from struct import pack
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxyless.base import OK, Status, StatusCode
+from proxyless.wire import ErrorCode, Limits, RemoteProtocolError
+from proxyless.wire import frames as kinds
+from tests.wire_world import (
+    ACK,
+    END_HEADERS,
+    END_STREAM,
+    HEAD,
+    OK_TRAILERS,
+    PADDED,
+    PREFACE,
+    REQUEST,
+    RESERVED_BIT,
+    WITH_PRIORITY,
+    CallRecorder,
+    OwnerRecorder,
+    RawClient,
+    RawServer,
+    WireWorld,
+    answer,
+    block,
+    data,
+    frame,
+    goaway,
+    headers,
+    ping,
+    prefixed,
+    read_frames,
+    rst_stream,
+    settings,
+    settings_ack,
+    window_update,
+)
+
+# Greeting
+
+
+def test_a_client_begins_with_preface_settings_and_window() -> None:
+    server = RawServer(Limits(connection_window_bytes=100_000), greet=False)
+    output = server.core.outbound.take_output()
+    assert output.startswith(PREFACE)
+    first, second = read_frames(output.removeprefix(PREFACE))
+    assert dict(kinds.decode_settings(first.payload)) == {
+        kinds.HEADER_TABLE_SIZE: 0,
+        kinds.ENABLE_PUSH: 0,
+        kinds.INITIAL_WINDOW_SIZE: 1024 * 1024,
+        kinds.MAX_FRAME_SIZE: 256 * 1024,
+        kinds.MAX_HEADER_LIST_SIZE: 16 * 1024,
+    }
+    assert second.kind == kinds.WINDOW_UPDATE
+    assert second.payload == pack(">I", 100_000 - 65_535)
+
+
+def test_a_server_begins_with_settings_and_window() -> None:
+    client = RawClient(Limits(concurrent_streams_max=7), greet=False)
+    first, second = client.hear().frames
+    assert dict(kinds.decode_settings(first.payload))[kinds.MAX_CONCURRENT_STREAMS] == 7
+    assert (first.kind, second.kind) == (kinds.SETTINGS, kinds.WINDOW_UPDATE)
+
+
+def test_a_connection_window_of_the_default_size_is_not_announced() -> None:
+    server = RawServer(Limits(connection_window_bytes=65_535), greet=False)
+    assert server.hear().updates() == []
+
+
+@pytest.mark.parametrize("cut", range(15))
+def test_a_server_may_greet_in_pieces(cut: int) -> None:
+    server = RawServer(greet=False)
+    greeting = settings((kinds.MAX_CONCURRENT_STREAMS, 5))
+    server.say(greeting[:cut])
+    assert server.owner.count("settings") == 0
+    server.say(greeting[cut:])
+    assert server.owner.count("settings") == 1
+    assert server.core.peer.concurrent_streams_max == 5
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 2, 3, 5, 9, 24, 25, 33])
+def test_a_client_may_greet_in_pieces(piece_bytes: int) -> None:
+    client = RawClient(greet=False)
+    greeting = PREFACE + settings((kinds.INITIAL_WINDOW_SIZE, 5)) + settings_ack()
+    for at in range(0, len(greeting), piece_bytes):
+        client.say(greeting[at : at + piece_bytes])
+    assert client.owner.count("settings") == 1
+    assert client.core.peer.initial_window_bytes == 5
+
+
+# Settings and pings
+
+
+def test_settings_are_acknowledged_and_an_acknowledgement_is_not() -> None:
+    server = RawServer()
+    server.say(settings((kinds.MAX_FRAME_SIZE, 20_000)), settings_ack())
+    (heard,) = server.hear().frames
+    assert (heard.kind, heard.flags, heard.payload) == (kinds.SETTINGS, ACK, b"")
+
+
+def test_a_ping_is_answered_with_its_payload() -> None:
+    server = RawServer()
+    server.say(ping(b"8 octets"))
+    (heard,) = server.hear().frames
+    assert (heard.kind, heard.flags, heard.payload) == (kinds.PING, ACK, b"8 octets")
+
+
+def test_our_ping_comes_back_to_the_owner() -> None:
+    server = RawServer()
+    server.core.ping(b"keepaliv")
+    (heard,) = server.hear().frames
+    assert (heard.kind, heard.flags, heard.payload) == (kinds.PING, 0, b"keepaliv")
+    server.say(ping(b"keepaliv", ack=True))
+    assert server.owner.values("ping_ack") == [b"keepaliv"]
+    server.expect_silence()
+
+
+# Forms of frames
+
+
+def test_the_reserved_bit_is_ignored() -> None:
+    server = RawServer()
+    (call,) = server.opened()
+    bit = RESERVED_BIT
+    server.say(
+        frame(kinds.SETTINGS, 0, bit),
+        frame(kinds.HEADERS, END_HEADERS, 1 | bit, block(HEAD)),
+        data(1 | bit, prefixed(b"a")),
+        frame(kinds.WINDOW_UPDATE, 0, 1 | bit, pack(">I", 5 | bit)),
+        frame(kinds.HEADERS, 0, 1 | bit, block(OK_TRAILERS)[:1]),
+        frame(kinds.CONTINUATION, END_HEADERS, 1, block(OK_TRAILERS)[1:]),
+    )
+    call.expect_messages(b"a")
+    assert server.core._recv_window == server.core.limits.connection_window_bytes - 6
+
+
+def test_the_reserved_bit_is_ignored_by_servers() -> None:
+    client = RawClient()
+    client.say(headers(1 | RESERVED_BIT, REQUEST), data(1 | RESERVED_BIT, prefixed(b"a")))
+    client.owner.handlers[0].expect_messages(b"a")
+    client.say(rst_stream(1 | RESERVED_BIT, 8))
+    client.owner.handlers[0].expect_end(StatusCode.CANCELLED)
+
+
+def test_padding_and_priority_are_not_part_of_a_header_block() -> None:
+    server = RawServer()
+    (call,) = server.opened()
+    padded = b"\x03" + pack(">IB", 0, 15) + block(HEAD) + bytes(3)
+    server.say(frame(kinds.HEADERS, END_HEADERS | PADDED | WITH_PRIORITY, 1, padded))
+    server.say(frame(kinds.PRIORITY, 0, 1, pack(">IB", 0, 15)))
+    assert call.head.refusal is None
+
+
+@pytest.mark.parametrize("cut", [0, 1, 5])
+def test_a_header_block_may_be_continued(cut: int) -> None:
+    server = RawServer()
+    (call,) = server.opened()
+    encoded = block(HEAD)
+    server.say(
+        frame(kinds.HEADERS, PADDED, 1, b"\x02" + encoded[:cut] + bytes(2)),
+        frame(kinds.CONTINUATION, 0, 1, encoded[cut : cut + 1]),
+        frame(kinds.CONTINUATION, 0, 1),
+        frame(kinds.CONTINUATION, END_HEADERS, 1, encoded[cut + 1 :]),
+    )
+    assert call.head.refusal is None
+
+
+def test_continued_trailers_end_the_stream() -> None:
+    server = RawServer()
+    (call,) = server.opened()
+    encoded = block(OK_TRAILERS)
+    server.say(
+        headers(1, HEAD),
+        frame(kinds.HEADERS, END_STREAM, 1, encoded[:3]),
+        frame(kinds.CONTINUATION, END_HEADERS, 1, encoded[3:]),
+    )
+    call.expect_end()
+
+
+@pytest.mark.parametrize("kind", [0xA, 0xC, 0x10, 0xFF])
+def test_frames_of_unknown_types_are_ignored(kind: int) -> None:
+    server = RawServer()
+    (call,) = server.opened()
+    server.say(frame(kind, 0xFF, 1, b"anything"), frame(kind, 0, 0), answer(1, b"a"))
+    call.expect_end()
+    server.expect_silence()
+
+
+TRANSCRIPT = b"".join(
+    (
+        settings((kinds.MAX_CONCURRENT_STREAMS, 10), (kinds.INITIAL_WINDOW_SIZE, 70_000)),
+        settings_ack(),
+        headers(1, [(":status", "103")]),
+        headers(1, HEAD),
+        data(1, prefixed(b"first") + prefixed(b"second")[:3]),
+        ping(b"12345678"),
+        data(1, prefixed(b"second")[3:], padding=4),
+        frame(0x42, 1, 2, b"unknown"),
+        headers(3, [*HEAD, ("k-bin", "AP8,YQ")]),
+        window_update(0, 1000),
+        headers(1, OK_TRAILERS, end=True),
+        frame(kinds.HEADERS, END_STREAM, 3, block(OK_TRAILERS)[:2]),
+        frame(kinds.CONTINUATION, END_HEADERS, 3, block(OK_TRAILERS)[2:]),
+        rst_stream(5, 7),
+        headers(7, [(":status", "503")], end=True),
+        goaway(7, 0, b"bye"),
+    )
+)
+
+
+def replay(pieces: list[bytes]) -> tuple[list[Any], bytes]:
+    """All that a client with five calls reports, and all that it sends."""
+    server = RawServer(greet=False)
+    calls = [server.call(b"request") for _ in range(5)]
+    server.hear()
+    for piece in pieces:
+        server.say(piece)
+    server.owner.events = [event for event in server.owner.events if event[0] != "output"]
+    return [call.events for call in calls] + server.owner.events, _output(server)
+
+
+def _output(server: RawServer) -> bytes:
+    return server.core.outbound.take_output()
+
+
+def test_bytes_one_by_one_mean_the_same_as_all_at_once() -> None:
+    whole = replay([TRANSCRIPT])
+    assert replay([bytes((byte,)) for byte in TRANSCRIPT]) == whole
+    # And the transcript is worth comparing.
+    kinds_seen = {kind for call in whole[0][:5] for kind, _ in call}
+    assert kinds_seen == {"head", "message", "end"}
+
+
+def test_a_cut_at_any_place_means_the_same() -> None:
+    whole = replay([TRANSCRIPT])
+    for cut in range(len(TRANSCRIPT)):
+        assert replay([TRANSCRIPT[:cut], TRANSCRIPT[cut:]]) == whole
+
+
+@given(st.lists(st.integers(0, len(TRANSCRIPT)), max_size=10))
+def test_any_cuts_mean_the_same(cuts: list[int]) -> None:
+    edges = [0, *sorted(cuts), len(TRANSCRIPT)]
+    pieces = [TRANSCRIPT[a:b] for a, b in pairwise(edges)]
+    assert replay(pieces) == replay([TRANSCRIPT])
+
+
+# Windows
+
+
+def test_the_connection_window_is_given_back_by_halves() -> None:
+    server = RawServer(Limits(connection_window_bytes=100_000))
+    server.opened()
+    server.say(headers(1, HEAD))
+    server.say(*[data(1, prefixed(bytes(9_995)))] * 5)
+    assert server.hear().updates() == []
+    server.say(data(1, prefixed(b"")))
+    assert server.hear().updates() == [(0, 50_005)]
+
+
+def test_data_on_a_cancelled_stream_counts_for_the_connection() -> None:
+    server = RawServer(Limits(connection_window_bytes=65_535))
+    (call,) = server.opened()
+    call.stream.cancel()
+    server.hear()
+    server.say(headers(1, HEAD), *[data(1, prefixed(bytes(9_995)))] * 4)
+    assert server.hear().updates() == [(0, 40_000)]
+    assert call.messages == []
+
+
+def test_a_large_download_may_be_cancelled() -> None:
+    server = RawServer()
+    (call,) = server.opened()
+    server.say(headers(1, HEAD), data(1, prefixed(b"first")))
+    call.stream.cancel()
+    # All that the stream's window allowed is under way, in small messages.
+    left = server.core.limits.stream_window_bytes - 10
+    server.say(*[data(1, prefixed(bytes(95)))] * (left // 100))
+    assert not server.core.is_closed
+
+
+def test_a_window_update_on_a_stream_that_is_over_is_ignored() -> None:
+    server = RawServer()
+    server.opened()
+    server.say(answer(1), window_update(1, 100), window_update(1, 0), rst_stream(1, 8))
+    server.expect_silence()
+
+
+# Ends
+
+
+def test_closing_says_goaway_and_ends_every_stream_once() -> None:
+    server = RawServer()
+    calls = server.opened(3)
+    server.core.close()
+    assert server.hear().goaways() == [(0, ErrorCode.NO_ERROR, b"closed by us")]
+    for call in calls:
+        call.expect_end(StatusCode.UNAVAILABLE, "connection closed: closed by us")
+    server.core.close()
+    server.core.lose(OK)
+    server.core.ping(b"12345678")
+    server.say(answer(1))
+    server.expect_silence()
+    assert server.owner.count("drained") == 0
+
+
+def test_a_lost_connection_ends_every_stream_with_its_status() -> None:
+    server = RawServer()
+    calls = server.opened(2)
+    server.core.lose(Status(StatusCode.UNAVAILABLE, "gone"))
+    for call in calls:
+        call.expect_end(StatusCode.UNAVAILABLE, "gone")
+    server.expect_silence()
+
+
+def test_a_server_names_the_last_stream_it_took() -> None:
+    client = RawClient()
+    client.request(1)
+    client.request(5)
+    client.core.close()
+    assert [last for last, _, _ in client.hear().goaways()] == [5]
+
+
+def test_a_long_text_is_cut_for_goaway() -> None:
+    server = RawServer()
+    server.core.close(ErrorCode.INTERNAL_ERROR, "x" * 10_000)
+    ((_, code, text),) = server.hear().goaways()
+    assert (code, len(text)) == (ErrorCode.INTERNAL_ERROR, 256)
+
+
+# Listeners that act
+
+
+def cancel(*calls: CallRecorder) -> None:
+    for call in calls:
+        call.stream.cancel()
+
+
+Act = Callable[[RawServer], object]
+ACTS: dict[str, Act] = {
+    "close": lambda server: server.core.close(),
+    "lose": lambda server: server.core.lose(OK),
+    "open": lambda server: server.call(b"from a callback") if len(server.calls) < 20 else None,
+    "cancel all": lambda server: cancel(*server.calls),
+    "cancel last": lambda server: cancel(server.calls[-1]),
+    "drain": lambda server: server.core.drain(),
+    "ping": lambda server: server.core.ping(b"12345678"),
+}
+MOMENTS = ["head", "message", "end", "writable", "settings", "ping_ack", "goaway", "drained"]
+
+STORY = b"".join(
+    (
+        headers(1, HEAD),
+        data(1, prefixed(b"a") + prefixed(b"b")),
+        ping(b"keepaliv", ack=True),
+        settings((kinds.MAX_CONCURRENT_STREAMS, 3)),
+        window_update(5, 100_000),
+        window_update(0, 100_000),
+        headers(1, OK_TRAILERS, end=True),
+        headers(3, HEAD),
+        rst_stream(3, 8),
+        goaway(5),
+        headers(5, [("grpc-status", "1")], end=True),
+        ping(),
+    )
+)
+
+
+@pytest.mark.parametrize("act", ACTS)
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_listener_may_act_at_any_moment(moment: str, act: str) -> None:
+    server = RawServer(announce=((kinds.MAX_CONCURRENT_STREAMS, 4),))
+    server.opened(2)
+    server.call().stream.send_message(bytes(100_000))
+    for _ in range(4):
+        server.call(b"waits")
+    hit: list[str] = []
+
+    def run(_: object) -> None:
+        hit.append(moment)
+        ACTS[act](server)
+
+    owner: OwnerRecorder = server.owner
+    owner.hooks[moment] = run
+    for call in server.calls[:]:
+        call.hooks[moment] = run
+    try:
+        server.say(STORY)
+    except RemoteProtocolError as error:
+        # A call from a callback may take the place of a stream of the story.
+        assert error.code is ErrorCode.PROTOCOL_ERROR  # noqa: PT017
+    server.core.lose(OK)
+    assert hit, "the story has such a moment"
+    assert all(call.count("end") == 1 for call in server.calls)
+    assert not server.core.streams
+    assert server.core.calls == 0
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_nothing_is_reported_after_a_listener_closed_the_connection(moment: str) -> None:
+    server = RawServer(announce=((kinds.MAX_CONCURRENT_STREAMS, 4),))
+    server.opened(2)
+    server.call().stream.send_message(bytes(100_000))
+    closed: list[int] = []
+
+    def close(_: object) -> None:
+        if not closed:
+            server.core.close()
+            closed.append(len(server.owner.events))
+
+    server.owner.hooks[moment] = close
+    for call in server.calls:
+        call.hooks[moment] = close
+    server.hear()
+    server.say(STORY)
+    assert server.owner.events[closed[0] :] == []
+    heard = server.hear()
+    assert len(heard.goaways()) == 1
+    assert heard.frames[-1].kind == kinds.GOAWAY
+
+
+def test_two_cores_agree_when_both_close_at_once() -> None:
+    world = WireWorld()
+    world.run()
+    call = world.call(b"x")
+    world.run()
+    world.core.close()
+    world.server.close()
+    world.run()
+    call.expect_end(StatusCode.UNAVAILABLE)
+    world.handler.expect_end(StatusCode.UNAVAILABLE)
