@@ -14,6 +14,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+# An hour each way: clocks of containers and hosts may disagree.
+VALIDITY = timedelta(hours=1)
+
 
 class CertificateAuthority:
     """Signs certificates for servers and clients, and makes contexts that trust it."""
@@ -28,13 +31,15 @@ class CertificateAuthority:
         )
         self.certificate_pem = certificate.public_bytes(serialization.Encoding.PEM)
 
-    def issue(self, names: Iterable[str], *, client: bool = False) -> tuple[bytes, bytes]:
+    def issue(
+        self, names: Iterable[str], *, client: bool = False, ends_in: timedelta = VALIDITY
+    ) -> tuple[bytes, bytes]:
         """Certificate and private key, in PEM, for DNS names, IP addresses and URIs (SPIFFE)."""
         key = ec.generate_private_key(ec.SECP256R1())
         usage = ExtendedKeyUsageOID.CLIENT_AUTH if client else ExtendedKeyUsageOID.SERVER_AUTH
         alternatives = x509.SubjectAlternativeName(map(_general_name, names))
         certificate = (
-            _unsigned(subject=x509.Name([]), issuer=self._name, key=key)
+            _unsigned(subject=x509.Name([]), issuer=self._name, key=key, ends_in=ends_in)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
             # Critical because the subject is empty: RFC 5280, 4.2.1.6.
@@ -65,7 +70,10 @@ def load_identity(context: ssl.SSLContext, certificate_pem: bytes, key_pem: byte
 
 
 def _unsigned(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    ends_in: timedelta = VALIDITY,
 ) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     return x509.CertificateBuilder(
@@ -73,9 +81,8 @@ def _unsigned(
         issuer_name=issuer,
         public_key=key.public_key(),
         serial_number=x509.random_serial_number(),
-        # An hour each way: clocks of containers and hosts may disagree.
-        not_valid_before=now - timedelta(hours=1),
-        not_valid_after=now + timedelta(hours=1),
+        not_valid_before=now - VALIDITY,
+        not_valid_after=now + ends_in,
     )
 
 

@@ -84,9 +84,11 @@ class Recorder:
     reply: Status = OK
     # Runs while the result is being heard.
     react: Callable[[], None] = lambda: None
+    has_heard: asyncio.Event = field(default_factory=asyncio.Event)
 
     def on_result(self, result: ResolverResult) -> Status:
         self.results.append(result)
+        self.has_heard.set()
         self.react()
         return self.reply
 

@@ -5,10 +5,15 @@ another thread or process does.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from ssl import SSLContext
 from typing import Final
 
-from proxyless.base import Address, Metadata, Status, StatusCode
+import pytest
+import uvloop
+
+from proxyless.base import Address, IpAddress, Metadata, Status, StatusCode
 from proxyless.transport import (
     ClientTransport,
     Connector,
@@ -22,6 +27,18 @@ SERVICE: Final = "/test.Service/"
 AUTHORITY: Final = "api.test"
 # Only a hang takes longer.
 PATIENCE_S: Final = 20.0
+
+LoopFactory = Callable[[], asyncio.AbstractEventLoop]
+LOOPS: Final[Mapping[str, LoopFactory]] = {
+    "asyncio": asyncio.new_event_loop,
+    "uvloop": uvloop.new_event_loop,
+}
+
+
+def choose_loops(item: pytest.Item) -> Mapping[str, LoopFactory]:
+    """For pytest-asyncio: a module that says ON_BOTH_LOOPS runs on both that users have."""
+    is_on_both = getattr(getattr(item, "module", None), "ON_BOTH_LOOPS", False)
+    return LOOPS if is_on_both else {"asyncio": LOOPS["asyncio"]}
 
 
 async def until(happens: Callable[[], object], what: str) -> None:
@@ -128,3 +145,48 @@ async def read_all(call: StreamingCall) -> list[bytes]:
     assert call.end is not None
     assert call.end.status.is_ok, call.end.status
     return messages
+
+
+# Peers that are no gRPC servers
+
+Behave = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def raw_server(behave: Behave, tls: SSLContext | None = None) -> AsyncIterator[IpAddress]:
+    """Accept connections and do to them whatever the test wants; close them at the end."""
+    running: set[asyncio.Task[None]] = set()
+    is_open = True
+
+    async def run(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            # The end of the test, or the client's.
+            with suppress(asyncio.CancelledError, ConnectionError, asyncio.IncompleteReadError):
+                await behave(reader, writer)
+        finally:
+            writer.transport.abort()
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if is_open:
+            task = asyncio.create_task(run(reader, writer))
+            running.add(task)
+            task.add_done_callback(running.discard)
+        else:  # The handshake was not over when the test was.
+            writer.transport.abort()
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=tls)
+    try:
+        yield IpAddress(*server.sockets[0].getsockname())
+    finally:
+        is_open = False
+        server.close()
+        for task in running:
+            task.cancel()
+        # What a behaviour raised is its failure, and the test's.
+        await asyncio.gather(*running)
+
+
+async def stay_silent(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+    """Read until the client gives up."""
+    while await reader.read(65536):
+        pass

@@ -114,11 +114,11 @@ def prefixed(payload: bytes, *, compressed: int = 0) -> bytes:
     return pack(">BI", compressed, len(payload)) + payload
 
 
-def block(fields: Fields) -> bytes:
+def block(fields: Fields, *, huffman: bool = True) -> bytes:
     """A header block for a peer whose dynamic table has size 0."""
     encoder = Encoder()
     encoder.header_table_size = 0
-    return encoder.encode(fields)
+    return encoder.encode(fields, huffman=huffman)
 
 
 def headers(stream_id: int, fields: Fields | bytes, *, end: bool = False) -> bytes:

@@ -105,7 +105,7 @@ class Backend:
 
 
 class Stage:
-    """A pool and a backend on one loop. Both are there while the story runs, and must end with it."""
+    """A pool and a backend on one loop, there while the story runs; both must end with it."""
 
     def __init__(self, new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
         self._new_loop = new_loop
@@ -176,12 +176,13 @@ async def until(condition: Callable[[], bool]) -> None:
 async def scripted_peer(
     talk: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
 ) -> AsyncIterator[IpAddress]:
-    """A peer that accepts and says what it wants, until it is closed."""
+    """A peer that accepts connections, and closes each when it has said what it wants."""
     writers: list[asyncio.StreamWriter] = []
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writers.append(writer)
         await talk(reader, writer)
+        writer.close()
 
     server = await asyncio.start_server(accept, "127.0.0.1", 0)
     try:
@@ -190,7 +191,7 @@ async def scripted_peer(
         server.close()
         for writer in writers:
             writer.close()
-        await asyncio.gather(*(writer.wait_closed() for writer in writers))
+        await asyncio.gather(*(writer.wait_closed() for writer in writers), return_exceptions=True)
 
 
 async def read_to_end(reader: asyncio.StreamReader) -> bytes:

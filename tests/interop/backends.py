@@ -16,7 +16,7 @@ from typing import Any, Final
 import grpc
 
 from proxyless.base import Address, IpAddress, Metadata, UnixAddress
-from tests.transport_world import PATIENCE_S, SERVICE
+from tests.transport_world import PATIENCE_S, SERVICE, until
 
 LOOPBACK: Final = IpAddress("127.0.0.1", 0)
 _THREADS: Final = 16
@@ -32,6 +32,7 @@ METHODS: Final = {
     "Refuse": "stream_unary",
     "Repeat": "unary_stream",
     "PingPong": "stream_stream",
+    "Listen": "stream_stream",
 }
 
 
@@ -164,6 +165,22 @@ class AioMethods:
         context.set_trailing_metadata(reflect(self._seen, "t-"))
         run.is_complete = True
 
+    async def listen(
+        self,
+        requests: AsyncIterator[bytes],
+        context: Any,  # noqa: ANN401
+    ) -> AsyncIterator[bytes]:
+        """Answer the first message, and then wait until the client goes away."""
+        self._seen.note_start(context)
+        yield await anext(requests)
+        await asyncio.Event().wait()
+
+
+def wait_for_end(context: Any) -> None:  # noqa: ANN401
+    ended = threading.Event()
+    if context.add_callback(ended.set):  # Not if the end has come already.
+        assert ended.wait(PATIENCE_S)
+
 
 class SyncMethods:
     """The methods on threads."""
@@ -197,10 +214,8 @@ class SyncMethods:
         return request
 
     def hang(self, request: bytes, context: Any) -> bytes:  # noqa: ANN401
-        ended = threading.Event()
-        context.add_callback(ended.set)
         self._seen.note_start(context)
-        assert ended.wait(PATIENCE_S)
+        wait_for_end(context)
         return b""
 
     def collect(self, requests: Iterator[bytes], context: Any) -> bytes:  # noqa: ANN401
@@ -222,6 +237,11 @@ class SyncMethods:
         yield from requests
         context.set_trailing_metadata(reflect(self._seen, "t-"))
         run.is_complete = True
+
+    def listen(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:  # noqa: ANN401
+        self._seen.note_start(context)
+        yield next(requests)
+        wait_for_end(context)
 
 
 def handler_of(methods: AioMethods | SyncMethods) -> Any:  # noqa: ANN401
@@ -293,6 +313,13 @@ class AioBackend(Backend):
 
     async def stop(self, grace_s: float | None = None) -> None:
         await self._server.stop(grace_s)
+        # It does not wait for the tasks of its own handlers.
+        await until(lambda: not _list_rpc_tasks(), "grpcio's tasks to end")
+
+
+def _list_rpc_tasks() -> list[str]:
+    names = (task.get_name() for task in asyncio.all_tasks())
+    return [name for name in names if name.startswith(("rpc_task", "HandleExceptions"))]
 
 
 class SyncBackend(Backend):

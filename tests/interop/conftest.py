@@ -1,24 +1,20 @@
 """What interop tests have in common: a client of ours, and servers of either kind."""
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 import pytest
-import uvloop
 
 from tests.certificates import CertificateAuthority
+from tests.generated_protos import Protos, generate_protos
 from tests.interop.backends import BACKENDS, Backend, ServerOptions
-from tests.transport_world import Client
-
-LoopFactory = Callable[[], asyncio.AbstractEventLoop]
-
-
-def pytest_asyncio_loop_factories() -> Mapping[str, LoopFactory]:
-    """Run every test on both loops that users have."""
-    return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
-
+from tests.interop.drop_in import Both
+from tests.transport_world import Client, LoopFactory, choose_loops
 
 Serve = Callable[..., Awaitable[Backend]]
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, LoopFactory]:
+    return choose_loops(item)
 
 
 @pytest.fixture
@@ -47,3 +43,13 @@ async def serve(request: pytest.FixtureRequest) -> AsyncIterator[Serve]:
 @pytest.fixture(scope="session")
 def authority() -> CertificateAuthority:
     return CertificateAuthority()
+
+
+@pytest.fixture(scope="session")
+def protos() -> Protos:
+    return generate_protos()
+
+
+@pytest.fixture
+def both(protos: Protos) -> Both:
+    return Both(protos)

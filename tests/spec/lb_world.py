@@ -199,6 +199,8 @@ class World:
         self.shared: dict[Address, tuple[State, Status]] = {}
         # What a requested connection does, besides being noted.
         self.attempt: Callable[[FakeSubchannel], None] = lambda subchannel: None
+        # What the parent does with a report, besides noting it.
+        self.react: Callable[[State], None] = lambda state: None
         self._factory = factory
         self._requests: list[Name] = []
         self._reports: list[Report] = []
@@ -220,6 +222,7 @@ class World:
     def update_state(self, state: State, picker: Picker) -> None:
         assert (state is FAILURE) == (not picker.status.is_ok), f"{state} with {picker.status}"
         self._reports.append(Report(state, picker))
+        self.react(state)
 
     def request_reresolution(self) -> None:
         self.reresolutions += 1

@@ -67,6 +67,10 @@ def test_no_delay_runs_for_the_last_address(world: World) -> None:
     assert world.clock.timers_pending == 0
     world.update("c")
     assert world.clock.timers_pending == 0
+    world.update("d", "e")
+    assert world.clock.timers_pending == 1
+    fail(world, "d")  # The delay that ran for d must not run on for e.
+    assert world.clock.timers_pending == 0
 
 
 def test_without_overlap_addresses_are_tried_one_at_a_time(world: World) -> None:

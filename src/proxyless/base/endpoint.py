@@ -123,8 +123,6 @@ def _canonical_ip(host: str) -> str:
 
 def _sort_key(address: Address) -> tuple[int, str, int]:
     """Any fixed order will do, as long as IP and Unix addresses can stand in one list."""
-    match address:
-        case IpAddress(host, port):
-            return (0, host, port)
-        case UnixAddress(path):
-            return (1, path, 0)
+    if isinstance(address, IpAddress):
+        return (0, address.host, address.port)
+    return (1, address.path, 0)

@@ -104,13 +104,12 @@ class _Scope:
 def _render_path(path: list[str | int | _MapKey]) -> str:
     rendered = ""
     for step in path:
-        match step:
-            case int():
-                rendered += f"[{step}]"
-            case _MapKey():
-                rendered += f"[{json.dumps(step)}]"
-            case str():
-                rendered += f".{step}" if rendered else step
+        if isinstance(step, int):
+            rendered += f"[{step}]"
+        elif isinstance(step, _MapKey):
+            rendered += f"[{json.dumps(step)}]"
+        else:
+            rendered += f".{step}" if rendered else step
     return rendered
 
 

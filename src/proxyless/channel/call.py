@@ -26,7 +26,7 @@ from proxyless.wire import IDENTITY, StreamEnd, compress
 from proxyless.wire.messages import too_large
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from proxyless.channel.channel import Channel, Method
     from proxyless.channel.config_selector import ConfigSelector
@@ -181,11 +181,11 @@ class Call:
         self._strategy: Strategy | None = None
         self._info: PickInfo | None = None
         # What another attempt would have to send again.
-        self._kept: list[bytes] = []
+        self._kept: list[bytes] | tuple[bytes, ...] = ()
         self._kept_bytes = 0
         self._is_half_closed = False
         # Where the RPC is.
-        self._attempts: list[Attempt] = []
+        self._attempts: tuple[Attempt, ...] = ()
         self._attempts_wanted = 0
         self.attempts_started = 0
         self._transparent_retries = 0
@@ -216,7 +216,8 @@ class Call:
         if len(message) > self._request_bytes_max:
             self.start_failed(too_large_to_send(len(message), self._request_bytes_max))
             return
-        self._kept.append(message)
+        self._kept = (message,)
+        self._kept_bytes = len(message)
         self._is_half_closed = True
         self.start()
 
@@ -233,13 +234,22 @@ class Call:
             self.cancel(too_large_to_send(len(message), self._request_bytes_max))
             return
         if not self._is_committed:
-            self._kept.append(message)
-            self._kept_bytes += len(message)
+            self._keep(message)
         for attempt in self._attempts:
             if attempt.stream is not None:
                 self._send_on(attempt.stream, message)
+        self._commit_if_too_much()
+
+    def _commit_if_too_much(self) -> None:
+        """What cannot be kept cannot be sent again."""
         if self._kept_bytes > self._channel.kept_bytes_max and self._attempts:
             self._commit(self._attempts[0])
+
+    def _keep(self, message: bytes) -> None:
+        if not isinstance(self._kept, list):
+            self._kept = list(self._kept)
+        self._kept.append(message)
+        self._kept_bytes += len(message)
 
     def close_sending(self) -> None:
         """No message follows. Idempotent."""
@@ -385,7 +395,7 @@ class Call:
 
     def _open(self, transport: ClientTransport, tracker: CallTracker | None) -> None:
         attempt = Attempt(self, tracker)
-        self._attempts.append(attempt)
+        self._attempts += (attempt,)
         self.attempts_started += 1
         if tracker is not None:
             tracker.on_start()
@@ -395,6 +405,8 @@ class Call:
         kept = self._kept
         if self._is_half_closed and len(kept) == 1 and self._encoding == IDENTITY:
             attempt.stream = transport.open_unary(block, attempt, kept[0])
+            if self._strategy is not None:
+                self._commit_if_too_much()
             return
         stream = attempt.stream = transport.open(block, attempt)
         for message in kept:
@@ -440,12 +452,17 @@ class Call:
     def on_attempt_end(self, attempt: Attempt, end: StreamEnd) -> None:
         if self.is_ended or attempt not in self._attempts:
             return
-        self._attempts.remove(attempt)
         if self._strategy is not None:
             self._strategy.on_attempt_end(end)
-        if self._is_committed or (end.status.is_ok and not end.is_unprocessed):
+        if self._is_committed or end.status.code is StatusCode.OK:
             self.finish(end)
-        elif end.is_unprocessed and self._may_retry_transparently():
+            return
+        self._attempts = tuple(each for each in self._attempts if each is not attempt)
+        self._go_on_after(end)
+
+    def _go_on_after(self, end: StreamEnd) -> None:
+        """An attempt ended and nothing is decided yet."""
+        if end.is_unprocessed and self._may_retry_transparently():
             self._has_waited = True
             self.request_attempt()
         else:
@@ -469,12 +486,14 @@ class Call:
     def _commit(self, attempt: Attempt) -> None:
         """From here on this attempt is the RPC: the channel will not pick for it again."""
         self._is_committed = True
-        self._kept = []
+        self._kept = ()
         self._kept_bytes = self._attempts_wanted = 0
-        others = [other for other in self._attempts if other is not attempt]
-        self._attempts = [attempt]
-        self._release_call()
-        _cancel_all(others, CANCELLED)
+        if self._strategy is not None or self._commit_hook is not None:
+            self._release_call()
+        if len(self._attempts) > 1:
+            others = [other for other in self._attempts if other is not attempt]
+            self._attempts = (attempt,)
+            _cancel_all(others, CANCELLED)
 
     def _release_call(self) -> None:
         """Run what must run once when the channel will not pick again (A31-07, A31-08)."""
@@ -489,10 +508,10 @@ class Call:
         if self.is_ended:
             return
         self.is_ended = True
-        self._attempts = []
-        self._kept = []
-        self._deadline.cancel()
-        if not self._is_committed:
+        self._attempts = self._kept = ()
+        if self._deadline is not IDLE_TIMER:
+            self._deadline.cancel()
+        if not self._is_committed and (self._strategy is not None or self._commit_hook is not None):
             self._release_call()
         self._channel.on_call_ended(self)
         observer, self._observer = self._observer, _NOBODY
@@ -517,7 +536,7 @@ def too_large_to_send(size: int, limit: float) -> Status:
     return Status(StatusCode.RESOURCE_EXHAUSTED, text)
 
 
-def _cancel_all(attempts: list[Attempt], status: Status) -> None:
+def _cancel_all(attempts: Iterable[Attempt], status: Status) -> None:
     for attempt in attempts:
         if attempt.stream is not None:
             attempt.stream.cancel(status)

@@ -86,14 +86,6 @@ class AttemptEnd:
     def of(cls, status: Status, trailers: Metadata) -> "AttemptEnd":
         return cls(status, parse_pushback(trailers))
 
-    def counts_as_failure(self, codes: frozenset[StatusCode]) -> bool:
-        """Whether it speaks against the server, if these are the codes that do."""
-        # "RPCs that fail with a status code that qualifies as a retryable or non-fatal status
-        # code, or that receive a pushback response indicating not to retry" - A6
-        if self.status.is_ok:
-            return False
-        return self.status.code in codes or (self.pushback is not None and self.pushback.is_refusal)
-
 
 # ---------------------------------------------------------------------------------------------
 # Throttling
@@ -142,7 +134,9 @@ class RetryThrottle:
         if end.status.is_ok:
             gained = self._millitokens + self._config.millitoken_ratio
             self._millitokens = min(gained, self._config.max_millitokens)
-        elif end.counts_as_failure(codes):
+        elif end.status.code in codes or (end.pushback is not None and end.pushback.is_refusal):
+            # "RPCs that fail with a status code that qualifies as a retryable or non-fatal status
+            # code, or that receive a pushback response indicating not to retry" - A6
             self._millitokens = max(self._millitokens - MILLITOKENS, 0)
 
 

@@ -370,8 +370,8 @@ def _instance(kind: type[T]) -> Callable[[object], T | None]:
 
 _STRING: Final = _Kind(_instance(str), "a string")
 _BOOLEAN: Final = _Kind(_instance(bool), "a boolean")
-_LIST: Final = _Kind[list[object]](_instance(list), "a list")
-_OBJECT: Final = _Kind[dict[str, object]](_instance(dict), "an object")
+_LIST: Final[_Kind[list[object]]] = _Kind(_instance(list), "a list")
+_OBJECT: Final[_Kind[dict[str, object]]] = _Kind(_instance(dict), "an object")
 _POSITIVE_NUMBER: Final = _Kind(_to_positive_number, "a number above 0")
 _MILLITOKENS: Final = _Kind(_to_millitokens, "a number of 0.001 or more")
 _DURATION: Final = _Kind(_to_seconds, "a duration such as '1.5s'")

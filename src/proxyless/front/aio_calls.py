@@ -65,10 +65,10 @@ class Outcome:
         self.end: StreamEnd | None = None
         # What the application did.
         self.is_cancelled = False
-        self._callbacks: list[Callable[[], None]] = []
+        self._callbacks: tuple[Callable[[], None], ...] = ()
         # Who waits for the end, and who for whatever comes next.
-        self._end_waiters: list[asyncio.Future[None]] = []
-        self._waiters: list[asyncio.Future[None]] = []
+        self._end_waiters: tuple[asyncio.Future[None], ...] = ()
+        self._waiters: tuple[asyncio.Future[None], ...] = ()
 
     @property
     def is_over(self) -> bool:
@@ -78,7 +78,8 @@ class Outcome:
 
     def on_head(self, metadata: Metadata) -> None:
         self.head = metadata
-        self.wake()
+        if self._waiters:
+            self.wake()
 
     def on_writable(self) -> None:
         self.wake()
@@ -86,7 +87,8 @@ class Outcome:
     def on_end(self, end: StreamEnd) -> None:
         self.end = end
         _wake_all(self._end_waiters)
-        self.wake()
+        if self._waiters:
+            self.wake()
         for callback in self._callbacks:
             self._run(callback)
 
@@ -95,18 +97,18 @@ class Outcome:
     def new_waiter(self) -> asyncio.Future[None]:
         """A future for the next thing that happens; each waiting task needs its own."""
         waiter: asyncio.Future[None] = self.loop.create_future()
-        self._waiters.append(waiter)
+        self._waiters += (waiter,)
         return waiter
 
     def new_end_waiter(self) -> asyncio.Future[None]:
         """A future for the end of the RPC; each waiting task needs its own."""
         waiter: asyncio.Future[None] = self.loop.create_future()
-        self._end_waiters.append(waiter)
+        self._end_waiters += (waiter,)
         return waiter
 
     def wake(self) -> None:
         if self._waiters:
-            waiters, self._waiters = self._waiters, []
+            waiters, self._waiters = self._waiters, ()
             _wake_all(waiters)
 
     async def wait_end(self) -> StreamEnd:
@@ -134,7 +136,7 @@ class Outcome:
 
     def call_when_done(self, callback: Callable[[], None]) -> None:
         if self.end is None:
-            self._callbacks.append(callback)
+            self._callbacks += (callback,)
         else:
             self._run(callback)
 
@@ -157,7 +159,7 @@ class Outcome:
         raise to_aio_error(self.end, self.head or EMPTY_METADATA)
 
 
-def _wake_all(waiters: list[asyncio.Future[None]]) -> None:
+def _wake_all(waiters: tuple[asyncio.Future[None], ...]) -> None:
     for waiter in waiters:
         if not waiter.done():
             waiter.set_result(None)

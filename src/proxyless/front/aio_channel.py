@@ -243,6 +243,9 @@ class _MultiCallable:
             method = core.method(spec.path)
             if spec.path == self._path:
                 self._method = method
+        encoding = self._channel.encoding
+        if spec.compression is not None:
+            encoding = to_encoding(spec.compression, encoding)
         call = Call(
             core,
             method,
@@ -250,7 +253,7 @@ class _MultiCallable:
             to_metadata(spec.metadata) if spec.metadata else EMPTY_METADATA,
             spec.timeout,
             spec.wait_for_ready,
-            to_encoding(spec.compression, self._channel.encoding),
+            encoding,
         )
         if spec.credentials is not None:
             call.credentials = core.combine_credentials(to_call_credentials(spec.credentials))

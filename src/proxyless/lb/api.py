@@ -187,7 +187,7 @@ class Context:
 
 
 class Helper(Protocol):
-    """What a parent gives a policy to act through. Not to be used before the first update."""
+    """What a parent gives a policy to act through; to act, not before its first update."""
 
     @property
     def context(self) -> Context: ...

@@ -51,8 +51,9 @@ class Network(Protocol):
     ) -> tuple[asyncio.Transport, P]:
         """Connect, with the TLS handshake if there is a context.
 
-        The hostname is what the peer's certificate is checked against and what it is told (SNI);
-        an IP address stands in for itself if there is none.
+        The hostname is what the peer's certificate is checked against and what it is told (SNI).
+        An IP address stands in for itself if there is none. ValueError if the context checks
+        hostnames and there is nothing to check.
         """
         ...
 
@@ -85,23 +86,17 @@ class AsyncioNetwork:
         server_hostname: str | None = None,
     ) -> tuple[asyncio.Transport, P]:
         loop = asyncio.get_running_loop()
+        name = None if tls is None else _name_to_check(address, tls, server_hostname)
         match address:
             case IpAddress(host, port):
                 # Both asyncio and uvloop set TCP_NODELAY; the contract tests hold them to it.
                 return await loop.create_connection(
-                    protocol_factory,
-                    host,
-                    port,
-                    ssl=tls,
-                    server_hostname=server_hostname if tls else None,
+                    protocol_factory, host, port, ssl=tls, server_hostname=name
                 )
             case UnixAddress(path):
+                sock = await _connect_unix(loop, path)
                 return await loop.create_unix_connection(
-                    protocol_factory,
-                    sock=await _connect_unix(loop, path),
-                    ssl=tls,
-                    # A path is no name to check; a context that insists on one says so.
-                    server_hostname=(server_hostname or "") if tls else None,
+                    protocol_factory, sock=sock, ssl=tls, server_hostname=name
                 )
 
     async def listen(
@@ -165,6 +160,18 @@ def _find_socket_file(address: Address) -> tuple[str, int] | None:
         return (address.path, os.stat(address.path).st_ino)
     except OSError:
         return None
+
+
+def _name_to_check(address: Address, tls: ssl.SSLContext, server_hostname: str | None) -> str:
+    """The name for the handshake, which may be empty only if the context checks none.
+
+    asyncio would take an empty name for any context, and then check nothing.
+    """
+    if server_hostname is None and isinstance(address, IpAddress):
+        return address.host
+    if not server_hostname and tls.check_hostname:
+        raise ValueError(f"tls to {address} has no server_hostname, wanted one to check")
+    return server_hostname or ""
 
 
 async def _connect_unix(loop: asyncio.AbstractEventLoop, path: str) -> socket.socket:

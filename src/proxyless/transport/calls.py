@@ -161,19 +161,19 @@ class StreamingCall:
         self._received_bytes += len(message)
         if self._received_bytes > BUFFERED_BYTES_MAX:
             self._stream.hold()
-        _wake(self._reader)
+        wake(self._reader)
 
     def on_writable(self) -> None:
-        _wake(self._writer)
+        wake(self._writer)
 
     def on_end(self, end: StreamEnd) -> None:
         self.end = end
         if self._deadline is not None:
             self._deadline.cancel()
-        _wake(self._reader)
-        _wake(self._writer)
+        wake(self._reader)
+        wake(self._writer)
 
 
-def _wake(waiter: asyncio.Future[None] | None) -> None:
+def wake(waiter: asyncio.Future[None] | None) -> None:
     if waiter is not None and not waiter.done():
         waiter.set_result(None)

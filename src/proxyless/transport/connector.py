@@ -5,6 +5,7 @@ connection counts as made when the peer's SETTINGS are here: only then it speaks
 """
 
 import asyncio
+import os
 import ssl
 from collections.abc import Callable
 from ipaddress import ip_address
@@ -124,6 +125,9 @@ def _describe(error: Exception) -> str:
             return f"TLS: certificate refused: {error.verify_message}"
         case ssl.SSLError():
             return f"TLS: handshake: {error.reason or error}"
+        case OSError(errno=int(number)) if number > 0:
+            # Not strerror: there asyncio says "Connect call failed", whatever the reason.
+            return os.strerror(number).lower()
         case OSError(strerror=str(text)):
             return text.lower()
         case _:

@@ -12,6 +12,7 @@ from typing import Final
 
 from proxyless.base import EMPTY_METADATA, OK, Address, Metadata, Status, StatusCode
 from proxyless.runtime import AsyncioNetwork, Clock, Listener, LoopClock, Network
+from proxyless.transport.calls import BUFFERED_BYTES_MAX, wake
 from proxyless.transport.pump import Pump, ReadBuffer
 from proxyless.wire import (
     IDENTITY,
@@ -37,8 +38,11 @@ class ServerCall:
         self._stream = stream
         self._new_future = new_future
         self._received: deque[bytes] = deque()
+        self._received_bytes = 0
         self._is_half_closed = False
-        self._waiter: asyncio.Future[None] | None = None
+        self._is_finished = False
+        self._reader: asyncio.Future[None] | None = None
+        self._writer: asyncio.Future[None] | None = None
         self._encoding = IDENTITY
         # Set by the server when the method starts.
         self.task: asyncio.Task[None] | None = None
@@ -48,8 +52,13 @@ class ServerCall:
         while not self._received:
             if self._is_half_closed:
                 return None
-            await self._wait()
-        return self._received.popleft()
+            self._reader = self._new_future()
+            await self._reader
+        message = self._received.popleft()
+        self._received_bytes -= len(message)
+        if self._stream.is_held and self._received_bytes <= BUFFERED_BYTES_MAX // 2:
+            self._stream.release()
+        return message
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         while (message := await self.read()) is not None:
@@ -67,36 +76,33 @@ class ServerCall:
         else:
             self._stream.send_message(compress(self._encoding, message), is_compressed=True)
         while not self._stream.is_writable:
-            await self._wait()
+            self._writer = self._new_future()
+            await self._writer
 
     def finish(self, status: Status) -> None:
+        self._is_finished = True
         if not self._stream.is_send_closed:
             self._stream.send_status(status, self.trailers)
-
-    async def _wait(self) -> None:
-        self._waiter = self._new_future()
-        await self._waiter
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
 
     # What the wire says
 
     def on_message(self, message: bytes) -> None:
         self._received.append(message)
-        self._wake()
+        self._received_bytes += len(message)
+        if self._received_bytes > BUFFERED_BYTES_MAX:
+            self._stream.hold()
+        wake(self._reader)
 
     def on_half_close(self) -> None:
         self._is_half_closed = True
-        self._wake()
+        wake(self._reader)
 
     def on_writable(self) -> None:
-        self._wake()
+        wake(self._writer)
 
     def on_end(self, end: StreamEnd) -> None:
-        """The client cancelled, or its connection is gone, or the status has left."""
-        if not end.status.is_ok and self.task is not None:
+        """The status has left; or it is over without the method: cancelled, refused, lost."""
+        if not self._is_finished and self.task is not None:
             self.task.cancel()
 
 
@@ -113,7 +119,11 @@ class _ServerPump(Pump):
         super().__init__(loop, server.buffer)
         self._server = server
         self._wire = ServerConnection(self, server.limits, clock.now_s)
-        server.connections.add(self)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # Not before: a connection whose TLS handshake fails is never made, and never lost.
+        self._server.connections.add(self)
+        super().connection_made(transport)
 
     def drain(self) -> None:
         self._wire.drain()

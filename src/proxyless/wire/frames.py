@@ -46,6 +46,8 @@ FRAME_BYTES_MAX: Final = (1 << 24) - 1
 PRIORITY_BYTES: Final = 5
 # A block within the size limit never needs as many, unless the peer sends empty ones.
 FRAGMENTS_MAX: Final = 32
+# A chunk costs about 50 bytes beside its content: tiny ones must not multiply a frame's size.
+_CHUNKS_MAX: Final = 1024
 
 _HEADER: Final = Struct(">IBI")
 pack_header = _HEADER.pack
@@ -133,6 +135,8 @@ class FrameBuffer:
         self._chunks.append(data)
         self._size += len(data)
         if self._size < self._wanted:
+            if len(self._chunks) > _CHUNKS_MAX:
+                self._chunks = [b"".join(self._chunks)]
             return b""
         joined = b"".join(self._chunks)
         self._chunks = []

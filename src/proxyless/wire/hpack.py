@@ -25,6 +25,8 @@ T = TypeVar("T")
 # A block that carries something of its own every time (an id, a date) must not push out the rest.
 CACHED_BLOCKS_MAX: Final = 512
 CACHED_BLOCK_BYTES_MAX: Final = 1024
+# A field of the static table is one octet on the wire and two hundred bytes in memory.
+CACHED_BLOCK_FIELDS_MAX: Final = 32
 # "An entry's size is the sum of its name's length …, its value's length …, and 32" - RFC 7541 4.1
 FIELD_OVERHEAD_BYTES: Final = 32
 # Huffman's longest code has 30 bits, so a block this much larger than its list does not exist.
@@ -188,8 +190,9 @@ class HeaderDecoder(Generic[T]):
         """What the owner understands of a block. Raises as `decode_fields` does."""
         understood = self._understood.get(block)
         if understood is None:
-            understood = self._understand(decode_fields(block, self._header_list_bytes_max))
-            if len(block) <= CACHED_BLOCK_BYTES_MAX:
+            fields = decode_fields(block, self._header_list_bytes_max)
+            understood = self._understand(fields)
+            if len(block) <= CACHED_BLOCK_BYTES_MAX and len(fields) <= CACHED_BLOCK_FIELDS_MAX:
                 if len(self._understood) >= CACHED_BLOCKS_MAX:
                     self._understood.clear()
                 self._understood[block] = understood

@@ -20,7 +20,7 @@ pack_prefix = _PREFIX.pack
 unpack_prefix = _PREFIX.unpack_from
 # A chunk costs about 50 bytes beside its content: a peer that sends tiny ones must not multiply
 # the size of a message.
-_CHUNKS_MAX: Final = 4096
+_CHUNKS_MAX: Final = 1024
 # The head of a DATA frame and the prefix of the message that starts it, packed in one go.
 pack_data_and_prefix = Struct(">IBIBI").pack
 

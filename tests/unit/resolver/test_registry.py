@@ -25,7 +25,7 @@ def test_a_target_finds_the_factory_of_its_scheme() -> None:
 
 
 def test_an_unknown_scheme_names_those_of_this_registry() -> None:
-    with pytest.raises(ValueError, match="unknown scheme 'unix': wanted one of dns$"):
+    with pytest.raises(ValueError, match=r"unknown scheme 'unix': wanted one of dns$"):
         ResolverRegistry([DNS]).match_target("unix:///s")
 
 
@@ -47,7 +47,7 @@ def test_another_default_scheme_takes_what_has_none() -> None:
 
 
 def test_one_scheme_registered_twice_says_both() -> None:
-    with pytest.raises(ValueError, match="scheme 'dns' is registered twice: by .* and by"):
+    with pytest.raises(ValueError, match=r"scheme 'dns' is registered twice: by .* and by"):
         ResolverRegistry([DNS, DnsFactory()])
 
 

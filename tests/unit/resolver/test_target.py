@@ -62,30 +62,31 @@ def test_a_name_of_the_default_scheme_is_percent_decoded_and_cut_like_any_other(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "target is empty: wanted scheme:///name or host:port"),
         (
             "http://host:80",
-            "target 'http://host:80' has the unknown scheme 'http': "
-            "wanted one of dns, ipv4, ipv6, unix, unix-abstract, xds",
+            "has the unknown scheme 'http': wanted one of dns, ipv4, ipv6, unix, xds",
         ),
-        ("Htps:///h", "target 'Htps:///h' has the unknown scheme 'Htps': wanted one of dns,"),
-        ("dns:", "target 'dns:' has no name to resolve: wanted dns:///name"),
-        ("dns:///", "target 'dns:///' has no name to resolve: wanted dns:///name"),
-        ("dns:///?q", "target 'dns:///?q' has no name to resolve: wanted dns:///name"),
-        ("?q", r"target '\?q' has no name to resolve: wanted dns:///name"),
-        ("unix:", "target 'unix:' has no name to resolve: wanted unix:///name"),
-        ("xds:///", "target 'xds:///' has no name to resolve: wanted xds:///name"),
-        (
-            "dns://host:80",
-            "target 'dns://host:80' has no name to resolve: wanted dns:///host:80",
-        ),
-        ("xds://name/", "target 'xds://name/' has no name to resolve: wanted xds:///name"),
-        ("dns:///%ff", "target 'dns:///%ff' is not valid: wanted UTF-8 percent-encoded"),
+        ("Htps:///h", "has the unknown scheme 'Htps': wanted one of dns, ipv4, ipv6, unix, xds"),
+        ("dns:", "has no name to resolve: wanted dns:///name"),
+        ("dns:///", "has no name to resolve: wanted dns:///name"),
+        ("dns:///?q", "has no name to resolve: wanted dns:///name"),
+        ("?q", "has no name to resolve: wanted dns:///name"),
+        ("unix:", "has no name to resolve: wanted unix:///name"),
+        ("xds:///", "has no name to resolve: wanted xds:///name"),
+        ("dns://host:80", "has no name to resolve: wanted dns:///host:80"),
+        ("xds://name/", "has no name to resolve: wanted xds:///name"),
+        ("dns:///%ff", "is not valid: wanted UTF-8 percent-encoded"),
     ],
 )
 def test_a_target_that_cannot_be_right_says_what_was_wanted(text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said.replace("///?q", r"///\?q")):
-        parse_target(text, SCHEMES)
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the text is compared as a whole.
+        parse_target(text, ["xds", "dns", "ipv4", "ipv6", "unix"])
+    assert str(caught.value) == f"target {text!r} {said}"
+
+
+def test_an_empty_target_is_rejected() -> None:
+    with pytest.raises(ValueError, match="target is empty: wanted scheme:///name or host:port"):
+        parse_target("", SCHEMES)
 
 
 @pytest.mark.parametrize(
@@ -106,17 +107,15 @@ def test_name_and_canonical_text_follow_from_the_parts(
 
 @given(
     scheme=st.sampled_from(SCHEMES),
-    authority=st.text(),
-    path=st.text(min_size=1).filter(lambda path: path != "/"),
+    authority=st.text(max_size=8),
+    path=st.text(min_size=1, max_size=12),
 )
 def test_the_canonical_text_parses_to_the_same_target(
     scheme: str, authority: str, path: str
 ) -> None:
-    # An authority ends with a slash; without one, two slashes would make an authority.
-    is_writable = path.startswith("/") if authority else True
-    target = Target(scheme, authority, path)
-    if is_writable:
-        assert parse_target(str(target), SCHEMES) == target
+    # A path follows an authority only if it begins with a slash.
+    target = Target(scheme, authority, f"/{path}" if authority or path == "/" else path)
+    assert parse_target(str(target), SCHEMES) == target
 
 
 @given(st.text())
@@ -226,7 +225,7 @@ def test_an_authority_holds_only_what_rfc_3986_lets_it_hold() -> None:
 
 def test_an_error_inside_says_which_target_is_meant() -> None:
     with (
-        pytest.raises(ValueError, match="^target 'dns:///x': port is odd$"),
+        pytest.raises(ValueError, match=r"^target 'dns:///x': port is odd$"),
         naming_target(Target("dns", "", "/x")),
     ):
         raise ValueError("port is odd")

@@ -3,20 +3,12 @@
 import asyncio
 import gc
 import weakref
+from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
-from proxyless.runtime.clock import IDLE_TIMER, LoopClock, finite_delay_s
-
-
-class Owner:
-    """Has a callback, so that keeping the callback keeps the owner alive."""
-
-    def __init__(self, done: asyncio.Future[None]) -> None:
-        self.done = done
-
-    def on_timer(self) -> None:
-        self.done.set_result(None)
+from proxyless.runtime.clock import IDLE_TIMER, LoopClock, _LoopTimer, finite_delay_s
 
 
 async def test_time_is_the_loops_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,34 +17,52 @@ async def test_time_is_the_loops_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert LoopClock(loop).now_s() == 42.0
 
 
-async def test_a_fired_timer_keeps_nothing_alive() -> None:
+async def test_timers_without_delay_keep_their_order_while_time_stands_still(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(loop, "time", lambda: 42.0)
+    fired: list[int] = []
+    for n in range(20):
+        LoopClock(loop).call_later(0, partial(fired.append, n))
+    done = loop.create_future()
+    LoopClock(loop).call_later(0, partial(done.set_result, None))
+    await done
+    assert fired == list(range(20))
+
+
+class WatchedTimer(_LoopTimer):
+    """Can be seen to go away."""
+
+    __slots__ = ("__weakref__",)
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """What goes away, goes at once, not when the collector finds a cycle."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collector")
+async def test_a_fired_timer_is_not_part_of_a_cycle() -> None:
     loop = asyncio.get_running_loop()
     done = loop.create_future()
-    owner = Owner(done)
-    timer = LoopClock(loop).call_later(0, owner.on_timer)
+    timer = WatchedTimer(loop, 0, partial(done.set_result, None))
     await done
-    gone = weakref.ref(owner)
-    gc.disable()  # Dropped at once, not when the collector finds a cycle.
-    try:
-        del owner
-        assert gone() is None
-    finally:
-        gc.enable()
-    assert not timer.pending
+    gone = weakref.ref(timer)
+    del timer
+    assert gone() is None
 
 
-async def test_a_cancelled_timer_keeps_nothing_alive() -> None:
-    loop = asyncio.get_running_loop()
-    owner = Owner(loop.create_future())
-    timer = LoopClock(loop).call_later(60, owner.on_timer)
+@pytest.mark.usefixtures("no_collector")
+async def test_a_cancelled_timer_is_kept_neither_by_the_loop_nor_by_a_cycle() -> None:
+    timer = WatchedTimer(asyncio.get_running_loop(), 60, lambda: None)
     timer.cancel()
-    gone = weakref.ref(owner)
-    gc.disable()
-    try:
-        del owner
-        assert gone() is None
-    finally:
-        gc.enable()
+    gone = weakref.ref(timer)
+    del timer
+    assert gone() is None
 
 
 async def test_what_a_callback_raises_goes_to_the_loop() -> None:

@@ -165,18 +165,29 @@ def test_live_deadlines_survive_the_rebuild(deadlines: Deadlines) -> None:
     assert [name for name, _ in deadlines.fired] == [f"kept {n}" for n in (4, 3, 2, 1, 0)]
 
 
-def test_a_rebuild_while_firing_loses_nothing(deadlines: Deadlines) -> None:
-    others = [deadlines.add("x", 1) for _ in range(1000)]
-
+def test_a_rebuild_while_firing_loses_and_repeats_nothing(deadlines: Deadlines) -> None:
     def cancel_others() -> None:
         for other in others:
             other.cancel()
 
-    deadlines.queue.add(100.5, cancel_others)
+    deadlines.queue.add(101, cancel_others)
     deadlines.add("kept", 1)
-    deadlines.clock.advance(2)
-    assert deadlines.fired == [("kept", 101.0)]
-    assert len(deadlines.queue._heap) == 0
+    others = [deadlines.add("x", 1) for _ in range(1000)]
+    deadlines.add("later", 2)
+    deadlines.clock.advance(1)
+    assert len(deadlines.queue) == 1
+    deadlines.clock.advance(1)
+    assert deadlines.fired == [("kept", 101.0), ("later", 102.0)]
+    assert (len(deadlines.queue), deadlines.queue.cancelled) == (0, 0)
+
+
+def test_the_timer_is_not_started_again_for_a_cancelled_deadline(deadlines: Deadlines) -> None:
+    deadlines.add("a", 1)
+    deadlines.add("cancelled", 2).cancel()
+    deadlines.add("b", 9)
+    deadlines.clock.advance(9)
+    assert deadlines.fired == [("a", 101.0), ("b", 109.0)]
+    assert deadlines.clock.started == 2
 
 
 def test_a_callback_may_add_deadlines(deadlines: Deadlines) -> None:
@@ -187,7 +198,8 @@ def test_a_callback_may_add_deadlines(deadlines: Deadlines) -> None:
     deadlines.queue.add(101, first)
     deadlines.clock.advance(5)
     assert deadlines.fired == [("at once", 101.0), ("soon", 102.0)]
-    assert deadlines.clock.timers_pending == 0
+    # One for each time that something fired: none in between.
+    assert (deadlines.clock.timers_pending, deadlines.clock.started) == (0, 3)
 
 
 def test_a_callback_that_always_adds_one_that_is_due_lets_the_clock_turn(

@@ -1,5 +1,7 @@
 """Unit tests of proxyless.runtime.serializer."""
 
+from functools import partial
+
 import pytest
 
 from proxyless.runtime.serializer import Serializer
@@ -71,7 +73,7 @@ def test_several_errors_come_out_together(serializer: Serializer) -> None:
 
     def outer() -> None:
         for error in errors:
-            serializer.run(lambda error=error: raiser(error))  # type: ignore[misc]
+            serializer.run(partial(raiser, error))
 
     with pytest.raises(ExceptionGroup) as caught:
         serializer.run(outer)

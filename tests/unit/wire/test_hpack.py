@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from proxyless.wire.errors import ErrorCode, RemoteProtocolError
 from proxyless.wire.hpack import (
     CACHED_BLOCK_BYTES_MAX,
+    CACHED_BLOCK_FIELDS_MAX,
     CACHED_BLOCKS_MAX,
     Field,
     HeaderDecoder,
@@ -200,6 +201,15 @@ def test_a_large_block_is_not_remembered() -> None:
     block = encode_fields([(b"x-a", b"v" * CACHED_BLOCK_BYTES_MAX)])
     understanding.decoder.decode(block)
     assert understanding.decoder.known(block) is None
+
+
+def test_a_block_of_many_fields_is_not_remembered() -> None:
+    understanding = Understanding()
+    block = encode_fields([(b"accept-encoding", b"gzip, deflate")] * CACHED_BLOCK_FIELDS_MAX)
+    understanding.decoder.decode(block)
+    assert understanding.decoder.known(block) is not None
+    understanding.decoder.decode(block + b"\x82")
+    assert understanding.decoder.known(block + b"\x82") is None
 
 
 def test_only_so_many_blocks_are_remembered() -> None:

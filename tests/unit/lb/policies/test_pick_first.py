@@ -86,6 +86,18 @@ def test_one_pick_wakes_it_only_once(world: World) -> None:
     assert world.clock.timers_pending == 0
 
 
+def test_a_parent_that_closes_it_inside_a_report_hears_no_more(world: World) -> None:
+    """Parents should not, but what is left to be done must not reach what was released."""
+    world.update("a", "b")
+    world["a"].fail()
+    world["a"].idle()
+    world.react = lambda state: world.policy.close() if state is FAILURE else None
+    world.take_requests()
+    world["b"].fail()
+    world.expect_requests()
+    world.expect_closed()
+
+
 class AnyHistory(RuleBasedStateMachine):
     """Updates, connections, time and picks in any order; what must hold after each."""
 

@@ -1,0 +1,261 @@
+"""Where does the blocking API run its event loop?
+
+In one daemon thread per process, for all blocking channels together. Other threads hand work over
+with `post` and touch nothing else that belongs to the loop.
+
+Theory of operation
+    Waking the loop costs a system call and often a switch of threads, so it is woken once per
+    batch: who posts wakes it only if nobody has since it last looked. The loop takes that mark
+    back before it looks, so nothing that was posted is missed.
+
+    In the child of a fork the thread does not exist. The child leaves everything behind as it is,
+    because the file descriptors are the parent's, too, and starts afresh when it needs a loop.
+
+    When the interpreter exits, every channel is closed and the thread ends. Threads that still
+    wait for a call then are daemons: nobody expects them to come back, so they are not woken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import os
+import selectors
+from collections import deque
+from concurrent.futures import Future
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from threading import Event, Lock, Thread, get_ident
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from weakref import WeakSet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable
+
+    from proxyless.channel import Channel
+
+T = TypeVar("T")
+
+_LOGGER: Final = logging.getLogger("proxyless.channel")
+# How long closing may take: of one channel, and of all when the interpreter exits.
+_CLOSE_TIMEOUT_S: Final = 2.0
+_EXIT_TIMEOUT_S: Final = 0.5
+# How long a thread for callbacks waits for another one before it ends.
+_LINGER_S: Final = 1.0
+
+
+class Background:
+    """One event loop in one thread. Driven by every thread that posts to it."""
+
+    def __init__(self) -> None:
+        # Fixed at construction.
+        self._loop, self._poll_fd = _new_loop()
+        # Changed by every thread, in steps that the interpreter does not divide.
+        self._inbox: deque[Callable[[], None]] = deque()
+        # Somebody has woken the loop, and it has not looked into the inbox since.
+        self._is_told = False
+        # Changed once. After that a new one must be made (`shared_background`).
+        self.is_usable = True
+        # This is the child of a fork, and the thread is the parent's.
+        self.is_left_behind = False
+        # Changed on the loop.
+        self._cores: WeakSet[Channel] = WeakSet()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._thread = Thread(target=self._run, name="proxyless", daemon=True)
+        self._thread.start()
+        self._thread_id = self._thread.ident
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_forever()
+        finally:
+            self.is_usable = False
+            self._loop.close()
+
+    # Handing over
+
+    def post(self, action: Callable[[], None]) -> None:
+        """Run this on the loop, soon, after what was posted before. Any thread may call."""
+        self._inbox.append(action)
+        if not self._is_told and self.is_usable:
+            self._is_told = True
+            self._loop.call_soon_threadsafe(self._look)
+
+    def _look(self) -> None:
+        self._is_told = False
+        inbox = self._inbox
+        # Bounded: what comes in from here on has told the loop again.
+        for _ in range(len(inbox)):
+            try:
+                inbox.popleft()()
+            except Exception as error:
+                self._loop.call_exception_handler(
+                    {"message": "exception in work for the background loop", "exception": error}
+                )
+
+    def ask(self, question: Callable[[], T]) -> T:
+        """What this returns, or raises, on the loop. Blocks."""
+        self.check_may_block()
+        answer: Future[T] = Future()
+
+        def reply() -> None:
+            try:
+                answer.set_result(question())
+            except BaseException as error:
+                answer.set_exception(error)
+
+        self.post(reply)
+        return answer.result()
+
+    def check_may_block(self) -> None:
+        """Raise RuntimeError in the loop's own thread, where waiting for the loop never ends."""
+        if get_ident() == self._thread_id:
+            raise RuntimeError(
+                "blocking call in the thread of the background loop, which would never return:"
+                " make it in another thread"
+            )
+
+    # The channels on this loop
+
+    def add(self, core: Channel) -> None:
+        """Close this channel at exit if nobody has before. On the loop."""
+        self._cores.add(core)
+
+    def close(self, core: Channel) -> None:
+        """Close a channel; outside the loop's thread, wait until its connections are gone."""
+        closed = Event()
+
+        async def close() -> None:
+            await self._close_all([core])
+            closed.set()
+
+        self.post(lambda: self._start(close()))
+        if get_ident() != self._thread_id:
+            closed.wait(_CLOSE_TIMEOUT_S)
+
+    async def _close_all(self, cores: Iterable[Channel]) -> None:
+        for core in cores:
+            core.close()
+            self._cores.discard(core)
+        for core in cores:
+            await core.wait_closed()
+
+    def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # Ends
+
+    def leave_behind(self) -> None:
+        """In the child of a fork: this loop is the parent's, and nothing of it may be used."""
+        self.is_usable = False
+        self.is_left_behind = True
+        # What is freed in the child must not take the parent's sockets out of the parent's poll.
+        if self._poll_fd is not None:
+            other = os.open(os.devnull, os.O_RDWR)
+            os.dup2(other, self._poll_fd, inheritable=False)
+            os.close(other)
+
+    def stop(self) -> None:
+        """Close every channel and end the thread. Nobody who waits for a call is woken."""
+        if self.is_usable:
+            self.post(lambda: self._start(self._finish()))
+            self.is_usable = False
+            self._thread.join(_EXIT_TIMEOUT_S * 2)
+
+    async def _finish(self) -> None:
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_EXIT_TIMEOUT_S):
+                    await self._close_all(list(self._cores))
+        finally:
+            self._loop.stop()
+
+
+def _new_loop() -> tuple[asyncio.AbstractEventLoop, int | None]:
+    """The fastest loop that is installed, and the file descriptor of its poll if there is one."""
+    try:
+        import uvloop  # noqa: PLC0415 - an optional extra
+    except ImportError:
+        selector = selectors.DefaultSelector()
+        fileno = getattr(selector, "fileno", None)
+        return asyncio.SelectorEventLoop(selector), fileno and fileno()
+    loop = uvloop.new_event_loop()
+    find = getattr(loop, "_get_backend_id", None)
+    return loop, find and find()
+
+
+# One per process. What a fork left behind is kept: freeing it would close it.
+_starting = Lock()
+_current: Background | None = None
+_left_behind: list[Background] = []
+
+
+def shared_background() -> Background:
+    """The background of this process, which is started if there is none."""
+    global _current  # noqa: PLW0603 - there is one per process
+    with _starting:
+        if _current is None or not _current.is_usable:
+            _current = Background()
+        return _current
+
+
+def _after_fork_in_child() -> None:
+    global _starting, _current  # noqa: PLW0603 - there is one per process
+    # Another thread may have held it when the process was forked.
+    _starting = Lock()
+    if _current is not None:
+        _current.leave_behind()
+        _left_behind.append(_current)
+        _current = None
+
+
+def _at_exit() -> None:
+    if _current is not None:
+        _current.stop()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+atexit.register(_at_exit)
+
+
+class CallbackThread:
+    """Runs an application's callbacks in order, in a thread that is there only when needed.
+
+    Not the loop's: a callback may block, and may even make blocking calls.
+    """
+
+    def __init__(self) -> None:
+        self._callbacks: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._deciding = Lock()
+        self._is_running = False
+
+    def post(self, callback: Callable[[], None]) -> None:
+        """Run this after what was posted before."""
+        with self._deciding:
+            self._callbacks.put(callback)
+            if self._is_running:
+                return
+            self._is_running = True
+        Thread(target=self._run, name="proxyless-callbacks", daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                callback = self._callbacks.get(timeout=_LINGER_S)
+            except Empty:
+                with self._deciding:
+                    if self._callbacks.empty():
+                        self._is_running = False
+                        return
+            else:
+                _run_safely(callback)
+
+
+def _run_safely(callback: Callable[[], None]) -> None:
+    try:
+        callback()
+    except Exception:
+        _LOGGER.exception("exception in a callback of the application")

@@ -1,0 +1,373 @@
+"""What is known about an RPC of the blocking API, and which threads wait for more?
+
+An `Outcome` stands between two sides. On the loop's thread it observes the channel's `Call`; on
+any other thread an application's calls ask it, wait on it and cancel it. Deserializing happens on
+the application's side.
+
+Theory of operation
+    A thread that waits queues a locked lock, looks once more whether there is something to wait
+    for, and acquires the lock again. Who has news first notes them, then releases every lock that
+    is queued. So whoever is not found there has seen the news.
+
+    The end is decided once: by the loop, or before that by an application that cancels.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from threading import TIMEOUT_MAX, Lock
+from typing import TYPE_CHECKING, Any, Final
+
+from proxyless.base import EMPTY_METADATA, Metadata, State, Status, StatusCode
+from proxyless.channel.call import CANCELLED
+from proxyless.front.values import deserialize
+from proxyless.wire import StreamEnd
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from proxyless.channel import Call, Channel
+    from proxyless.front.background import Background, CallbackThread
+    from proxyless.front.sync_requests import RequestFeeder
+    from proxyless.front.values import Deserializer
+
+# A reader that lags by more than this stops the peer.
+BUFFERED_BYTES_MAX: Final = 256 * 1024
+
+# The words of grpcio.
+_COLLECTED: Final = Status(StatusCode.CANCELLED, "Cancelled upon garbage collection!")
+_CLOSED: Final = Status(StatusCode.CANCELLED, "Channel closed!")
+
+_LEFT_BEHIND: Final = Status(
+    StatusCode.CANCELLED, "the call belongs to the process that this one was forked from"
+)
+_NO_MESSAGE: Final = Status(
+    StatusCode.INTERNAL, "server ended the call with OK but sent no message"
+)
+_SECOND_MESSAGE: Final = Status(
+    StatusCode.INTERNAL, "server sent more than one message in a call that has one"
+)
+
+# What `StreamOutcome.read` returns after the last response.
+NO_MORE: Final = object()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Binding:
+    """A channel's place on a background loop. Made anew in the child of a fork."""
+
+    background: Background
+    core: Channel
+    callbacks: CallbackThread
+
+
+class Waiters:
+    """Threads that wait for news. Driven by them and by who has the news, in any thread."""
+
+    __slots__ = ("_locks",)
+
+    def __init__(self) -> None:
+        self._locks: deque[Lock] = deque()
+
+    def wait_once(self, is_needless: Callable[[], bool], timeout_s: float | None = None) -> None:
+        """Return at the next news, or at once if there were some meanwhile."""
+        lock = Lock()
+        lock.acquire()
+        self._locks.append(lock)
+        if is_needless():
+            return
+        if timeout_s is None:
+            lock.acquire()
+        elif not lock.acquire(timeout=min(max(timeout_s, 0.0), TIMEOUT_MAX)):
+            with suppress(ValueError):  # Released just now.
+                self._locks.remove(lock)
+
+    def wake(self) -> None:
+        locks = self._locks
+        # Bounded: who is woken may wait again, for something else.
+        for _ in range(len(locks)):
+            try:
+                # Taken before it is released: another thread may be here, too.
+                lock = locks.popleft()
+            except IndexError:
+                return
+            lock.release()
+
+
+class Outcome:
+    """One RPC. Driven by its `Call`, on the loop, and by the application's threads."""
+
+    __slots__ = (
+        "_callbacks",
+        "_deciding",
+        "_end_waiters",
+        "_keep_alive",
+        "_waiters",
+        "binding",
+        "call",
+        "deserializer",
+        "end",
+        "feeder",
+        "head",
+        "is_cancelled",
+        "request",
+    )
+
+    # Set before the start. Not for other threads than the loop's from then on.
+    call: Call
+
+    def __init__(self, binding: Binding, deserializer: Deserializer, keep_alive: object) -> None:
+        # Fixed at construction.
+        self.binding = binding
+        self.deserializer = deserializer
+        # The channel, which would be closed if the RPC were all that is left of it.
+        self._keep_alive = keep_alive
+        # What the application sends: all of it, or whoever sends it bit by bit.
+        self.request: bytes | None = None
+        self.feeder: RequestFeeder | None = None
+        # What the RPC said.
+        self.head: Metadata | None = None
+        self.end: StreamEnd | None = None
+        # What the application did.
+        self.is_cancelled = False
+        self._callbacks: list[Callable[[], None]] | None = []
+        # Who waits for the end, and who for whatever comes next.
+        self._end_waiters = Waiters()
+        self._waiters = Waiters()
+        # Held while the end, or what runs after it, is decided.
+        self._deciding = Lock()
+
+    # On the loop
+
+    def start(self) -> None:
+        """Begin. Whatever goes wrong here must reach the thread that waits."""
+        try:
+            if self.binding.core.state is State.SHUTDOWN:
+                self.on_end(StreamEnd(_CLOSED))
+            elif self.request is None:
+                self.call.start()
+            else:
+                self.call.start_unary(self.request)
+        except Exception as error:
+            text = f"starting the call raised {type(error).__name__}: {error}"
+            self.on_end(StreamEnd(Status(StatusCode.INTERNAL, text)))
+
+    def on_head(self, metadata: Metadata) -> None:
+        self.head = metadata
+        self._waiters.wake()
+
+    def on_writable(self) -> None:
+        if self.feeder is not None:
+            self.feeder.on_writable()
+
+    def on_end(self, end: StreamEnd) -> None:
+        with self._deciding:
+            if self.end is None:
+                self.end = end
+            callbacks, self._callbacks = self._callbacks, None
+        self._keep_alive = None
+        self._wake_all()
+        for callback in callbacks or ():
+            self.binding.callbacks.post(callback)
+
+    # In any thread
+
+    def _wake_all(self) -> None:
+        # At exit nobody expects those who still wait to come back.
+        if self.binding.background.is_usable:
+            self._end_waiters.wake()
+            self._waiters.wake()
+            if self.feeder is not None:
+                self.feeder.wake()
+
+    # On the application's threads
+
+    def wait_end(self, timeout_s: float | None = None) -> StreamEnd | None:
+        """How the RPC ended; None if it has not within the time."""
+        if self.end is None:
+            self._check_may_wait()
+            self._end_waiters.wait_once(self._is_over, timeout_s)
+        return self.end
+
+    def _is_over(self) -> bool:
+        return self.end is not None
+
+    def wait_until(self, is_so: Callable[[], bool]) -> None:
+        """Return when this is so; looked at whenever the server has said something."""
+        if not is_so():
+            self._check_may_wait()
+            while not is_so():
+                self._waiters.wait_once(is_so)
+
+    def _check_may_wait(self) -> None:
+        background = self.binding.background
+        background.check_may_block()
+        if background.is_left_behind:
+            self._decide(StreamEnd(_LEFT_BEHIND))
+
+    def wait_head(self) -> Metadata:
+        self.wait_until(lambda: self.head is not None or self.end is not None)
+        return self.head or EMPTY_METADATA
+
+    def cancel(self, status: Status = CANCELLED) -> bool:
+        """End the RPC because the application wants that. False if it has ended."""
+        if not self.fail(status):
+            return False
+        self.is_cancelled = True
+        return True
+
+    def collect(self) -> None:
+        """The application dropped the call. May run in any thread, at any moment."""
+        if self.end is None:
+            self.cancel(_COLLECTED)
+
+    def fail(self, status: Status) -> bool:
+        """End the RPC from this side, with this status. False if it has ended."""
+        if not self._decide(StreamEnd(status)):
+            return False
+        self.binding.background.post(partial(self.call.cancel, status))
+        return True
+
+    def _decide(self, end: StreamEnd) -> bool:
+        with self._deciding:
+            if self.end is not None:
+                return False
+            self.end = end
+        self._wake_all()
+        return True
+
+    def call_when_done(self, callback: Callable[[], None]) -> bool:
+        """Call back when the RPC is over, in some thread. False if it is over."""
+        with self._deciding:
+            if self.end is not None or self._callbacks is None:
+                return False
+            self._callbacks.append(callback)
+            return True
+
+    def time_remaining_s(self) -> float | None:
+        background = self.binding.background
+        return background.ask(self.call.time_remaining_s) if background.is_usable else None
+
+
+class UnaryOutcome(Outcome):
+    """The outcome of an RPC with one response."""
+
+    __slots__ = ("_message", "response")
+
+    def __init__(self, binding: Binding, deserializer: Deserializer, keep_alive: object) -> None:
+        super().__init__(binding, deserializer, keep_alive)
+        # As received, until a thread of the application asks for the response.
+        self._message: bytes | None = None
+        self.response: Any = None
+
+    def on_message(self, message: bytes) -> None:
+        if self._message is not None:
+            self.call.cancel(_SECOND_MESSAGE)
+        else:
+            self._message = message
+
+    def on_end(self, end: StreamEnd) -> None:
+        if end.status.code is StatusCode.OK and self._message is None:
+            end = StreamEnd(_NO_MESSAGE, end.trailers)
+        super().on_end(end)
+
+    def wait_end(self, timeout_s: float | None = None) -> StreamEnd | None:
+        end = super().wait_end(timeout_s)
+        if end is not None and self._message is not None:
+            self._deserialize()
+        return self.end
+
+    def _deserialize(self) -> None:
+        """Turn what was received into the response, once, or into the reason that there is none."""
+        with self._deciding:
+            message, self._message = self._message, None
+            end = self.end
+            if message is None or end is None or end.status.code is not StatusCode.OK:
+                return
+            self.response, problem = deserialize(self.deserializer, message)
+            if problem is not None:
+                self.end = StreamEnd(problem, end.trailers)
+
+
+class StreamOutcome(Outcome):
+    """The outcome of an RPC with any number of responses, in a bounded queue."""
+
+    __slots__ = ("_is_held", "_reading", "_received", "_received_bytes", "_taken_bytes")
+
+    def __init__(self, binding: Binding, deserializer: Deserializer, keep_alive: object) -> None:
+        super().__init__(binding, deserializer, keep_alive)
+        self._received: deque[bytes] = deque()
+        # The loop counts what comes in, the reader what goes out: each changes only its own.
+        self._received_bytes = 0
+        self._taken_bytes = 0
+        self._is_held = False
+        # One thread reads at a time.
+        self._reading = Lock()
+
+    # On the loop
+
+    def on_message(self, message: bytes) -> None:
+        self._received.append(message)
+        self._received_bytes += len(message)
+        if not self._is_held and self._unread_bytes > BUFFERED_BYTES_MAX:
+            self._is_held = True
+            self.call.hold()
+            # A reader who took everything just before that has not seen it and will not ask.
+            self._release_if_drained()
+        self._waiters.wake()
+
+    @property
+    def _unread_bytes(self) -> int:
+        return self._received_bytes - self._taken_bytes
+
+    def _release_if_drained(self) -> None:
+        if self._is_held and self._unread_bytes <= BUFFERED_BYTES_MAX // 2:
+            self._is_held = False
+            self.call.release()
+
+    # On the application's threads
+
+    def cancel(self, status: Status = CANCELLED) -> bool:
+        if not super().cancel(status):
+            return False
+        # Who cancels does not want the rest.
+        self._received.clear()
+        return True
+
+    def read(self) -> Any:
+        """The next response, or NO_MORE after the last. Blocks."""
+        with self._reading:
+            message = self._take()
+        if message is None:
+            return NO_MORE
+        response, problem = deserialize(self.deserializer, message)
+        if problem is None:
+            return response
+        self._received.clear()
+        if not self.fail(problem):
+            self._replace_ok(problem)
+        return NO_MORE
+
+    def _take(self) -> bytes | None:
+        received = self._received
+        while not received:
+            if self.end is not None and not received:
+                return None
+            self.wait_until(lambda: bool(received) or self.end is not None)
+        try:
+            message = received.popleft()
+        except IndexError:  # Cancelled by another thread just now.
+            return None
+        self._taken_bytes += len(message)
+        if self._is_held and self._unread_bytes <= BUFFERED_BYTES_MAX // 2:
+            self.binding.background.post(self._release_if_drained)
+        return message
+
+    def _replace_ok(self, problem: Status) -> None:
+        """The server said OK, but a response it sent before cannot be read."""
+        with self._deciding:
+            if self.end is not None and self.end.status.is_ok:
+                self.end = StreamEnd(problem, self.end.trailers)

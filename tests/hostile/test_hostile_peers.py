@@ -1,0 +1,741 @@
+"""Peers that break HTTP/2, on purpose or not: what ends, with which code, and at what cost.
+
+Trouble of one stream ends that stream: RST_STREAM, and a status for the call. Trouble of the
+connection is RemoteProtocolError for the owner and GOAWAY with the same code for the peer
+(`break_by` checks both, and that every stream has ended once). Either way memory stays bounded.
+"""
+
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from struct import pack
+
+import pytest
+from hpack import Encoder
+
+from proxyless.base import Status, StatusCode
+from proxyless.wire import ErrorCode, Limits, RemoteProtocolError, compress
+from proxyless.wire import frames as kinds
+from proxyless.wire.limits import FLOOD_FRAMES_MAX
+from tests.wire_world import (
+    END_HEADERS,
+    END_STREAM,
+    HEAD,
+    OK_TRAILERS,
+    PADDED,
+    PREFACE,
+    REQUEST,
+    WITH_PRIORITY,
+    RawClient,
+    RawPeer,
+    RawServer,
+    answer,
+    block,
+    data,
+    frame,
+    goaway,
+    headers,
+    ping,
+    prefixed,
+    rst_stream,
+    settings,
+    settings_ack,
+    window_update,
+)
+
+KB = 1024
+MB = 1024 * KB
+
+
+@contextmanager
+def at_most(size: int) -> Iterator[None]:
+    """What runs inside never holds more than so many bytes."""
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        yield
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak - before <= size, f"held {peak - before} bytes"
+
+
+# Both roles, with stream 1 open and what belongs to it sent.
+
+
+def client_core(limits: Limits | None = None) -> RawServer:
+    server = RawServer(limits)
+    server.opened()
+    server.say(headers(1, HEAD))
+    return server
+
+
+def server_core(limits: Limits | None = None) -> RawClient:
+    client = RawClient(limits)
+    client.request(1)
+    return client
+
+
+Core = Callable[[Limits | None], RawPeer]
+ROLES: dict[str, Core] = {"client": client_core, "server": server_core}
+
+
+@pytest.fixture(params=ROLES)
+def core(request: pytest.FixtureRequest) -> Core:
+    return ROLES[request.param]
+
+
+def break_in_pieces(peer: RawPeer, code: ErrorCode, text: str, pieces: Iterator[bytes]) -> int:
+    """Say pieces until the connection breaks; how many were taken."""
+    taken = 0
+
+    def say_all() -> None:
+        nonlocal taken
+        for piece in pieces:
+            peer.say(piece)
+            taken += 1
+
+    with pytest.raises(RemoteProtocolError, match=text) as caught:
+        say_all()
+    assert caught.value.code is code
+    peer.expect_closed(code)
+    return taken
+
+
+# Frames
+
+
+@pytest.mark.parametrize("kind", [kinds.DATA, kinds.HEADERS, kinds.GOAWAY, 0xFF])
+def test_a_frame_larger_than_announced_is_refused_at_its_head(core: Core, kind: int) -> None:
+    peer = core(Limits(frame_bytes_max=20_000))
+    peer.break_by(
+        ErrorCode.FRAME_SIZE_ERROR,
+        "frame of 20001 bytes, wanted at most 20000",
+        frame(kind, 0, 1, bytes(20_001))[:9],
+    )
+
+
+def test_a_frame_as_large_as_announced_is_taken(core: Core) -> None:
+    peer = core(Limits(frame_bytes_max=20_000))
+    peer.say(data(1, prefixed(bytes(19_995))))
+    (stream,) = peer.streams()
+    assert len(stream.messages[0]) == 19_995
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 2, 1000])
+def test_half_a_frame_and_then_silence_costs_its_size(core: Core, piece_bytes: int) -> None:
+    peer = core(None)
+    half = frame(kinds.DATA, 0, 1, bytes(range(256)) * 1024)[: 50 * KB]
+    with at_most(300 * KB):
+        for at in range(0, len(half), piece_bytes):
+            peer.say(half[at : at + piece_bytes])
+    peer.expect_silence()
+    assert not peer.core.is_closed
+
+
+@pytest.mark.parametrize(
+    ("bad", "code", "text"),
+    [
+        (frame(kinds.SETTINGS, 0, 1), "PROTOCOL_ERROR", "SETTINGS on stream 1, wanted stream 0"),
+        (frame(kinds.SETTINGS, 0, 0, bytes(5)), "FRAME_SIZE_ERROR", "SETTINGS of 5 bytes"),
+        (frame(kinds.SETTINGS, 1, 0, bytes(6)), "FRAME_SIZE_ERROR", "acknowledgement of 6 bytes"),
+        (frame(kinds.PING, 0, 1, bytes(8)), "PROTOCOL_ERROR", "PING on stream 1"),
+        (frame(kinds.PING, 0, 0, bytes(7)), "FRAME_SIZE_ERROR", "PING of 7 bytes, wanted 8"),
+        (frame(kinds.GOAWAY, 0, 1, bytes(8)), "PROTOCOL_ERROR", "GOAWAY on stream 1"),
+        (frame(kinds.GOAWAY, 0, 0, bytes(7)), "FRAME_SIZE_ERROR", "GOAWAY of 7 bytes"),
+        (frame(kinds.RST_STREAM, 0, 1, bytes(3)), "FRAME_SIZE_ERROR", "RST_STREAM of 3 bytes"),
+        (frame(kinds.RST_STREAM, 0, 0, bytes(4)), "PROTOCOL_ERROR", "RST_STREAM on stream 0"),
+        (frame(kinds.WINDOW_UPDATE, 0, 1, bytes(5)), "FRAME_SIZE_ERROR", "of 5 bytes, wanted 4"),
+        (frame(kinds.PRIORITY, 0, 1, bytes(4)), "FRAME_SIZE_ERROR", "PRIORITY of 4 bytes"),
+        (frame(kinds.PRIORITY, 0, 0, bytes(5)), "PROTOCOL_ERROR", "PRIORITY on stream 0"),
+        (data(0, b"x"), "PROTOCOL_ERROR", "DATA on stream 0"),
+        (headers(0, HEAD), "PROTOCOL_ERROR", "HEADERS on stream 0"),
+        (frame(kinds.PUSH_PROMISE, 4, 1, bytes(4)), "PROTOCOL_ERROR", "push is off"),
+    ],
+)
+def test_a_frame_of_the_wrong_form_ends_the_connection(
+    core: Core, bad: bytes, code: str, text: str
+) -> None:
+    core(None).break_by(ErrorCode[code], text, bad)
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        [(kinds.INITIAL_WINDOW_SIZE, 2**31)],
+        [(kinds.MAX_FRAME_SIZE, 16_383)],
+        [(kinds.MAX_FRAME_SIZE, 2**24)],
+        [(kinds.ENABLE_PUSH, 2)],
+        [(kinds.MAX_FRAME_SIZE, 20_000), (kinds.MAX_FRAME_SIZE, 0)],
+    ],
+)
+def test_settings_out_of_range_end_the_connection(core: Core, pairs: list[tuple[int, int]]) -> None:
+    is_window = pairs[0][0] == kinds.INITIAL_WINDOW_SIZE
+    code = ErrorCode.FLOW_CONTROL_ERROR if is_window else ErrorCode.PROTOCOL_ERROR
+    core(None).break_by(code, ", wanted ", settings(*pairs))
+
+
+def test_settings_that_overflow_a_stream_end_the_connection(core: Core) -> None:
+    core(None).break_by(
+        ErrorCode.FLOW_CONTROL_ERROR,
+        "SETTINGS_INITIAL_WINDOW_SIZE overflows the window of stream 1",
+        window_update(1, 2**30),
+        settings((kinds.INITIAL_WINDOW_SIZE, 2**30 + 2**20)),
+    )
+
+
+@pytest.mark.parametrize("payload", [b"", b"\x05abc", b"\x01", b"\xff" + bytes(254)])
+def test_padding_longer_than_its_frame_ends_the_connection(core: Core, payload: bytes) -> None:
+    bad = frame(kinds.DATA, PADDED, 1, payload)
+    core(None).break_by(ErrorCode.PROTOCOL_ERROR, "padding longer than its frame", bad)
+
+
+@pytest.mark.parametrize("flags", [PADDED, PADDED | END_HEADERS, PADDED | WITH_PRIORITY])
+def test_padding_longer_than_a_header_block_ends_the_connection(core: Core, flags: int) -> None:
+    bad = frame(kinds.HEADERS, flags, 1, b"\x20" + block(OK_TRAILERS))
+    core(None).break_by(ErrorCode.PROTOCOL_ERROR, "padding longer than its frame", bad)
+
+
+# What is not HTTP/2
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 100])
+def test_an_http_1_answer_is_told_so(piece_bytes: int) -> None:
+    server = RawServer(greet=False)
+    server.hear()
+    reply = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/html\r\n\r\n"
+    pieces = (reply[at : at + piece_bytes] for at in range(0, len(reply), piece_bytes))
+    text = "peer answered 'HTTP/1.1 .*': it speaks HTTP/1, wanted HTTP/2"
+    break_in_pieces(server, ErrorCode.PROTOCOL_ERROR, text, pieces)
+
+
+def test_the_status_line_of_an_http_1_answer_is_in_the_text() -> None:
+    server = RawServer(greet=False)
+    call = server.call(b"x")
+    server.hear()
+    server.break_by(
+        ErrorCode.PROTOCOL_ERROR,
+        "peer answered 'HTTP/1.1 400 Bad Request': it speaks HTTP/1, wanted HTTP/2",
+        b"HTTP/1.1 400 Bad Request\r\n\r\n" + bytes(100_000),
+    )
+    call.expect_end(StatusCode.UNAVAILABLE, "it speaks HTTP/1")
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [b"\x15\x03\x01\x00\x02\x02\x46more", b"SSH-2.0-OpenSSH_9.6\r\n", bytes(100), b"\xff" * 100],
+)
+def test_garbage_from_a_server_is_shown(garbage: bytes) -> None:
+    server = RawServer(greet=False)
+    server.opened()
+    server.break_by(ErrorCode.PROTOCOL_ERROR, "peer does not speak HTTP/2", garbage)
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02", PREFACE[:-1] + b"x", b"x"]
+)
+def test_garbage_from_a_client_is_shown(garbage: bytes) -> None:
+    client = RawClient(greet=False)
+    client.hear()
+    client.break_by(ErrorCode.PROTOCOL_ERROR, "peer does not speak HTTP/2", garbage)
+
+
+@pytest.mark.parametrize("first", [ping(), settings_ack(), frame(kinds.SETTINGS, 0, 1), goaway(0)])
+def test_the_first_frame_is_settings(first: bytes) -> None:
+    server = RawServer(greet=False)
+    server.hear()
+    server.break_by(ErrorCode.PROTOCOL_ERROR, "does not speak HTTP/2", first)
+    client = RawClient(greet=False)
+    client.hear()
+    client.break_by(ErrorCode.PROTOCOL_ERROR, "does not speak HTTP/2", PREFACE + first)
+
+
+# Streams
+
+
+@pytest.mark.parametrize("idle_id", [2, 5])
+@pytest.mark.parametrize("kind", [kinds.DATA, kinds.RST_STREAM, kinds.WINDOW_UPDATE])
+def test_a_frame_on_an_idle_stream_ends_the_connection(core: Core, kind: int, idle_id: int) -> None:
+    bad = frame(kind, 0, idle_id, pack(">I", 1))
+    core(None).break_by(
+        ErrorCode.PROTOCOL_ERROR, f"on stream {idle_id}, which was never opened", bad
+    )
+
+
+@pytest.mark.parametrize("idle_id", [2, 5])
+def test_an_answer_on_an_idle_stream_ends_the_connection(idle_id: int) -> None:
+    client_core().break_by(
+        ErrorCode.PROTOCOL_ERROR, f"HEADERS on stream {idle_id}", headers(idle_id, HEAD)
+    )
+
+
+@pytest.mark.parametrize("bad_id", [2, 3, 4])
+def test_a_request_on_a_stream_that_is_not_new_ends_the_connection(bad_id: int) -> None:
+    client = server_core()
+    client.request(5)
+    client.break_by(
+        ErrorCode.PROTOCOL_ERROR,
+        f"HEADERS on stream {bad_id}, wanted a new odd one",
+        headers(bad_id, REQUEST),
+    )
+
+
+@pytest.mark.parametrize("half_closed", [False, True])
+@pytest.mark.parametrize("late", [data(1, b"x"), data(1, b"", end=True), headers(1, OK_TRAILERS)])
+def test_anything_after_the_end_of_an_answer_ends_the_connection(
+    late: bytes, half_closed: bool
+) -> None:
+    server = RawServer()
+    call = server.call()
+    if half_closed:
+        call.stream.close_sending()
+    server.say(answer(1))
+    server.hear()
+    server.break_by(ErrorCode.STREAM_CLOSED, "on stream 1, which is closed", late)
+
+
+def test_data_on_a_stream_that_the_peer_reset_ends_the_connection(core: Core) -> None:
+    core(None).break_by(
+        ErrorCode.STREAM_CLOSED,
+        "DATA on stream 1, which is closed",
+        rst_stream(1, ErrorCode.CANCEL),
+        data(1, b"x"),
+    )
+
+
+def test_rapid_resets_end_a_servers_connection() -> None:
+    client = RawClient()
+    pieces = (
+        headers(stream_id, REQUEST) + rst_stream(stream_id, ErrorCode.CANCEL)
+        for stream_id in range(1, 10**6, 2)
+    )
+    taken = break_in_pieces(
+        client, ErrorCode.ENHANCE_YOUR_CALM, "flood of RST_STREAM frames", pieces
+    )
+    assert taken < FLOOD_FRAMES_MAX
+
+
+def test_resets_of_streams_that_are_gone_end_a_clients_connection() -> None:
+    server = client_core()
+    server.say(headers(1, OK_TRAILERS, end=True))
+    pieces = iter([rst_stream(1, ErrorCode.CANCEL)] * 2 * FLOOD_FRAMES_MAX)
+    break_in_pieces(server, ErrorCode.ENHANCE_YOUR_CALM, "flood of RST_STREAM frames", pieces)
+
+
+# Windows
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_data_beyond_the_streams_window_ends_the_stream(role: str) -> None:
+    peer = ROLES[role](Limits(stream_window_bytes=20_000, stream_window_bytes_max=20_000))
+    peer.hear()
+    peer.say(data(1, prefixed(bytes(19_996))))
+    (stream,) = peer.streams()
+    stream.expect_end(StatusCode.INTERNAL, "more than the stream's window")
+    peer.expect_reset(1, ErrorCode.FLOW_CONTROL_ERROR)
+
+
+def test_data_beyond_the_connections_window_ends_the_connection(core: Core) -> None:
+    peer = core(Limits(connection_window_bytes=65_535))
+    peer.break_by(
+        ErrorCode.FLOW_CONTROL_ERROR,
+        "DATA beyond the connection's window",
+        data(1, prefixed(bytes(65_531))),
+    )
+
+
+def test_endless_data_on_a_stream_we_reset_ends_the_connection(core: Core) -> None:
+    peer = core(Limits(stream_window_bytes=100_000))
+    peer.core.streams[1].reset(ErrorCode.CANCEL, Status(StatusCode.CANCELLED))
+    peer.hear()
+    each = data(1, bytes(10_000))
+    taken = break_in_pieces(
+        peer,
+        ErrorCode.FLOW_CONTROL_ERROR,
+        "DATA beyond the window of stream 1",
+        iter(lambda: each, b""),
+    )
+    assert taken == 10, "what was under way is taken in good faith"
+
+
+@pytest.mark.parametrize(
+    ("increments", "code"),
+    [
+        ((0,), ErrorCode.PROTOCOL_ERROR),
+        ((2**31 - 1,), ErrorCode.FLOW_CONTROL_ERROR),
+        ((2**30, 2**30), ErrorCode.FLOW_CONTROL_ERROR),
+    ],
+)
+def test_a_bad_window_update_of_a_stream_ends_the_stream(
+    core: Core, increments: tuple[int, ...], code: ErrorCode
+) -> None:
+    peer = core(None)
+    peer.hear()
+    peer.say(*[window_update(1, increment) for increment in increments])
+    (stream,) = peer.streams()
+    stream.expect_end(StatusCode.INTERNAL, "WINDOW_UPDATE")
+    peer.expect_reset(1, code)
+
+
+@pytest.mark.parametrize(
+    ("increments", "code", "text"),
+    [
+        ((0,), ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE by 0"),
+        ((2**31 - 1,), ErrorCode.FLOW_CONTROL_ERROR, "overflows the window of the connection"),
+        ((2**30, 2**30), ErrorCode.FLOW_CONTROL_ERROR, "overflows the window of the connection"),
+    ],
+)
+def test_a_bad_window_update_of_the_connection_ends_it(
+    core: Core, increments: tuple[int, ...], code: ErrorCode, text: str
+) -> None:
+    core(None).break_by(code, text, *[window_update(0, each) for each in increments])
+
+
+# Floods
+
+
+def flood_of(name: str) -> bytes:
+    return {
+        "SETTINGS": settings((kinds.MAX_CONCURRENT_STREAMS, 5)),
+        "SETTINGS ": settings_ack(),
+        "PING": ping(),
+        "PING ": ping(ack=True),
+        "GOAWAY": goaway(2**31 - 1, 0, bytes(1000)),
+        "PRIORITY": frame(kinds.PRIORITY, 0, 1, bytes(5)),
+        "WINDOW_UPDATE": window_update(1, 1),
+        "WINDOW_UPDATE ": window_update(0, 1),
+        "empty DATA": data(1, b""),
+        "empty DATA ": data(1, b"", padding=255),
+        "unknown": frame(0x77, 0, 1, bytes(100)),
+    }[name]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "SETTINGS",
+        "SETTINGS ",
+        "PING",
+        "PING ",
+        "GOAWAY",
+        "PRIORITY",
+        "WINDOW_UPDATE",
+        "WINDOW_UPDATE ",
+        "empty DATA",
+        "empty DATA ",
+        "unknown",
+    ],
+)
+def test_a_flood_ends_the_connection(core: Core, name: str) -> None:
+    peer = core(None)
+    each = flood_of(name)
+    # Recorders and the answers to a thousand frames, not more with more frames.
+    with at_most(500 * KB):
+        taken = break_in_pieces(
+            peer,
+            ErrorCode.ENHANCE_YOUR_CALM,
+            f"flood of {name.strip()} frames",
+            iter(lambda: each, b""),
+        )
+    assert taken < FLOOD_FRAMES_MAX
+
+
+def test_a_flood_in_one_piece_ends_the_connection(core: Core) -> None:
+    core(None).break_by(
+        ErrorCode.ENHANCE_YOUR_CALM, "flood of PING frames", ping() * 2 * FLOOD_FRAMES_MAX
+    )
+
+
+def test_a_flood_of_informational_answers_ends_the_connection() -> None:
+    server = RawServer()
+    server.opened()
+    each = headers(1, [(":status", "103")])
+    server.break_by(
+        ErrorCode.ENHANCE_YOUR_CALM,
+        "flood of informational HEADERS frames",
+        each * 2 * FLOOD_FRAMES_MAX,
+    )
+
+
+def test_a_flood_of_late_headers_ends_the_connection() -> None:
+    server = RawServer()
+    (call,) = server.opened()
+    call.stream.cancel()
+    server.hear()
+    each = headers(1, HEAD)
+    server.break_by(
+        ErrorCode.ENHANCE_YOUR_CALM, "flood of late HEADERS frames", each * 2 * FLOOD_FRAMES_MAX
+    )
+
+
+def test_a_flood_of_late_empty_data_ends_the_connection() -> None:
+    server = RawServer()
+    (call,) = server.opened()
+    call.stream.cancel()
+    server.hear()
+    server.break_by(
+        ErrorCode.ENHANCE_YOUR_CALM,
+        "flood of late DATA frames",
+        data(1, b"") * 2 * FLOOD_FRAMES_MAX,
+    )
+
+
+@pytest.mark.parametrize(
+    ("limits", "fields", "what"),
+    [
+        (Limits(concurrent_streams_max=0), REQUEST, "HEADERS over the stream limit"),
+        (Limits(), [(":method", "GET")], "HEADERS without a call"),
+        (Limits(header_list_bytes_max=10), REQUEST, "HEADERS without a call"),
+    ],
+)
+def test_a_flood_of_requests_that_are_refused_ends_the_connection(
+    limits: Limits, fields: list[tuple[str, str]], what: str
+) -> None:
+    client = RawClient(limits)
+    encoded = block(fields)
+    pieces = (headers(stream_id, encoded, end=True) for stream_id in range(1, 10**6, 2))
+    with at_most(MB):
+        break_in_pieces(client, ErrorCode.ENHANCE_YOUR_CALM, f"flood of {what} frames", pieces)
+
+
+# Header blocks
+
+
+@pytest.mark.parametrize("size", [0, 1, 100])
+def test_a_continuation_flood_ends_the_connection(core: Core, size: int) -> None:
+    peer = core(None)
+    peer.say(frame(kinds.HEADERS, END_STREAM, 1, b"\x20"))
+    each = frame(kinds.CONTINUATION, 0, 1, bytes(size))
+    with at_most(100 * KB):
+        taken = break_in_pieces(
+            peer, ErrorCode.ENHANCE_YOUR_CALM, "header block of", iter(lambda: each, b"")
+        )
+    assert taken <= 32
+
+
+@pytest.mark.parametrize("first", [0, 20_000])
+def test_a_continued_block_larger_than_the_limit_ends_the_connection(
+    core: Core, first: int
+) -> None:
+    core(None).break_by(
+        ErrorCode.ENHANCE_YOUR_CALM,
+        "wanted at most 16384 bytes",
+        frame(kinds.HEADERS, END_STREAM, 1, bytes(first)),
+        frame(kinds.CONTINUATION, 0, 1, bytes(20_000)),
+    )
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        data(1, b"x"),
+        headers(1, OK_TRAILERS),
+        ping(),
+        settings(),
+        window_update(1, 1),
+        rst_stream(1, 8),
+        frame(0x77),
+        frame(kinds.CONTINUATION, END_HEADERS, 3),
+        frame(kinds.CONTINUATION, END_HEADERS, 0),
+    ],
+)
+def test_a_header_block_is_not_interrupted(core: Core, between: bytes) -> None:
+    core(None).break_by(
+        ErrorCode.PROTOCOL_ERROR,
+        "in the middle of a header block, wanted CONTINUATION",
+        frame(kinds.HEADERS, END_STREAM, 1, b"\x20"),
+        between,
+    )
+
+
+def test_a_continuation_of_nothing_ends_the_connection(core: Core) -> None:
+    core(None).break_by(
+        ErrorCode.PROTOCOL_ERROR,
+        "CONTINUATION without a header block",
+        frame(kinds.CONTINUATION, END_HEADERS, 1, block(OK_TRAILERS)),
+    )
+
+
+def test_headers_too_short_for_their_priority_end_the_connection(core: Core) -> None:
+    core(None).break_by(
+        ErrorCode.FRAME_SIZE_ERROR,
+        "too short for priority",
+        frame(kinds.HEADERS, END_HEADERS | WITH_PRIORITY, 1, bytes(4)),
+    )
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        pytest.param(b"\xbe", id="dynamic index"),
+        pytest.param(b"\x80", id="index 0"),
+        pytest.param(b"\x00\x05name", id="truncated"),
+        pytest.param(b"\xff" + b"\xff" * 1000, id="endless integer"),
+        pytest.param(b"\x00\x7f" + b"\x80" * 1000 + b"\x01", id="endless zeros"),
+        pytest.param(b"\x04\x82\xff\xff", id="Huffman padding"),
+        pytest.param(b"\x04\x84\xff\xff\xff\xff", id="Huffman EOS"),
+        pytest.param(b"\x82\x20", id="late table size"),
+        pytest.param(b"\x3f\xe1\x1f", id="table too large"),
+    ],
+)
+@pytest.mark.parametrize("end", [False, True])
+def test_bad_hpack_ends_the_connection(core: Core, bad: bytes, end: bool) -> None:
+    peer = core(None)
+    with at_most(100 * KB):
+        peer.break_by(
+            ErrorCode.COMPRESSION_ERROR, "header block is not HPACK", headers(1, bad, end=end)
+        )
+
+
+BOMBS = [
+    pytest.param(block([("k", "v" * 200_000)], huffman=False), id="one value"),
+    pytest.param(block([("k" * 200_000, "")], huffman=False), id="one name"),
+    pytest.param(b"\x90" * 200_000, id="static fields"),
+    pytest.param(b"\x00\x01k\x00" * 50_000, id="empty values"),
+]
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_header_bomb_ends_the_call_only(bomb: bytes) -> None:
+    server = RawServer()
+    one, other = server.opened(2)
+    bomb_frame = headers(1, bomb)
+    with at_most(MB):
+        server.say(bomb_frame)
+    one.expect_end(StatusCode.RESOURCE_EXHAUSTED, "metadata larger than max (16384 bytes)")
+    server.expect_reset(1, ErrorCode.CANCEL)
+    server.say(answer(3))
+    other.expect_end()
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_header_bomb_at_a_server_is_answered_431(bomb: bytes) -> None:
+    client = RawClient()
+    bomb_frame = headers(1, bomb)
+    with at_most(MB):
+        client.say(bomb_frame)
+    (refusal,) = client.hear().of(kinds.HEADERS, 1)
+    assert b"431" in refusal.payload
+    client.request(3).expect_open()
+
+
+def test_a_bomb_in_the_dynamic_table_ends_a_servers_connection() -> None:
+    """Before the client knows our settings it may index; that must not multiply anything."""
+    client = RawClient(greet=False)
+    client.say(PREFACE, settings())
+    client.hear()
+    encoder = Encoder()
+    bomb = encoder.encode([("k", "v" * 3000)]) + encoder.encode([("k", "v" * 3000)]) * 50_000
+    with at_most(MB):
+        client.break_by(
+            ErrorCode.ENHANCE_YOUR_CALM, "header list larger than 16384", headers(1, bomb)
+        )
+
+
+@pytest.mark.parametrize("fields", [28, 100])
+def test_header_blocks_that_never_repeat_fill_no_memory(fields: int) -> None:
+    server = RawServer()
+    rest = b"\x90" * fields
+    with at_most(5 * MB):
+        for n in range(520):
+            stream_id = 2 * n + 1
+            server.call(b"x")
+            unique = b"\x20\x88\x5f\x10application/grpc\x00\x01k\x08%08d" % n + rest
+            server.say(headers(stream_id, unique), headers(stream_id, OK_TRAILERS, end=True))
+            server.hear()
+            server.calls.clear()
+
+
+# Messages
+
+
+def test_a_decompression_bomb_ends_the_call_before_it_is_unpacked() -> None:
+    server = RawServer()
+    (call,) = server.opened()
+    bomb = prefixed(compress("gzip", bytes(40 * MB)), compressed=1)
+    server.say(headers(1, [*HEAD, ("grpc-encoding", "gzip")]))
+    with at_most(9 * MB):
+        for at in range(0, len(bomb), 16 * KB):
+            server.say(data(1, bomb[at : at + 16 * KB]))
+    call.expect_end(StatusCode.RESOURCE_EXHAUSTED, "(4194305 vs. 4194304)")
+    server.expect_reset(1, ErrorCode.CANCEL)
+
+
+def test_a_message_in_tiny_frames_costs_about_its_size(core: Core) -> None:
+    peer = core(None)
+    peer.say(data(1, prefixed(bytes(10**6))[:5]))
+    pieces = [data(1, b"%03d" % (n % 1000)) for n in range(20_000)]
+    with at_most(300 * KB):
+        for piece in pieces:
+            peer.say(piece)
+
+
+def test_a_stream_whose_answer_is_stuck_takes_no_bad_messages() -> None:
+    client = RawClient(Limits(message_bytes_max=100))
+    handler = client.request(1)
+    handler.stream.send_message(bytes(200_000))
+    client.hear()
+    client.say(data(1, prefixed(bytes(101))[:5]))
+    handler.expect_end(StatusCode.RESOURCE_EXHAUSTED)
+    client.expect_reset(1, ErrorCode.CANCEL)
+    with at_most(500 * KB):
+        client.say(*[data(1, bytes(10_000))] * 10)
+
+
+# Peers that are busy, not hostile
+
+
+def test_a_server_may_send_a_ping_and_two_window_updates_per_request() -> None:
+    server = RawServer()
+    extra = ping() + window_update(0, 12)
+    head, last = block(HEAD), block(OK_TRAILERS)
+    for n in range(100_000):
+        stream_id = 2 * n + 1
+        call = server.call(b"request")
+        server.core.receive(
+            extra
+            + window_update(stream_id, 12)
+            + headers(stream_id, head)
+            + data(stream_id, b"\0\0\0\0\0")
+            + headers(stream_id, last, end=True)
+        )
+        assert call.end is not None
+        server.calls.clear()
+        server.core.outbound.take_output()
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_keepalive_for_a_day_is_not_a_flood(role: str) -> None:
+    peer: RawServer | RawClient = client_core() if role == "client" else server_core()
+    for _ in range(24 * 3600 // 10):
+        peer.clock.advance(10)
+        peer.say(ping())
+        assert len(peer.hear().of(kinds.PING)) == 1
+
+
+def test_a_large_upload_may_be_acknowledged_frame_by_frame() -> None:
+    server = RawServer()
+    call = server.call()
+    call.stream.send_message(bytes(4 * MB))
+    for _ in range(4 * MB // 1000):
+        server.say(window_update(0, 1000), window_update(1, 1000))
+    assert len(server.hear().payload(1)) == 4 * MB + 5
+
+
+def test_many_calls_may_be_cancelled_while_their_answers_come() -> None:
+    server = RawServer()
+    calls = server.opened(900)
+    for call in calls:
+        call.stream.cancel()
+    for n in range(900):
+        server.say(answer(2 * n + 1, b"late", b"later"))
+    assert not server.core.is_closed
+
+
+def test_a_stream_of_messages_may_be_acknowledged_one_by_one() -> None:
+    client = RawClient()
+    handler = client.request(1, end=True)
+    for _ in range(5000):
+        handler.stream.send_message(b"tick")
+        client.say(window_update(0, 9), window_update(1, 9), ping())
+    assert not client.core.is_closed

@@ -1,0 +1,323 @@
+"""Is our channel a drop-in for grpcio's? The same story, told on both stacks.
+
+A story is a function of a `Stage`: a server of grpcio's, and the stack that calls it. It returns
+whatever it saw, in plain values. `Both` tells it with `grpc.aio` and with `proxyless.aio`, and
+what was seen must be equal. The stubs and the servicers are generated, and not modified.
+
+Metadata of a call steers what the server does, whatever its kind:
+
+    x-…    comes back as initial metadata
+    t-…    comes back as trailing metadata
+    then   after the responses: `abort`, `raise` an exception, or `hang` until the client is gone
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from types import ModuleType
+from typing import Any, Final, TypeAlias
+
+import grpc
+import grpc.aio
+
+import proxyless.aio
+from tests.generated_protos import Protos
+from tests.transport_world import PATIENCE_S, until
+
+STACKS: Final[dict[str, ModuleType]] = {"grpcio": grpc.aio, "proxyless": proxyless.aio}
+
+HANG: Final = (("then", "hang"),)
+ABORT: Final = (("then", "abort"),)
+RAISE: Final = (("then", "raise"),)
+
+# Two servers must not share a port by chance: then each would get some of the calls.
+_ALWAYS: Final = (("grpc.so_reuseport", 0),)
+
+# grpcio's objects, and the generated code.
+Untyped: TypeAlias = Any
+Pairs = Iterable[tuple[str, str | bytes]]
+
+
+# The server
+
+
+class Methods:
+    """What the methods of both services do, and a log of it."""
+
+    def __init__(self, protos: Protos) -> None:
+        self._greetings = protos.helloworld
+        self._routes = protos.route_guide
+        self.events: list[str] = []
+
+    @asynccontextmanager
+    async def _steered(self, name: str, context: Untyped) -> AsyncIterator[None]:
+        """Do what the metadata says before and after the method's own work."""
+        self.events.append(f"{name} started")
+        metadata = tuple(context.invocation_metadata())
+        if head := [pair for pair in metadata if pair[0].startswith("x-")]:
+            await context.send_initial_metadata(head)
+        context.set_trailing_metadata([pair for pair in metadata if pair[0].startswith("t-")])
+        try:
+            yield
+            await _go_on(dict(metadata).get("then"), context)
+        except asyncio.CancelledError:
+            self.events.append(f"{name} cancelled")
+            raise
+        self.events.append(f"{name} finished")
+
+    async def say_hello(self, request: Untyped, context: Untyped) -> Untyped:
+        async with self._steered("SayHello", context):
+            padding = bytes(request.reply_padding_bytes)
+            return self._greetings.HelloReply(message=f"hello, {request.name}", padding=padding)
+
+    async def describe(self, request: Untyped, context: Untyped) -> Untyped:
+        metadata = tuple(context.invocation_metadata())
+        return self._greetings.Description(
+            user_agent=dict(metadata)["user-agent"],
+            time_remaining=context.time_remaining(),
+            keys=[key for key, _ in metadata],
+        )
+
+    async def find_place(self, point: Untyped, context: Untyped) -> Untyped:
+        async with self._steered("FindPlace", context):
+            return self._routes.Place(name=f"{point.x}/{point.y}", point=point)
+
+    async def list_places(self, way: Untyped, context: Untyped) -> AsyncIterator[Untyped]:
+        async with self._steered("ListPlaces", context):
+            for number in range(way.places):
+                yield self._routes.Place(name=f"place {number}", photo=bytes(way.photo_bytes))
+
+    async def measure_way(self, points: AsyncIterator[Untyped], context: Untyped) -> Untyped:
+        async with self._steered("MeasureWay", context):
+            count = length = 0
+            async for point in points:
+                self.events.append(f"point {point.x}/{point.y}")
+                count += 1
+                length += abs(point.x) + abs(point.y)
+            return self._routes.Summary(points=count, length=length)
+
+    async def chat(self, notes: AsyncIterator[Untyped], context: Untyped) -> AsyncIterator[Untyped]:
+        async with self._steered("Chat", context):
+            number = 0
+            async for note in notes:
+                number += 1
+                yield self._routes.Note(text=note.text, number=number)
+
+
+async def _go_on(then: object, context: Untyped) -> None:
+    match then:
+        case "abort":
+            trailing = (*context.trailing_metadata(), ("reason", "it is Sunday"))
+            await context.abort(
+                grpc.StatusCode.FAILED_PRECONDITION, "not today: 100 %, né", trailing
+            )
+        case "raise":
+            raise RuntimeError("the handler broke")
+        case "hang":
+            await asyncio.Event().wait()
+        case _:
+            pass
+
+
+def add_services(server: Untyped, protos: Protos, methods: Methods) -> None:
+    """Register the generated servicers, with these methods in place of their own."""
+    greeter = protos.helloworld_grpc.GreeterServicer()
+    greeter.SayHello = methods.say_hello
+    greeter.Describe = methods.describe
+    protos.helloworld_grpc.add_GreeterServicer_to_server(greeter, server)
+    guide = protos.route_guide_grpc.RouteGuideServicer()
+    guide.FindPlace = methods.find_place
+    guide.ListPlaces = methods.list_places
+    guide.MeasureWay = methods.measure_way
+    guide.Chat = methods.chat
+    protos.route_guide_grpc.add_RouteGuideServicer_to_server(guide, server)
+
+
+class DropInServer:
+    """Both services on a grpcio server, at `target`."""
+
+    def __init__(
+        self,
+        protos: Protos,
+        *,
+        address: str = "127.0.0.1:0",
+        options: Sequence[tuple[str, Untyped]] = (),
+        credentials: grpc.ServerCredentials | None = None,
+    ) -> None:
+        self.methods = Methods(protos)
+        self._server = grpc.aio.server(options=(*_ALWAYS, *options))
+        add_services(self._server, protos, self.methods)
+        if credentials is None:
+            port = self._server.add_insecure_port(address)
+        else:
+            port = self._server.add_secure_port(address, credentials)
+        self.target = address.replace(":0", f":{port}")
+
+    @property
+    def events(self) -> list[str]:
+        return self.methods.events
+
+    async def start(self) -> None:
+        await self._server.start()
+
+    async def stop(self, grace_s: float | None = None) -> None:
+        await self._server.stop(grace_s)
+
+
+# The stage
+
+
+class Stage:
+    """One stack, a server for it to call, and what the story opened."""
+
+    def __init__(self, aio: Untyped, protos: Protos, exits: AsyncExitStack) -> None:
+        self.aio = aio
+        self.protos = protos
+        self.messages = protos.helloworld
+        self.routes = protos.route_guide
+        self._exits = exits
+        self._server: DropInServer | None = None
+        self._channel: Untyped = None
+
+    async def serve(self, **options: Untyped) -> DropInServer:
+        """Start a server, with the arguments of `DropInServer`."""
+        self._server = server = DropInServer(self.protos, **options)
+        await server.start()
+        self._exits.push_async_callback(server.stop)
+        return server
+
+    @property
+    def server(self) -> DropInServer:
+        assert self._server is not None, "the story has a server"
+        return self._server
+
+    @property
+    def events(self) -> list[str]:
+        return self.server.events
+
+    async def until_event(self, event: str) -> None:
+        await until(lambda: event in self.events, event)
+
+    # Channels and stubs
+
+    def open(self, target: str | None = None, **options: Untyped) -> Untyped:
+        """A channel of this stack's, to be closed with the stage."""
+        channel = self.aio.insecure_channel(target or self.server.target, **options)
+        self._exits.push_async_callback(channel.close)
+        return channel
+
+    def open_secure(self, credentials: Untyped, **options: Untyped) -> Untyped:
+        channel = self.aio.secure_channel(self.server.target, credentials, **options)
+        self._exits.push_async_callback(channel.close)
+        return channel
+
+    @property
+    def channel(self) -> Untyped:
+        if self._channel is None:
+            self._channel = self.open()
+        return self._channel
+
+    def greeter_on(self, channel: Untyped) -> Untyped:
+        return self.protos.helloworld_grpc.GreeterStub(channel)
+
+    def guide_on(self, channel: Untyped) -> Untyped:
+        return self.protos.route_guide_grpc.RouteGuideStub(channel)
+
+    @property
+    def greeter(self) -> Untyped:
+        return self.greeter_on(self.channel)
+
+    @property
+    def guide(self) -> Untyped:
+        return self.guide_on(self.channel)
+
+    # Messages
+
+    def hello(self, name: str = "you", **fields: Untyped) -> Untyped:
+        return self.messages.HelloRequest(name=name, **fields)
+
+    def point(self, x: int = 1, y: int = 2) -> Untyped:
+        return self.routes.Point(x=x, y=y)
+
+    def points(self, count: int) -> list[Untyped]:
+        return [self.point(number, 1) for number in range(count)]
+
+    def way(self, places: int, photo_bytes: int = 0) -> Untyped:
+        return self.routes.Way(places=places, photo_bytes=photo_bytes)
+
+    def note(self, text: str) -> Untyped:
+        return self.routes.Note(text=text)
+
+
+Story = Callable[[Stage], Awaitable[Untyped]]
+
+
+class Both:
+    """Tells a story on each stack and compares."""
+
+    def __init__(self, protos: Protos) -> None:
+        self._protos = protos
+
+    async def __call__(self, story: Story, **server: Untyped) -> Untyped:
+        """What the story returned on both; `server` is for `DropInServer`."""
+        seen = {name: await self._tell(story, aio, server) for name, aio in STACKS.items()}
+        theirs, ours = seen.values()
+        assert ours == theirs, f"grpcio: {theirs!r}\nours:   {ours!r}"
+        return ours
+
+    async def _tell(self, story: Story, aio: Untyped, server: Untyped) -> Untyped:
+        async with asyncio.timeout(PATIENCE_S), AsyncExitStack() as exits:
+            stage = Stage(aio, self._protos, exits)
+            await stage.serve(**server)
+            return await story(stage)
+
+
+# What was seen, in plain values
+
+
+def plain(metadata: Pairs | None) -> object:
+    """Metadata in one order: grpcio keeps it only among equal keys."""
+    return None if metadata is None else sorted(map(tuple, metadata), key=lambda pair: pair[0])
+
+
+async def outcome_of(awaitable: Awaitable[Untyped]) -> tuple[Untyped, ...]:
+    """What awaiting gives, or raises."""
+    try:
+        return ("returned", await awaitable)
+    except asyncio.CancelledError:
+        return ("CancelledError",)
+    except grpc.aio.AioRpcError as error:
+        initial, trailing = plain(error.initial_metadata()), plain(error.trailing_metadata())
+        return (type(error).__name__, error.code(), error.details(), initial, trailing)
+    except Exception as error:
+        return (type(error).__name__, str(error))
+
+
+async def describe(call: Untyped) -> dict[str, Untyped]:
+    """Everything that a call object says once the call is over."""
+    return {
+        "code": await call.code(),
+        "details": await call.details(),
+        "initial": plain(await call.initial_metadata()),
+        "trailing": plain(await call.trailing_metadata()),
+        "done": call.done(),
+        "cancelled": call.cancelled(),
+    }
+
+
+async def iterate(call: Untyped) -> AsyncIterator[Untyped]:
+    async for message in call:
+        yield message
+
+
+async def read_messages(call: Untyped) -> list[Untyped]:
+    """Every response, by `read`, until there is no more."""
+    messages = []
+    while (message := await call.read()) is not grpc.aio.EOF:
+        messages.append(message)
+    return messages
+
+
+async def collect(call: Untyped) -> list[Untyped]:
+    """Every response, by iterating."""
+    return [message async for message in call]

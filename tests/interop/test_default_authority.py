@@ -1,0 +1,95 @@
+"""Which authority do calls carry if nobody says one: ours beside grpcio's own client?
+
+Servers route by it and TLS checks it, so an application that changes its client must not notice,
+except where grpcio sends what is no authority.
+"""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+
+from proxyless.base import Address, IpAddress, UnixAddress
+from proxyless.resolver import STATIC_FACTORIES, DnsFactory, ResolverRegistry
+from proxyless.transport import Server, ServerCall
+
+REGISTRY = ResolverRegistry([DnsFactory(), *STATIC_FACTORIES])
+PATH = "/proxyless.Test/Look"
+PATIENCE_S = 10.0
+
+
+@asynccontextmanager
+async def listening(place: Address, seen: list[str]) -> AsyncIterator[Address]:
+    """A server that notes the authority of each call."""
+
+    async def look(call: ServerCall) -> None:
+        seen.append(call.request.authority)
+        await call.write(b"")
+
+    server = Server({PATH: look})
+    try:
+        yield await server.listen(place)
+    finally:
+        await server.close()
+
+
+async def call_with_grpcio(target: str) -> None:
+    async with grpc.aio.insecure_channel(target) as channel:
+        await channel.unary_unary(PATH)(b"", timeout=PATIENCE_S)
+
+
+async def ask_both(target: str, place: Address) -> tuple[str, str]:
+    """The authority that grpcio sends, and ours. `PORT` in the target is the server's."""
+    seen: list[str] = []
+    async with listening(place, seen) as address:
+        if isinstance(address, IpAddress):
+            target = target.replace("PORT", str(address.port))
+        await call_with_grpcio(target)
+    factory, parsed = REGISTRY.match_target(target)
+    [theirs] = seen
+    return theirs, factory.default_authority(parsed)
+
+
+@pytest.mark.parametrize(
+    ("target", "host"),
+    [
+        ("localhost:PORT", "127.0.0.1"),
+        ("dns:///localhost:PORT", "127.0.0.1"),
+        ("dns:localhost:PORT", "127.0.0.1"),
+        ("DNS:///localhost:PORT", "127.0.0.1"),
+        ("LOCALHOST:PORT", "127.0.0.1"),
+        ("localhost%3APORT", "127.0.0.1"),
+        ("dns:///localhost:PORT?query#fragment", "127.0.0.1"),
+        ("127.0.0.1:PORT", "127.0.0.1"),
+        ("ipv4:127.0.0.1:PORT", "127.0.0.1"),
+        ("ipv4:///127.0.0.1:PORT", "127.0.0.1"),
+        ("[::1]:PORT", "::1"),
+        ("dns:///[::1]:PORT", "::1"),
+        ("ipv6:[::1]:PORT", "::1"),
+        ("ipv6:%5B::1%5D:PORT", "::1"),
+    ],
+)
+async def test_names_and_single_addresses_are_the_same(target: str, host: str) -> None:
+    theirs, ours = await ask_both(target, IpAddress(host, 0))
+    assert ours == theirs
+
+
+async def test_a_list_is_its_first_address_where_grpcio_sends_the_list() -> None:
+    theirs, ours = await ask_both("ipv4:127.0.0.1:PORT,127.0.0.1:PORT", IpAddress("127.0.0.1", 0))
+    assert theirs == f"{ours},{ours}"
+
+
+async def test_a_socket_is_localhost_where_grpcio_sends_its_path(tmp_path: Path) -> None:
+    socket = UnixAddress(str(tmp_path / "s"))
+    theirs, ours = await ask_both(f"unix:{socket.path}", socket)
+    assert "%2F" in theirs
+    assert ours == "localhost"
+
+
+async def test_an_abstract_socket_is_localhost_where_grpcio_sends_its_name() -> None:
+    name = f"proxyless-authority-{os.getpid()}"
+    theirs, ours = await ask_both(f"unix-abstract:{name}", UnixAddress(f"\0{name}"))
+    assert (theirs, ours) == (name, "localhost")

@@ -1,0 +1,848 @@
+"""Do calls of generated stubs go the same way on our channel as on grpcio's?
+
+Each test is a story told twice (`drop_in`). Where we differ on purpose (docs/spec/decisions.md),
+there is a test of our side only, at the end.
+"""
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from tests.interop.drop_in import (
+    ABORT,
+    HANG,
+    RAISE,
+    Both,
+    Stage,
+    Untyped,
+    collect,
+    describe,
+    outcome_of,
+    read_messages,
+)
+from tests.transport_world import until
+
+MIB = 1024 * 1024
+PAIRS = (("x-color", "red"), ("x-blob-bin", b"\0\xff"), ("t-cost", "5"), ("t-blob-bin", b"\1"))
+KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
+
+
+async def spread(requests: Iterable[Untyped]) -> AsyncIterator[Untyped]:
+    """The requests, each in a turn of its own."""
+    for request in requests:
+        await asyncio.sleep(0)
+        yield request
+
+
+def start(stage: Stage, kind: str, **options: Untyped) -> Untyped:
+    """A call of this kind, with all it has to say."""
+    match kind:
+        case "unary_unary":
+            return stage.guide.FindPlace(stage.point(), **options)
+        case "unary_stream":
+            return stage.guide.ListPlaces(stage.way(2), **options)
+        case "stream_unary":
+            return stage.guide.MeasureWay(stage.points(2), **options)
+        case _:
+            return stage.guide.Chat([stage.note("a"), stage.note("b")], **options)
+
+
+async def finish(kind: str, call: Untyped) -> tuple[Untyped, ...]:
+    """What comes of it."""
+    return await outcome_of(collect(call) if kind.endswith("_stream") else call)
+
+
+def name_of(kind: str) -> str:
+    names = ("FindPlace", "ListPlaces", "MeasureWay", "Chat")
+    return names[KINDS.index(kind)]
+
+
+# The kinds of calls, and both styles
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_each_kind_of_call_ends_well(both: Both, kind: str) -> None:
+    async def story(stage: Stage) -> object:
+        call = start(stage, kind, metadata=PAIRS, timeout=20)
+        return await finish(kind, call), await describe(call), stage.events
+
+    (state, _), told, _ = await both(story)
+    assert state == "returned"
+    assert told["code"] is grpc.StatusCode.OK
+    assert told["initial"] == [("x-blob-bin", b"\0\xff"), ("x-color", "red")]
+    assert told["trailing"] == [("t-blob-bin", b"\1"), ("t-cost", "5")]
+
+
+async def test_a_reply_is_the_generated_message(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        reply = await stage.greeter.SayHello(stage.hello("Ada"))
+        return type(reply), reply
+
+    kind, reply = await both(story)
+    assert kind.DESCRIPTOR.name == "HelloReply"
+    assert reply.message == "hello, Ada"
+
+
+async def test_responses_are_read_one_by_one(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        call = stage.guide.ListPlaces(stage.way(3))
+        messages = await read_messages(call)
+        return messages, await call.read() is grpc.aio.EOF, await describe(call)
+
+    messages, _, _ = await both(story)
+    assert [message.name for message in messages] == ["place 0", "place 1", "place 2"]
+
+
+async def test_a_stream_of_nothing(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        iterated = await collect(stage.guide.ListPlaces(stage.way(0)))
+        read = await read_messages(stage.guide.ListPlaces(stage.way(0)))
+        summary = await stage.guide.MeasureWay([])
+        return iterated, read, summary, await collect(stage.guide.Chat([]))
+
+    assert (await both(story))[:2] == ([], [])
+
+
+async def test_an_iterator_goes_on_where_another_loop_stopped(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        call = stage.guide.ListPlaces(stage.way(4))
+        names = []
+        async for place in call:
+            names.append(place.name)
+            break
+        names += [place.name async for place in call]
+        # A finished iterator stays so.
+        return names, await collect(call)
+
+    assert await both(story) == ([f"place {number}" for number in range(4)], [])
+
+
+@pytest.mark.parametrize("method", ["MeasureWay", "Chat"])
+@pytest.mark.parametrize("shape", ["list", "generator", "async generator"])
+async def test_requests_come_from_any_iterator(both: Both, method: str, shape: str) -> None:
+    async def story(stage: Stage) -> object:
+        requests = stage.points(20) if method == "MeasureWay" else [stage.note("a")] * 20
+        shapes = {
+            "list": requests,
+            "generator": (each for each in requests),
+            "async generator": spread(requests),
+        }
+        call = getattr(stage.guide, method)(shapes[shape])
+        return await outcome_of(call if method == "MeasureWay" else collect(call)), stage.events
+
+    (state, _), _ = await both(story)
+    assert state == "returned"
+
+
+async def test_requests_are_written_one_by_one(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        call = stage.guide.MeasureWay()
+        for point in stage.points(5):
+            await call.write(point)
+        await call.done_writing()
+        await call.done_writing()
+        return await call, await describe(call), stage.events
+
+    summary, _, _ = await both(story)
+    assert summary.points == 5
+
+
+async def test_client_and_server_take_turns(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        call = stage.guide.Chat()
+        answers = []
+        for word in ("one", "two", "three"):
+            await call.write(stage.note(word))
+            answers.append(await call.read())
+        await call.done_writing()
+        return answers, await call.read() is grpc.aio.EOF, await describe(call)
+
+    answers, _, _ = await both(story)
+    assert [(note.number, note.text) for note in answers] == [(1, "one"), (2, "two"), (3, "three")]
+
+
+async def test_responses_of_a_written_stream_are_iterated(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        call = stage.guide.Chat()
+        await call.write(stage.note("a"))
+        await call.write(stage.note("b"))
+        await call.done_writing()
+        return await collect(call)
+
+    assert [note.text for note in await both(story)] == ["a", "b"]
+
+
+async def test_styles_of_one_call_do_not_mix(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        reading = stage.guide.ListPlaces(stage.way(3))
+        await reading.read()
+        read_then_iterated = await outcome_of(collect(reading))
+        iterating = stage.guide.ListPlaces(stage.way(3), metadata=HANG)
+        async for _ in iterating:
+            break
+        iterated_then_read = await outcome_of(iterating.read())
+        writing = stage.guide.MeasureWay(stage.points(3), metadata=HANG)
+        written = await outcome_of(writing.write(stage.point()))
+        ended = await outcome_of(writing.done_writing())
+        return read_then_iterated, iterated_then_read, written, ended
+
+    assert {name for name, _ in await both(story)} == {"UsageError"}
+
+
+async def test_nothing_is_written_after_the_last_message(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        call = stage.guide.MeasureWay()
+        await call.done_writing()
+        half_closed = await outcome_of(call.write(stage.point()))
+        await call
+        finished = await outcome_of(call.write(stage.point()))
+        ended_again = await outcome_of(call.done_writing())
+        return half_closed, finished, ended_again
+
+    half_closed, finished, _ = await both(story)
+    assert half_closed[0] == finished[0] == "InvalidStateError"
+
+
+async def test_writing_to_a_call_that_failed(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        call = stage.channel.stream_stream("/no.Such/Method")()
+        await call.code()
+        return await outcome_of(call.write(b"")), await outcome_of(call.done_writing())
+
+    assert (await both(story))[0][0] == "InvalidStateError"
+
+
+async def test_a_stub_without_serializers_takes_bytes(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        method = "/proxyless.test.helloworld.Greeter/SayHello"
+        say_hello = stage.channel.unary_unary(method)
+        return await say_hello(stage.hello("Ada").SerializeToString())
+
+    assert isinstance(await both(story), bytes)
+
+
+async def test_positional_arguments_of_streamed_requests(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        summary = await stage.guide.MeasureWay(stage.points(2), 20, PAIRS, None, True, None)
+        call = stage.guide.Chat([stage.note("a")], 20, PAIRS)
+        return summary, await collect(call), await describe(call)
+
+    assert (await both(story))[0].points == 2
+
+
+# How the server ends a call
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_server_aborts(both: Both, kind: str) -> None:
+    async def story(stage: Stage) -> object:
+        call = start(stage, kind, metadata=(*ABORT, *PAIRS))
+        return await finish(kind, call), await describe(call)
+
+    (name, code, details, *_), told = await both(story)
+    assert (name, code) == ("AioRpcError", grpc.StatusCode.FAILED_PRECONDITION)
+    assert details == "not today: 100 %, né"
+    assert ("reason", "it is Sunday") in told["trailing"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_server_aborts_without_initial_metadata(both: Both, kind: str) -> None:
+    async def story(stage: Stage) -> object:
+        call = start(stage, kind, metadata=ABORT)
+        return await finish(kind, call), await describe(call)
+
+    assert (await both(story))[1]["initial"] == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_handler_raises(both: Both, kind: str) -> None:
+    async def story(stage: Stage) -> object:
+        call = start(stage, kind, metadata=(*RAISE, *PAIRS))
+        return await finish(kind, call), await describe(call)
+
+    (_, code, details, *_), _ = await both(story)
+    assert code is grpc.StatusCode.UNKNOWN
+    assert "the handler broke" in details
+
+
+async def test_nobody_implements_the_method(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        generated = await outcome_of(stage.greeter.SayGoodbye(stage.hello()))
+        unknown = await outcome_of(stage.channel.unary_unary("/no.Such/Method")(b""))
+        stream = stage.channel.stream_stream("/no.Such/Method")()
+        return generated, unknown, await outcome_of(stream.read()), await describe(stream)
+
+    outcomes = await both(story)
+    assert {outcome[1] for outcome in outcomes[:3]} == {grpc.StatusCode.UNIMPLEMENTED}
+
+
+async def test_responses_before_a_failure_are_delivered(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        iterated, read = [], []
+        call = stage.guide.ListPlaces(stage.way(3), metadata=ABORT)
+        with pytest.raises(grpc.aio.AioRpcError):
+            iterated += [place.name async for place in call]
+        call = stage.guide.ListPlaces(stage.way(3), metadata=ABORT)
+        for _ in range(3):
+            read.append(await call.read())
+        return await outcome_of(call.read()), await outcome_of(call.read()), read
+
+    first, again, read = await both(story)
+    assert first == again
+    assert len(read) == 3
+
+
+async def test_responses_that_are_not_read_outlive_the_end(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        call = stage.guide.ListPlaces(stage.way(3))
+        first = await call.read()
+        await stage.until_event("ListPlaces finished")
+        await asyncio.sleep(0.01)
+        return first, await read_messages(call), await describe(call)
+
+    assert len((await both(story))[1]) == 2
+
+
+# Cancelling
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_call_is_cancelled_before_it_starts(both: Both, kind: str) -> None:
+    async def story(stage: Stage) -> object:
+        call = start(stage, kind)
+        return call.cancel(), await finish(kind, call), await describe(call), call.cancel()
+
+    cancelled, outcome, told, again = await both(story)
+    assert (cancelled, outcome, again) == (True, ("CancelledError",), False)
+    assert told["code"] is grpc.StatusCode.CANCELLED
+    assert told["details"] == "Locally cancelled by application!"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_call_is_cancelled_while_the_server_works(both: Both, kind: str) -> None:
+    async def story(stage: Stage) -> object:
+        name = name_of(kind)
+        call = start(stage, kind, metadata=HANG)
+        await stage.until_event(f"{name} started")
+        was_done, did_cancel = call.done(), call.cancel()
+        outcome = await finish(kind, call)
+        await stage.until_event(f"{name} cancelled")
+        return was_done, did_cancel, outcome, await describe(call)
+
+    assert (await both(story))[:3] == (False, True, ("CancelledError",))
+
+
+async def test_a_stream_is_cancelled_between_two_reads(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        call = stage.guide.ListPlaces(stage.way(2), metadata=HANG)
+        await call.read()
+        await call.read()
+        call.cancel()
+        outcomes = [await outcome_of(call.read()) for _ in range(2)]
+        await stage.until_event("ListPlaces cancelled")
+        return outcomes, await describe(call)
+
+    assert (await both(story))[0] == [("CancelledError",)] * 2
+
+
+async def test_a_stream_is_cancelled_inside_its_loop(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        call = stage.guide.ListPlaces(stage.way(2), metadata=HANG)
+        names = []
+
+        async def loop() -> None:
+            async for place in call:
+                names.append(place.name)
+                call.cancel()
+
+        outcome = await outcome_of(loop())
+        await stage.until_event("ListPlaces cancelled")
+        return outcome, names, await describe(call)
+
+    assert (await both(story))[0] == ("CancelledError",)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_cancelling_the_awaiting_task_cancels_the_call(both: Both, kind: str) -> None:
+    async def story(stage: Stage) -> object:
+        name = name_of(kind)
+        call = start(stage, kind, metadata=HANG)
+        task = asyncio.create_task(finish(kind, call))
+        await stage.until_event(f"{name} started")
+        await asyncio.sleep(0.01)
+        task.cancel()
+        outcome = await task
+        await stage.until_event(f"{name} cancelled")
+        return outcome, await describe(call)
+
+    outcome, told = await both(story)
+    assert outcome == ("CancelledError",)
+    assert told["cancelled"] is True
+
+
+async def test_a_time_limit_of_asyncio_cancels_the_call(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        call = stage.greeter.SayHello(stage.hello(), metadata=HANG)
+        outcome = await outcome_of(asyncio.wait_for(call, 0.05))
+        await stage.until_event("SayHello cancelled")
+        return outcome, await describe(call)
+
+    assert (await both(story))[0][0] == "TimeoutError"
+
+
+async def test_cancelling_a_writer_cancels_the_call(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        call = stage.guide.Chat(metadata=HANG)
+        # The server reads nothing of this while its first answer is not read.
+        big = stage.note("x" * MIB)
+
+        async def write() -> None:
+            while True:
+                await call.write(big)
+
+        task = asyncio.create_task(outcome_of(write()))
+        await stage.until_event("Chat started")
+        await asyncio.sleep(0.05)
+        task.cancel()
+        outcome = await task
+        await stage.until_event("Chat cancelled")
+        return outcome, await describe(call)
+
+    assert (await both(story))[0] == ("CancelledError",)
+
+
+async def test_reading_and_writing_wait_at_the_same_time(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        call = stage.guide.Chat()
+        reading = asyncio.create_task(outcome_of(call.read()))
+        await asyncio.sleep(0.01)
+        await call.write(stage.note("a"))
+        answer = await reading
+        reading = asyncio.create_task(outcome_of(call.read()))
+        await asyncio.sleep(0.01)
+        call.cancel()
+        return answer, await reading, await outcome_of(call.write(stage.note("b")))
+
+    answer, cancelled, _ = await both(story)
+    assert answer[0] == "returned"
+    assert cancelled == ("CancelledError",)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_finished_call_cannot_be_cancelled(both: Both, kind: str) -> None:
+    async def story(stage: Stage) -> object:
+        call = start(stage, kind)
+        await finish(kind, call)
+        return call.cancel(), call.cancelled(), await describe(call)
+
+    assert (await both(story))[:2] == (False, False)
+
+
+async def test_a_request_iterator_is_stopped_when_the_call_is_cancelled(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        seen = []
+
+        async def requests() -> AsyncIterator[Untyped]:
+            try:
+                yield stage.note("a")
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                seen.append("stopped")
+                raise
+
+        call = stage.guide.Chat(requests())
+        first = await call.read()
+        call.cancel()
+        await until(lambda: seen, "the iterator to be stopped")
+        return first, seen
+
+    assert (await both(story))[1] == ["stopped"]
+
+
+# Deadlines
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_deadline_passes(both: Both, kind: str) -> None:
+    async def story(stage: Stage) -> object:
+        call = start(stage, kind, metadata=HANG, timeout=0.1)
+        outcome = await finish(kind, call)
+        await stage.until_event(f"{name_of(kind)} cancelled")
+        return outcome, await describe(call)
+
+    (name, code, details, *_), told = await both(story)
+    assert (name, code) == ("AioRpcError", grpc.StatusCode.DEADLINE_EXCEEDED)
+    assert details == "Deadline Exceeded"
+    assert told["cancelled"] is False
+
+
+@pytest.mark.parametrize("timeout", [0, -1, 1e-9])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_there_is_no_time_at_all(both: Both, kind: str, timeout: float) -> None:
+    async def story(stage: Stage) -> object:
+        return (await finish(kind, start(stage, kind, timeout=timeout)))[:2]
+
+    assert await both(story) == ("AioRpcError", grpc.StatusCode.DEADLINE_EXCEEDED)
+
+
+async def test_the_server_knows_the_deadline(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        described = await stage.greeter.Describe(stage.hello(), timeout=30)
+        without = await stage.greeter.Describe(stage.hello())
+        return 25 < described.time_remaining <= 30.1, without.HasField("time_remaining")
+
+    assert await both(story) == (True, False)
+
+
+async def test_the_time_that_remains(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        limited = stage.greeter.SayHello(stage.hello(), timeout=30)
+        unlimited = stage.greeter.SayHello(stage.hello())
+        remaining = limited.time_remaining()
+        seen = 25 < remaining <= 30, unlimited.time_remaining()
+        await limited
+        await unlimited
+        return seen, 25 < limited.time_remaining() <= remaining
+
+    assert await both(story) == ((True, None), True)
+
+
+async def test_a_stream_may_be_read_until_its_deadline(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        call = stage.guide.ListPlaces(stage.way(3), metadata=HANG, timeout=0.2)
+        names = [(await call.read()).name for _ in range(3)]
+        return names, await outcome_of(call.read()), await outcome_of(call.read())
+
+    _, first, again = await both(story)
+    assert first == again
+
+
+# The call object
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_done_callbacks_run_in_order_when_the_call_is_over(both: Both, kind: str) -> None:
+    async def story(stage: Stage) -> object:
+        seen: list[Any] = []
+        call = start(stage, kind)
+        for number in range(3):
+            call.add_done_callback(
+                lambda it, number=number: seen.append((number, it is call, it.done()))
+            )
+        early = list(seen)
+        await finish(kind, call)
+        await call.code()
+        call.add_done_callback(lambda it: seen.append(("late", it is call, it.done())))
+        return early, seen
+
+    early, seen = await both(story)
+    assert early == []
+    assert [name for name, *_ in seen] == [0, 1, 2, "late"]
+
+
+async def test_done_callbacks_run_when_the_call_is_cancelled(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        seen: list[Any] = []
+        call = stage.greeter.SayHello(stage.hello(), metadata=HANG)
+        call.add_done_callback(lambda it: seen.append((it.done(), it.cancelled())))
+        await stage.until_event("SayHello started")
+        call.cancel()
+        await call.code()
+        return seen
+
+    assert await both(story) == [(True, True)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_call_that_is_under_way_says_so(both: Both, kind: str) -> None:
+    async def story(stage: Stage) -> object:
+        call = start(stage, kind, metadata=(*HANG, *PAIRS))
+        initial = await call.initial_metadata()
+        seen = type(initial), sorted(initial), call.done(), call.cancelled()
+        call.cancel()
+        await call.code()
+        return seen
+
+    _, _, done, cancelled = await both(story)
+    assert (done, cancelled) == (False, False)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_everybody_may_wait_for_the_end(both: Both, kind: str) -> None:
+    async def story(stage: Stage) -> object:
+        call = start(stage, kind, metadata=PAIRS)
+        waiting = asyncio.gather(
+            call.code(), call.details(), call.trailing_metadata(), call.code(), call.details()
+        )
+        await finish(kind, call)
+        code, details, trailing, *again = await waiting
+        return code, details, sorted(trailing), again
+
+    assert (await both(story))[0] is grpc.StatusCode.OK
+
+
+async def test_a_call_is_awaited_twice(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        call = stage.greeter.SayHello(stage.hello())
+        failing = stage.greeter.SayHello(stage.hello(), metadata=ABORT)
+        replies = [await call, await call]
+        return replies, [await outcome_of(failing), await outcome_of(failing)]
+
+    (first, second), (failure, again) = await both(story)
+    assert first == second
+    assert failure == again
+
+
+async def test_a_call_is_awaited_by_two_tasks(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        call = stage.greeter.SayHello(stage.hello())
+        return await asyncio.gather(outcome_of(call), outcome_of(call))
+
+    assert {name for name, _ in await both(story)} == {"returned"}
+
+
+async def test_cancelling_one_of_two_waiting_tasks_ends_both(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        call = stage.greeter.SayHello(stage.hello(), metadata=HANG)
+        tasks = [asyncio.create_task(outcome_of(call)) for _ in range(2)]
+        await stage.until_event("SayHello started")
+        tasks[0].cancel()
+        return await asyncio.gather(*tasks), await describe(call)
+
+    assert (await both(story))[0] == [("CancelledError",)] * 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_call_waits_for_its_connection(both: Both, kind: str) -> None:
+    async def story(stage: Stage) -> object:
+        call = start(stage, kind)
+        connected = await outcome_of(call.wait_for_connection())
+        return connected, await finish(kind, call)
+
+    assert (await both(story))[0] == ("returned", None)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_no_connection_comes(both: Both, kind: str) -> None:
+    async def story(stage: Stage) -> object:
+        await stage.server.stop()
+        call = start(stage, kind)
+        connecting = (await outcome_of(call.wait_for_connection()))[:2]
+        return connecting, (await finish(kind, call))[:2], await call.code(), call.done()
+
+    connecting, finished, *_ = await both(story)
+    assert connecting == finished == ("AioRpcError", grpc.StatusCode.UNAVAILABLE)
+
+
+async def test_metadata_has_grpcios_type(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        call = stage.greeter.SayHello(stage.hello(), metadata=PAIRS)
+        await call
+        initial, trailing = await call.initial_metadata(), await call.trailing_metadata()
+        failing = stage.greeter.SayHello(stage.hello(), metadata=ABORT)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await failing
+        found = type(caught.value.initial_metadata()), type(caught.value.trailing_metadata())
+        return type(initial), type(trailing), initial["x-color"], trailing["t-cost"], found
+
+    assert (await both(story))[0] is grpc.aio.Metadata
+
+
+async def test_a_done_callback_that_raises_harms_nobody(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        seen: list[str] = []
+
+        def fail(_: Untyped) -> None:
+            seen.append("called")
+            raise RuntimeError("the callback broke")
+
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        call = stage.greeter.SayHello(stage.hello())
+        call.add_done_callback(fail)
+        await outcome_of(call)
+        # Whatever happened to that call, the channel is as good as before.
+        return seen, await outcome_of(stage.greeter.SayHello(stage.hello()))
+
+    assert (await both(story))[0] == ["called"]
+
+
+# Waiting for a server
+
+
+async def test_a_call_waits_for_a_server_that_comes_later(both: Both, tmp_path: Path) -> None:
+    async def story(stage: Stage) -> object:
+        address = f"unix:{tmp_path}/{stage.aio.__name__}"
+        options = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 100)]
+        greeter = stage.greeter_on(stage.open(address, options=options))
+        impatient = (await outcome_of(greeter.SayHello(stage.hello())))[:2]
+        patient = greeter.SayHello(stage.hello(), wait_for_ready=True)
+        await asyncio.sleep(0.15)
+        was_done = patient.done()
+        await stage.serve(address=address)
+        return impatient, was_done, await outcome_of(patient), await describe(patient)
+
+    impatient, was_done, patient, _ = await both(story)
+    assert impatient == ("AioRpcError", grpc.StatusCode.UNAVAILABLE)
+    assert (was_done, patient[0]) == (False, "returned")
+
+
+async def test_a_call_waits_no_longer_than_its_deadline(both: Both, tmp_path: Path) -> None:
+    async def story(stage: Stage) -> object:
+        greeter = stage.greeter_on(stage.open(f"unix:{tmp_path}/nobody"))
+        call = greeter.SayHello(stage.hello(), wait_for_ready=True, timeout=0.1)
+        return (await outcome_of(call))[:2], await call.code()
+
+    assert await both(story) == (
+        ("AioRpcError", grpc.StatusCode.DEADLINE_EXCEEDED),
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+    )
+
+
+async def test_a_waiting_call_is_cancelled(both: Both, tmp_path: Path) -> None:
+    async def story(stage: Stage) -> object:
+        greeter = stage.greeter_on(stage.open(f"unix:{tmp_path}/nobody"))
+        call = greeter.SayHello(stage.hello(), wait_for_ready=True)
+        await asyncio.sleep(0.02)
+        call.cancel()
+        return await outcome_of(call), await describe(call)
+
+    assert (await both(story))[0] == ("CancelledError",)
+
+
+# Metadata
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        (("x-empty", ""), ("x-spaces", "a b")),
+        (("x-same", "1"), ("x-other", "2"), ("x-same", "3")),
+        (("x-blob-bin", bytes(range(256))), ("x-blob-bin", b""), ("x-blob-bin", b",")),
+        (("x-bytes", b"text as bytes"),),
+        (("x-.-_09", "every kind of sign ~!@#$%^&*()"),),
+    ],
+)
+async def test_metadata_comes_back_as_it_went(both: Both, pairs: Untyped) -> None:
+    async def story(stage: Stage) -> object:
+        call = stage.greeter.SayHello(stage.hello(), metadata=pairs)
+        await call
+        return (await describe(call))["initial"]
+
+    assert len(await both(story)) == len(pairs)
+
+
+@pytest.mark.parametrize("shape", [tuple, list, lambda pairs: grpc.aio.Metadata(*pairs)])
+async def test_metadata_is_taken_in_any_shape(both: Both, shape: Untyped) -> None:
+    async def story(stage: Stage) -> object:
+        call = stage.greeter.SayHello(stage.hello(), metadata=shape(PAIRS))
+        await call
+        return await describe(call)
+
+    assert len((await both(story))["initial"]) == 2
+
+
+# Large messages
+
+
+@pytest.mark.parametrize("kind", ["request", "reply"])
+async def test_a_message_just_below_the_limit_passes(both: Both, kind: str) -> None:
+    size = 4 * MIB - 100
+
+    async def story(stage: Stage) -> object:
+        padding = bytes(size) if kind == "request" else b""
+        wanted = size if kind == "reply" else 0
+        request = stage.hello(padding=padding, reply_padding_bytes=wanted)
+        return len((await stage.greeter.SayHello(request)).padding)
+
+    assert await both(story) == (size if kind == "reply" else 0)
+
+
+async def test_a_reply_above_the_default_limit_is_refused(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        request = stage.hello(reply_padding_bytes=4 * MIB + 1)
+        return await outcome_of(stage.greeter.SayHello(request))
+
+    _, code, details, *_ = await both(story)
+    assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "larger than max" in details
+
+
+async def test_many_large_messages_stream(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        call = stage.guide.ListPlaces(stage.way(20, photo_bytes=MIB))
+        return [len(place.photo) async for place in call]
+
+    assert await both(story) == [MIB] * 20
+
+
+# Abandoned calls
+
+
+async def test_an_abandoned_stream_is_cancelled(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        call = stage.guide.ListPlaces(stage.way(1), metadata=HANG)
+        await call.read()
+        del call
+        gc.collect()
+        await stage.until_event("ListPlaces cancelled")
+        return stage.events
+
+    await both(story)
+
+
+async def test_an_abandoned_loop_is_cancelled(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        async for _ in stage.guide.ListPlaces(stage.way(1), metadata=HANG):
+            break
+        gc.collect()
+        await stage.until_event("ListPlaces cancelled")
+        return stage.events
+
+    await both(story)
+
+
+async def test_an_abandoned_conversation_is_cancelled(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        call = stage.guide.Chat()
+        await call.write(stage.note("a"))
+        await call.read()
+        del call
+        gc.collect()
+        await stage.until_event("Chat cancelled")
+        return stage.events
+
+    await both(story)
+
+
+async def test_a_unary_call_that_nobody_awaits_is_made_all_the_same(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        stage.greeter.SayHello(stage.hello())
+        stage.guide.MeasureWay(stage.points(3))
+        gc.collect()
+        await stage.until_event("SayHello finished")
+        await stage.until_event("MeasureWay finished")
+        return sorted(stage.events)
+
+    await both(story)
+
+
+async def test_an_abandoned_conversation_still_says_all_it_has_to_say(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        async def requests() -> AsyncIterator[Untyped]:
+            for _ in range(5):
+                yield stage.point()
+                await asyncio.sleep(0.005)
+            stage.events.append("all said")
+
+        stage.guide.Chat(stage.note(str(point.x)) async for point in requests())
+        gc.collect()
+        await stage.until_event("all said")
+        return sorted(stage.events)
+
+    await both(story)

@@ -1,0 +1,552 @@
+"""Unit tests of proxyless.resolver.dns."""
+
+import asyncio
+import itertools
+import socket
+from math import inf
+
+import pytest
+
+from proxyless.base import OK, IpAddress, Status, StatusCode, hits
+from proxyless.resolver import DnsFactory, Resolver, ResolverRegistry, Target
+from proxyless.resolver.dns import (
+    ANSWER_TIMEOUT_OPTION,
+    FLOOR_OPTION,
+    REFRESH_OPTION,
+    DnsResolver,
+    DnsTimes,
+    GiveUp,
+    History,
+    LookUp,
+    Rest,
+    Wait,
+    Why,
+    choose_look_up,
+)
+from tests.resolver_world import ResolverWorld, settle
+
+NAME = "backend.example"
+NO_SUCH_NAME = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+FAILURE = f"UNAVAILABLE: dns: host '{NAME}': name or service not known"
+REGISTRY = ResolverRegistry([DnsFactory()])
+REFUSAL = Status(StatusCode.UNAVAILABLE, "cannot be used")
+
+
+def create(world: ResolverWorld, text: str = f"{NAME}:80") -> Resolver:
+    factory, target = REGISTRY.match_target(text)
+    return factory.create(target, world.heard, world.context)
+
+
+@pytest.fixture
+def world() -> ResolverWorld:
+    return ResolverWorld()
+
+
+# The decision
+
+TIMES = DnsTimes(floor_s=30, refresh_s=300, answer_timeout_s=120)
+
+
+@pytest.mark.parametrize(
+    ("times", "now_s", "seen", "choice"),
+    [
+        # Nothing is known yet.
+        (TIMES, 0.0, History(), LookUp(Why.FIRST)),
+        # Under way: only the answer's time counts.
+        (TIMES, 5.0, History(0.0, is_under_way=True), Wait(120.0)),
+        (TIMES, 5.0, History(0.0, is_under_way=True, is_requested=True), Wait(120.0)),
+        (TIMES, 119.9, History(0.0, is_under_way=True), Wait(120.0)),
+        (TIMES, 120.0, History(0.0, is_under_way=True), GiveUp()),
+        (DnsTimes(answer_timeout_s=inf), 1e9, History(0.0, is_under_way=True), Rest()),
+        # After a failure: only the backoff counts.
+        (TIMES, 5.0, History(0.0, retry_s=6.0), Wait(6.0)),
+        (TIMES, 5.0, History(0.0, retry_s=6.0, is_requested=True), Wait(6.0)),
+        (TIMES, 6.0, History(0.0, retry_s=6.0), LookUp(Why.FAILED)),
+        (TIMES, 100.0, History(0.0, retry_s=130.0, is_requested=True), Wait(130.0)),
+        # After a success: a request once per floor, a refresh once per interval.
+        (DnsTimes(), 1e9, History(0.0), Rest()),
+        (TIMES, 5.0, History(0.0), Wait(300.0)),
+        (TIMES, 300.0, History(0.0), LookUp(Why.REFRESH)),
+        (TIMES, 5.0, History(0.0, is_requested=True), Wait(30.0)),
+        (TIMES, 30.0, History(0.0, is_requested=True), LookUp(Why.REQUESTED)),
+        (TIMES, 500.0, History(0.0, is_requested=True), LookUp(Why.REQUESTED)),
+        (DnsTimes(floor_s=0), 0.0, History(0.0, is_requested=True), LookUp(Why.REQUESTED)),
+        # A refresh that comes before the floor is not held back by a request.
+        (DnsTimes(refresh_s=5), 4.0, History(0.0, is_requested=True), Wait(5.0)),
+        (DnsTimes(refresh_s=5), 5.0, History(0.0, is_requested=True), LookUp(Why.REFRESH)),
+        # A timer that is early by a rounding error.
+        (TIMES, 0.1 + 0.2 - 1e-9, History(0.0, retry_s=0.1 + 0.2), LookUp(Why.FAILED)),
+    ],
+)
+def test_the_choice_follows_from_the_past(
+    times: DnsTimes, now_s: float, seen: History, choice: object
+) -> None:
+    assert choose_look_up(times, now_s, seen) == choice
+
+
+PASTS = [
+    History(began_s, is_under_way, retry_s, is_requested)
+    for began_s, is_under_way, retry_s, is_requested in itertools.product(
+        (None, 0.0, 50.0), (False, True), (None, 60.0, 200.0), (False, True)
+    )
+]
+ALL_TIMES = [
+    DnsTimes(floor_s=floor_s, refresh_s=refresh_s, answer_timeout_s=answer_timeout_s)
+    for floor_s, refresh_s, answer_timeout_s in itertools.product(
+        (0.0, 30.0, 90.0), (10.0, 90.0, inf), (20.0, inf)
+    )
+]
+
+
+@pytest.mark.parametrize("times", ALL_TIMES)
+def test_no_choice_is_hasty_or_forgets_anything(times: DnsTimes) -> None:
+    for seen, now_s in itertools.product(PASTS, (50.0, 60.0, 75.0, 140.0, 1000.0)):
+        choice = choose_look_up(times, now_s, seen)
+        if seen.began_s is not None and seen.is_under_way:
+            assert not isinstance(choice, LookUp), "never two look-ups at once"
+        else:
+            assert not isinstance(choice, GiveUp), "there is nothing to give up"
+        if isinstance(choice, Wait):
+            assert choice.until_s > now_s
+            later = choose_look_up(times, choice.until_s, seen)
+            assert isinstance(later, LookUp | GiveUp), "the end of a wait brings something"
+        if isinstance(choice, Rest):
+            assert choose_look_up(times, 1e12, seen) == Rest(), "a rest needs no timer"
+        if choice == LookUp(Why.REQUESTED):
+            assert seen.began_s is not None
+            assert seen.is_requested
+            assert now_s >= seen.began_s + times.floor_s
+
+
+# Answers
+
+
+async def test_each_address_is_an_endpoint_in_the_order_of_the_answer(
+    world: ResolverWorld,
+) -> None:
+    resolver = create(world)
+    resolver.start()
+    await settle()
+    assert world.network.asked == [(NAME, 80)]
+    await world.network.answer("10.0.0.2:80", "[2001:db8::1]:80", "10.0.0.1:80")
+    assert world.heard.addresses == [["10.0.0.2:80", "[2001:db8::1]:80", "10.0.0.1:80"]]
+    [result] = world.heard.results
+    assert result.service_config is None
+    resolver.close()
+
+
+async def test_a_name_without_a_port_gets_443(world: ResolverWorld) -> None:
+    resolver = create(world, f"dns:///{NAME}")
+    resolver.start()
+    await settle()
+    assert world.network.asked == [(NAME, 443)]
+    resolver.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("dns:///10.0.0.1:80", "10.0.0.1:80"),
+        ("10.0.0.1", "10.0.0.1:443"),
+        ("[::1]:80", "[::1]:80"),
+        ("dns:///::1", "[::1]:443"),
+    ],
+)
+async def test_a_literal_address_needs_no_look_up(
+    world: ResolverWorld, text: str, address: str
+) -> None:
+    resolver = create(world, text)
+    resolver.start()
+    await world.advance(0)
+    assert world.heard.addresses == [[address]]
+    assert world.network.asked == []
+    resolver.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (NO_SUCH_NAME, "name or service not known"),
+        (OSError("odd"), "odd"),
+        (ValueError(), "ValueError"),
+        (asyncio.CancelledError(), "look-up was cancelled"),
+    ],
+)
+async def test_trouble_with_a_look_up_is_a_result(
+    world: ResolverWorld, error: BaseException, said: str
+) -> None:
+    resolver = create(world)
+    resolver.start()
+    await settle()
+    await world.network.fail(error)
+    assert world.heard.failures == [f"UNAVAILABLE: dns: host '{NAME}': {said}"]
+    resolver.close()
+
+
+async def test_an_answer_without_addresses_is_a_failure(world: ResolverWorld) -> None:
+    resolver = create(world)
+    resolver.start()
+    await settle()
+    await world.network.answer()
+    assert world.heard.failures == [f"UNAVAILABLE: dns: host '{NAME}': name has no address"]
+    await world.advance(1.0)
+    assert len(world.network.asked) == 2
+    resolver.close()
+
+
+# When to ask again
+
+
+async def test_without_a_request_nothing_is_asked_again(world: ResolverWorld) -> None:
+    resolver = await answered(world)
+    await world.advance(1_000_000)
+    assert len(world.network.asked) == 1
+    assert world.clock.timers_pending == 0
+    resolver.close()
+
+
+async def answered(world: ResolverWorld) -> Resolver:
+    """A resolver that has just had its first answer."""
+    resolver = create(world)
+    resolver.start()
+    await settle()
+    await world.network.answer("10.0.0.1:80")
+    return resolver
+
+
+async def test_requests_are_granted_once_per_floor(world: ResolverWorld) -> None:
+    resolver = await answered(world)
+    resolver.request_reresolution()
+    await world.advance(29.9)
+    resolver.request_reresolution()
+    await world.advance(0.09)
+    assert len(world.network.asked) == 1
+    with hits(world.trace, "dns.look_up") as looked_up:
+        await world.advance(0.01)
+    assert [event.fields["why"] for event in looked_up] == ["a policy asked"]
+    await world.network.answer("10.0.0.2:80")
+    await world.advance(1000)
+    assert world.heard.addresses == [["10.0.0.1:80"], ["10.0.0.2:80"]]
+    assert len(world.network.asked) == 2, "both requests were answered by one look-up"
+    resolver.close()
+
+
+async def test_a_request_long_after_the_last_look_up_is_granted_at_once(
+    world: ResolverWorld,
+) -> None:
+    resolver = await answered(world)
+    await world.advance(30)
+    resolver.request_reresolution()
+    await settle()
+    assert len(world.network.asked) == 2
+    resolver.close()
+
+
+async def test_the_floor_can_be_set(world: ResolverWorld) -> None:
+    world.options[FLOOR_OPTION] = 1500
+    resolver = await answered(world)
+    resolver.request_reresolution()
+    await world.advance(1.49)
+    assert len(world.network.asked) == 1
+    await world.advance(0.01)
+    assert len(world.network.asked) == 2
+    resolver.close()
+
+
+async def test_a_request_during_a_look_up_is_answered_by_it(world: ResolverWorld) -> None:
+    resolver = create(world)
+    resolver.start()
+    resolver.request_reresolution()
+    await settle()
+    resolver.request_reresolution()
+    await world.network.answer("10.0.0.1:80")
+    await world.advance(1000)
+    assert len(world.network.asked) == 1
+    resolver.close()
+
+
+async def test_a_refresh_comes_by_itself_at_its_interval(world: ResolverWorld) -> None:
+    world.options[REFRESH_OPTION] = 5000
+    resolver = await answered(world)
+    for number in (2, 3, 4):
+        await world.advance(4.99)
+        assert len(world.network.asked) == number - 1
+        await world.advance(0.01)
+        assert len(world.network.asked) == number
+        await world.network.answer(f"10.0.0.{number}:80")
+    assert world.heard.addresses[-1] == ["10.0.0.4:80"]
+    resolver.close()
+
+
+async def test_failures_are_retried_with_growing_delays_until_one_succeeds(
+    world: ResolverWorld,
+) -> None:
+    resolver = create(world)
+    resolver.start()
+    await settle()
+    for number, delay_s in enumerate((1.0, 1.6, 2.56, 4.096), start=1):
+        # However long the failure takes: the delay counts from there.
+        await world.advance(3)
+        await world.network.fail(NO_SUCH_NAME)
+        assert len(world.heard.failures) == number
+        await world.advance(delay_s - 0.01)
+        assert len(world.network.asked) == number
+        await world.advance(0.01)
+        assert len(world.network.asked) == number + 1
+    await world.network.answer("10.0.0.1:80")
+    assert world.heard.failures == [FAILURE] * 4
+    assert world.heard.addresses == [["10.0.0.1:80"]]
+    await world.advance(30)
+    resolver.request_reresolution()
+    await settle()
+    await world.network.fail(NO_SUCH_NAME)
+    await world.advance(1)
+    assert len(world.network.asked) == 7, "a success starts the series again"
+    resolver.close()
+
+
+async def test_a_request_does_not_shorten_the_wait_after_a_failure(world: ResolverWorld) -> None:
+    world.options[FLOOR_OPTION] = 0
+    resolver = create(world)
+    resolver.start()
+    await settle()
+    await world.network.fail(NO_SUCH_NAME)
+    resolver.request_reresolution()
+    await world.advance(0.9)
+    assert len(world.network.asked) == 1
+    resolver.close()
+
+
+async def test_resetting_the_backoff_ends_the_wait_and_the_series(world: ResolverWorld) -> None:
+    resolver = create(world)
+    resolver.start()
+    await settle()
+    for _ in range(3):
+        await world.network.fail(NO_SUCH_NAME)
+        await world.advance(3)
+    await world.network.fail(NO_SUCH_NAME)
+    resolver.reset_backoff()
+    await settle()
+    assert len(world.network.asked) == 5
+    await world.network.fail(NO_SUCH_NAME)
+    await world.advance(1.0)
+    assert len(world.network.asked) == 6
+    resolver.close()
+
+
+async def test_resetting_the_backoff_during_a_look_up_does_not_disturb_it(
+    world: ResolverWorld,
+) -> None:
+    resolver = create(world)
+    resolver.start()
+    await settle()
+    await world.network.fail(NO_SUCH_NAME)
+    await world.advance(1)
+    resolver.reset_backoff()
+    await settle()
+    assert len(world.network.asked) == 2
+    await world.network.fail(NO_SUCH_NAME)
+    await world.advance(1)
+    assert len(world.network.asked) == 3, "the series started again"
+    resolver.close()
+
+
+async def test_resetting_the_backoff_after_a_success_asks_nothing(world: ResolverWorld) -> None:
+    resolver = await answered(world)
+    resolver.reset_backoff()
+    await world.advance(100)
+    assert len(world.network.asked) == 1
+    resolver.close()
+
+
+async def test_an_answer_that_does_not_come_is_given_up(world: ResolverWorld) -> None:
+    resolver = create(world)
+    resolver.start()
+    await world.advance(119.9)
+    assert world.heard.results == []
+    await world.advance(0.1)
+    assert world.heard.failures == [f"UNAVAILABLE: dns: host '{NAME}': no answer within 120 s"]
+    assert world.network.under_way == []
+    await world.advance(1)
+    await world.network.answer("10.0.0.1:80")
+    assert world.heard.addresses == [["10.0.0.1:80"]]
+    assert world.network.under_way_max == 1
+    resolver.close()
+
+
+async def test_an_answer_may_take_for_ever_if_the_option_says_so(world: ResolverWorld) -> None:
+    world.options[ANSWER_TIMEOUT_OPTION] = 0
+    resolver = create(world)
+    resolver.start()
+    await world.advance(1_000_000)
+    assert (world.heard.results, world.clock.timers_pending) == ([], 0)
+    await world.network.answer("10.0.0.1:80")
+    assert world.heard.addresses == [["10.0.0.1:80"]]
+    resolver.close()
+
+
+# The listener
+
+
+async def test_a_result_that_cannot_be_used_is_asked_for_again_after_a_backoff(
+    world: ResolverWorld,
+) -> None:
+    world.heard.reply = REFUSAL
+    resolver = await answered(world)
+    await world.advance(0.99)
+    assert len(world.network.asked) == 1
+    await world.advance(0.01)
+    assert len(world.network.asked) == 2
+    world.heard.reply = OK
+    await world.network.answer("10.0.0.1:80")
+    await world.advance(1000)
+    assert len(world.network.asked) == 2
+    resolver.close()
+
+
+async def test_a_listener_may_ask_again_while_it_hears_a_result(world: ResolverWorld) -> None:
+    world.options[FLOOR_OPTION] = 0
+    resolver = create(world)
+    world.heard.react = resolver.request_reresolution
+    resolver.start()
+    await settle()
+    for number in (1, 2, 3):
+        await world.network.answer(f"10.0.0.{number}:80")
+        assert len(world.network.asked) == number + 1
+    assert world.network.under_way_max == 1
+    resolver.close()
+
+
+async def test_a_listener_may_close_while_it_hears_a_result(world: ResolverWorld) -> None:
+    resolver = create(world)
+    world.heard.react = resolver.close
+    resolver.start()
+    await settle()
+    await world.network.fail(NO_SUCH_NAME)
+    await world.advance(1000)
+    assert len(world.heard.results) == 1
+    assert world.clock.timers_pending == 0
+
+
+async def test_a_listener_that_raises_is_told_again_after_a_backoff(world: ResolverWorld) -> None:
+    raised: list[object] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: raised.append(context.get("exception")))
+    error = RuntimeError("listener's bug")
+
+    def react() -> None:
+        raise error
+
+    resolver = create(world)
+    world.heard.react = react
+    resolver.start()
+    await settle()
+    await world.network.answer("10.0.0.1:80")
+    assert raised == [error], "the loop knows about it"
+    world.heard.react = lambda: None
+    await world.advance(1)
+    await world.network.answer("10.0.0.1:80")
+    assert len(world.heard.results) == 2
+    resolver.close()
+
+
+# Ends
+
+
+async def test_closing_cancels_the_look_up_and_leaves_nothing(world: ResolverWorld) -> None:
+    resolver = create(world)
+    resolver.start()
+    await settle()
+    resolver.close()
+    await settle()
+    assert world.network.under_way == []
+    assert world.clock.timers_pending == 0
+    assert world.heard.results == []
+
+
+async def test_an_answer_that_arrives_with_the_close_is_not_told(world: ResolverWorld) -> None:
+    resolver = create(world)
+    resolver.start()
+    await settle()
+    world.network.under_way[0].set_result([IpAddress("10.0.0.1", 80)])
+    resolver.close()
+    await settle()
+    assert world.heard.results == []
+
+
+async def test_an_error_of_a_look_up_that_was_given_up_goes_nowhere(world: ResolverWorld) -> None:
+    class Stubborn:
+        """Answers a cancellation with an error of its own."""
+
+        async def resolve(self, host: str, port: int) -> list[IpAddress]:
+            try:
+                await asyncio.get_running_loop().create_future()
+            except asyncio.CancelledError:
+                raise NO_SUCH_NAME from None
+            return []
+
+    context = world.context
+    resolver = DnsResolver(
+        NAME,
+        80,
+        DnsTimes(),
+        world.heard,
+        type(context)(Stubborn(), world.clock, context.random),  # type: ignore[arg-type]
+    )
+    resolver.start()
+    await settle()
+    resolver.close()
+    await settle()
+    assert world.heard.results == []
+
+
+# Targets and options
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        (Target("dns", "8.8.8.8", "/host"), "authority '8.8.8.8' is not valid: wanted none, as in"),
+        (Target("dns", "", "/a:b:80"), "name 'a:b:80' has host 'a:b:80': wanted host:port or"),
+    ],
+)
+def test_a_malformed_target_is_rejected(world: ResolverWorld, target: Target, said: str) -> None:
+    with pytest.raises(ValueError, match=f"target '{target}': {said}"):
+        DnsFactory().create(target, world.heard, world.context)
+
+
+@pytest.mark.parametrize("name", [FLOOR_OPTION, REFRESH_OPTION, ANSWER_TIMEOUT_OPTION])
+@pytest.mark.parametrize("value", [-1, 1.5, "1000", True])
+def test_an_option_that_is_no_time_is_named(world: ResolverWorld, name: str, value: object) -> None:
+    world.options[name] = value
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the text is compared as a whole.
+        create(world)
+    said = f"option {name!r} is {value!r}: wanted 0 or more whole milliseconds"
+    assert str(caught.value) == said
+
+
+def test_options_are_milliseconds_with_the_defaults_of_grpcio(world: ResolverWorld) -> None:
+    assert DnsTimes.from_options(world.context) == DnsTimes(
+        floor_s=30, refresh_s=inf, answer_timeout_s=120
+    )
+    world.options |= {FLOOR_OPTION: 250, REFRESH_OPTION: 1000, ANSWER_TIMEOUT_OPTION: 2000}
+    assert DnsTimes.from_options(world.context) == DnsTimes(
+        floor_s=0.25, refresh_s=1, answer_timeout_s=2
+    )
+    world.options |= {FLOOR_OPTION: 0, REFRESH_OPTION: 0, ANSWER_TIMEOUT_OPTION: 0}
+    assert DnsTimes.from_options(world.context) == DnsTimes(
+        floor_s=0, refresh_s=inf, answer_timeout_s=inf
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "authority"),
+    [
+        ("dns:///host:80", "host:80"),
+        ("host", "host"),
+        ("dns:///::1", "[::1]"),
+    ],
+)
+def test_the_default_authority_is_the_name(text: str, authority: str) -> None:
+    factory, target = REGISTRY.match_target(text)
+    assert factory.default_authority(target) == authority
