@@ -78,6 +78,8 @@ class Attempt:
         self.server_name = server_name
         self.started_s = world.clock.now_s()
         self.is_cancelled = False
+        # Cancelling comes too late, as it may for any coroutine.
+        self.is_stubborn = False
         self._on_unusable = on_unusable
         self.outcome: asyncio.Future[ClientTransport | Status] = world.loop.create_future()
 
@@ -136,9 +138,11 @@ class SubchannelWorld:
         # As a connector does: "give up after the options' time".
         timer = self.clock.call_later(options.connect_timeout_s, attempt.on_timeout)
         try:
-            return await attempt.outcome
+            return await asyncio.shield(attempt.outcome)
         except asyncio.CancelledError:
             attempt.is_cancelled = True
+            if attempt.is_stubborn:
+                return attempt.outcome.result()
             raise
         finally:
             timer.cancel()

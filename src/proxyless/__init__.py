@@ -1,9 +1,57 @@
 """gRPC's xDS client stack in pure Python.
 
-This is the front door. Today it exports only the version: the rooms below it are being built from
-the ground up, and docs/architecture.md says which of them exist.
+aio                            channels for asyncio, with grpc.aio's interface
+insecure_channel               a blocking channel, with grpcio's interface
+secure_channel                 the same, with credentials
+ssl_channel_credentials        TLS
+local_channel_credentials      no encryption, but only to this machine
+composite_channel_credentials  channel credentials, and what each RPC adds
+
+This is the front door. It is opened only as far as needed: a name is imported when it is used.
 """
 
-__all__ = ["__version__"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
-__version__ = "0.1.0.dev0"
+from proxyless.version import __version__
+
+if TYPE_CHECKING:
+    from proxyless import aio
+    from proxyless.front import (
+        composite_channel_credentials,
+        local_channel_credentials,
+        ssl_channel_credentials,
+    )
+    from proxyless.sync import insecure_channel, secure_channel
+
+__all__ = [
+    "__version__",
+    "aio",
+    "composite_channel_credentials",
+    "insecure_channel",
+    "local_channel_credentials",
+    "secure_channel",
+    "ssl_channel_credentials",
+]
+
+_HOMES: Final = {
+    "composite_channel_credentials": "proxyless.front",
+    "insecure_channel": "proxyless.sync",
+    "local_channel_credentials": "proxyless.front",
+    "secure_channel": "proxyless.sync",
+    "ssl_channel_credentials": "proxyless.front",
+}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever it is
+    """Called for a name that is not here yet."""
+    if name == "aio":
+        return import_module("proxyless.aio")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'proxyless' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

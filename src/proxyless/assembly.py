@@ -15,6 +15,7 @@ from proxyless.channel import Channel, LoopStack, SubchannelPool
 from proxyless.front import (
     AioChannel,
     ChannelCredentials,
+    SyncChannel,
     make_channel_options,
     to_encoding,
 )
@@ -27,7 +28,7 @@ from proxyless.transport import Connector
 from proxyless.wire import IDENTITY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import grpc
 
@@ -79,6 +80,31 @@ def make_aio_channel(
     registries: Registries | None,
 ) -> AioChannel:
     """A channel for asyncio. Raises for wrong arguments here, not at the first RPC."""
+    open_core = _core_opener(target, credentials, options, registries)
+    return AioChannel(
+        open_core, encoding=to_encoding(compression, IDENTITY), interceptors=interceptors
+    )
+
+
+def make_sync_channel(
+    target: str,
+    credentials: ChannelCredentials,
+    options: Iterable[tuple[str, Any]] | None,
+    compression: grpc.Compression | None,
+    registries: Registries | None,
+) -> SyncChannel:
+    """A blocking channel. Raises for wrong arguments here, not at the first RPC."""
+    open_core = _core_opener(target, credentials, options, registries)
+    return SyncChannel(open_core, encoding=to_encoding(compression, IDENTITY))
+
+
+def _core_opener(
+    target: str,
+    credentials: ChannelCredentials,
+    options: Iterable[tuple[str, Any]] | None,
+    registries: Registries | None,
+) -> Callable[[], Channel]:
+    """Makes the channel proper, on the loop that runs then."""
     channel_options = make_channel_options(options, credentials)
     known = registries or Registries()
     known.resolvers.match_target(target)
@@ -92,6 +118,4 @@ def make_aio_channel(
             resolvers=known.resolvers,
         )
 
-    return AioChannel(
-        open_core, encoding=to_encoding(compression, IDENTITY), interceptors=interceptors
-    )
+    return open_core

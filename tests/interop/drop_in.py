@@ -12,6 +12,7 @@ Metadata of a call steers what the server does, whatever its kind:
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from types import ModuleType
@@ -53,6 +54,8 @@ class Methods:
     async def _steered(self, name: str, context: Untyped) -> AsyncIterator[None]:
         """Do what the metadata says before and after the method's own work."""
         self.events.append(f"{name} started")
+        end = "cancelled"
+        context.add_done_callback(lambda _: self.events.append(f"{name} {end}"))
         metadata = tuple(context.invocation_metadata())
         if head := [pair for pair in metadata if pair[0].startswith("x-")]:
             await context.send_initial_metadata(head)
@@ -60,10 +63,10 @@ class Methods:
         try:
             yield
             await _go_on(dict(metadata).get("then"), context)
-        except asyncio.CancelledError:
-            self.events.append(f"{name} cancelled")
+        except Exception:
+            end = "failed"
             raise
-        self.events.append(f"{name} finished")
+        end = "finished"
 
     async def say_hello(self, request: Untyped, context: Untyped) -> Untyped:
         async with self._steered("SayHello", context):
@@ -280,6 +283,15 @@ def plain(metadata: Pairs | None) -> object:
     return None if metadata is None else sorted(map(tuple, metadata), key=lambda pair: pair[0])
 
 
+# What grpcio sometimes puts around the details when its own client ends a call.
+_AROUND_DETAILS: Final = re.compile(r"Stream removed \((?:CLIENT: )?(.*)\)")
+
+
+def words_of(details: str) -> str:
+    around = _AROUND_DETAILS.fullmatch(details)
+    return details if around is None else around[1]
+
+
 async def outcome_of(awaitable: Awaitable[Untyped]) -> tuple[Untyped, ...]:
     """What awaiting gives, or raises."""
     try:
@@ -288,7 +300,7 @@ async def outcome_of(awaitable: Awaitable[Untyped]) -> tuple[Untyped, ...]:
         return ("CancelledError",)
     except grpc.aio.AioRpcError as error:
         initial, trailing = plain(error.initial_metadata()), plain(error.trailing_metadata())
-        return (type(error).__name__, error.code(), error.details(), initial, trailing)
+        return (type(error).__name__, error.code(), words_of(error.details()), initial, trailing)
     except Exception as error:
         return (type(error).__name__, str(error))
 
@@ -297,7 +309,7 @@ async def describe(call: Untyped) -> dict[str, Untyped]:
     """Everything that a call object says once the call is over."""
     return {
         "code": await call.code(),
-        "details": await call.details(),
+        "details": words_of(await call.details()),
         "initial": plain(await call.initial_metadata()),
         "trailing": plain(await call.trailing_metadata()),
         "done": call.done(),

@@ -482,11 +482,10 @@ async def test_the_deadline_passes(both: Both, kind: str) -> None:
     assert told["cancelled"] is False
 
 
-@pytest.mark.parametrize("timeout", [0, -1, 1e-9])
 @pytest.mark.parametrize("kind", KINDS)
-async def test_there_is_no_time_at_all(both: Both, kind: str, timeout: float) -> None:
+async def test_the_deadline_was_before_the_call(both: Both, kind: str) -> None:
     async def story(stage: Stage) -> object:
-        return (await finish(kind, start(stage, kind, timeout=timeout)))[:2]
+        return (await finish(kind, start(stage, kind, timeout=-1)))[:2]
 
     assert await both(story) == ("AioRpcError", grpc.StatusCode.DEADLINE_EXCEEDED)
 
@@ -559,7 +558,8 @@ async def test_done_callbacks_run_when_the_call_is_cancelled(both: Both) -> None
     assert await both(story) == [(True, True)]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+# Without the first kind: grpcio says nothing about a unary call before it is over.
+@pytest.mark.parametrize("kind", KINDS[1:])
 async def test_a_call_that_is_under_way_says_so(both: Both, kind: str) -> None:
     async def story(stage: Stage) -> object:
         call = start(stage, kind, metadata=(*HANG, *PAIRS))
@@ -678,7 +678,10 @@ async def test_a_done_callback_that_raises_harms_nobody(both: Both) -> None:
 async def test_a_call_waits_for_a_server_that_comes_later(both: Both, tmp_path: Path) -> None:
     async def story(stage: Stage) -> object:
         address = f"unix:{tmp_path}/{stage.aio.__name__}"
-        options = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 100)]
+        options = [
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.max_reconnect_backoff_ms", 100),
+        ]
         greeter = stage.greeter_on(stage.open(address, options=options))
         impatient = (await outcome_of(greeter.SayHello(stage.hello())))[:2]
         patient = greeter.SayHello(stage.hello(), wait_for_ready=True)

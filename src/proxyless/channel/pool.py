@@ -207,7 +207,6 @@ class _Watch:
 
     def cancel(self) -> None:
         self._timer.cancel()
-        self._untold.clear()
 
 
 def _do_nothing() -> None:

@@ -305,7 +305,7 @@ class Connection:
     async def _run(self) -> None:
         result = await self._connect()
         if isinstance(result, Status):
-            self._subchannel.on_failed(self, result)
+            self._subchannel.on_failed(result)
             return
         self.transport = result
         self._subchannel.on_connected(self, result)
@@ -415,25 +415,26 @@ class Subchannel:
         self._observers.clear()
         self._step(Released())
 
-    # What its connections say. One that is not the current one has nothing to say any more.
+    # What its connection says. There is a next one only after it failed or was lost.
 
     def on_connected(self, connection: Connection, transport: ClientTransport) -> None:
-        if connection is self._connection:
-            self.transport = transport
-            self._step(Connected())
+        if self.state is State.SHUTDOWN:
+            # The attempt was cancelled too late.
+            connection.stop()
+            return
+        self.transport = transport
+        self._step(Connected())
 
-    def on_failed(self, connection: Connection, status: Status) -> None:
-        if connection is self._connection:
-            self._connection = None
-            self._step(Failed(status, self._tools.clock.now_s()))
+    def on_failed(self, status: Status) -> None:
+        self._connection = None
+        self._step(Failed(status, self._tools.clock.now_s()))
 
     def on_unusable(self, connection: Connection, status: Status) -> None:
         transport = connection.transport
         if transport is not None and transport.has_pinged_too_often:
             self._tools.keepalives.on_too_many_pings(self.options, connection.keepalive)
-        if connection is self._connection:
-            self._connection = self.transport = None
-            self._step(Lost(status))
+        self._connection = self.transport = None
+        self._step(Lost(status))
 
     # Enacting
 
@@ -441,7 +442,7 @@ class Subchannel:
         before = self.state
         effects = self._connectivity.step(event)
         if self.state is not before:
-            # First, so that a timer without delay fires after this change was told.
+            # First, so that this change is told before a timer without delay makes the next.
             self._publish()
         for effect in effects:
             self._enact(effect)

@@ -3,6 +3,11 @@
 aio_channel       AioChannel: grpc.aio's channel on our stack
 aio_calls         the call objects it hands out
 aio_interceptors  an application's interceptors
+sync_channel      SyncChannel: grpcio's blocking channel on our stack
+sync_calls        the call objects it hands out
+sync_outcomes     what is known about their RPCs, between threads and the loop
+sync_requests     an application's iterators of requests
+background        the loop that all of these run on
 credentials       ours and grpcio's credentials
 options           what channel options mean
 values            status codes, metadata and the like, translated both ways
@@ -20,11 +25,13 @@ from proxyless.front.credentials import (
     to_channel_credentials,
 )
 from proxyless.front.options import make_channel_options
+from proxyless.front.sync_channel import SyncChannel
 from proxyless.front.values import to_encoding
 
 __all__ = [
     "AioChannel",
     "ChannelCredentials",
+    "SyncChannel",
     "composite_channel_credentials",
     "insecure_channel_credentials",
     "local_channel_credentials",

@@ -352,15 +352,16 @@ class _RequestWriter:
     def is_iterating(self) -> bool:
         return self._task is not None
 
-    def consume(self, requests: RequestIterator) -> None:
-        self._task = self._outcome.loop.create_task(self._consume(requests))
+    def consume(self, requests: RequestIterator, call: object) -> None:
+        """Send what the iterator gives. Until then the call is not abandoned, whoever drops it."""
+        self._task = self._outcome.loop.create_task(self._consume(requests, call))
         self._outcome.call_when_done(self._stop)
 
     def _stop(self) -> None:
         if self._task is not None and not self._task.done():
             self._task.cancel()
 
-    async def _consume(self, requests: RequestIterator) -> None:
+    async def _consume(self, requests: RequestIterator, _call: object) -> None:
         outcome = self._outcome
         try:
             if isinstance(requests, AsyncIterable):
@@ -447,7 +448,7 @@ class StreamUnaryCall(_StreamRequest, _UnaryResponse, grpc.aio.StreamUnaryCall):
 
     def start_writing(self, requests: RequestIterator | None) -> None:
         if requests is not None:
-            self._writer.consume(requests)
+            self._writer.consume(requests, self)
 
 
 class StreamStreamCall(_StreamRequest, _StreamResponse, grpc.aio.StreamStreamCall):
@@ -459,4 +460,4 @@ class StreamStreamCall(_StreamRequest, _StreamResponse, grpc.aio.StreamStreamCal
 
     def start_writing(self, requests: RequestIterator | None) -> None:
         if requests is not None:
-            self._writer.consume(requests)
+            self._writer.consume(requests, self)

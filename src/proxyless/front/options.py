@@ -13,7 +13,6 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from proxyless import __version__
 from proxyless.base import BackoffPolicy
 from proxyless.channel import ChannelOptions, SubchannelOptions
 from proxyless.channel.credentials import (
@@ -22,6 +21,7 @@ from proxyless.channel.credentials import (
     RefusedCredentials,
 )
 from proxyless.transport import KeepaliveConfig, TransportOptions
+from proxyless.version import __version__
 from proxyless.wire import Limits
 
 if TYPE_CHECKING:
@@ -120,6 +120,8 @@ _NEEDLESS: Final = frozenset(
         "grpc.optimization_target",
         "grpc.so_reuseport",
         "grpc.use_local_subchannel_pool",
+        # grpcio's blocking channel alone has two ways to read a stream.
+        "SingleThreadedUnaryStream",
     }
 )
 

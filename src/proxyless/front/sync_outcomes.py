@@ -145,19 +145,24 @@ class Outcome:
     def start(self) -> None:
         """Begin. Whatever goes wrong here must reach the thread that waits."""
         try:
-            if self.binding.core.state is State.SHUTDOWN:
-                self.on_end(StreamEnd(_CLOSED))
+            if self.end is not None:
+                self.call.start_failed(self.end.status)
+            elif self.binding.core.state is State.SHUTDOWN:
+                self.call.start_failed(_CLOSED)
             elif self.request is None:
                 self.call.start()
             else:
                 self.call.start_unary(self.request)
         except Exception as error:
             text = f"starting the call raised {type(error).__name__}: {error}"
-            self.on_end(StreamEnd(Status(StatusCode.INTERNAL, text)))
+            self.call.cancel(Status(StatusCode.INTERNAL, text))
 
     def on_head(self, metadata: Metadata) -> None:
         self.head = metadata
         self._waiters.wake()
+
+    def on_message(self, message: bytes) -> None:
+        raise NotImplementedError
 
     def on_writable(self) -> None:
         if self.feeder is not None:
@@ -205,24 +210,25 @@ class Outcome:
     def _check_may_wait(self) -> None:
         background = self.binding.background
         background.check_may_block()
-        if background.is_left_behind:
-            self._decide(StreamEnd(_LEFT_BEHIND))
+        if background.is_left_behind and self.end is None:
+            # Not by `_decide`: the parent may have been in there when it was forked.
+            self.end = StreamEnd(_LEFT_BEHIND)
 
     def wait_head(self) -> Metadata:
         self.wait_until(lambda: self.head is not None or self.end is not None)
         return self.head or EMPTY_METADATA
 
-    def cancel(self, status: Status = CANCELLED) -> bool:
+    def cancel(self) -> bool:
         """End the RPC because the application wants that. False if it has ended."""
-        if not self.fail(status):
+        if not self.fail(CANCELLED):
             return False
         self.is_cancelled = True
         return True
 
     def collect(self) -> None:
-        """The application dropped the call. May run in any thread, at any moment."""
+        """The application dropped the call, so that nobody waits. Any thread, at any moment."""
         if self.end is None:
-            self.cancel(_COLLECTED)
+            self.binding.background.post(partial(self.call.cancel, _COLLECTED))
 
     def fail(self, status: Status) -> bool:
         """End the RPC from this side, with this status. False if it has ended."""
@@ -330,8 +336,8 @@ class StreamOutcome(Outcome):
 
     # On the application's threads
 
-    def cancel(self, status: Status = CANCELLED) -> bool:
-        if not super().cancel(status):
+    def cancel(self) -> bool:
+        if not super().cancel():
             return False
         # Who cancels does not want the rest.
         self._received.clear()

@@ -4,7 +4,7 @@ The fronts translate here and nowhere else: status codes, metadata, compression,
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import grpc
 import grpc.aio
@@ -38,6 +38,13 @@ _ENCODINGS: Final = {
 }
 
 
+class Metadatum(NamedTuple):
+    """A pair of metadata as grpcio's blocking calls return it."""
+
+    key: str
+    value: str | bytes
+
+
 def to_grpc_code(code: StatusCode) -> grpc.StatusCode:
     return _CODES[int(code)]
 
@@ -60,6 +67,10 @@ def to_metadata(metadata: Iterable[tuple[str, str | bytes]] | None) -> Metadata:
 
 def to_aio_metadata(metadata: Metadata) -> grpc.aio.Metadata:
     return grpc.aio.Metadata(*metadata)
+
+
+def to_sync_metadata(metadata: Metadata) -> tuple[Metadatum, ...]:
+    return tuple(Metadatum(key, value) for key, value in metadata)
 
 
 def serialize(serializer: Serializer, message: object) -> bytes | Status:

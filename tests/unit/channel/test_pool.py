@@ -259,6 +259,24 @@ async def test_a_listener_may_ask_for_a_connection_when_it_is_first_told(
     assert watcher.take() == [CONNECTING]
 
 
+async def test_a_failure_is_told_while_it_lasts(world: SubchannelWorld) -> None:
+    handle, watcher = world.acquire(options=EXACT), Watcher()
+
+    def listener(state: State, status: Status) -> None:
+        watcher(state, status)
+        if state is FAILURE:
+            # Would connect if the subchannel were IDLE already.
+            handle.request_connection()
+
+    handle.watch(listener)
+    attempt = await world.request(handle)
+    world.clock.advance(5)
+    attempt.fail()
+    await world.settle()
+    assert watcher.states == [IDLE, CONNECTING, FAILURE, IDLE]
+    assert len(world.attempts) == 1
+
+
 @pytest.mark.parametrize("moment", [IDLE, CONNECTING, READY])
 async def test_a_listener_may_release_whenever_it_is_told(
     world: SubchannelWorld, moment: State
@@ -398,6 +416,29 @@ async def test_closing_the_pool_ends_everything(world: SubchannelWorld) -> None:
     for handle in (idle, connecting, ready, failing, going, released):
         assert handle.transport is None
         handle.release()
+
+
+async def test_waiting_for_the_unused_waits_for_nobody_else(world: SubchannelWorld) -> None:
+    held, released = world.acquire("10.0.0.1:80"), world.acquire("10.0.0.2:80")
+    transport = await world.connected(held)
+    await world.connected(released)
+    released.release()
+    await world.pool.wait_unused()
+    await world.settle()
+    assert [each.transport for each in world.pool.connections] == [transport]
+    await world.pool.wait_unused()
+    assert held.transport is transport
+
+
+async def test_waiting_for_the_unused_has_an_end(
+    world: SubchannelWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxyless.channel.pool.CLOSE_TIMEOUT_S", 0.0)
+    handle = world.acquire()
+    call = start_call(await world.connected(handle))
+    handle.release()
+    await world.pool.wait_unused()
+    assert call.end is None
 
 
 async def test_a_closed_pool_gives_no_handles(world: SubchannelWorld) -> None:

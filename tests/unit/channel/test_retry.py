@@ -422,6 +422,13 @@ def test_the_first_attempt_is_sent_even_if_too_many_fail() -> None:
     assert choice == GiveUp(Reason.THROTTLED)
 
 
+def test_a_committed_rpc_sends_no_more_and_waits_for_its_attempt() -> None:
+    choice = choose_hedge(HEDGING, sent(10.0), 10.5, is_committed=True)
+    assert choice == Await(Reason.COMMITTED)
+    state = sent(10.0).after_end(HEDGING, FAILURE, 10.1)
+    assert choose_hedge(HEDGING, state, 10.1, is_committed=True) == GiveUp(Reason.COMMITTED)
+
+
 def test_every_hedge_has_an_end() -> None:
     """Whatever attempts answer, in whatever order, the choice leads to one result."""
     ends = (SUCCESS, FATAL, FAILURE, LATER, NEVER)

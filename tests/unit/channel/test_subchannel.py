@@ -242,6 +242,15 @@ def test_many_complaints_about_one_time_double_it_once() -> None:
     assert times.choose(options) == used.doubled()
 
 
+def test_a_late_complaint_does_not_make_keepalive_faster() -> None:
+    options, times = with_keepalive(10), KeepaliveTimes()
+    first = times.choose(options)
+    times.on_too_many_pings(options, first)
+    times.on_too_many_pings(options, times.choose(options))
+    times.on_too_many_pings(options, first)
+    assert times.choose(options).time_s == 40
+
+
 def test_a_complaint_concerns_only_connections_with_the_same_options() -> None:
     options, others, times = with_keepalive(10), with_keepalive(10, "other.test"), KeepaliveTimes()
     times.on_too_many_pings(options, times.choose(options))
@@ -389,7 +398,6 @@ async def test_a_lost_connection_leaves_no_keepalive_timer(
     if is_busy:
         start_call(transport)
     lose(transport)
-    await world.settle()
     assert world.clock.timers_pending == 0
 
 
@@ -443,6 +451,31 @@ async def test_keepalive_watches_over_the_last_calls(world: SubchannelWorld) -> 
     await world.advance(30)
     assert call.end is not None
     assert "keepalive" in call.end.status.details
+    world.expect_nothing_left()
+
+
+async def test_an_attempt_that_is_cancelled_too_late_leaves_no_connection(
+    world: SubchannelWorld,
+) -> None:
+    handle, watcher = world.watched()
+    attempt = await world.request(handle)
+    attempt.is_stubborn = True
+    handle.release()
+    attempt.succeed()
+    await world.settle()
+    assert watcher.states == [IDLE, CONNECTING]
+    world.expect_nothing_left()
+
+
+async def test_an_attempt_that_fails_although_it_was_cancelled_starts_no_timer(
+    world: SubchannelWorld,
+) -> None:
+    handle = world.acquire()
+    attempt = await world.request(handle)
+    attempt.is_stubborn = True
+    handle.release()
+    attempt.fail()
+    await world.settle()
     world.expect_nothing_left()
 
 

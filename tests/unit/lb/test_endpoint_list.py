@@ -211,6 +211,26 @@ def test_an_idle_child_is_connected_soon_and_never_inside_its_report(children: C
     assert [children[name].stub.told["exit_idle"] for name in "ab"] == [1, 1]
 
 
+def test_an_endpoint_may_be_listed_more_and_less_often(children: Children) -> None:
+    children.update("a")
+    child = children["a"]
+    for names in ("aa", "aba", "aab", "a", "aaa", "ba"):
+        children.update(*names)
+        assert children["a"] is child
+        assert len(children.list.children) == len(set(names))
+    children.update("b")
+    assert child.stub.told["close"] == 1
+
+
+def test_after_close_nobody_can_be_wanted(children: Children) -> None:
+    children.update("a")
+    child = children["a"]
+    child.stub.report(IDLE)
+    children.list.close()
+    children.list.connect_soon(child)
+    assert children.world.clock.timers_pending == 0
+
+
 def test_a_child_that_is_removed_is_not_connected_any_more(children: Children) -> None:
     children.update("a", "b")
     removed, kept = children["a"].stub, children["b"].stub

@@ -6,9 +6,9 @@ from itertools import product
 
 import pytest
 
-from proxyless.base import State
-from proxyless.lb.happy_eyeballs import Connect, Pass, Select, Signal
-from tests.spec.lb_world import CHANGES, CONNECTING, FAILURE, IDLE, READY
+from proxyless.base import EMPTY_ATTRIBUTES, Key, State
+from proxyless.lb.happy_eyeballs import Connect, Pass, Select, Signal, order_addresses
+from tests.spec.lb_world import CHANGES, CONNECTING, FAILURE, IDLE, READY, address, endpoint
 
 
 class Model:
@@ -97,6 +97,13 @@ def test_whatever_happens_the_pass_never_gets_stuck(size: int) -> None:
             seen.add(model.key)
             todo += model.next_models()
     assert len(seen) >= 4**size
+
+
+def test_an_address_listed_twice_is_tried_as_part_of_its_first_endpoint() -> None:
+    weight = Key[int]("weight")
+    light, heavy = (EMPTY_ATTRIBUTES.with_(weight, each) for each in (1, 2))
+    targets = order_addresses([endpoint("a", light), endpoint(("b", "a"), heavy)])
+    assert targets == ((address("a"), light), (address("b"), heavy))
 
 
 def test_only_a_failure_after_the_address_was_reached_counts() -> None:

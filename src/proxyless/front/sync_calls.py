@@ -1,0 +1,220 @@
+"""The call objects that the blocking API hands out; they behave as grpcio's do.
+
+A call is at the same time a `grpc.Call`, a `grpc.Future` and the `grpc.RpcError` that it raises if
+it fails. One whose RPC is under way only refers to what is known about that (`Outcome`), so that an
+application which drops it frees it, and the RPC is cancelled, as with grpcio.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self, cast
+
+import grpc
+
+from proxyless.base import EMPTY_METADATA, Metadata
+from proxyless.front.sync_outcomes import NO_MORE, Outcome, StreamOutcome, UnaryOutcome
+from proxyless.front.values import Metadatum, to_grpc_code, to_sync_metadata
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from proxyless.wire import StreamEnd
+
+
+class _CallApi(grpc.RpcError, grpc.Call, grpc.Future):
+    """What every call offers, in terms of a few questions that its subclass answers."""
+
+    def _wait_end(self, timeout_s: float | None = None) -> StreamEnd:
+        """How the RPC ended, or FutureTimeoutError. Blocks."""
+        raise NotImplementedError
+
+    def _wait_head(self) -> Metadata:
+        raise NotImplementedError
+
+    @property
+    def _response(self) -> Any:
+        """The response of an RPC that ended with OK."""
+        raise NotImplementedError
+
+    # As a call
+
+    def initial_metadata(self) -> tuple[Metadatum, ...]:
+        return to_sync_metadata(self._wait_head())
+
+    def trailing_metadata(self) -> tuple[Metadatum, ...]:
+        return to_sync_metadata(self._wait_end().trailers)
+
+    def code(self) -> grpc.StatusCode:
+        return to_grpc_code(self._wait_end().status.code)
+
+    def details(self) -> str:
+        return self._wait_end().status.details
+
+    def debug_error_string(self) -> str:
+        return str(self._wait_end().status)
+
+    # As a future
+
+    def running(self) -> bool:
+        return bool(self.is_active())
+
+    def done(self) -> bool:
+        return not self.is_active()
+
+    def result(self, timeout: float | None = None) -> Any:
+        if (error := self.exception(timeout)) is not None:
+            raise error
+        return self._response
+
+    def exception(self, timeout: float | None = None) -> Self | None:
+        if self._wait_end(timeout).status.is_ok:
+            return None
+        if self.cancelled():
+            raise grpc.FutureCancelledError
+        return self
+
+    def traceback(self, timeout: float | None = None) -> TracebackType | None:
+        error = self.exception(timeout)
+        if error is None:
+            return None
+        try:
+            raise error
+        except grpc.RpcError as raised:
+            return cast("TracebackType", raised.__traceback__)
+
+    # As an error
+
+    def __repr__(self) -> str:
+        name = type(self).__name__
+        if self.is_active():
+            return f"<{name} object>"
+        # As grpcio shows it: people know that, and search for it.
+        end = self._wait_end()
+        code = to_grpc_code(end.status.code)
+        lines = [f"<{name} of RPC that terminated with:", f"\tstatus = {code}"]
+        lines.append(f'\tdetails = "{end.status.details}"')
+        if not end.status.is_ok:
+            lines.append(f'\tdebug_error_string = "{end.status}"')
+        return "\n".join([*lines, ">"])
+
+    __str__ = __repr__
+
+
+class FinishedCall(_CallApi):
+    """A call whose RPC is over."""
+
+    def __init__(
+        self, end: StreamEnd, head: Metadata = EMPTY_METADATA, response: object = None
+    ) -> None:
+        # The arguments of an exception are what it is copied and pickled with.
+        super().__init__(end, head, response)
+        self._end = end
+        self._head = head
+
+    def _wait_end(self, timeout_s: float | None = None) -> StreamEnd:
+        return self._end
+
+    def _wait_head(self) -> Metadata:
+        return self._head
+
+    @property
+    def _response(self) -> Any:
+        return self.args[2]
+
+    def is_active(self) -> bool:
+        return False
+
+    def time_remaining(self) -> None:
+        return None
+
+    def cancel(self) -> bool:
+        return False
+
+    def cancelled(self) -> bool:
+        return False
+
+    def add_callback(self, callback: Callable[[], None]) -> bool:
+        return False
+
+    def add_done_callback(self, fn: Callable[[Self], None]) -> None:
+        fn(self)
+
+
+class InactiveRpcError(FinishedCall):
+    """What a blocking call raises when its RPC fails."""
+
+
+class _RunningCall(_CallApi):
+    """A call whose RPC is under way, or was."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__()
+        self._outcome = outcome
+
+    def __del__(self) -> None:
+        self._outcome.collect()
+
+    def _wait_end(self, timeout_s: float | None = None) -> StreamEnd:
+        end = self._outcome.wait_end(timeout_s)
+        if end is None:
+            raise grpc.FutureTimeoutError
+        return end
+
+    def _wait_head(self) -> Metadata:
+        return self._outcome.wait_head()
+
+    @property
+    def _response(self) -> Any:
+        # grpcio's streams have no result, either.
+        return None
+
+    def is_active(self) -> bool:
+        return self._outcome.end is None
+
+    def time_remaining(self) -> float | None:
+        return self._outcome.time_remaining_s()
+
+    def cancel(self) -> bool:
+        return self._outcome.cancel()
+
+    def cancelled(self) -> bool:
+        return self._outcome.is_cancelled
+
+    def add_callback(self, callback: Callable[[], None]) -> bool:
+        return self._outcome.call_when_done(callback)
+
+    def add_done_callback(self, fn: Callable[[Self], None]) -> None:
+        # The callback refers to the call: it is not dropped while somebody wants to be called.
+        if not self._outcome.call_when_done(lambda: fn(self)):
+            fn(self)
+
+
+class FutureCall(_RunningCall):
+    """A call with one response, which is its result."""
+
+    _outcome: UnaryOutcome
+
+    @property
+    def _response(self) -> Any:
+        return self._outcome.response
+
+
+class StreamCall(_RunningCall):
+    """A call with many responses: iterate it."""
+
+    _outcome: StreamOutcome
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        response = self._outcome.read()
+        if response is not NO_MORE:
+            return response
+        if self._wait_end().status.is_ok:
+            raise StopIteration
+        raise self
+
+    def next(self) -> Any:
+        return self.__next__()

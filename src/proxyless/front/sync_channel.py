@@ -1,0 +1,432 @@
+"""The blocking channel: grpcio's interface on our own stack.
+
+Unmodified generated stubs take it, and any number of threads may use it. Its core lives on the
+background loop; it is made when the channel is first used, and again in the child of a fork.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import grpc
+
+from proxyless.base import EMPTY_METADATA, State, Status, StatusCode
+from proxyless.channel import Call, Channel, Method
+from proxyless.front.background import CallbackThread, shared_background
+from proxyless.front.credentials import to_call_credentials
+from proxyless.front.sync_calls import FinishedCall, FutureCall, InactiveRpcError, StreamCall
+from proxyless.front.sync_outcomes import Binding, Outcome, StreamOutcome, UnaryOutcome
+from proxyless.front.sync_requests import RequestFeeder
+from proxyless.front.values import (
+    Deserializer,
+    Serializer,
+    serialize,
+    to_encoding,
+    to_grpc_state,
+    to_metadata,
+)
+from proxyless.wire import StreamEnd
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+MetadataLike = Iterable[tuple[str, str | bytes]]
+StateCallback = Callable[[grpc.ChannelConnectivity], None]
+
+# Distinct paths whose encoded heads are remembered; callers choose them, so there is a limit.
+_REMEMBERED_METHODS_MAX: Final = 4096
+# The words of grpcio.
+_CLOSED: Final = "Cannot invoke RPC on closed channel!"
+
+
+class SyncChannel(grpc.Channel):
+    """A channel of grpcio's blocking kind. Driven by stubs, in any thread.
+
+    `open_core` makes the channel proper, on the loop.
+    """
+
+    def __init__(self, open_core: Callable[[], Channel], *, encoding: str) -> None:
+        # Fixed at construction.
+        self._open_core = open_core
+        self.encoding = encoding
+        self._subscriptions = _Subscriptions()
+        # Where the channel lives now; changed on the loop.
+        self._binding: Binding | None = None
+        # By path. The same on every loop.
+        self._methods: dict[str, Method] = {}
+        self._is_closed = False
+
+    # Stubs ask for these
+
+    def unary_unary(
+        self,
+        method: str,
+        request_serializer: Serializer = None,
+        response_deserializer: Deserializer = None,
+        _registered_method: bool | None = False,
+    ) -> UnaryUnaryMultiCallable:
+        return UnaryUnaryMultiCallable(self, method, request_serializer, response_deserializer)
+
+    def unary_stream(
+        self,
+        method: str,
+        request_serializer: Serializer = None,
+        response_deserializer: Deserializer = None,
+        _registered_method: bool | None = False,
+    ) -> UnaryStreamMultiCallable:
+        return UnaryStreamMultiCallable(self, method, request_serializer, response_deserializer)
+
+    def stream_unary(
+        self,
+        method: str,
+        request_serializer: Serializer = None,
+        response_deserializer: Deserializer = None,
+        _registered_method: bool | None = False,
+    ) -> StreamUnaryMultiCallable:
+        return StreamUnaryMultiCallable(self, method, request_serializer, response_deserializer)
+
+    def stream_stream(
+        self,
+        method: str,
+        request_serializer: Serializer = None,
+        response_deserializer: Deserializer = None,
+        _registered_method: bool | None = False,
+    ) -> StreamStreamMultiCallable:
+        return StreamStreamMultiCallable(self, method, request_serializer, response_deserializer)
+
+    # Connectivity
+
+    def subscribe(self, callback: StateCallback, try_to_connect: bool | None = False) -> None:
+        """Call back with the state, now and whenever it changes, in some thread."""
+        binding = self.bind()
+        subscription = self._subscriptions.add(callback)
+
+        def start() -> None:
+            subscription.post(binding.core.state, binding.callbacks)
+            if try_to_connect:
+                binding.core.request_connection()
+
+        binding.background.post(start)
+
+    def unsubscribe(self, callback: StateCallback) -> None:
+        self._subscriptions.remove(callback)
+
+    # Ends
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Take no new RPCs, and cancel those under way. Idempotent."""
+        self._is_closed = True
+        self._subscriptions.clear()
+        binding, self._binding = self._binding, None
+        if binding is not None and binding.background.is_usable:
+            binding.background.close(binding.core)
+
+    def __del__(self) -> None:
+        # Any thread, at any moment, so nothing here may wait.
+        binding = getattr(self, "_binding", None)
+        if binding is not None and binding.background.is_usable:
+            binding.background.post(binding.core.close)
+
+    # For the calls of this channel
+
+    def bind(self) -> Binding:
+        """Where the channel lives now. Raises ValueError if it is closed."""
+        binding = self._binding
+        if binding is not None and binding.background.is_usable:
+            return binding
+        if self._is_closed:
+            raise ValueError(_CLOSED)
+        background = shared_background()
+
+        def open_binding() -> Binding:
+            # On the loop: of threads that come at the same time, one is the first.
+            binding = self._binding
+            if binding is None or binding.background is not background:
+                callbacks = CallbackThread()
+                binding = Binding(background, self._open_core(), callbacks)
+                self._subscriptions.watch(binding)
+                background.add(binding.core)
+                self._binding = binding
+            return binding
+
+        return background.ask(open_binding)
+
+    def method(self, core: Channel, path: str) -> Method:
+        """What all calls of a method share. An interceptor may ask for it on every call."""
+        method = self._methods.get(path)
+        if method is None:
+            if len(self._methods) >= _REMEMBERED_METHODS_MAX:
+                self._methods.clear()
+            method = self._methods[path] = core.method(path)
+        return method
+
+
+class _Subscriptions:
+    """Who wants to know the state of a channel. Driven by the loop and by any thread.
+
+    Apart from the channel, which the core must not keep alive.
+    """
+
+    def __init__(self) -> None:
+        self._all: list[_Subscription] = []
+
+    def add(self, callback: StateCallback) -> _Subscription:
+        subscription = _Subscription(callback)
+        self._all.append(subscription)
+        return subscription
+
+    def remove(self, callback: StateCallback) -> None:
+        for subscription in list(self._all):
+            if subscription.callback == callback:
+                subscription.is_active = False
+                self._all.remove(subscription)
+                return
+
+    def clear(self) -> None:
+        for subscription in list(self._all):
+            subscription.is_active = False
+        self._all.clear()
+
+    def watch(self, binding: Binding) -> None:
+        """Follow the state of this core. On the loop."""
+
+        def on_state(state: State) -> None:
+            for subscription in list(self._all):
+                subscription.post(state, binding.callbacks)
+
+        binding.core.watch_state(on_state)
+
+
+class _Subscription:
+    """One callback."""
+
+    def __init__(self, callback: StateCallback) -> None:
+        self.callback = callback
+        self.is_active = True
+        # What the callback was told last; changed in the thread of callbacks.
+        self._told: State | None = None
+
+    def post(self, state: State, callbacks: CallbackThread) -> None:
+        callbacks.post(lambda: self._tell(state))
+
+    def _tell(self, state: State) -> None:
+        if self.is_active and state is not self._told:
+            self._told = state
+            self.callback(to_grpc_state(state))
+
+
+class _MultiCallable:
+    """Starts the RPCs of one method."""
+
+    def __init__(
+        self, channel: SyncChannel, path: str, serializer: Serializer, deserializer: Deserializer
+    ) -> None:
+        self._channel = channel
+        self._path = path
+        self._serializer = serializer
+        self._deserializer = deserializer
+
+    def _prepare(
+        self,
+        outcome: Outcome,
+        timeout: float | None,
+        metadata: MetadataLike | None,
+        credentials: grpc.CallCredentials | None,
+        wait_for_ready: bool | None,
+        compression: grpc.Compression | None,
+    ) -> None:
+        """Give an outcome its call. It is not started yet, so this may be any thread."""
+        channel, core = self._channel, outcome.binding.core
+        encoding = channel.encoding
+        if compression is not None:
+            encoding = to_encoding(compression, encoding)
+        outcome.call = Call(
+            core,
+            channel.method(core, self._path),
+            outcome,
+            to_metadata(metadata) if metadata else EMPTY_METADATA,
+            timeout,
+            wait_for_ready,
+            encoding,
+        )
+        if credentials is not None:
+            own = to_call_credentials(credentials)
+            outcome.call.credentials = core.combine_credentials(own)
+
+    def _start_with_request(self, outcome: Outcome, request: object) -> None:
+        message = serialize(self._serializer, request)
+        if isinstance(message, Status):
+            raise InactiveRpcError(StreamEnd(message))
+        outcome.request = message
+        outcome.binding.background.post(outcome.start)
+
+    def _start_with_requests(self, outcome: Outcome, requests: Iterable[Any]) -> None:
+        outcome.feeder = RequestFeeder(outcome, self._serializer, requests)
+        outcome.binding.background.post(outcome.start)
+        outcome.feeder.start()
+
+
+class UnaryUnaryMultiCallable(_MultiCallable, grpc.UnaryUnaryMultiCallable):
+    """Starts unary RPCs."""
+
+    def __call__(
+        self,
+        request: Any,
+        timeout: float | None = None,
+        metadata: MetadataLike | None = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> Any:
+        outcome = self._start(request, timeout, metadata, credentials, wait_for_ready, compression)
+        return _wait_response(outcome)
+
+    def with_call(
+        self,
+        request: Any,
+        timeout: float | None = None,
+        metadata: MetadataLike | None = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> tuple[Any, FinishedCall]:
+        outcome = self._start(request, timeout, metadata, credentials, wait_for_ready, compression)
+        return _wait_response(outcome), _finished(outcome)
+
+    def future(
+        self,
+        request: Any,
+        timeout: float | None = None,
+        metadata: MetadataLike | None = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> FutureCall:
+        outcome = self._start(request, timeout, metadata, credentials, wait_for_ready, compression)
+        return FutureCall(outcome)
+
+    def _start(self, request: Any, *options: Any) -> UnaryOutcome:
+        """Begin an RPC; the options are those of `_prepare`."""
+        outcome = UnaryOutcome(self._channel.bind(), self._deserializer, self._channel)
+        self._prepare(outcome, *options)
+        self._start_with_request(outcome, request)
+        return outcome
+
+
+class UnaryStreamMultiCallable(_MultiCallable, grpc.UnaryStreamMultiCallable):
+    """Starts RPCs with streamed responses."""
+
+    def __call__(
+        self,
+        request: Any,
+        timeout: float | None = None,
+        metadata: MetadataLike | None = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> StreamCall:
+        outcome = StreamOutcome(self._channel.bind(), self._deserializer, self._channel)
+        self._prepare(outcome, timeout, metadata, credentials, wait_for_ready, compression)
+        self._start_with_request(outcome, request)
+        return StreamCall(outcome)
+
+
+class StreamUnaryMultiCallable(_MultiCallable, grpc.StreamUnaryMultiCallable):
+    """Starts RPCs with streamed requests."""
+
+    def __call__(
+        self,
+        request_iterator: Iterable[Any],
+        timeout: float | None = None,
+        metadata: MetadataLike | None = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> Any:
+        outcome = self._start(
+            request_iterator, timeout, metadata, credentials, wait_for_ready, compression
+        )
+        return _wait_response(outcome)
+
+    def with_call(
+        self,
+        request_iterator: Iterable[Any],
+        timeout: float | None = None,
+        metadata: MetadataLike | None = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> tuple[Any, FinishedCall]:
+        outcome = self._start(
+            request_iterator, timeout, metadata, credentials, wait_for_ready, compression
+        )
+        return _wait_response(outcome), _finished(outcome)
+
+    def future(
+        self,
+        request_iterator: Iterable[Any],
+        timeout: float | None = None,
+        metadata: MetadataLike | None = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> FutureCall:
+        outcome = self._start(
+            request_iterator, timeout, metadata, credentials, wait_for_ready, compression
+        )
+        return FutureCall(outcome)
+
+    def _start(self, requests: Iterable[Any], *options: Any) -> UnaryOutcome:
+        """Begin an RPC; the options are those of `_prepare`."""
+        outcome = UnaryOutcome(self._channel.bind(), self._deserializer, self._channel)
+        self._prepare(outcome, *options)
+        self._start_with_requests(outcome, requests)
+        return outcome
+
+
+class StreamStreamMultiCallable(_MultiCallable, grpc.StreamStreamMultiCallable):
+    """Starts RPCs with streams both ways."""
+
+    def __call__(
+        self,
+        request_iterator: Iterable[Any],
+        timeout: float | None = None,
+        metadata: MetadataLike | None = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> StreamCall:
+        outcome = StreamOutcome(self._channel.bind(), self._deserializer, self._channel)
+        self._prepare(outcome, timeout, metadata, credentials, wait_for_ready, compression)
+        self._start_with_requests(outcome, request_iterator)
+        return StreamCall(outcome)
+
+
+def _wait_response(outcome: UnaryOutcome) -> Any:
+    """The response, or an error. An exception while waiting (Ctrl-C) cancels the RPC."""
+    try:
+        end = outcome.wait_end()
+    except BaseException:
+        outcome.cancel()
+        raise
+    assert end is not None, "waiting without a limit ends at the end"
+    if end.status.code is not StatusCode.OK:
+        raise InactiveRpcError(end, outcome.head or EMPTY_METADATA)
+    return outcome.response
+
+
+def _finished(outcome: UnaryOutcome) -> FinishedCall:
+    assert outcome.end is not None, "asked for when the response is here"
+    return FinishedCall(outcome.end, outcome.head or EMPTY_METADATA, outcome.response)

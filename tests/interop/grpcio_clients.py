@@ -1,0 +1,173 @@
+"""What do grpcio's clients see of our server?
+
+One way to make a call and to see everything of its end, on `grpc.aio` and on blocking channels.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import grpc
+
+from proxyless.base import Metadata
+from tests.transport_world import PATIENCE_S, SERVICE
+
+Kind = str
+UNARY_UNARY: Final[Kind] = "unary_unary"
+STREAM_UNARY: Final[Kind] = "stream_unary"
+UNARY_STREAM: Final[Kind] = "unary_stream"
+STREAM_STREAM: Final[Kind] = "stream_stream"
+KINDS: Final = (UNARY_UNARY, STREAM_UNARY, UNARY_STREAM, STREAM_STREAM)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """All that a client learns."""
+
+    messages: list[bytes]
+    code: grpc.StatusCode
+    details: str
+    initial: Metadata
+    trailing: Metadata
+
+
+@dataclass(frozen=True)
+class ChannelOptions:
+    """What a channel is made with."""
+
+    credentials: Any = None
+    compression: Any = None
+    options: Sequence[tuple[str, Any]] = field(default_factory=list)
+
+    def arguments(self, target: str) -> dict[str, Any]:
+        arguments = {
+            "target": target,
+            # Otherwise channels to one address share a connection, and tests each other's.
+            "options": [("grpc.use_local_subchannel_pool", 1), *self.options],
+            "compression": self.compression,
+        }
+        return arguments | ({"credentials": self.credentials} if self.credentials else {})
+
+
+class GrpcioClient(ABC):
+    """A channel to one server."""
+
+    def __init__(self, target: str, options: ChannelOptions) -> None:
+        arguments = options.arguments(target)
+        secure = "credentials" in arguments
+        module = self._module
+        self._channel = (module.secure_channel if secure else module.insecure_channel)(**arguments)
+
+    _module: Any
+
+    @abstractmethod
+    async def call(
+        self,
+        kind: Kind,
+        method: str,
+        requests: Sequence[bytes],
+        *,
+        metadata: Metadata = (),
+        timeout_s: float = PATIENCE_S,
+    ) -> Outcome: ...
+
+    @abstractmethod
+    async def close(self) -> None: ...
+
+    def _start(
+        self,
+        kind: Kind,
+        method: str,
+        requests: Sequence[bytes],
+        metadata: Metadata,
+        timeout_s: float,
+    ) -> Any:  # noqa: ANN401 - grpc has no types
+        request = requests[0] if kind.startswith("unary") else iter(requests)
+        multicallable = getattr(self._channel, kind)(SERVICE + method)
+        return self._begin(kind, multicallable)(request, metadata=metadata, timeout=timeout_s)
+
+    def _begin(self, kind: Kind, multicallable: Any) -> Any:  # noqa: ANN401
+        return multicallable
+
+
+class AioClient(GrpcioClient):
+    """On `grpc.aio`."""
+
+    _module = grpc.aio
+
+    async def call(
+        self,
+        kind: Kind,
+        method: str,
+        requests: Sequence[bytes],
+        *,
+        metadata: Metadata = (),
+        timeout_s: float = PATIENCE_S,
+    ) -> Outcome:
+        call = self._start(kind, method, requests, metadata, timeout_s)
+        messages: list[bytes] = []
+        try:
+            if kind.endswith("unary"):
+                messages.append(await call)
+            else:
+                messages += [message async for message in call]
+        except grpc.aio.AioRpcError:
+            pass  # The call says the rest.
+        return Outcome(
+            messages,
+            await call.code(),
+            await call.details(),
+            tuple(await call.initial_metadata()),
+            tuple(await call.trailing_metadata()),
+        )
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+
+class SyncClient(GrpcioClient):
+    """On blocking calls, each on a thread of its own."""
+
+    _module = grpc
+
+    async def call(
+        self,
+        kind: Kind,
+        method: str,
+        requests: Sequence[bytes],
+        *,
+        metadata: Metadata = (),
+        timeout_s: float = PATIENCE_S,
+    ) -> Outcome:
+        return await asyncio.to_thread(
+            self._call_blocking, kind, method, requests, metadata, timeout_s
+        )
+
+    def _call_blocking(self, kind: Kind, *arguments: Any) -> Outcome:  # noqa: ANN401
+        call = self._start(kind, *arguments)
+        messages: list[bytes] = []
+        try:
+            if kind.endswith("unary"):
+                messages.append(call.result())
+            else:
+                messages += list(call)
+        except grpc.RpcError:
+            pass
+        return Outcome(
+            messages,
+            call.code(),
+            call.details(),
+            tuple(call.initial_metadata()),
+            tuple(call.trailing_metadata()),
+        )
+
+    def _begin(self, kind: Kind, multicallable: Any) -> Any:  # noqa: ANN401
+        return multicallable.future if kind.endswith("unary") else multicallable
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._channel.close)
+
+
+CLIENTS: Final[dict[str, type[GrpcioClient]]] = {"aio": AioClient, "sync": SyncClient}
