@@ -6,6 +6,7 @@ One way to make a call and to see everything of its end, on `grpc.aio` and on bl
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -13,6 +14,9 @@ import grpc
 
 from proxyless.base import Metadata
 from tests.transport_world import PATIENCE_S, SERVICE
+
+# More calls at a time than any test has under way.
+_THREADS: Final = 64
 
 Kind = str
 UNARY_UNARY: Final[Kind] = "unary_unary"
@@ -112,7 +116,8 @@ class AioClient(GrpcioClient):
             if kind.endswith("unary"):
                 messages.append(await call)
             else:
-                messages += [message async for message in call]
+                async for message in call:
+                    messages.append(message)  # noqa: PERF401 - kept if the call fails
         except grpc.aio.AioRpcError:
             pass  # The call says the rest.
         return Outcome(
@@ -132,6 +137,10 @@ class SyncClient(GrpcioClient):
 
     _module = grpc
 
+    def __init__(self, target: str, options: ChannelOptions) -> None:
+        super().__init__(target, options)
+        self._threads = ThreadPoolExecutor(_THREADS)
+
     async def call(
         self,
         kind: Kind,
@@ -141,8 +150,9 @@ class SyncClient(GrpcioClient):
         metadata: Metadata = (),
         timeout_s: float = PATIENCE_S,
     ) -> Outcome:
-        return await asyncio.to_thread(
-            self._call_blocking, kind, method, requests, metadata, timeout_s
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(
+            self._threads, self._call_blocking, kind, method, requests, metadata, timeout_s
         )
 
     def _call_blocking(self, kind: Kind, *arguments: Any) -> Outcome:  # noqa: ANN401
@@ -152,7 +162,8 @@ class SyncClient(GrpcioClient):
             if kind.endswith("unary"):
                 messages.append(call.result())
             else:
-                messages += list(call)
+                for message in call:
+                    messages.append(message)  # noqa: PERF402 - kept if the call fails
         except grpc.RpcError:
             pass
         return Outcome(
@@ -168,6 +179,7 @@ class SyncClient(GrpcioClient):
 
     async def close(self) -> None:
         await asyncio.to_thread(self._channel.close)
+        await asyncio.to_thread(self._threads.shutdown)
 
 
 CLIENTS: Final[dict[str, type[GrpcioClient]]] = {"aio": AioClient, "sync": SyncClient}

@@ -221,6 +221,8 @@ async def test_a_status_arrives_with_details_and_metadata(
     world: World, open_client: Open, kind: str, head: Metadata
 ) -> None:
     async def fail(call: ServerCall) -> Status:
+        async for _ in call:
+            pass
         call.trailers = (("t-why-bin", b"\0\xff"),)
         if not head:
             call.send_head((("x-head", "1"),))

@@ -204,14 +204,14 @@ class Channel:
         else:
             callback()
 
-    def close(self) -> None:
-        """End every RPC and release everything. Idempotent."""
+    def close(self, status: Status = _CLOSED) -> None:
+        """End every RPC with this status and release everything. Idempotent."""
         if self.state is State.SHUTDOWN:
             return
         self._release_all()
         self._set_state(State.SHUTDOWN, FailPicker(_CLOSED))
         for call in list(self._calls):
-            call.cancel(_CLOSED)
+            call.cancel(status)
 
     async def wait_closed(self) -> None:
         """After `close`: return when the connections that only this channel held are gone."""

@@ -16,6 +16,7 @@ import grpc
 import grpc.aio
 
 from proxyless.base import EMPTY_METADATA, Metadata, Status, StatusCode
+from proxyless.channel.call import CANCELLED
 from proxyless.front.values import (
     Deserializer,
     Serializer,
@@ -63,8 +64,7 @@ class Outcome:
         # What the RPC said.
         self.head: Metadata | None = None
         self.end: StreamEnd | None = None
-        # What the application did.
-        self.is_cancelled = False
+        # Who wants to know of the end.
         self._callbacks: tuple[Callable[[], None], ...] = ()
         # Who waits for the end, and who for whatever comes next.
         self._end_waiters: tuple[asyncio.Future[None], ...] = ()
@@ -124,14 +124,10 @@ class Outcome:
 
     # The application's side
 
-    def cancel(self, status: Status | None = None) -> bool:
+    def cancel(self, status: Status = CANCELLED) -> bool:
         if self.end is not None:
             return False
-        self.is_cancelled = True
-        if status is None:
-            self.core.cancel()
-        else:
-            self.core.cancel(status)
+        self.core.cancel(status)
         return True
 
     def call_when_done(self, callback: Callable[[], None]) -> None:
@@ -154,7 +150,8 @@ class Outcome:
         assert self.end is not None, "called when the RPC is over"
         if self.end.status.code is StatusCode.OK:
             return
-        if self.is_cancelled:
+        # Itself, not an equal one: a server may use the same words.
+        if self.end.status is CANCELLED:
             raise asyncio.CancelledError
         raise to_aio_error(self.end, self.head or EMPTY_METADATA)
 
@@ -238,7 +235,8 @@ class _CallApi:
     _outcome: Outcome
 
     def cancelled(self) -> bool:
-        return self._outcome.is_cancelled and self.done()
+        end = self._outcome.end
+        return end is not None and end.status.code is StatusCode.CANCELLED
 
     def done(self) -> bool:
         return self._outcome.end is not None
@@ -287,7 +285,7 @@ class _UnaryResponse(_CallApi, UnaryOutcome):
     def _outcome(self) -> Outcome:  # type: ignore[override]
         return self
 
-    def cancel(self, status: Status | None = None) -> bool:
+    def cancel(self, status: Status = CANCELLED) -> bool:
         return Outcome.cancel(self, status)
 
     def __await__(self) -> Generator[Any, None, Any]:

@@ -14,6 +14,7 @@ import grpc.aio
 
 from proxyless.base import EMPTY_METADATA, State, Status
 from proxyless.channel import Call, Channel, Method
+from proxyless.channel.call import CANCELLED
 from proxyless.front.aio_calls import (
     RequestIterator,
     StreamOutcome,
@@ -122,9 +123,10 @@ class AioChannel(grpc.aio.Channel):
         if self._is_closed:
             return grpc.ChannelConnectivity.SHUTDOWN
         core = self.core()
+        state = core.state
         if try_to_connect:
             core.request_connection()
-        return to_grpc_state(core.state)
+        return to_grpc_state(state)
 
     async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
         core = self.core()
@@ -172,7 +174,8 @@ class AioChannel(grpc.aio.Channel):
         if self._core is not None:
             if grace:
                 await self._wait_calls(self._core, grace)
-            self._core.close()
+            # As if the application had cancelled each: that is what grpc.aio makes of it.
+            self._core.close(CANCELLED)
             await self._core.wait_closed()
 
     async def _wait_calls(self, core: Channel, timeout_s: float) -> None:

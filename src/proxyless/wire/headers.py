@@ -137,7 +137,9 @@ class RequestBlock:
         return is_grpc_content_type(self.content_type)
 
 
-_REQUEST_FIELDS: Final = frozenset({b"te", b"content-type", b"grpc-timeout", b"grpc-encoding"})
+_REQUEST_FIELDS: Final = frozenset(
+    {b"te", b"content-type", b"grpc-timeout", b"grpc-encoding", b"grpc-accept-encoding"}
+)
 
 
 def understand_request(fields: Sequence[Field]) -> RequestBlock:
