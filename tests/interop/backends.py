@@ -5,17 +5,20 @@ of handlers over grpcio's HTTP/2. Messages are bytes; metadata steers what a met
 """
 
 import asyncio
+import subprocess
+import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 import grpc
 
-from proxyless.base import Address, IpAddress, Metadata, UnixAddress
+from proxyless.base import Address, IpAddress, Metadata, UnixAddress, parse_address
 from tests.transport_world import PATIENCE_S, SERVICE, until
 
 LOOPBACK: Final = IpAddress("127.0.0.1", 0)
@@ -347,3 +350,27 @@ class SyncBackend(Backend):
 
 
 BACKENDS: Final[dict[str, type[Backend]]] = {"aio": AioBackend, "sync": SyncBackend}
+
+
+async def _serve_until_killed() -> None:
+    backend = AioBackend()
+    await backend.start(ServerOptions())
+    print(backend.address, flush=True)  # noqa: T201 - this is how the parent learns it
+    await asyncio.Event().wait()
+
+
+@contextmanager
+def backend_process() -> Iterator[tuple[subprocess.Popen[bytes], Address]]:
+    """A server in a process of its own, which can be killed."""
+    command = (sys.executable, "-m", __name__)
+    root = Path(__file__).parent.parent.parent
+    with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            yield process, parse_address(process.stdout.readline().decode().strip())
+        finally:
+            process.kill()
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve_until_killed())

@@ -31,6 +31,15 @@ HANG: Final = (("then", "hang"),)
 ABORT: Final = (("then", "abort"),)
 RAISE: Final = (("then", "raise"),)
 
+# The kinds of calls, each with the method of the route guide that is of this kind.
+METHODS: Final = {
+    "unary_unary": "FindPlace",
+    "unary_stream": "ListPlaces",
+    "stream_unary": "MeasureWay",
+    "stream_stream": "Chat",
+}
+KINDS: Final = tuple(METHODS)
+
 # Two servers must not share a port by chance: then each would get some of the calls.
 _ALWAYS: Final = (("grpc.so_reuseport", 0),)
 
@@ -252,7 +261,40 @@ class Stage:
         return self.routes.Note(text=text)
 
 
+# Calls of every kind
+
+
+def start(stage: Stage, kind: str, channel: Untyped = None, **options: Untyped) -> Untyped:
+    """A call of this kind, with all it has to say."""
+    requests = {
+        "unary_unary": stage.point(),
+        "unary_stream": stage.way(2),
+        "stream_unary": stage.points(2),
+        "stream_stream": [stage.note("a"), stage.note("b")],
+    }
+    guide = stage.guide_on(channel or stage.channel)
+    return getattr(guide, METHODS[kind])(requests[kind], **options)
+
+
+async def finish(kind: str, call: Untyped) -> tuple[Untyped, ...]:
+    """What comes of it."""
+    return await outcome_of(collect(call) if kind.endswith("_stream") else call)
+
+
 Story = Callable[[Stage], Awaitable[Untyped]]
+
+
+async def tell(story: Story, aio: Untyped, protos: Protos, **server: Untyped) -> Untyped:
+    """What a story returns on a stack; `server` is for `DropInServer`."""
+    async with asyncio.timeout(PATIENCE_S), AsyncExitStack() as exits:
+        stage = Stage(aio, protos, exits)
+        await stage.serve(**server)
+        return await story(stage)
+
+
+async def on_ours(protos: Protos, story: Story, **server: Untyped) -> Untyped:
+    """For what grpcio does not do, or not as well."""
+    return await tell(story, proxyless.aio, protos, **server)
 
 
 class Both:
@@ -262,17 +304,10 @@ class Both:
         self._protos = protos
 
     async def __call__(self, story: Story, **server: Untyped) -> Untyped:
-        """What the story returned on both; `server` is for `DropInServer`."""
-        seen = {name: await self._tell(story, aio, server) for name, aio in STACKS.items()}
-        theirs, ours = seen.values()
+        """What the story returned on both."""
+        theirs, ours = [await tell(story, aio, self._protos, **server) for aio in STACKS.values()]
         assert ours == theirs, f"grpcio: {theirs!r}\nours:   {ours!r}"
         return ours
-
-    async def _tell(self, story: Story, aio: Untyped, server: Untyped) -> Untyped:
-        async with asyncio.timeout(PATIENCE_S), AsyncExitStack() as exits:
-            stage = Stage(aio, self._protos, exits)
-            await stage.serve(**server)
-            return await story(stage)
 
 
 # What was seen, in plain values
@@ -315,11 +350,6 @@ async def describe(call: Untyped) -> dict[str, Untyped]:
         "done": call.done(),
         "cancelled": call.cancelled(),
     }
-
-
-async def iterate(call: Untyped) -> AsyncIterator[Untyped]:
-    async for message in call:
-        yield message
 
 
 async def read_messages(call: Untyped) -> list[Untyped]:

@@ -17,7 +17,7 @@ from proxyless.transport import (
     UnaryCall,
 )
 from proxyless.wire import Limits, compress
-from tests.interop.backends import Backend
+from tests.interop.backends import Backend, backend_process
 from tests.interop.conftest import Serve
 from tests.transport_world import (
     PATIENCE_S,
@@ -227,9 +227,7 @@ async def test_the_server_knows_the_deadline(client: Client, serve: Serve) -> No
     assert 20.0 < float(reply) <= 30.0
 
 
-async def test_without_a_timeout_the_server_knows_no_deadline(
-    client: Client, serve: Serve
-) -> None:
+async def test_without_a_timeout_the_server_knows_no_deadline(client: Client, serve: Serve) -> None:
     transport = await connect(client, await serve())
     reply = await expect_reply(UnaryCall(transport, encode("TimeLeft"), b""))
     # Threads are told of the end of time instead of None.
@@ -277,9 +275,7 @@ async def test_an_unknown_method_is_unimplemented(client: Client, serve: Serve) 
     await expect_status(UnaryCall(transport, encode("Nowhere"), b""), StatusCode.UNIMPLEMENTED)
 
 
-async def test_a_server_may_refuse_before_the_client_is_done(
-    client: Client, serve: Serve
-) -> None:
+async def test_a_server_may_refuse_before_the_client_is_done(client: Client, serve: Serve) -> None:
     transport = await connect(client, await serve())
     call = StreamingCall(transport, encode("Refuse"))
     await expect_status(call, StatusCode.PERMISSION_DENIED, "not for you")
@@ -362,9 +358,7 @@ async def test_a_small_message_that_unpacks_to_too_much_is_not_taken(
     await expect_status(call, StatusCode.RESOURCE_EXHAUSTED, "Received message larger than max")
 
 
-async def test_a_larger_message_is_taken_where_it_is_allowed(
-    client: Client, serve: Serve
-) -> None:
+async def test_a_larger_message_is_taken_where_it_is_allowed(client: Client, serve: Serve) -> None:
     transport = await connect(client, await serve(options=ANY_SIZE), message_bytes_max=9 * MIB)
     call = UnaryCall(transport, encode("Grow"), b"%d" % (9 * MIB))
     assert len(await expect_reply(call)) == 9 * MIB
@@ -443,9 +437,7 @@ async def test_calls_over_the_servers_limit_wait_for_their_turn(
     assert backend.seen.running_max == 10
 
 
-async def test_a_waiting_call_can_be_cancelled_and_can_expire(
-    client: Client, serve: Serve
-) -> None:
+async def test_a_waiting_call_can_be_cancelled_and_can_expire(client: Client, serve: Serve) -> None:
     backend = await serve(options=[("grpc.max_concurrent_streams", 1)])
     transport = await connect(client, backend)
     running, cancelled, late, last = (
@@ -475,9 +467,7 @@ async def test_a_server_sees_that_a_unary_call_is_cancelled(client: Client, serv
     await until(lambda: backend.seen.cancelled, "the server to see the end")
 
 
-async def test_a_server_sees_that_an_open_stream_is_cancelled(
-    client: Client, serve: Serve
-) -> None:
+async def test_a_server_sees_that_an_open_stream_is_cancelled(client: Client, serve: Serve) -> None:
     backend = await serve()
     transport = await connect(client, backend)
     call = StreamingCall(transport, encode("Listen"))
@@ -554,6 +544,33 @@ async def test_an_idle_connection_closes_when_its_server_shuts_down(
     async with asyncio.timeout(PATIENCE_S):
         await transport.wait_closed()
     assert len(client.unusable) == 1
+
+
+async def test_a_server_that_stops_without_grace_ends_calls(client: Client, serve: Serve) -> None:
+    backend = await serve()
+    transport = await connect(client, backend)
+    call = UnaryCall(transport, encode("Hang"), b"")
+    await until(lambda: backend.seen.started, "the call at the server")
+    await backend.stop()
+    await expect_status(call, StatusCode.UNAVAILABLE, "Cancelling all calls")
+    async with asyncio.timeout(PATIENCE_S):
+        await transport.wait_closed()
+    assert len(client.unusable) == 1
+
+
+async def test_a_server_that_is_killed_ends_calls_with_unavailable(client: Client) -> None:
+    with backend_process() as (process, address):
+        transport = await client.connect(address)
+        assert await expect_reply(UnaryCall(transport, encode("Echo"), b"alive")) == b"alive"
+        hanging = UnaryCall(transport, encode("Hang"), b"")
+        streaming = StreamingCall(transport, encode("PingPong"))
+        process.kill()
+        for call in (hanging, streaming):
+            end = await expect_status(call, StatusCode.UNAVAILABLE, "connection lost: ")
+            assert not end.is_unprocessed
+        assert [status.code for status in client.unusable] == [StatusCode.UNAVAILABLE]
+        process.wait()
+        assert await client.refused(address) == "connection refused"
 
 
 # Keepalive

@@ -211,6 +211,7 @@ class Acting:
         self.peer = peer
         self.headed: set[int] = set()
         self.ended: set[int] = set()
+        self.unsent: dict[int, bytes] = {}
 
     def act(self, action: Action) -> bytes:
         kind, stream_id, number, payload = action
@@ -241,19 +242,21 @@ class Acting:
                 self.peer.reset_stream(stream_id, number % 14)
                 self.ended.add(stream_id)
             case "data" if is_headed:
-                self.send(stream_id, prefixed(payload), number)
+                self.send(stream_id, prefixed(payload), number, 1 << 30)
             case "cut" if is_headed:
-                self.send(stream_id, payload and prefixed(payload)[: number % 8], number)
+                self.send(stream_id, prefixed(payload), number, number % 8)
             case _:
                 self.send_block(kind, stream_id, payload, is_headed=is_headed)
 
-    def send(self, stream_id: int, payload: bytes, number: int, *, end: bool = False) -> None:
-        """Send as much as the windows admit, padded now and then."""
+    def send(self, stream_id: int, payload: bytes, number: int, size_max: int) -> None:
+        """Send what is left of earlier messages and this one, as far as the windows admit."""
+        payload = self.unsent.get(stream_id, b"") + payload
         room = self.peer.local_flow_control_window(stream_id)
-        room = min(room, self.peer.max_outbound_frame_size) - 256
-        if room > 0:
-            padding = number if number % 3 == 0 else None
-            self.peer.send_data(stream_id, payload[:room], end_stream=end, pad_length=padding)
+        size = max(min(room, self.peer.max_outbound_frame_size, size_max + 256) - 256, 0)
+        padding = number if number % 3 == 0 else None
+        if size or room > 256:
+            self.peer.send_data(stream_id, payload[:size], pad_length=padding)
+        self.unsent[stream_id] = payload[size:]
 
     def send_block(self, kind: str, stream_id: int, payload: bytes, *, is_headed: bool) -> None:
         raise NotImplementedError

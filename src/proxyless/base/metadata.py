@@ -31,6 +31,7 @@ RESERVED_KEYS = frozenset(
         "proxy-connection",
         "transfer-encoding",
         "upgrade",
+        "user-agent",
         "grpc-timeout",
         "grpc-encoding",
         "grpc-accept-encoding",

@@ -201,9 +201,10 @@ class Call:
     def start(self) -> None:
         """Begin; the observer may hear of the end before this returns."""
         channel = self._channel
-        channel.on_call_started(self)
+        # First: a timeout that is no number raises here, and nothing has happened yet.
         if self._timeout_s is not None:
             self._limit_time(self._timeout_s)
+        channel.on_call_started(self)
         if self.credentials is None:
             self.select_or_wait()
         else:
@@ -299,6 +300,8 @@ class Call:
         return max(0.0, self._deadline_s - self._channel.clock.now_s())
 
     def _limit_time(self, timeout_s: float) -> None:
+        if not timeout_s > 0.0:  # Nor is NaN, which would confuse the deadlines of other calls.
+            timeout_s = 0.0
         self._timeout_s = timeout_s
         self._deadline_s = self._channel.clock.now_s() + timeout_s
         self._deadline.cancel()

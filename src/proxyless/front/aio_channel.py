@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+from weakref import WeakSet
 
 import grpc
 import grpc.aio
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 MetadataLike = Iterable[tuple[str, str | bytes]]
+InterceptedCall = TypeVar("InterceptedCall")
 
 
 class AioChannel(grpc.aio.Channel):
@@ -64,6 +66,8 @@ class AioChannel(grpc.aio.Channel):
         self._core: Channel | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
+        # Those whose interceptors may not have started an RPC yet.
+        self._intercepted: WeakSet[Any] = WeakSet()
         self.encoding = encoding
         self._interceptors = Interceptors.sort(interceptors or ())
 
@@ -171,12 +175,22 @@ class AioChannel(grpc.aio.Channel):
         if self._is_closed:
             return
         self._is_closed = True
-        if self._core is not None:
-            if grace:
-                await self._wait_calls(self._core, grace)
-            # As if the application had cancelled each: that is what grpc.aio makes of it.
-            self._core.close(CANCELLED)
-            await self._core.wait_closed()
+        core = self._core
+        if core is not None and grace:
+            await self._wait_calls(core, grace)
+        # As if the application had cancelled each RPC: that is what grpc.aio makes of it.
+        for call in list(self._intercepted):
+            call.cancel()
+        if core is not None:
+            core.close(CANCELLED)
+            await core.wait_closed()
+
+    def __del__(self) -> None:
+        """A channel that was dropped is closed, once its calls are over, as grpcio's is."""
+        core, loop = self._core, self._loop
+        # May run in any thread, and after the loop is gone.
+        if core is not None and loop is not None and not (self._is_closed or loop.is_closed()):
+            loop.call_soon_threadsafe(core.call_when_no_calls, core.close)
 
     async def _wait_calls(self, core: Channel, timeout_s: float) -> None:
         ended: asyncio.Future[None] = self.loop.create_future()
@@ -189,6 +203,11 @@ class AioChannel(grpc.aio.Channel):
         await asyncio.wait([ended], timeout=timeout_s)
 
     # For the calls of this channel
+
+    def add_intercepted(self, call: InterceptedCall) -> InterceptedCall:
+        """Cancel it, too, when the channel is closed."""
+        self._intercepted.add(call)
+        return call
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -259,6 +278,8 @@ class _MultiCallable:
             encoding,
         )
         if spec.credentials is not None:
+            if not core.options.is_private:
+                raise grpc.aio.UsageError("Call credentials are only valid on secure channels")
             call.credentials = core.combine_credentials(to_call_credentials(spec.credentials))
         outcome.core = call
         return call
@@ -286,7 +307,8 @@ class UnaryUnaryMultiCallable(_MultiCallable, grpc.aio.UnaryUnaryMultiCallable):
     ) -> grpc.aio.UnaryUnaryCall:
         spec = CallSpec(self._path, timeout, metadata, credentials, wait_for_ready, compression)
         if self._interceptors:
-            return InterceptedUnaryUnaryCall(self._interceptors, self._start, spec, request)
+            call = InterceptedUnaryUnaryCall(self._interceptors, self._start, spec, request)
+            return self._channel.add_intercepted(call)
         return self._start(spec, request)
 
     def _start(self, spec: CallSpec, request: Any) -> UnaryUnaryCall:
@@ -311,7 +333,8 @@ class UnaryStreamMultiCallable(_MultiCallable, grpc.aio.UnaryStreamMultiCallable
     ) -> grpc.aio.UnaryStreamCall:
         spec = CallSpec(self._path, timeout, metadata, credentials, wait_for_ready, compression)
         if self._interceptors:
-            return InterceptedUnaryStreamCall(self._interceptors, self._start, spec, request)
+            call = InterceptedUnaryStreamCall(self._interceptors, self._start, spec, request)
+            return self._channel.add_intercepted(call)
         return self._start(spec, request)
 
     def _start(self, spec: CallSpec, request: Any) -> UnaryStreamCall:
@@ -336,9 +359,10 @@ class StreamUnaryMultiCallable(_MultiCallable, grpc.aio.StreamUnaryMultiCallable
     ) -> grpc.aio.StreamUnaryCall:
         spec = CallSpec(self._path, timeout, metadata, credentials, wait_for_ready, compression)
         if self._interceptors:
-            return InterceptedStreamUnaryCall(
+            call = InterceptedStreamUnaryCall(
                 self._interceptors, self._start, spec, request_iterator
             )
+            return self._channel.add_intercepted(call)
         return self._start(spec, request_iterator)
 
     def _start(self, spec: CallSpec, requests: RequestIterator | None) -> StreamUnaryCall:
@@ -363,9 +387,10 @@ class StreamStreamMultiCallable(_MultiCallable, grpc.aio.StreamStreamMultiCallab
     ) -> grpc.aio.StreamStreamCall:
         spec = CallSpec(self._path, timeout, metadata, credentials, wait_for_ready, compression)
         if self._interceptors:
-            return InterceptedStreamStreamCall(
+            call = InterceptedStreamStreamCall(
                 self._interceptors, self._start, spec, request_iterator
             )
+            return self._channel.add_intercepted(call)
         return self._start(spec, request_iterator)
 
     def _start(self, spec: CallSpec, requests: RequestIterator | None) -> StreamStreamCall:

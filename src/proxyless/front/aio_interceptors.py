@@ -430,9 +430,9 @@ def _wrap_response(result: Any, _last_call: Any) -> Any:
 
 def _wrap_unary_stream(result: Any, last_call: Any) -> Any:
     is_call = isinstance(result, grpc.aio.UnaryStreamCall | _OtherResponses)
-    return result if is_call else _OtherResponses(last_call, result)
+    return result if is_call else _OtherResponses(last_call or _Response(None), result)
 
 
 def _wrap_stream_stream(result: Any, last_call: Any) -> Any:
     is_call = isinstance(result, grpc.aio.StreamStreamCall | _OtherResponses)
-    return result if is_call else _OtherResponses(last_call, result)
+    return result if is_call else _OtherResponses(last_call or _Response(None), result)

@@ -13,8 +13,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from proxyless.base import Metadata, Status, StatusCode, validate_metadata
+from proxyless.base import Metadata, Status, StatusCode
 from proxyless.channel.credentials import CallCredentials, CombinedCredentials, OnMetadata
+from proxyless.front.values import to_metadata
 from proxyless.transport import ClientTls
 
 # An application's own call credentials: gets the service URL and the path, returns metadata.
@@ -109,7 +110,7 @@ def to_call_credentials(credentials: object) -> CallCredentials:
 
 def _checked(pairs: Iterable[tuple[str, str | bytes]] | None) -> Metadata | Status:
     try:
-        return validate_metadata(pairs or ())
+        return to_metadata(pairs)
     except (ValueError, TypeError) as error:
         return Status(StatusCode.UNAVAILABLE, f"call credentials gave bad metadata: {error}")
 
@@ -132,8 +133,9 @@ class _PluginCredentials:
                 found = Status(StatusCode.UNAVAILABLE, text)
             loop.call_soon_threadsafe(on_metadata, found)
 
-        # grpcio's wrapper keeps what the plugin raises and reports it as an error.
-        self._plugin(service_url, path, on_answer)
+        # grpcio's wrapper keeps what the plugin raises and reports it as an error. The service is
+        # part of the URL, so the plugin is told only the last part of the path.
+        self._plugin(service_url, path.rpartition("/")[2], on_answer)
 
 
 class _FunctionCredentials:

@@ -3,7 +3,7 @@
 The fronts translate here and nowhere else: status codes, metadata, compression, connectivity.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import grpc
@@ -11,6 +11,7 @@ import grpc.aio
 
 from proxyless.base import (
     EMPTY_METADATA,
+    RESERVED_KEYS,
     Metadata,
     State,
     Status,
@@ -62,7 +63,24 @@ def to_encoding(compression: grpc.Compression | None, default: str) -> str:
 
 def to_metadata(metadata: Iterable[tuple[str, str | bytes]] | None) -> Metadata:
     """An application's metadata, checked. Raises ValueError or TypeError naming the key."""
-    return validate_metadata(metadata) if metadata else EMPTY_METADATA
+    if not metadata:
+        return EMPTY_METADATA
+    pairs = tuple(metadata)
+    try:
+        return validate_metadata(pairs)
+    except (TypeError, ValueError):
+        return validate_metadata(_tolerate(pairs))
+
+
+def _tolerate(pairs: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    """What grpcio lets pass, made valid.
+
+    Applications hand on the metadata they received: what the transport sets itself is left out.
+    """
+    for name, value in pairs:
+        key = name.decode("latin-1") if isinstance(name, bytes) else name
+        if key not in RESERVED_KEYS:
+            yield key, "" if value is None else value
 
 
 def to_aio_metadata(metadata: Metadata) -> grpc.aio.Metadata:

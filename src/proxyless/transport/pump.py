@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 READ_BUFFER_BYTES: Final = 256 * 1024
 # More than this unsent in the socket's buffer, and DATA waits in its stream instead.
 WRITE_BUFFER_BYTES: Final = 256 * 1024
+# How long a closed socket may take to send its last bytes: the peer may have stopped reading.
+LINGER_S: Final = 5.0
 
 
 class ReadBuffer:
@@ -43,6 +45,7 @@ class Pump(asyncio.BufferedProtocol):
         self._buffer = buffer
         self._socket: asyncio.Transport | None = None
         self._is_reading = False
+        self._linger: asyncio.TimerHandle | None = None
         self._closed: asyncio.Future[None] = loop.create_future()
 
     # The wire has something to say
@@ -95,6 +98,8 @@ class Pump(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._socket = None
+        if self._linger is not None:
+            self._linger.cancel()
         reason = "closed by peer" if exc is None else str(exc) or type(exc).__name__
         self._on_lost(Status(StatusCode.UNAVAILABLE, f"connection lost: {reason}"))
         if not self._closed.done():
@@ -109,7 +114,10 @@ class Pump(asyncio.BufferedProtocol):
         self._wire.lose(status)
 
     def close(self) -> None:
-        """Say GOAWAY, end every call, close the socket once everything is sent. Idempotent."""
+        """Say GOAWAY, end every call, close the socket once everything is sent. Idempotent.
+
+        A peer that does not take it in time loses the rest.
+        """
         self._wire.close()
         self._flush()
         self._close_socket()
@@ -121,7 +129,8 @@ class Pump(asyncio.BufferedProtocol):
             self._socket.abort()
 
     def _close_socket(self) -> None:
-        if self._socket is not None:
+        if self._socket is not None and self._linger is None:
+            self._linger = self._loop.call_later(LINGER_S, self._socket.abort)
             self._socket.close()
 
     async def wait_closed(self) -> None:

@@ -133,6 +133,7 @@ class ClientConnection(Connection):
         """
         stream = ClientStream(self, listener)
         if not self.is_usable:
+            self._announce_unusable()
             self._end_unopened(stream, _UNUSABLE)
         elif self._has_waiting or len(self.streams) >= self.peer.concurrent_streams_max:
             self._waiting[stream] = block
@@ -192,6 +193,7 @@ class ClientConnection(Connection):
         """Open waiting calls while the peer allows."""
         while self._waiting and len(self.streams) < self.peer.concurrent_streams_max:
             if not self.is_usable:
+                self._announce_unusable()
                 self._end_waiting(_UNUSABLE)
                 return
             stream, block = next(iter(self._waiting.items()))
@@ -199,6 +201,13 @@ class ClientConnection(Connection):
             self._open_now(stream, block)
             if stream.queue is not None:
                 self.outbound.send_waiting(stream)
+
+    def _announce_unusable(self) -> None:
+        """Ids are never used twice, so a connection that had them all is as good as going away."""
+        if not self.is_draining:
+            self.is_draining = True
+            self._listener.on_goaway(ErrorCode.NO_ERROR, "stream ids are used up")
+            self._check_drained()
 
     def _stop_waiting(self, stream: ClientStream) -> None:
         # It is not there if the listener of another one, ended just before it, ends it.

@@ -1,0 +1,349 @@
+"""Do calls that somebody gives up end the same way on our channel as on grpcio's?
+
+By `cancel`, by cancelling a task that waits, by a deadline, or by dropping the call object.
+"""
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator
+
+import grpc
+import grpc.aio
+import pytest
+
+from tests.generated_protos import Protos
+from tests.interop.drop_in import (
+    HANG,
+    KINDS,
+    METHODS,
+    Both,
+    Stage,
+    Untyped,
+    describe,
+    finish,
+    on_ours,
+    outcome_of,
+    start,
+)
+from tests.transport_world import until
+
+ON_BOTH_LOOPS = True
+MIB = 1024 * 1024
+
+
+# Cancelling
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_call_is_cancelled_before_it_starts(both: Both, kind: str) -> None:
+    async def story(stage: Stage) -> object:
+        call = start(stage, kind)
+        return call.cancel(), await finish(kind, call), await describe(call), call.cancel()
+
+    cancelled, outcome, told, again = await both(story)
+    assert (cancelled, outcome, again) == (True, ("CancelledError",), False)
+    assert told["code"] is grpc.StatusCode.CANCELLED
+    assert told["details"] == "Locally cancelled by application!"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_call_is_cancelled_while_the_server_works(both: Both, kind: str) -> None:
+    async def story(stage: Stage) -> object:
+        name = METHODS[kind]
+        call = start(stage, kind, metadata=HANG)
+        await stage.until_event(f"{name} started")
+        was_done, did_cancel = call.done(), call.cancel()
+        outcome = await finish(kind, call)
+        await stage.until_event(f"{name} cancelled")
+        return was_done, did_cancel, outcome, await describe(call)
+
+    assert (await both(story))[:3] == (False, True, ("CancelledError",))
+
+
+async def test_a_stream_is_cancelled_between_two_reads(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        call = stage.guide.ListPlaces(stage.way(2), metadata=HANG)
+        await call.read()
+        await call.read()
+        call.cancel()
+        outcomes = [await outcome_of(call.read()) for _ in range(2)]
+        await stage.until_event("ListPlaces cancelled")
+        return outcomes, await describe(call)
+
+    assert (await both(story))[0] == [("CancelledError",)] * 2
+
+
+async def test_a_stream_is_cancelled_inside_its_loop(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        call = stage.guide.ListPlaces(stage.way(2), metadata=HANG)
+        names = []
+
+        async def loop() -> None:
+            async for place in call:
+                names.append(place.name)
+                call.cancel()
+
+        outcome = await outcome_of(loop())
+        await stage.until_event("ListPlaces cancelled")
+        return outcome, names, await describe(call)
+
+    assert (await both(story))[0] == ("CancelledError",)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_cancelling_the_awaiting_task_cancels_the_call(both: Both, kind: str) -> None:
+    async def story(stage: Stage) -> object:
+        name = METHODS[kind]
+        call = start(stage, kind, metadata=HANG)
+        task = asyncio.create_task(finish(kind, call))
+        await stage.until_event(f"{name} started")
+        await asyncio.sleep(0.01)
+        task.cancel()
+        outcome = await task
+        await stage.until_event(f"{name} cancelled")
+        return outcome, await describe(call)
+
+    outcome, told = await both(story)
+    assert outcome == ("CancelledError",)
+    assert told["cancelled"] is True
+
+
+async def test_a_time_limit_of_asyncio_cancels_the_call(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        call = stage.greeter.SayHello(stage.hello(), metadata=HANG)
+        outcome = await outcome_of(asyncio.wait_for(call, 0.05))
+        await stage.until_event("SayHello cancelled")
+        return outcome, await describe(call)
+
+    assert (await both(story))[0][0] == "TimeoutError"
+
+
+async def test_cancelling_a_writer_cancels_the_call(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        call = stage.guide.Chat(metadata=HANG)
+        # The server reads nothing of this while its first answer is not read.
+        big = stage.note("x" * MIB)
+
+        async def write() -> None:
+            while True:
+                await call.write(big)
+
+        task = asyncio.create_task(outcome_of(write()))
+        await stage.until_event("Chat started")
+        await asyncio.sleep(0.05)
+        task.cancel()
+        outcome = await task
+        await stage.until_event("Chat cancelled")
+        return outcome, await describe(call)
+
+    assert (await both(story))[0] == ("CancelledError",)
+
+
+async def test_reading_and_writing_wait_at_the_same_time(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        call = stage.guide.Chat()
+        reading = asyncio.create_task(outcome_of(call.read()))
+        await asyncio.sleep(0.01)
+        await call.write(stage.note("a"))
+        answer = await reading
+        reading = asyncio.create_task(outcome_of(call.read()))
+        await asyncio.sleep(0.01)
+        call.cancel()
+        return answer, await reading, await outcome_of(call.write(stage.note("b")))
+
+    answer, cancelled, _ = await both(story)
+    assert answer[0] == "returned"
+    assert cancelled == ("CancelledError",)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_finished_call_cannot_be_cancelled(both: Both, kind: str) -> None:
+    async def story(stage: Stage) -> object:
+        call = start(stage, kind)
+        await finish(kind, call)
+        return call.cancel(), call.cancelled(), await describe(call)
+
+    assert (await both(story))[:2] == (False, False)
+
+
+async def test_a_request_iterator_is_stopped_when_the_call_is_cancelled(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        seen = []
+
+        async def requests() -> AsyncIterator[Untyped]:
+            try:
+                yield stage.note("a")
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                seen.append("stopped")
+                raise
+
+        call = stage.guide.Chat(requests())
+        first = await call.read()
+        call.cancel()
+        await until(lambda: seen, "the iterator to be stopped")
+        return first, seen
+
+    assert (await both(story))[1] == ["stopped"]
+
+
+# Deadlines
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_deadline_passes(both: Both, kind: str) -> None:
+    async def story(stage: Stage) -> object:
+        call = start(stage, kind, metadata=HANG, timeout=0.1)
+        outcome = await finish(kind, call)
+        await stage.until_event(f"{METHODS[kind]} cancelled")
+        return outcome, await describe(call)
+
+    (name, code, details, *_), told = await both(story)
+    assert (name, code) == ("AioRpcError", grpc.StatusCode.DEADLINE_EXCEEDED)
+    assert details == "Deadline Exceeded"
+    assert told["cancelled"] is False
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_deadline_was_before_the_call(both: Both, kind: str) -> None:
+    async def story(stage: Stage) -> object:
+        return (await finish(kind, start(stage, kind, timeout=-1)))[:2]
+
+    assert await both(story) == ("AioRpcError", grpc.StatusCode.DEADLINE_EXCEEDED)
+
+
+async def test_the_server_knows_the_deadline(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        described = await stage.greeter.Describe(stage.hello(), timeout=30)
+        without = await stage.greeter.Describe(stage.hello())
+        return 25 < described.time_remaining <= 30.1, without.HasField("time_remaining")
+
+    assert await both(story) == (True, False)
+
+
+async def test_the_time_that_remains(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        limited = stage.greeter.SayHello(stage.hello(), timeout=30)
+        unlimited = stage.greeter.SayHello(stage.hello())
+        remaining = limited.time_remaining()
+        seen = 25 < remaining <= 30, unlimited.time_remaining()
+        await limited
+        await unlimited
+        return seen, 25 < limited.time_remaining() <= remaining
+
+    assert await both(story) == ((True, None), True)
+
+
+async def test_a_stream_may_be_read_until_its_deadline(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        call = stage.guide.ListPlaces(stage.way(3), metadata=HANG, timeout=0.2)
+        names = [(await call.read()).name for _ in range(3)]
+        return names, await outcome_of(call.read()), await outcome_of(call.read())
+
+    _, first, again = await both(story)
+    assert first == again
+
+
+# Abandoned calls
+
+
+async def test_a_unary_call_that_nobody_awaits_is_made_all_the_same(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        stage.greeter.SayHello(stage.hello())
+        stage.guide.MeasureWay(stage.points(3))
+        gc.collect()
+        await stage.until_event("SayHello finished")
+        await stage.until_event("MeasureWay finished")
+        return sorted(stage.events)
+
+    await both(story)
+
+
+async def test_an_abandoned_conversation_still_says_all_it_has_to_say(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        async def requests() -> AsyncIterator[Untyped]:
+            for _ in range(5):
+                yield stage.point()
+                await asyncio.sleep(0.005)
+            stage.events.append("all said")
+
+        stage.guide.Chat(stage.note(str(point.x)) async for point in requests())
+        gc.collect()
+        await stage.until_event("all said")
+        return sorted(stage.events)
+
+    await both(story)
+
+
+# Ours only. grpcio 1.85 says it cancels abandoned streams, too, but keeps their objects alive.
+
+
+async def test_we_cancel_an_abandoned_stream(protos: Protos) -> None:
+    async def story(stage: Stage) -> None:
+        call = stage.guide.ListPlaces(stage.way(1), metadata=HANG)
+        await call.read()
+        del call
+        await stage.until_event("ListPlaces cancelled")
+
+    await on_ours(protos, story)
+
+
+async def test_we_cancel_a_stream_whose_loop_was_left(protos: Protos) -> None:
+    async def story(stage: Stage) -> None:
+        async for _ in stage.guide.ListPlaces(stage.way(1), metadata=HANG):
+            break
+        # The call and its iterator refer to each other.
+        gc.collect()
+        await stage.until_event("ListPlaces cancelled")
+
+    await on_ours(protos, story)
+
+
+async def test_we_cancel_an_abandoned_conversation(protos: Protos) -> None:
+    async def story(stage: Stage) -> None:
+        call = stage.guide.Chat(metadata=HANG)
+        await call.write(stage.note("a"))
+        await call.read()
+        del call
+        await stage.until_event("Chat cancelled")
+
+    await on_ours(protos, story)
+
+
+async def test_we_cancel_an_abandoned_stream_behind_interceptors(protos: Protos) -> None:
+    class Hand(grpc.aio.UnaryStreamClientInterceptor):  # type: ignore[misc]
+        async def intercept_unary_stream(
+            self, proceed: Untyped, details: Untyped, request: Untyped
+        ) -> Untyped:
+            return await proceed(details, request)
+
+    async def story(stage: Stage) -> None:
+        channel = stage.open(interceptors=[Hand()])
+        call = stage.guide_on(channel).ListPlaces(stage.way(1), metadata=HANG)
+        await call.read()
+        del call
+        gc.collect()
+        await stage.until_event("ListPlaces cancelled")
+
+    await on_ours(protos, story)
+
+
+async def test_we_have_no_time_for_a_call_with_none(protos: Protos) -> None:
+    async def story(stage: Stage) -> object:
+        timeouts = (0, 1e-9, float("nan"))
+        return [
+            (await finish("unary_unary", start(stage, "unary_unary", timeout=each)))[1]
+            for each in timeouts
+        ]
+
+    assert set(await on_ours(protos, story)) == {grpc.StatusCode.DEADLINE_EXCEEDED}
+
+
+async def test_a_timeout_that_is_no_number_does_not_count_as_a_call(protos: Protos) -> None:
+    async def story(stage: Stage) -> None:
+        with pytest.raises(TypeError):
+            stage.greeter.SayHello(stage.hello(), timeout="soon")
+        async with asyncio.timeout(5):
+            await stage.channel.close(grace=60)
+
+    await on_ours(protos, story)

@@ -1,0 +1,1002 @@
+"""The blocking channel and grpcio's: the same stories, and what is told about them.
+
+What both stacks must agree on is told to `both`; what is only ours (threads, forks, the end of the
+interpreter) to one.
+"""
+
+import gc
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+from typing import Any
+
+import grpc
+import pytest
+
+import proxyless
+from proxyless.base import State
+from proxyless.front import SyncChannel
+from tests.certificates import CertificateAuthority
+from tests.generated_protos import generate_protos
+from tests.interop.drop_in import ABORT, HANG, RAISE
+from tests.interop.drop_in_sync import (
+    BothSync,
+    SyncStage,
+    Untyped,
+    collect,
+    describe,
+    outcome_of,
+    until_sync,
+)
+from tests.transport_world import PATIENCE_S
+
+STEERED = (("x-one", "1"), ("x-bin", b"\x00\xff"), ("t-two", "2"), ("t-two", "3"))
+
+
+@pytest.fixture(scope="module")
+def both() -> BothSync:
+    return BothSync(generate_protos())
+
+
+# The four kinds of calls, with generated stubs
+
+
+def test_a_unary_call_returns_the_response(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        reply = stage.greeter.SayHello(stage.hello("Ada"), timeout=PATIENCE_S)
+        return type(reply), reply.message
+
+    assert both(story)[1] == "hello, Ada"
+
+
+def test_with_call_returns_the_call_too(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        reply, call = stage.greeter.SayHello.with_call(stage.hello(), metadata=STEERED)
+        assert isinstance(call, grpc.Call)
+        return reply.message, describe(call), call.is_active(), call.cancel()
+
+    _, described, *_ = both(story)
+    assert described["trailing"] == [("t-two", "2"), ("t-two", "3")]
+
+
+def test_a_future_gives_the_response(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        call = stage.greeter.SayHello.future(stage.hello(), metadata=STEERED)
+        assert isinstance(call, grpc.Future)
+        assert isinstance(call, grpc.Call)
+        seen = call.result(timeout=PATIENCE_S).message, call.exception(), call.traceback()
+        return seen, describe(call), call.cancel(), call.is_active()
+
+    both(story)
+
+
+def test_streamed_responses_are_iterated(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        call = stage.guide.ListPlaces(stage.way(50), metadata=STEERED)
+        assert iter(call) is call
+        first = next(call).name
+        return first, [place.name for place in call], describe(call), call.result()
+
+    assert len(both(story)[1]) == 49
+
+
+def test_streamed_requests_are_consumed(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        measure = stage.guide.MeasureWay
+        reply, call = measure.with_call(stage.points(100), metadata=STEERED)
+        future = measure.future(stage.points(7))
+        return measure(stage.points(3)), reply, describe(call), future.result(PATIENCE_S)
+
+    assert both(story)[1].points == 100
+
+
+def test_streams_run_both_ways(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        call = stage.guide.Chat(stage.notes("a", "b", "c"), metadata=STEERED)
+        return [(note.text, note.number) for note in call], describe(call)
+
+    assert both(story)[0] == [("a", 1), ("b", 2), ("c", 3)]
+
+
+def test_a_request_may_depend_on_the_response_before_it(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        requests: SimpleQueue[Any] = SimpleQueue()
+        call = stage.guide.Chat(iter(requests.get, None))
+        seen = []
+        for text in ("a", "b", "c"):
+            requests.put(stage.protos.route_guide.Note(text=text))
+            seen.append(next(call).text)
+        requests.put(None)
+        return seen, collect(call), call.code()
+
+    both(story)
+
+
+def test_an_empty_stream_of_requests_is_a_stream(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        return stage.guide.MeasureWay(iter(())), collect(stage.guide.Chat(iter(())))
+
+    both(story)
+
+
+def test_without_serializers_messages_are_bytes(both: BothSync) -> None:
+    path = "/proxyless.test.helloworld.Greeter/SayHello"
+
+    def story(stage: SyncStage) -> object:
+        call = stage.channel.unary_unary(path)
+        return call(stage.hello("bytes").SerializeToString())
+
+    assert b"hello, bytes" in both(story)
+
+
+# How calls fail
+
+
+@pytest.mark.parametrize("then", [ABORT, RAISE])
+def test_a_failed_unary_call_raises_an_error_that_is_a_call(both: BothSync, then: Untyped) -> None:
+    def story(stage: SyncStage) -> object:
+        say = stage.greeter.SayHello
+        return (
+            outcome_of(lambda: say(stage.hello(), metadata=(*STEERED, *then))),
+            outcome_of(lambda: say.with_call(stage.hello(), metadata=then)),
+            outcome_of(lambda: stage.guide.MeasureWay(stage.points(3), metadata=then)),
+        )
+
+    assert both(story)[0][0] == "RpcError"
+
+
+def test_a_failed_future_raises_and_is_its_own_exception(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        call = stage.greeter.SayHello.future(stage.hello(), metadata=ABORT)
+        raised = outcome_of(lambda: call.result(PATIENCE_S))
+        return raised, call.exception() is call, call.traceback() is not None, describe(call)
+
+    assert both(story)[1:3] == (True, True)
+
+
+def test_responses_before_a_failure_are_delivered_and_the_call_is_raised(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        call = stage.guide.ListPlaces(stage.way(3), metadata=ABORT)
+        seen: list[str] = []
+        try:
+            for place in call:
+                seen.append(place.name)  # noqa: PERF401 - what came before the error counts
+        except grpc.RpcError as error:
+            is_call = error is call
+        return seen, is_call, describe(call), outcome_of(lambda: next(call))
+
+    assert both(story)[0] == ["place 0", "place 1", "place 2"]
+
+
+def test_a_method_that_does_not_exist_is_unimplemented(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        goodbye, unknown = stage.greeter.SayGoodbye, stage.channel.unary_unary("/no.Such/Method")
+        return outcome_of(lambda: goodbye(stage.hello())), outcome_of(lambda: unknown(b""))
+
+    both(story)
+
+
+def test_an_error_shows_itself_as_grpcios_does(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        with pytest.raises(grpc.RpcError) as raised:
+            stage.greeter.SayHello(stage.hello(), metadata=ABORT)
+        lines = str(raised.value).splitlines()
+        assert "debug_error_string" in lines[3]
+        assert lines[0].endswith("InactiveRpcError of RPC that terminated with:")
+        return lines[1:3], lines[4:]
+
+    both(story)
+
+
+def test_a_running_call_and_one_that_is_over_show_themselves(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        call = stage.greeter.SayHello.future(stage.hello(), metadata=HANG)
+        before = repr(call).split(" ", 1)[1]
+        call.cancel()
+        done = stage.greeter.SayHello.with_call(stage.hello())[1]
+        return before, repr(call).splitlines()[1:3], repr(done).splitlines()[1:]
+
+    both(story)
+
+
+def test_an_error_can_be_pickled(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        with pytest.raises(grpc.RpcError) as raised:
+            stage.greeter.SayHello(stage.hello(), metadata=ABORT)
+        return pickle.loads(pickle.dumps(raised.value))
+
+    error = both.ours(story)
+    assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert error.details() == "not today: 100 %, né"
+
+
+def test_a_server_that_is_not_there_is_unavailable(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        stage.server.stop()
+        with pytest.raises(grpc.RpcError) as raised:
+            stage.greeter.SayHello(stage.hello(), timeout=PATIENCE_S)
+        return raised.value.code()
+
+    assert both(story) is grpc.StatusCode.UNAVAILABLE
+
+
+def test_what_cannot_be_serialized_is_an_internal_error(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        greeter, guide = stage.greeter, stage.guide
+        calls = (
+            lambda: greeter.SayHello("no message"),
+            lambda: greeter.SayHello.future("no message"),
+            lambda: guide.ListPlaces("no message"),
+            lambda: guide.MeasureWay(iter(["no message"])),
+            lambda: collect(guide.Chat(iter(["no message"]))),
+        )
+        return [_code_of(call) for call in calls]
+
+    assert set(both(story)) == {grpc.StatusCode.INTERNAL}
+
+
+def _broken(_: bytes) -> object:
+    raise ValueError("what is this?")
+
+
+def test_what_cannot_be_deserialized_is_an_internal_error(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        greet = stage.channel.unary_unary(
+            "/proxyless.test.helloworld.Greeter/SayHello",
+            response_deserializer=_broken,
+        )
+        places = stage.channel.unary_stream(
+            "/proxyless.test.routeguide.RouteGuide/ListPlaces",
+            request_serializer=lambda way: way.SerializeToString(),
+            response_deserializer=_broken,
+        )
+        future = greet.future(b"")
+        return (
+            _code_of(lambda: greet(b"")),
+            _code_of(future.result),
+            future.code(),
+            _code_of(lambda: collect(places(stage.way(3)))),
+        )
+
+    assert set(both(story)) == {grpc.StatusCode.INTERNAL}
+
+
+def _code_of(function: Untyped) -> Untyped:
+    with pytest.raises(grpc.RpcError) as raised:
+        function()
+    return raised.value.code()
+
+
+def test_a_request_iterator_that_raises_ends_the_call(
+    both: BothSync, caplog: pytest.LogCaptureFixture
+) -> None:
+    def story(stage: SyncStage) -> object:
+        def broken() -> Untyped:
+            yield from stage.points(2)
+            raise OSError("no more points")
+
+        with pytest.raises(grpc.RpcError) as raised:
+            stage.guide.MeasureWay(broken())
+        return raised.value.code()
+
+    assert both(story) is grpc.StatusCode.UNKNOWN
+    assert "no more points" in caplog.text
+
+
+def test_bad_metadata_is_refused_where_it_is_given(both: BothSync) -> None:
+    """By its name, where grpcio says only that something is not valid."""
+
+    def story(stage: SyncStage) -> object:
+        say = stage.greeter.SayHello
+        with pytest.raises(ValueError, match="'Upper'"):
+            say(stage.hello(), metadata=(("Upper", "case"),))
+        with pytest.raises(TypeError, match="'a-bin'"):
+            say.future(stage.hello(), metadata=(("a-bin", "text"),))
+        return say(stage.hello()).message
+
+    assert both.ours(story) == "hello, you"
+
+
+# Deadlines
+
+
+def test_a_call_takes_no_longer_than_its_timeout(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        greeter, guide = stage.greeter, stage.guide
+        calls = {
+            "unary": lambda: greeter.SayHello(stage.hello(), timeout=0.1, metadata=HANG),
+            "stream": lambda: collect(guide.ListPlaces(stage.way(0), timeout=0.1, metadata=HANG)),
+            "passed": lambda: greeter.SayHello(stage.hello(), timeout=-1.0),
+            "future": lambda: greeter.SayHello.future(
+                stage.hello(), timeout=0.1, metadata=HANG
+            ).result(),
+        }
+        return {name: outcome_of(call)[:4] for name, call in calls.items()}
+
+    seen = both(story)
+    assert ("code", grpc.StatusCode.DEADLINE_EXCEEDED) in seen["unary"]
+
+
+def test_a_blocked_request_iterator_does_not_hold_up_the_deadline(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        blocked = threading.Event()
+
+        def requests() -> Untyped:
+            yield from stage.points(1)
+            blocked.wait(PATIENCE_S)
+
+        try:
+            return outcome_of(lambda: stage.guide.MeasureWay(requests(), timeout=0.1))[2]
+        finally:
+            blocked.set()
+
+    assert both(story) == ("code", grpc.StatusCode.DEADLINE_EXCEEDED)
+
+
+def test_the_server_learns_the_deadline_and_the_call_knows_the_rest(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        seen = stage.greeter.Describe(stage.hello(), timeout=30.0)
+        call = stage.guide.ListPlaces(stage.way(0), timeout=30.0, metadata=HANG)
+        free = stage.guide.ListPlaces(stage.way(0), metadata=HANG)
+        try:
+            return (
+                25 < seen.time_remaining < 31,
+                25 < call.time_remaining() < 31,
+                (free.time_remaining()),
+            )
+        finally:
+            call.cancel()
+            free.cancel()
+
+    assert both(story) == (True, True, None)
+
+
+def test_waiting_for_a_result_may_be_limited_and_resumed(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        call = stage.greeter.SayHello.future(stage.hello(), metadata=HANG)
+        for ask in (call.result, call.exception, call.traceback):
+            with pytest.raises(grpc.FutureTimeoutError):
+                ask(timeout=0.01)
+        seen = call.running(), call.done()
+        call.cancel()
+        return seen, outcome_of(call.result)
+
+    assert both(story) == ((True, False), ("FutureCancelledError",))
+
+
+# Cancelling
+
+
+def test_a_cancelled_future_says_so_at_once_and_the_server_sees_it(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        call = stage.greeter.SayHello.future(stage.hello(), metadata=HANG)
+        stage.until_event("SayHello started")
+        seen = call.cancel(), call.cancelled(), call.done(), call.code(), call.details()
+        asked = [outcome_of(ask) for ask in (call.result, call.exception, call.traceback)]
+        stage.until_event("SayHello over")
+        return seen, asked, call.cancel()
+
+    assert both(story)[0][:3] == (True, True, True)
+
+
+def test_a_cancelled_stream_is_raised_by_its_iterator(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        call = stage.guide.ListPlaces(stage.way(3), metadata=HANG)
+        seen = next(call).name
+        call.cancel()
+        after = outcome_of(lambda: next(call))
+        stage.until_event("ListPlaces over")
+        return seen, after, describe(call), call.is_active()
+
+    both(story)
+
+
+def test_another_thread_may_cancel_what_one_waits_for(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        call = stage.guide.ListPlaces(stage.way(0), metadata=HANG)
+        with ThreadPoolExecutor(1) as pool:
+            reading = pool.submit(outcome_of, lambda: next(call))
+            stage.until_event("ListPlaces started")
+            call.cancel()
+            return reading.result(PATIENCE_S)
+
+    both(story)
+
+
+def test_a_call_may_be_cancelled_before_there_is_a_connection(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        channel = stage.open("127.0.0.1:1")
+        call = stage.greeter_on(channel).SayHello.future(stage.hello(), wait_for_ready=True)
+        return call.cancel(), outcome_of(call.result), call.code()
+
+    both(story)
+
+
+def test_a_stream_that_is_dropped_is_cancelled(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        call = stage.guide.ListPlaces(stage.way(1), metadata=HANG)
+        next(call)
+        del call
+        gc.collect()
+        stage.until_event("ListPlaces over")
+        return "cancelled"
+
+    both(story)
+
+
+def test_a_chat_that_is_dropped_is_cancelled(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        call = stage.guide.Chat(stage.notes("a"), metadata=HANG)
+        next(call)
+        del call
+        gc.collect()
+        stage.until_event("Chat over")
+        return "cancelled"
+
+    both(story)
+
+
+# Callbacks
+
+
+def test_callbacks_run_when_the_call_is_over(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        called: SimpleQueue[Any] = SimpleQueue()
+        call = stage.greeter.SayHello.future(stage.hello(), metadata=HANG)
+        call.add_done_callback(lambda done: called.put((done is call, done.done())))
+        added = call.add_callback(lambda: called.put("called"))
+        call.cancel()
+        first = sorted(str(called.get(timeout=PATIENCE_S)) for _ in range(2))
+        call.add_done_callback(lambda done: called.put("at once"))
+        until_sync(lambda: not call.add_callback(lambda: None), "the end")
+        return added, first, called.get_nowait()
+
+    both(story)
+
+
+def test_a_callback_may_make_a_blocking_call(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        called: SimpleQueue[Any] = SimpleQueue()
+
+        def ask_again(done: Untyped) -> None:
+            called.put(done.result().message)
+            called.put(stage.greeter.SayHello(stage.hello("again"), timeout=PATIENCE_S).message)
+
+        stage.greeter.SayHello.future(stage.hello()).add_done_callback(ask_again)
+        return [called.get(timeout=PATIENCE_S) for _ in range(2)]
+
+    assert both(story) == ["hello, you", "hello, again"]
+
+
+def test_a_callback_that_raises_does_not_harm_the_next(
+    both: BothSync, caplog: pytest.LogCaptureFixture
+) -> None:
+    def story(stage: SyncStage) -> object:
+        called: SimpleQueue[Any] = SimpleQueue()
+
+        def broken(_: Untyped) -> None:
+            raise RuntimeError("broken callback")
+
+        call = stage.greeter.SayHello.future(stage.hello(), metadata=HANG)
+        call.add_done_callback(broken)
+        call.add_done_callback(lambda _: called.put("next"))
+        call.cancel()
+        return called.get(timeout=PATIENCE_S)
+
+    both(story)
+    assert "broken callback" in caplog.text
+
+
+# Metadata, compression, credentials, options
+
+
+def test_initial_metadata_is_there_before_the_end(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        metadata = (*STEERED, *HANG)
+        call = stage.guide.ListPlaces(stage.way(0), metadata=metadata)
+        found = call.initial_metadata()
+        pairs = [(pair.key, pair.value) for pair in found if pair.key.startswith("x-")]
+        active = call.is_active()
+        call.cancel()
+        return sorted(pairs), active
+
+    assert both(story) == ([("x-bin", b"\x00\xff"), ("x-one", "1")], True)
+
+
+@pytest.mark.parametrize("compression", [grpc.Compression.Gzip, grpc.Compression.Deflate])
+def test_messages_may_be_compressed(both: BothSync, compression: grpc.Compression) -> None:
+    def story(stage: SyncStage) -> object:
+        padded = stage.hello(padding=bytes(10_000), reply_padding_bytes=10_000)
+        channel = stage.open(compression=compression)
+        reply = stage.greeter_on(channel).SayHello(padded)
+        again = stage.greeter.SayHello(padded, compression=compression)
+        chat = stage.guide.Chat(stage.notes("a" * 5000), compression=compression)
+        return reply, again, collect(chat)
+
+    both(story)
+
+
+def test_a_large_message_is_refused_as_in_grpcio(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        options = [("grpc.max_send_message_length", 100), ("grpc.max_receive_message_length", 100)]
+        greeter = stage.greeter_on(stage.open(options=options))
+        return (
+            _code_of(lambda: greeter.SayHello(stage.hello(padding=bytes(200)))),
+            _code_of(lambda: greeter.SayHello(stage.hello(reply_padding_bytes=200))),
+        )
+
+    assert set(both(story)) == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+
+
+def test_wait_for_ready_waits_until_the_server_is_there(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        server = stage.server
+        server.stop()
+        options = [("grpc.initial_reconnect_backoff_ms", 100)]
+        call = stage.greeter_on(stage.open(options=options)).SayHello.future(
+            stage.hello(), wait_for_ready=True, timeout=0.3
+        )
+        return outcome_of(call.result)[2]
+
+    assert both(story) == ("code", grpc.StatusCode.DEADLINE_EXCEEDED)
+
+
+class _Token(grpc.AuthMetadataPlugin):  # type: ignore[misc]
+    """Credentials that answer in a thread of their own, as those of clouds do."""
+
+    def __call__(self, context: Untyped, callback: Untyped) -> None:
+        found = (("x-token", "secret"), ("t-url", context.service_url.rpartition("/")[2]))
+        threading.Thread(target=callback, args=(found, None)).start()
+
+
+def _server_credentials(authority: CertificateAuthority) -> grpc.ServerCredentials:
+    certificate, key = authority.issue(["localhost", "127.0.0.1"])
+    return grpc.ssl_server_credentials([(key, certificate)])
+
+
+@pytest.mark.parametrize("maker", [grpc, proxyless])
+def test_tls_with_credentials_of_either_kind(
+    both: BothSync, authority: CertificateAuthority, maker: Untyped
+) -> None:
+    def story(stage: SyncStage) -> object:
+        if stage.stack is grpc and maker is proxyless:
+            credentials = grpc.ssl_channel_credentials(authority.certificate_pem)
+        else:
+            credentials = maker.ssl_channel_credentials(authority.certificate_pem)
+        channel = stage.open_secure(credentials)
+        return stage.greeter_on(channel).SayHello(stage.hello(), timeout=PATIENCE_S).message
+
+    both(story, credentials=_server_credentials(authority))
+
+
+def test_call_credentials_add_metadata(both: BothSync, authority: CertificateAuthority) -> None:
+    def story(stage: SyncStage) -> object:
+        token = grpc.metadata_call_credentials(_Token())
+        tls = grpc.ssl_channel_credentials(authority.certificate_pem)
+        greeter = stage.greeter_on(stage.open_secure(tls))
+        _, call = greeter.SayHello.with_call(stage.hello(), credentials=token, timeout=PATIENCE_S)
+        both_kinds = stage.open_secure(grpc.composite_channel_credentials(tls, token))
+        _, other = stage.greeter_on(both_kinds).SayHello.with_call(stage.hello())
+        return describe(call), describe(other)
+
+    seen = both(story, credentials=_server_credentials(authority))
+    assert ("x-token", "secret") in seen[0]["initial"]
+
+
+# Interceptors
+
+
+class _Tagging(
+    grpc.UnaryUnaryClientInterceptor,  # type: ignore[misc]
+    grpc.UnaryStreamClientInterceptor,  # type: ignore[misc]
+    grpc.StreamUnaryClientInterceptor,  # type: ignore[misc]
+    grpc.StreamStreamClientInterceptor,  # type: ignore[misc]
+):
+    """Adds metadata to each call and notes what came of it."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def _go_on(self, proceed: Untyped, details: Untyped, request: Untyped) -> Untyped:
+        tagged = details._replace(metadata=[*(details.metadata or ()), ("t-tag", "yes")])
+        call = proceed(tagged, request)
+        call.add_done_callback(lambda done: self.seen.append(done.code()))
+        return call
+
+    intercept_unary_unary = intercept_unary_stream = _go_on
+    intercept_stream_unary = intercept_stream_stream = _go_on
+
+
+def test_grpcios_interceptors_work_on_every_kind_of_call(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        tagging = _Tagging()
+        channel = grpc.intercept_channel(stage.channel, tagging, _Tagging())
+        greeter, guide = stage.greeter_on(channel), stage.guide_on(channel)
+        _, call = greeter.SayHello.with_call(stage.hello())
+        future = greeter.SayHello.future(stage.hello())
+        places = guide.ListPlaces(stage.way(2))
+        chat = guide.Chat(stage.notes("a", "b"))
+        results = [
+            greeter.SayHello(stage.hello()),
+            plain_trailers(call),
+            future.result(PATIENCE_S),
+            len(collect(places)),
+            plain_trailers(places),
+            guide.MeasureWay(stage.points(3)),
+            len(collect(chat)),
+            plain_trailers(chat),
+            outcome_of(lambda: greeter.SayHello(stage.hello(), metadata=ABORT)),
+        ]
+        until_sync(lambda: len(tagging.seen) == 7, "every callback")
+        return results, sorted(map(str, tagging.seen))
+
+    both(story)
+
+
+def plain_trailers(call: Untyped) -> list[Any]:
+    return [tuple(pair) for pair in call.trailing_metadata()]
+
+
+# Connectivity and the end of a channel
+
+
+def test_a_subscriber_is_told_every_state(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        states: list[Any] = []
+        channel = stage.open()
+        channel.subscribe(states.append)
+        until_sync(lambda: states, "the first state")
+        channel.subscribe(lambda _: None, try_to_connect=True)
+        until_sync(lambda: grpc.ChannelConnectivity.READY in states, "READY")
+        first, last = states[0], states[-1]
+        channel.unsubscribe(states.append)
+        stage.greeter_on(channel).SayHello(stage.hello())
+        return first, last
+
+    both(story)
+
+
+def test_the_ready_future_is_done_when_the_channel_is_ready(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        ready = grpc.channel_ready_future(stage.channel)
+        return ready.result(timeout=PATIENCE_S), ready.done()
+
+    both(story)
+
+
+def test_the_ready_future_of_a_server_that_is_not_there_times_out(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        ready = grpc.channel_ready_future(stage.open("127.0.0.1:1"))
+        seen = outcome_of(lambda: ready.result(timeout=0.2))
+        return seen, ready.cancel(), outcome_of(ready.result)
+
+    assert both(story)[0] == ("FutureTimeoutError",)
+
+
+def test_closing_ends_calls_and_refuses_new_ones(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        channel = stage.open()
+        greeter, guide = stage.greeter_on(channel), stage.guide_on(channel)
+        call = greeter.SayHello.future(stage.hello(), metadata=HANG)
+        stream = guide.ListPlaces(stage.way(0), metadata=HANG)
+        stage.until_event("ListPlaces started")
+        stage.until_event("SayHello started")
+        channel.close()
+        channel.close()
+        ended = outcome_of(call.result), outcome_of(lambda: next(stream))
+        refused = [
+            outcome_of(lambda: greeter.SayHello(stage.hello())),
+            outcome_of(lambda: greeter.SayHello.future(stage.hello())),
+            outcome_of(lambda: guide.ListPlaces(stage.way(0))),
+            outcome_of(lambda: guide.MeasureWay(stage.points(1))),
+        ]
+        return ended, refused
+
+    (first, _), refused = both(story)
+    assert ("details", "Channel closed!") in first
+    assert set(refused) == {("ValueError",)}
+
+
+def test_leaving_the_context_closes_the_channel(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        with stage.open() as channel:
+            greeter = stage.greeter_on(channel)
+            greeter.SayHello(stage.hello())
+        return outcome_of(lambda: greeter.SayHello(stage.hello()))
+
+    both(story)
+
+
+def test_a_stub_works_when_the_channel_was_dropped(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        greeter = stage.greeter_on(stage.stack.insecure_channel(stage.server.target))
+        gc.collect()
+        return greeter.SayHello(stage.hello()).message
+
+    both(story)
+
+
+def test_a_channel_that_is_dropped_is_closed(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        channel = proxyless.insecure_channel(stage.server.target)
+        stage.greeter_on(channel).SayHello(stage.hello())
+        core = channel.bind().core
+        del channel
+        gc.collect()
+        until_sync(lambda: core.state is State.SHUTDOWN, "the end of the channel")
+        return core.calls
+
+    both.ours(story)
+
+
+def test_a_stream_outlives_the_names_of_its_channel_and_stub(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        channel = proxyless.insecure_channel(stage.server.target)
+        call = stage.guide_on(channel).ListPlaces(stage.way(500, photo_bytes=2000))
+        del channel
+        gc.collect()
+        return len(collect(call))
+
+    assert both.ours(story) == 500
+
+
+def test_the_factories_make_grpcs_channels() -> None:
+    with proxyless.insecure_channel("ipv4:127.0.0.1:1") as channel:
+        assert isinstance(channel, grpc.Channel)
+        assert isinstance(channel, SyncChannel)
+    with pytest.raises(ValueError, match="nowhere"):
+        proxyless.insecure_channel("nowhere:///x")
+
+
+# Flow control
+
+
+def test_a_slow_reader_slows_the_server_down_and_gets_everything(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        call = stage.guide.ListPlaces(stage.way(400, photo_bytes=100_000))
+        next(call)
+        time.sleep(0.3)
+        sent = len(stage.events)
+        rest = sum(len(place.photo) for place in call)
+        return sent < 200, rest
+
+    assert both(story) == (True, 399 * 100_000)
+
+
+def test_a_server_that_does_not_read_slows_the_request_iterator_down(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        taken = 0
+
+        def requests() -> Untyped:
+            nonlocal taken
+            while True:
+                taken += 1
+                yield stage.protos.route_guide.Note(text="n" * 100_000)
+
+        path = "/proxyless.test.routeguide.RouteGuide/MeasureWay"
+        measure = stage.channel.stream_unary(
+            path, request_serializer=lambda note: note.SerializeToString()
+        )
+        call = measure.future(requests(), metadata=HANG)
+        stage.until_event("MeasureWay started")
+        time.sleep(0.3)
+        first = taken
+        time.sleep(0.3)
+        second = taken
+        call.cancel()
+        return first == second, first < 1000
+
+    assert both(story) == (True, True)
+
+
+# Threads
+
+
+def test_many_threads_share_a_channel(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        greeter, guide = stage.greeter, stage.guide
+
+        def work(number: int) -> int:
+            for turn in range(20):
+                name = f"{number}/{turn}"
+                assert greeter.SayHello(stage.hello(name)).message == f"hello, {name}"
+            assert len(collect(guide.ListPlaces(stage.way(30)))) == 30
+            return guide.MeasureWay(stage.points(10)).points  # type: ignore[no-any-return]
+
+        with ThreadPoolExecutor(32) as pool:
+            return sum(pool.map(work, range(32), timeout=PATIENCE_S * 2))
+
+    assert both(story) == 320
+
+
+def test_threads_that_open_the_channel_at_the_same_time_get_the_same_one(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        channel = stage.open()
+        barrier = threading.Barrier(16)
+
+        def bind(_: int) -> object:
+            barrier.wait(PATIENCE_S)
+            return channel.bind()
+
+        with ThreadPoolExecutor(16) as pool:
+            return len(set(pool.map(bind, range(16), timeout=PATIENCE_S)))
+
+    assert both.ours(story) == 1
+
+
+def test_many_channels_live_side_by_side(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        channels = [stage.open() for _ in range(8)]
+        stubs = [stage.greeter_on(channel) for channel in channels]
+        futures = [stub.SayHello.future(stage.hello(str(n))) for n, stub in enumerate(stubs)]
+        channels[0].close()
+        return [future.result(PATIENCE_S).message for future in futures[1:]]
+
+    assert both(story) == [f"hello, {number}" for number in range(1, 8)]
+
+
+def test_several_threads_may_read_one_stream(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        call = stage.guide.ListPlaces(stage.way(300))
+        with ThreadPoolExecutor(4) as pool:
+            parts = list(pool.map(lambda _: collect(call), range(4), timeout=PATIENCE_S))
+        return sorted(int(place.name.split()[1]) for part in parts for place in part)
+
+    assert both.ours(story) == list(range(300))
+
+
+def test_ctrl_c_cancels_a_blocking_call(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        def interrupt() -> None:
+            stage.until_event("SayHello started")
+            os.kill(os.getpid(), signal.SIGINT)
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            stage.greeter.SayHello(stage.hello(), metadata=HANG, timeout=PATIENCE_S)
+        thread.join()
+        stage.until_event("SayHello over")
+        return stage.greeter.SayHello(stage.hello()).message
+
+    assert both.ours(story) == "hello, you"
+
+
+# Processes
+
+
+def run_script(script: str, target: str, *, without_uvloop: bool = False) -> str:
+    """What a process of its own prints; it must end well and say nothing on stderr."""
+    lines = ["import sys"]
+    if without_uvloop:
+        lines.append("sys.modules['uvloop'] = None")
+    lines.append(textwrap.dedent(script))
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines), target],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONFAULTHANDLER": "1"},
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done
+    return done.stdout
+
+
+_OPEN = """
+    import os, threading, time
+    import proxyless
+    path = "/proxyless.test.helloworld.Greeter/SayHello"
+    channel = proxyless.insecure_channel(sys.argv[1])
+    greet = channel.unary_unary(path)
+    hang = dict(metadata=[("then", "hang")])
+"""
+
+_FORK = (
+    _OPEN
+    + """
+    assert b"hello" in greet(b"", timeout=5)
+    old = greet.future(b"", **hang)
+    stream = channel.unary_stream(path)(b"", **hang)
+    for _ in range(3):
+        child = os.fork()
+        if not child:
+            assert b"hello" in greet(b"", timeout=5)
+            try:
+                old.result(timeout=5)
+            except Exception as error:
+                assert "forked" in error.details(), error
+            try:
+                next(stream)
+            except Exception as error:
+                assert "forked" in error.details(), error
+            del old, stream
+            other = proxyless.insecure_channel(sys.argv[1])
+            assert b"hello" in other.unary_unary(path)(b"", timeout=5)
+            other.close()
+            # Ends as a process usually does, with everything freed.
+            sys.exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        assert b"hello" in greet(b"", timeout=5)
+    assert old.running()
+    print("fine")
+"""
+)
+
+_EXITS = {
+    "with an open channel": "greet(b'', timeout=5)",
+    "with a channel that was never used": "pass",
+    "with a future under way": "future = greet.future(b'', **hang)",
+    "with a stream under way": "stream = channel.unary_stream(path)(b'', **hang)",
+    "with a daemon that waits": """
+        threading.Thread(target=greet, args=(b'',), kwargs=hang, daemon=True).start()
+        time.sleep(0.2)
+    """,
+    "with daemons that go on calling": """
+        def call():
+            while True:
+                greet(b'', timeout=5)
+        for _ in range(4):
+            threading.Thread(target=call, daemon=True).start()
+        time.sleep(0.2)
+    """,
+    "with a request iterator that blocks": """
+        def requests():
+            yield b''
+            threading.Event().wait()
+        call = channel.stream_stream("/proxyless.test.routeguide.RouteGuide/Chat")(requests())
+        next(call)
+    """,
+    "with a subscriber": "channel.subscribe(lambda state: None, True); greet(b'', timeout=5)",
+    "with a server that is not there": """
+        other = proxyless.insecure_channel("127.0.0.1:1")
+        other.subscribe(lambda state: None, True)
+        time.sleep(0.1)
+    """,
+    "with a call in a late exit handler": """
+        import atexit
+        atexit._clear()
+        atexit.register(lambda: greet(b'', timeout=5))
+        import proxyless.front.background
+        atexit.register(proxyless.front.background._at_exit)
+        greet(b'', timeout=5)
+    """,
+}
+
+
+@pytest.mark.parametrize("without_uvloop", [False, True], ids=["uvloop", "asyncio"])
+def test_a_forked_child_starts_afresh_and_leaves_the_parent_alone(
+    both: BothSync, without_uvloop: bool
+) -> None:
+    def story(stage: SyncStage) -> object:
+        return run_script(_FORK, stage.server.target, without_uvloop=without_uvloop)
+
+    assert both.ours(story) == "fine\n"
+
+
+@pytest.mark.parametrize("without_uvloop", [False, True], ids=["uvloop", "asyncio"])
+@pytest.mark.parametrize("how", _EXITS)
+def test_the_interpreter_exits_cleanly(both: BothSync, how: str, without_uvloop: bool) -> None:
+    script = textwrap.dedent(_OPEN) + textwrap.dedent(_EXITS[how]) + "\nprint('end')\n"
+
+    def story(stage: SyncStage) -> object:
+        return run_script(script, stage.server.target, without_uvloop=without_uvloop)
+
+    assert both.ours(story) == "end\n"
+
+
+def test_importing_proxyless_imports_no_grpcio() -> None:
+    script = """
+    import proxyless
+    assert "grpc" not in sys.modules and "asyncio" not in sys.modules
+    assert proxyless.aio.insecure_channel and "aio" in dir(proxyless)
+    print(proxyless.__version__)
+    """
+    assert run_script(script, "") == f"{proxyless.__version__}\n"
