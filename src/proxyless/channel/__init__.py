@@ -1,7 +1,8 @@
 """One target: its resolver, its policy tree, its connections and its RPCs.
 
 channel          Channel: who owns what, the order of updates, pickers and queued RPCs
-call             Call: an RPC from selection to its end; Attempt: one stream for it
+call             Call: an RPC from selection to its end
+attempt          one stream for a call, and who else stands around it
 retrying         what retry and hedging policies add to a call
 retry            when to try again (pure)
 config_selector  which settings apply to an RPC
@@ -14,7 +15,8 @@ idle             when nobody needs the channel
 No room here knows grpcio: `front` shows channels as grpcio's.
 """
 
-from proxyless.channel.call import Call, CallObserver
+from proxyless.channel.attempt import CallObserver
+from proxyless.channel.call import Call
 from proxyless.channel.channel import Channel, ChannelOptions, LoopStack, Method
 from proxyless.channel.config_selector import CONFIG_SELECTOR, CallConfig, ConfigSelector
 from proxyless.channel.credentials import CallCredentials

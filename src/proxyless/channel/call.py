@@ -16,9 +16,10 @@ amount of sent bytes.
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from proxyless.base import EMPTY_METADATA, Metadata, Status, StatusCode
+from proxyless.channel.attempt import NOBODY, Attempt
 from proxyless.channel.retry import encode_previous_attempts
 from proxyless.lb.api import Complete, Drop, Fail, PickInfo
 from proxyless.runtime import IDLE_TIMER, Timer
@@ -28,6 +29,7 @@ from proxyless.wire.messages import too_large
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from proxyless.channel.attempt import CallObserver, PickedSubchannel, Strategy
     from proxyless.channel.channel import Channel, Method
     from proxyless.channel.config_selector import ConfigSelector
     from proxyless.channel.credentials import CallCredentials
@@ -40,89 +42,6 @@ if TYPE_CHECKING:
 _DEADLINE_EXCEEDED: Final = Status(StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
 CANCELLED: Final = Status(StatusCode.CANCELLED, "Locally cancelled by application!")
 TRANSPARENT_RETRIES_MAX: Final = 1
-
-
-class CallObserver(Protocol):
-    """What the front is told about an RPC. No method may raise or block."""
-
-    def on_head(self, metadata: Metadata) -> None:
-        """Response metadata; skipped when the answer is trailers only."""
-
-    def on_message(self, message: bytes) -> None: ...
-
-    def on_writable(self) -> None:
-        """What was sent so far is on its way; sending more will not pile up."""
-
-    def on_end(self, end: StreamEnd) -> None:
-        """The RPC is over; nothing follows."""
-
-
-class PickedSubchannel(Protocol):
-    """What a call needs of the subchannel it was picked: the connection, if there is one."""
-
-    transport: ClientTransport | None
-
-
-class Strategy(Protocol):
-    """What a retry or hedging policy adds to a call. Without a policy a call has none."""
-
-    def on_attempt_sent(self) -> None:
-        """An attempt is on its way."""
-        ...
-
-    def on_attempt_end(self, end: StreamEnd) -> None:
-        """An attempt has ended, one way or another."""
-        ...
-
-    def on_failure(self, end: StreamEnd) -> bool:
-        """An attempt, or the pick for one, failed before the call was committed.
-
-        True if the call goes on: another attempt is under way or will be requested.
-        """
-        ...
-
-    def close(self) -> None:
-        """The call is committed or over: no more attempts."""
-        ...
-
-
-class Attempt:
-    """One stream on one subchannel, for one call. Driven by the wire."""
-
-    __slots__ = ("_call", "_end", "_tracker", "stream")
-
-    def __init__(self, call: Call, tracker: CallTracker | None) -> None:
-        self._call = call
-        self._tracker = tracker
-        self.stream: ClientStream | None = None
-        self._end: StreamEnd | None = None
-
-    def on_head(self, head: ResponseBlock) -> None:
-        self._call.on_attempt_head(self, head)
-
-    def on_message(self, message: bytes) -> None:
-        self._call.on_attempt_message(message)
-
-    def on_writable(self) -> None:
-        self._call.on_attempt_writable()
-
-    def on_end(self, end: StreamEnd) -> None:
-        if self._tracker is not None:
-            self._end = end
-            self._tracker.on_end(self)
-        self._call.on_attempt_end(self, end)
-
-    # What a tracker may ask (`lb.CallEnd`).
-
-    @property
-    def status(self) -> Status:
-        assert self._end is not None, "a tracker is told when the attempt has ended"
-        return self._end.status
-
-    @property
-    def trailing_metadata(self) -> Metadata:
-        assert self._end is not None, "a tracker is told when the attempt has ended"
-        return self._end.trailers
 
 
 class Call:
@@ -517,20 +436,8 @@ class Call:
         if not self._is_committed and (self._strategy is not None or self._commit_hook is not None):
             self._release_call()
         self._channel.on_call_ended(self)
-        observer, self._observer = self._observer, _NOBODY
+        observer, self._observer = self._observer, NOBODY
         observer.on_end(end)
-
-
-class _Nobody:
-    """Observes a call that is over; breaks the cycle between the call and its front."""
-
-    def on_head(self, metadata: Metadata) -> None: ...
-    def on_message(self, message: bytes) -> None: ...
-    def on_writable(self) -> None: ...
-    def on_end(self, end: StreamEnd) -> None: ...
-
-
-_NOBODY: Final = _Nobody()
 
 
 def too_large_to_send(size: int, limit: float) -> Status:

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from proxyless.base import Address, Attributes
-    from proxyless.channel.call import Call, Strategy
+    from proxyless.channel.attempt import Strategy
+    from proxyless.channel.call import Call
     from proxyless.channel.credentials import CallCredentials
     from proxyless.channel.pool import SubchannelPool
     from proxyless.channel.service_config import MethodConfig

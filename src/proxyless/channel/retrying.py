@@ -23,7 +23,8 @@ from proxyless.runtime import IDLE_TIMER, Clock, Random, Timer
 
 if TYPE_CHECKING:
     from proxyless.base import StatusCode
-    from proxyless.channel.call import Call, Strategy
+    from proxyless.channel.attempt import Strategy
+    from proxyless.channel.call import Call
     from proxyless.channel.service_config import HedgingPolicy, MethodConfig, RetryPolicy
     from proxyless.wire import StreamEnd
 

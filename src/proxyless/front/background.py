@@ -11,8 +11,9 @@ Theory of operation
     In the child of a fork the thread does not exist. The child leaves everything behind as it is,
     because the file descriptors are the parent's, too, and starts afresh when it needs a loop.
 
-    When the interpreter exits, every channel is closed and the thread ends. Threads that still
-    wait for a call then are daemons: nobody expects them to come back, so they are not woken.
+    When the interpreter exits while no call is under way, the channels are closed and the thread
+    ends. Otherwise it is a daemon's call or one that nobody waits for: everything is left running
+    until the process is gone, because a daemon that is told of an end would complain about it.
 """
 
 from __future__ import annotations
@@ -62,6 +63,8 @@ class Background:
         # Changed on the loop.
         self._cores: WeakSet[Channel] = WeakSet()
         self._tasks: set[asyncio.Task[None]] = set()
+        # Set when the thread has ended, or has decided at exit to go on.
+        self._is_settled = Event()
         self._thread = Thread(target=self._run, name="proxyless", daemon=True)
         self._thread.start()
         self._thread_id = self._thread.ident
@@ -72,6 +75,7 @@ class Background:
         finally:
             self.is_usable = False
             self._loop.close()
+            self._is_settled.set()
 
     # Handing over
 
@@ -80,7 +84,8 @@ class Background:
         self._inbox.append(action)
         if not self._is_told and self.is_usable:
             self._is_told = True
-            self._loop.call_soon_threadsafe(self._look)
+            with suppress(RuntimeError):  # Closed just now, at exit.
+                self._loop.call_soon_threadsafe(self._look)
 
     def _look(self) -> None:
         self._is_told = False
@@ -159,13 +164,18 @@ class Background:
             os.close(other)
 
     def stop(self) -> None:
-        """Close every channel and end the thread. Nobody who waits for a call is woken."""
+        """At exit: close every channel and end the thread, unless calls are under way."""
         if self.is_usable:
             self.post(lambda: self._start(self._finish()))
-            self.is_usable = False
-            self._thread.join(_EXIT_TIMEOUT_S * 2)
+            self._is_settled.wait(_EXIT_TIMEOUT_S * 2)
 
     async def _finish(self) -> None:
+        # Who has posted a call is about to wait for it.
+        self._look()
+        if any(core.calls for core in self._cores):
+            self._is_settled.set()
+            return
+        self.is_usable = False
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_EXIT_TIMEOUT_S):

@@ -148,7 +148,9 @@ class Outcome:
             if self.end is not None:
                 self.call.start_failed(self.end.status)
             elif self.binding.core.state is State.SHUTDOWN:
-                self.call.start_failed(_CLOSED)
+                # At exit this is a daemon's call, and nobody expects the daemon to come back.
+                if self.binding.background.is_usable:
+                    self.call.start_failed(_CLOSED)
             elif self.request is None:
                 self.call.start()
             else:
@@ -181,12 +183,10 @@ class Outcome:
     # In any thread
 
     def _wake_all(self) -> None:
-        # At exit nobody expects those who still wait to come back.
-        if self.binding.background.is_usable:
-            self._end_waiters.wake()
-            self._waiters.wake()
-            if self.feeder is not None:
-                self.feeder.wake()
+        self._end_waiters.wake()
+        self._waiters.wake()
+        if self.feeder is not None:
+            self.feeder.wake()
 
     # On the application's threads
 
