@@ -349,12 +349,16 @@ async def test_waiting_for_the_server_to_read_ends_with_the_call(
     backend = await start()
     transport = await client.connect(backend.address)
     call = StreamingCall(transport, encode("Swallow"))
-    async with asyncio.timeout(PATIENCE_S):
-        async with asyncio.TaskGroup() as tasks:
-            writing = tasks.create_task(call.write(bytes(3 * MIB)))
-            await until(lambda: backend.started, "the call at the server")
-            assert not writing.done()
-            call.cancel()
+
+    async def write_all() -> None:
+        for _ in range(100):
+            await call.write(bytes(MIB))
+
+    async with asyncio.TaskGroup() as tasks:
+        writing = tasks.create_task(write_all())
+        await until(lambda: backend.started, "the call at the server")
+        assert not writing.done()
+        call.cancel()
     await expect_status(call, StatusCode.CANCELLED)
 
 
@@ -406,7 +410,8 @@ async def test_closing_ends_every_call_with_a_status(client: Client, start: Star
     await until(lambda: backend.started == 10, "the calls at the server")
     transport.close()
     transport.close()
-    for call in (*unary, *streaming):
+    running: list[UnaryCall | StreamingCall] = [*unary, *streaming]
+    for call in running:
         end = await expect_status(call, StatusCode.UNAVAILABLE, "closed")
         assert not end.is_unprocessed
     end = await expect_status(waiting, StatusCode.UNAVAILABLE)

@@ -318,13 +318,13 @@ def plain(metadata: Pairs | None) -> object:
     return None if metadata is None else sorted(map(tuple, metadata), key=lambda pair: pair[0])
 
 
-# What grpcio sometimes puts around the details when its own client ends a call.
-_AROUND_DETAILS: Final = re.compile(r"Stream removed \((?:CLIENT: )?(.*)\)")
+_AROUND_DETAILS: Final = re.compile(r"Stream removed \((.*)\)")
 
 
 def words_of(details: str) -> str:
+    """Details without what grpcio sometimes says around them when its own client ends a call."""
     around = _AROUND_DETAILS.fullmatch(details)
-    return details if around is None else around[1]
+    return (details if around is None else around[1]).removeprefix("CLIENT: ")
 
 
 async def outcome_of(awaitable: Awaitable[Untyped]) -> tuple[Untyped, ...]:

@@ -194,6 +194,8 @@ class World:
         self.context = Context(self.clock, seeded_random(seed), registry, self.trace)
         # Subchannels that the policy has not released.
         self.live: list[FakeSubchannel] = []
+        # How many there ever were.
+        self.created = 0
         self.reresolutions = 0
         # In which state new subchannels are, by address; as if connections were shared.
         self.shared: dict[Address, tuple[State, Status]] = {}
@@ -217,6 +219,7 @@ class World:
     def create_subchannel(self, address: Address, attributes: Attributes) -> FakeSubchannel:
         subchannel = FakeSubchannel(self, address, attributes)
         self.live.append(subchannel)
+        self.created += 1
         return subchannel
 
     def update_state(self, state: State, picker: Picker) -> None:

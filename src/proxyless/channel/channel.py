@@ -32,6 +32,7 @@ from proxyless.channel.subchannel import SubchannelOptions
 from proxyless.lb.api import Context, Picker, Update
 from proxyless.lb.graceful_switch import GracefulSwitch
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
+from proxyless.lb.policies.pick_first import CONNECTION_ATTEMPT_DELAY
 from proxyless.resolver.api import Resolver, ResolverContext, ResolverResult
 from proxyless.wire import RequestEncoder, StreamEnd
 
@@ -82,6 +83,8 @@ class ChannelOptions:
     idle_timeout_s: float = IDLE_TIMEOUT_S
     # Asked for metadata before each RPC.
     call_credentials: CallCredentials | None = None
+    # How far apart pick_first starts connection attempts (A61); None is its default.
+    connection_attempt_delay_s: float | None = None
     # As the application wrote them, for resolvers.
     by_name: Mapping[str, object] = field(default_factory=dict)
 
@@ -326,9 +329,11 @@ class Channel:
             self._throttle = RetryThrottle.following(self._throttle, service_config)
             self._service_config = service_config
         assert service_config.policy is not None, "a config that is used names a policy"
-        update = Update(
-            result.endpoints, service_config.policy, result.attributes, result.resolution_note
-        )
+        attributes = result.attributes
+        if self.options.connection_attempt_delay_s is not None:
+            delay_s = self.options.connection_attempt_delay_s
+            attributes = attributes.with_(CONNECTION_ATTEMPT_DELAY, delay_s)
+        update = Update(result.endpoints, service_config.policy, attributes, result.resolution_note)
         status = self._policy.update(update)
         # "the channel … only then publishes the new selector" (A31-13): RPCs that it sends to a
         # new cluster find a picker that knows it.

@@ -22,7 +22,6 @@ import asyncio
 import atexit
 import logging
 import os
-import selectors
 from collections import deque
 from concurrent.futures import Future
 from contextlib import suppress
@@ -51,7 +50,7 @@ class Background:
 
     def __init__(self) -> None:
         # Fixed at construction.
-        self._loop, self._poll_fd = _new_loop()
+        self._loop = _new_loop()
         # Changed by every thread, in steps that the interpreter does not divide.
         self._inbox: deque[Callable[[], None]] = deque()
         # Somebody has woken the loop, and it has not looked into the inbox since.
@@ -84,8 +83,17 @@ class Background:
         self._inbox.append(action)
         if not self._is_told and self.is_usable:
             self._is_told = True
-            with suppress(RuntimeError):  # Closed just now, at exit.
-                self._loop.call_soon_threadsafe(self._look)
+            self._wake()
+
+    def _wake(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._look)
+        except RuntimeError:
+            pass  # Closed just now, at exit.
+        except BaseException:
+            # Ctrl-C, inside of asyncio. Others who have posted rely on this wake-up.
+            self._loop.call_soon_threadsafe(self._look)
+            raise
 
     def _look(self) -> None:
         self._is_told = False
@@ -132,8 +140,10 @@ class Background:
         closed = Event()
 
         async def close() -> None:
-            await self._close_all([core])
-            closed.set()
+            try:
+                await self._close_all([core])
+            finally:
+                closed.set()
 
         self.post(lambda: self._start(close()))
         if get_ident() != self._thread_id:
@@ -157,11 +167,6 @@ class Background:
         """In the child of a fork: this loop is the parent's, and nothing of it may be used."""
         self.is_usable = False
         self.is_left_behind = True
-        # What is freed in the child must not take the parent's sockets out of the parent's poll.
-        if self._poll_fd is not None:
-            other = os.open(os.devnull, os.O_RDWR)
-            os.dup2(other, self._poll_fd, inheritable=False)
-            os.close(other)
 
     def stop(self) -> None:
         """At exit: close every channel and end the thread, unless calls are under way."""
@@ -184,20 +189,17 @@ class Background:
             self._loop.stop()
 
 
-def _new_loop() -> tuple[asyncio.AbstractEventLoop, int | None]:
-    """The fastest loop that is installed, and the file descriptor of its poll if there is one."""
+def _new_loop() -> asyncio.AbstractEventLoop:
+    """The fastest loop that is installed."""
     try:
         import uvloop  # noqa: PLC0415 - an optional extra
     except ImportError:
-        selector = selectors.DefaultSelector()
-        fileno = getattr(selector, "fileno", None)
-        return asyncio.SelectorEventLoop(selector), fileno and fileno()
-    loop = uvloop.new_event_loop()
-    find = getattr(loop, "_get_backend_id", None)
-    return loop, find and find()
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
 
 
-# One per process. What a fork left behind is kept: freeing it would close it.
+# One per process. What a fork left behind is kept: freeing a loop takes its sockets out of its
+# poll, and the poll is the parent's, too.
 _starting = Lock()
 _current: Background | None = None
 _left_behind: list[Background] = []

@@ -20,6 +20,7 @@ from proxyless.channel.credentials import (
     CombinedCredentials,
     RefusedCredentials,
 )
+from proxyless.lb.policies.pick_first import NO_OVERLAP_S
 from proxyless.transport import KeepaliveConfig, TransportOptions
 from proxyless.version import __version__
 from proxyless.wire import Limits
@@ -92,6 +93,7 @@ _READERS: Final[dict[str, Callable[[str, object], Any]]] = {
     "grpc.default_authority": _text,
     "grpc.dns_min_time_between_resolutions_ms": _seconds,
     "grpc.enable_retries": _flag,
+    "grpc.happy_eyeballs_connection_attempt_delay_ms": _seconds,
     "grpc.http2.max_pings_without_data": _integer,
     "grpc.initial_reconnect_backoff_ms": _seconds,
     "grpc.keepalive_permit_without_calls": _flag,
@@ -110,6 +112,8 @@ _READERS: Final[dict[str, Callable[[str, object], Any]]] = {
     "grpc.service_config_disable_resolution": _flag,
     "grpc.ssl_target_name_override": _text,
     "proxyless.dns_refresh_interval_ms": _seconds,
+    # Try one address after the other, as before Happy Eyeballs.
+    "proxyless.serial_connection_attempts": _flag,
 }
 
 # What these ask for is so anyway, or has no meaning in this implementation.
@@ -155,6 +159,7 @@ def make_channel_options(
         send_bytes_max=read.get("grpc.max_send_message_length", inf),
         call_credentials=_call_credentials(credentials),
         is_private=credentials.is_private,
+        connection_attempt_delay_s=_connection_attempt_delay_s(read),
         by_name=dict(given),
     )
     if (kept := read.get("grpc.per_rpc_retry_buffer_size")) is not None:
@@ -163,6 +168,12 @@ def make_channel_options(
         # 0 would be idle at once, always; grpcio takes it for "never".
         channel = replace(channel, idle_timeout_s=idle_s or inf)
     return channel
+
+
+def _connection_attempt_delay_s(read: Mapping[str, Any]) -> float | None:
+    if read.get("proxyless.serial_connection_attempts"):
+        return NO_OVERLAP_S
+    return read.get("grpc.happy_eyeballs_connection_attempt_delay_ms")
 
 
 def _call_credentials(credentials: ChannelCredentials) -> CallCredentials | None:

@@ -208,6 +208,7 @@ class DnsResolver:
         self._reconsider()
 
     def request_reresolution(self) -> None:
+        # While one is under way there is nothing to choose, and giving up is the timer's business.
         if not self._seen.is_under_way:
             self._seen = replace(self._seen, is_requested=True)
             self._reconsider()

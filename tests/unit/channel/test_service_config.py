@@ -223,6 +223,7 @@ def test_a_name_repeated_in_another_entry_is_an_error() -> None:
         ({"maxRequestMessageBytes": 0}, MethodConfig(request_bytes_max=0)),
         ({"maxRequestMessageBytes": "4194304"}, MethodConfig(request_bytes_max=4194304)),
         ({"maxResponseMessageBytes": 2**32 - 1}, MethodConfig(response_bytes_max=2**32 - 1)),
+        ({"maxResponseMessageBytes": 0}, MethodConfig(response_bytes_max=0)),
         ({"maxResponseMessageBytes": 10.0}, MethodConfig(response_bytes_max=10)),
         ({"unknown": object()}, MethodConfig()),
     ],

@@ -135,6 +135,15 @@ async def test_each_address_is_an_endpoint_in_the_order_of_the_answer(
     resolver.close()
 
 
+async def test_nothing_is_asked_before_the_start(world: ResolverWorld) -> None:
+    resolver = create(world)
+    resolver.request_reresolution()
+    resolver.reset_backoff()
+    await world.advance(1000)
+    assert world.network.asked == []
+    resolver.close()
+
+
 async def test_a_name_without_a_port_gets_443(world: ResolverWorld) -> None:
     resolver = create(world, f"dns:///{NAME}")
     resolver.start()
@@ -220,11 +229,12 @@ async def test_requests_are_granted_once_per_floor(world: ResolverWorld) -> None
     await world.advance(29.9)
     resolver.request_reresolution()
     await world.advance(0.09)
-    assert len(world.network.asked) == 1
+    assert (len(world.network.asked), world.clock.timers_pending) == (1, 1)
     with hits(world.trace, "dns.look_up") as looked_up:
         await world.advance(0.01)
     assert [event.fields["why"] for event in looked_up] == ["a policy asked"]
-    await world.network.answer("10.0.0.2:80")
+    with hits(world.trace, "dns.answer"):
+        await world.network.answer("10.0.0.2:80")
     await world.advance(1000)
     assert world.heard.addresses == [["10.0.0.1:80"], ["10.0.0.2:80"]]
     assert len(world.network.asked) == 2, "both requests were answered by one look-up"
@@ -414,6 +424,22 @@ async def test_a_listener_may_ask_again_while_it_hears_a_result(world: ResolverW
         await world.network.answer(f"10.0.0.{number}:80")
         assert len(world.network.asked) == number + 1
     assert world.network.under_way_max == 1
+    resolver.close()
+
+
+async def test_a_request_while_a_failure_is_heard_waits_for_the_backoff(
+    world: ResolverWorld,
+) -> None:
+    world.options[FLOOR_OPTION] = 0
+    resolver = create(world)
+    world.heard.react = resolver.request_reresolution
+    resolver.start()
+    await settle()
+    await world.network.fail(NO_SUCH_NAME)
+    await world.advance(0.99)
+    assert len(world.network.asked) == 1
+    await world.advance(0.01)
+    assert len(world.network.asked) == 2
     resolver.close()
 
 

@@ -1,0 +1,380 @@
+"""What is demanded of a policy at each step?
+
+A world has one policy, takes steps with it, and knows what must be true after each. It speaks only
+through what a channel has: updates, subchannels, picks, and the clock. What must be true inside a
+step is the business of the fakes.
+
+Theory of operation
+    Every step ends at rest: what was to happen soon has happened. A world remembers how it was at
+    the rest before; most rules are about the difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from proxyless.base import OK, Address, Endpoint, State, Status, StatusCode, ValidationErrors
+from proxyless.lb import Complete, Drop, Endpoints, Fail, PickInfo, PolicyRegistry, Update
+from proxyless.testing.fakes import (
+    ANY_RPC,
+    REPORTS_PER_EVENT_MAX,
+    REPORTS_PER_UPDATE_MAX,
+    FakeConnection,
+    FakeHelper,
+    FakeSubchannel,
+    address,
+)
+from proxyless.testing.rules import ConformanceError, Rule
+
+if TYPE_CHECKING:
+    from proxyless.lb import PolicyFactory
+    from proxyless.testing.steps import Step
+
+# How long it may take a policy to let RPCs through when all is well.
+CALM_ROUNDS_MAX: Final = 300
+CALM_ROUND_S: Final = 1.0
+# How often the newest picker is tried at rest.
+PICKS_AT_REST_MAX: Final = 32
+# How many old pickers are tried on a closed policy, and how long is waited for its timers.
+OLD_PICKERS_MAX: Final = 8
+AFTER_CLOSE_S: Final = 24 * 3600.0
+
+FAILURE: Final = State.TRANSIENT_FAILURE
+
+
+class Sticky(Enum):
+    """When may a policy that is in TRANSIENT_FAILURE say CONNECTING or IDLE again?"""
+
+    # As pick_first: not before it was READY, even if there are other endpoints meanwhile. A
+    # failure for want of endpoints is over when there are some.
+    UNTIL_READY = "until READY"
+    # As round_robin, ring_hash and most others: after an update that changes the endpoints.
+    UNTIL_UPDATE = "until READY or new endpoints"
+    # Whenever it likes. Under a priority policy such a one makes RPCs flap.
+    NEVER = "never"
+
+
+def _as_it_is(endpoint: Endpoint) -> Endpoint:
+    return endpoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What is peculiar about a policy. The defaults are what most policies are like."""
+
+    sticky: Sticky = Sticky.UNTIL_UPDATE
+    # Whether it asks for fresh endpoints. One whose endpoints are pushed need not.
+    requests_reresolution: bool = True
+    # Adds what the policy wants to find on each endpoint, such as attributes.
+    to_endpoint: Callable[[Endpoint], Endpoint] = _as_it_is
+    # An RPC that the policy can pick for.
+    rpc: PickInfo = ANY_RPC
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The kind of policy that is checked, and how it is configured."""
+
+    factory: PolicyFactory
+    registry: PolicyRegistry | None
+    json: Mapping[str, object] = field(default_factory=dict)
+    traits: Traits = Traits()
+
+    def parse(self, registry: PolicyRegistry) -> object:
+        errors = ValidationErrors()
+        config = self.factory.parse_config(self.json, errors, registry)
+        errors.raise_if_any(f"config of {self.factory.name!r}")
+        return config
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """How everything was when nothing was left to happen soon."""
+
+    state: State | None
+    subchannels: tuple[FakeSubchannel, ...]
+    reresolutions: int
+    # The addresses that picks completed on, if the state was READY.
+    picked: frozenset[Address]
+
+
+class World:
+    """One policy from its creation to its end. Driven by steps."""
+
+    def __init__(self, subject: Subject, seed: int) -> None:
+        # Fixed at construction.
+        self._traits = subject.traits
+        self.helper = FakeHelper(subject.registry, seed=seed)
+        self._config = subject.parse(self.helper.context.registry)
+        self._stickiness = _Stickiness(subject.traits.sticky)
+        # The list that the policy has to use; None before the first update of any kind.
+        self.endpoints: tuple[Endpoint, ...] | None = None
+        self.is_closed = False
+        # Re-resolutions that were requested when there was no reason to any more.
+        self._reresolutions_seen = 0
+        with self.helper.forbidding(Rule.QUIET_BEFORE_UPDATE):
+            self._policy = subject.factory.create(self.helper)
+        self._expect_no_timer(Rule.QUIET_BEFORE_UPDATE)
+        self._rest = Rest(None, (), 0, frozenset())
+
+    def take(self, step: Step) -> None:
+        """Take the step; raise ConformanceError if a rule is broken."""
+        if self.is_closed:
+            return
+        try:
+            step.apply(self)
+            self._come_to_rest()
+        except ConformanceError:
+            raise
+        except RecursionError as error:
+            raise ConformanceError(Rule.NO_RECURSION, f"policy recurses: {error}") from error
+        except Exception as error:
+            seen = f"policy raises {type(error).__name__}: {error}"
+            raise ConformanceError(Rule.RAISES_NOTHING, seen) from error
+        finally:
+            # Also if the policy caught what was raised, or raised something else after it.
+            if self.helper.broken is not None:
+                raise self.helper.broken
+
+    # Updates.
+
+    def resolve(self, endpoints: tuple[Endpoint, ...]) -> None:
+        endpoints = tuple(map(self._traits.to_endpoint, endpoints))
+        before = self.endpoints
+        if endpoints != before:
+            self._stickiness.on_new_endpoints(is_first_list=not before)
+        self.endpoints = endpoints
+        status = self._update(endpoints)
+        if not endpoints:
+            self._expect_refused(Rule.EMPTY_LIST, status)
+            self._expect_failure(Rule.EMPTY_LIST)
+        elif not status.is_ok:
+            self.endpoints = before
+            self._expect_unchanged()
+
+    def resolver_error(self, text: str) -> None:
+        status = self._update(Status(StatusCode.UNAVAILABLE, text))
+        self._expect_refused(Rule.RESOLVER_ERROR, status)
+        if self.endpoints:
+            self._expect_unchanged()
+            return
+        self.endpoints = ()
+        self._expect_failure(Rule.RESOLVER_ERROR)
+        shown = self.helper.picker.status.details
+        if text not in shown:
+            self._fail(Rule.RESOLVER_ERROR, f"RPCs fail with {shown!r}, not with {text!r}")
+
+    def _update(self, endpoints: Endpoints) -> Status:
+        status = OK
+
+        def update() -> None:
+            nonlocal status
+            status = self._policy.update(Update(endpoints, self._config))
+
+        self._call(update, REPORTS_PER_UPDATE_MAX)
+        self.helper.settle()
+        self._reresolutions_seen = self._rest.reresolutions
+        if not self.helper.reports:
+            self._fail(Rule.REPORTS_PER_CALL, "policy does not report after its first update")
+        return status
+
+    def _expect_refused(self, rule: Rule, status: Status) -> None:
+        if status.is_ok:
+            self._fail(rule, "update gives OK")
+
+    def _expect_failure(self, rule: Rule) -> None:
+        if self.helper.state is not FAILURE:
+            self._fail(rule, f"policy is {self.helper.state}, wanted {FAILURE}")
+        result = self.helper.pick(self._traits.rpc)
+        if not isinstance(result, Fail | Drop):
+            self._fail(rule, f"pick gives {result}, wanted a failure")
+
+    def _expect_unchanged(self) -> None:
+        before, state = self._rest, self.helper.state
+        if state is not before.state:
+            self._fail(Rule.REFUSED_UPDATE, f"policy goes from {before.state} to {state}")
+        if tuple(self.helper.subchannels) != before.subchannels:
+            self._fail(Rule.REFUSED_UPDATE, "policy has other subchannels")
+        if before.picked and not self._try_picks():
+            self._fail(Rule.REFUSED_UPDATE, "no pick completes any more")
+
+    # Connections.
+
+    def change_connections(self, names: Iterable[str], state: State) -> None:
+        changing = [self.helper.connection(name) for name in names] or self.helper.connections
+        is_used = any(
+            each.address in self._rest.picked for each in changing if each.can_become(state)
+        )
+        for connection in changing:
+            if connection.can_become(state):
+                connection.become(state)
+        self.helper.settle()
+        if is_used:
+            self._expect_reresolution(self._rest.reresolutions, "a connection in use was lost")
+        if state is FAILURE and self.helper.state is FAILURE and self._rest.state is not FAILURE:
+            self._expect_reresolution(self._reresolutions_seen, "every connection has failed")
+
+    def connect_elsewhere(self, names: Iterable[str], state: State) -> None:
+        for name in names:
+            connection = self.helper.connection(name)
+            if not connection.handles:
+                connection.is_shared = True
+                connection.become(state)
+
+    def change_health(self, name: str, state: State) -> None:
+        connection = self.helper.connection(name)
+        is_watched = any(handle.is_health_watched for handle in connection.handles)
+        if is_watched and connection.state is State.READY and connection.health is not state:
+            connection.set_health(state)
+
+    def _expect_reresolution(self, before: int, why: str) -> None:
+        if self._traits.requests_reresolution and self.helper.reresolutions <= before:
+            self._fail(Rule.RERESOLUTION, f"no re-resolution is requested, though {why}")
+
+    # Everything else that a policy is told.
+
+    def pick(self, count: int) -> None:
+        if not self.helper.reports:
+            return
+        for _ in range(count):
+            self.helper.pick(self._traits.rpc)
+        self._expect_connecting("a pick")
+
+    def keep_waiting(self, count: int) -> None:
+        self.helper.waiting_rpcs = count
+
+    def exit_idle(self) -> None:
+        if self.endpoints is not None:
+            self._call(self._policy.exit_idle, REPORTS_PER_EVENT_MAX)
+            self._expect_connecting("exit_idle")
+
+    def _expect_connecting(self, after: str) -> None:
+        """Connect, if that is what was missing."""
+        self.helper.settle()
+        is_on_its_way = any(
+            each.is_requested or each.state is not State.IDLE for each in self.helper.connections
+        )
+        if self._rest.state is self.helper.state is State.IDLE and not is_on_its_way:
+            self._fail(Rule.EXIT_IDLE, f"policy is IDLE and requests no connection after {after}")
+
+    def reset_backoff(self) -> None:
+        if self.endpoints is None:
+            return
+        waiting = [each for each in self.helper.subchannels if each.connection.state is FAILURE]
+        resets = [each.backoff_resets for each in waiting]
+        self._call(self._policy.reset_backoff, REPORTS_PER_EVENT_MAX)
+        for subchannel, before in zip(waiting, resets, strict=True):
+            if subchannel.backoff_resets == before and not subchannel.is_released:
+                self._fail(Rule.RESET_BACKOFF, f"{subchannel.address} is not told")
+
+    def advance(self, seconds: float) -> None:
+        self.helper.clock.advance(seconds)
+
+    def calm_down(self) -> None:
+        if not self.endpoints:
+            return
+        for _ in range(CALM_ROUNDS_MAX):
+            for connection in self.helper.connections:
+                _heal(connection)
+            self.helper.clock.advance(CALM_ROUND_S)
+            if self._try_picks() and self.helper.state is State.READY:
+                return
+        calm_s = CALM_ROUNDS_MAX * CALM_ROUND_S
+        self._fail(Rule.RECOVERS, f"policy is {self.helper.state} after {calm_s:g} s of calm")
+
+    def close(self) -> None:
+        self.is_closed = True
+        self.helper.forbidden = Rule.CLOSED
+        self._call(self._policy.close, 0)
+        for subchannel in self.helper.subchannels:
+            self._fail(Rule.CLOSED, f"subchannel to {subchannel.address} is not released")
+        for child in self.helper.children.open:
+            self._fail(Rule.CLOSED, f"child {child.name!r} is not closed")
+        self._expect_no_timer(Rule.CLOSED)
+        for report in self.helper.reports[-OLD_PICKERS_MAX:]:
+            report.picker.pick(self._traits.rpc)
+        self._expect_no_timer(Rule.CLOSED)
+
+    # Rest.
+
+    def _come_to_rest(self) -> None:
+        if self.is_closed:
+            return
+        self.helper.settle()
+        for report in self.helper.reports[self._stickiness.reports_judged :]:
+            if not self._stickiness.allows(report.state):
+                self._fail(Rule.STICKY_FAILURE, f"policy reports {report.state}")
+        state = self.helper.state
+        picked = self._try_picks() if state is State.READY else frozenset()
+        if state is State.READY:
+            self._reresolutions_seen = self.helper.reresolutions
+        self._rest = Rest(
+            state, tuple(self.helper.subchannels), self.helper.reresolutions, picked
+        )
+
+    def _try_picks(self) -> frozenset[Address]:
+        """Where RPCs go now, when everybody knows how the connections are."""
+        picked: set[Address] = set()
+        for _ in range(min(2 * len(self.helper.subchannels) + 2, PICKS_AT_REST_MAX)):
+            result = self.helper.pick(self._traits.rpc)
+            if isinstance(result, Complete):
+                self._expect_ready(result.subchannel.address)
+                picked.add(result.subchannel.address)
+        return frozenset(picked)
+
+    def _expect_ready(self, picked: Address) -> None:
+        # The policy may have stopped watching, so that it was never told.
+        state = self.helper.connection(picked).state
+        if state is not State.READY:
+            self._fail(Rule.READY_PICKS, f"pick completes on {picked}, which is {state}")
+
+    def _expect_no_timer(self, rule: Rule) -> None:
+        if self.helper.clock.timers_pending:
+            self._fail(rule, f"{self.helper.clock.timers_pending} timers are pending")
+
+    def _call(self, call: Callable[[], None], reports_max: int) -> None:
+        with self.helper.calling(reports_max):
+            call()
+
+    def _fail(self, rule: Rule, seen: str) -> None:
+        self.helper.fail(rule, seen)
+
+
+class _Stickiness:
+    """Knows whether a policy that failed may say something else. Driven by the world."""
+
+    def __init__(self, sticky: Sticky) -> None:
+        self._sticky = sticky
+        self._is_failing = False
+        self._may_leave = False
+        self.reports_judged = 0
+
+    def on_new_endpoints(self, *, is_first_list: bool) -> None:
+        if is_first_list or self._sticky is not Sticky.UNTIL_READY:
+            self._may_leave = True
+
+    def allows(self, state: State) -> bool:
+        self.reports_judged += 1
+        is_stuck = self._is_failing and not self._may_leave and self._sticky is not Sticky.NEVER
+        self._is_failing = state is FAILURE
+        if self._is_failing:
+            self._may_leave = False
+        return not is_stuck or state in {State.READY, FAILURE}
+
+
+def _heal(connection: FakeConnection) -> None:
+    """One step to what it is when all is well."""
+    if connection.health is not State.READY:
+        connection.set_health(State.READY)
+    match connection.state:
+        case State.IDLE if connection.is_requested:
+            connection.become(State.CONNECTING)
+        case State.CONNECTING:
+            connection.become(State.READY)
+        case State.TRANSIENT_FAILURE:
+            connection.become(State.IDLE)
+        case _:
+            return
