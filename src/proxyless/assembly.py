@@ -107,7 +107,9 @@ def _core_opener(
     """Makes the channel proper, on the loop that runs then."""
     channel_options = make_channel_options(options, credentials)
     known = registries or Registries()
-    known.resolvers.match_target(target)
+    # What is wrong with a target is said now, not when the first RPC wants to be resolved.
+    factory, parsed = known.resolvers.match_target(target)
+    factory.default_authority(parsed)
 
     def open_core() -> Channel:
         return Channel(

@@ -166,6 +166,10 @@ class DropInServer:
         self.target = address.replace(":0", f":{port}")
 
     @property
+    def target_by_name(self) -> str:
+        return self.target.replace("127.0.0.1", "localhost")
+
+    @property
     def events(self) -> list[str]:
         return self.methods.events
 
@@ -218,8 +222,11 @@ class Stage:
         self._exits.push_async_callback(channel.close)
         return channel
 
-    def open_secure(self, credentials: Untyped, **options: Untyped) -> Untyped:
-        channel = self.aio.secure_channel(self.server.target, credentials, **options)
+    def open_secure(
+        self, credentials: Untyped, target: str | None = None, **options: Untyped
+    ) -> Untyped:
+        target = target or self.server.target
+        channel = self.aio.secure_channel(target, credentials, **options)
         self._exits.push_async_callback(channel.close)
         return channel
 

@@ -340,8 +340,10 @@ class Call:
 
     def _request_block(self) -> bytes:
         metadata = self._metadata
-        if self.attempts_started > 1 and self._strategy is not None:
-            metadata = encode_previous_attempts(self.attempts_started - 1) + metadata
+        if self._strategy is not None:
+            # Transparent retries do not count: the server never saw what they replace.
+            previous = self.attempts_started - 1 - self._transparent_retries
+            metadata = encode_previous_attempts(previous) + metadata
         # The application's own figure as long as it is true: it is encoded once for all calls.
         timeout_s = self.time_remaining_s() if self._has_waited else self._timeout_s
         return self._method.encoder.block(timeout_s, metadata, self._encoding)
@@ -393,8 +395,10 @@ class Call:
     def _may_retry_transparently(self) -> bool:
         # "If the RPC reaches the gRPC server library, but has never been seen by the server
         # application logic …, the client library will immediately retry it once" - A6
+        if self._transparent_retries >= TRANSPARENT_RETRIES_MAX:
+            return False
         self._transparent_retries += 1
-        return self._transparent_retries <= TRANSPARENT_RETRIES_MAX
+        return True
 
     def _on_failure(self, end: StreamEnd) -> None:
         self._has_waited = True

@@ -20,7 +20,7 @@ from proxyless.channel.credentials import (
     CombinedCredentials,
     RefusedCredentials,
 )
-from proxyless.lb.policies.pick_first import NO_OVERLAP_S
+from proxyless.lb.happy_eyeballs import NO_OVERLAP_S
 from proxyless.transport import KeepaliveConfig, TransportOptions
 from proxyless.version import __version__
 from proxyless.wire import Limits

@@ -93,8 +93,10 @@ def test_transparent_retries_do_not_count_as_attempts() -> None:
     _, observer = world.call()
     world.streams[0].end(UNPROCESSED)
     assert len(world.streams) == 2
+    assert b"previous-rpc-attempts" not in world.streams[1].block
     world.streams[1].end(UNAVAILABLE)
     world.clock.advance(2.0)
+    assert b"grpc-previous-rpc-attempts\x011" in world.streams[2].block
     world.streams[2].answer()
     assert observer.status == OK
 

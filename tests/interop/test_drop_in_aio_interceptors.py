@@ -1,0 +1,455 @@
+"""Do grpc.aio's client interceptors find on our channel what they find on grpcio's?"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Final
+
+import grpc
+import grpc.aio
+import pytest
+
+from tests.generated_protos import Protos
+from tests.interop.drop_in import (
+    ABORT,
+    HANG,
+    KINDS,
+    METHODS,
+    Both,
+    Stage,
+    Untyped,
+    collect,
+    describe,
+    finish,
+    on_ours,
+    outcome_of,
+    plain,
+    read_messages,
+    start,
+)
+
+# What an interceptor does with its continuation, the details and the request.
+Act = Callable[[Untyped, Untyped, Untyped], Awaitable[Untyped]]
+
+CLASSES: Final = {
+    "unary_unary": grpc.aio.UnaryUnaryClientInterceptor,
+    "unary_stream": grpc.aio.UnaryStreamClientInterceptor,
+    "stream_unary": grpc.aio.StreamUnaryClientInterceptor,
+    "stream_stream": grpc.aio.StreamStreamClientInterceptor,
+}
+STREAMING: Final = ("unary_stream", "stream_stream")
+
+
+def interceptors(act: Act, kinds: Iterable[str] = KINDS) -> list[Untyped]:
+    """One for each kind of call, and each does the same."""
+
+    async def method(
+        _self: object, proceed: Untyped, details: Untyped, request: Untyped
+    ) -> Untyped:
+        return await act(proceed, details, request)
+
+    return [
+        type("Interceptor", (CLASSES[kind],), {f"intercept_{kind}": method})() for kind in kinds
+    ]
+
+
+async def hand_on(proceed: Untyped, details: Untyped, request: Untyped) -> Untyped:
+    return await proceed(details, request)
+
+
+# What they see and change
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_an_interceptor_sees_the_details(both: Both, kind: str) -> None:
+    async def story(stage: Stage) -> object:
+        seen: list[object] = []
+
+        async def act(proceed: Untyped, details: Untyped, request: Untyped) -> Untyped:
+            seen.append((type(details), details.method, details.timeout, details.wait_for_ready))
+            seen.append((type(details.metadata), plain(details.metadata), details.credentials))
+            call = await proceed(details, request)
+            seen.append(isinstance(call, grpc.aio.Call))
+            return call
+
+        channel = stage.open(interceptors=interceptors(act))
+        await finish(kind, start(stage, kind, channel))
+        call = start(stage, kind, channel, timeout=9, metadata=[("x-a", "1")], wait_for_ready=True)
+        return seen, await finish(kind, call), await describe(call)
+
+    seen, *_ = await both(story)
+    assert seen[0][1].endswith(METHODS[kind].encode())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_an_interceptor_changes_metadata_and_timeout(both: Both, kind: str) -> None:
+    async def act(proceed: Untyped, details: Untyped, request: Untyped) -> Untyped:
+        metadata = grpc.aio.Metadata(*details.metadata, ("x-added", "yes"), *HANG)
+        return await proceed(details._replace(timeout=0.1, metadata=metadata), request)
+
+    async def story(stage: Stage) -> object:
+        channel = stage.open(interceptors=interceptors(act))
+        call = start(stage, kind, channel, metadata=(("x-own", "1"),))
+        return await finish(kind, call), await describe(call)
+
+    _, told = await both(story)
+    assert told["code"] is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert told["initial"] == [("x-added", "yes"), ("x-own", "1")]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_an_interceptor_changes_the_method(both: Both, kind: str) -> None:
+    async def act(proceed: Untyped, details: Untyped, request: Untyped) -> Untyped:
+        return await proceed(details._replace(method=b"/no.Such/Method"), request)
+
+    async def story(stage: Stage) -> object:
+        call = start(stage, kind, stage.open(interceptors=interceptors(act)))
+        return await finish(kind, call), await describe(call)
+
+    assert (await both(story))[1]["code"] is grpc.StatusCode.UNIMPLEMENTED
+
+
+async def test_an_interceptor_changes_the_request(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        async def act(proceed: Untyped, details: Untyped, _request: Untyped) -> Untyped:
+            return await proceed(details, stage.hello("another"))
+
+        greeter = stage.greeter_on(stage.open(interceptors=interceptors(act)))
+        return await greeter.SayHello(stage.hello("me"))
+
+    assert (await both(story)).message == "hello, another"
+
+
+async def test_an_interceptor_changes_the_requests(both: Both) -> None:
+    async def act(proceed: Untyped, details: Untyped, requests: Untyped) -> Untyped:
+        async def twice() -> AsyncIterator[Untyped]:
+            async for request in requests:
+                yield request
+                yield request
+
+        return await proceed(details, twice())
+
+    async def story(stage: Stage) -> object:
+        guide = stage.guide_on(stage.open(interceptors=interceptors(act)))
+        measured = guide.MeasureWay()
+        for point in stage.points(2):
+            await measured.write(point)
+        await measured.done_writing()
+        chat = guide.Chat()
+        await chat.write(stage.note("a"))
+        notes = [await chat.read(), await chat.read()]
+        await chat.done_writing()
+        return await measured, notes, await chat.read() is grpc.aio.EOF, await describe(chat)
+
+    summary, notes, *_ = await both(story)
+    assert summary.points == 4
+    assert [note.number for note in notes] == [1, 2]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_interceptors_are_called_in_their_order(both: Both, kind: str) -> None:
+    async def story(stage: Stage) -> object:
+        seen: list[str] = []
+
+        def noting(name: str) -> list[Untyped]:
+            async def act(proceed: Untyped, details: Untyped, request: Untyped) -> Untyped:
+                seen.append(f"into {name}")
+                call = await proceed(details, request)
+                seen.append(f"out of {name}")
+                return call
+
+            return interceptors(act)
+
+        channel = stage.open(interceptors=noting("a") + noting("b"))
+        await finish(kind, start(stage, kind, channel))
+        return seen
+
+    assert await both(story) == ["into a", "into b", "out of b", "out of a"]
+
+
+# What they answer instead
+
+
+async def test_an_interceptor_answers_itself(both: Both) -> None:
+    async def act(_proceed: Untyped, _details: Untyped, _request: Untyped) -> Untyped:
+        return "an answer"
+
+    async def story(stage: Stage) -> object:
+        channel = stage.open(interceptors=interceptors(act, ["unary_unary"]))
+        call = start(stage, "unary_unary", channel)
+        seen: list[object] = []
+        call.add_done_callback(lambda it: seen.append(it is call))
+        answers = [await call, await call]
+        call.add_done_callback(lambda it: seen.append(it is call))
+        return answers, seen, await describe(call), call.cancel(), stage.events
+
+    answers, seen, _, _, events = await both(story)
+    assert (answers, seen, events) == (["an answer"] * 2, [True, True], [])
+
+
+@pytest.mark.parametrize("kind", STREAMING)
+async def test_an_interceptor_replaces_the_responses(both: Both, kind: str) -> None:
+    async def act(proceed: Untyped, details: Untyped, request: Untyped) -> Untyped:
+        call = await proceed(details, request)
+
+        async def marked() -> AsyncIterator[Untyped]:
+            async for response in call:
+                yield ("seen", response)
+
+        return marked()
+
+    async def story(stage: Stage) -> object:
+        channel = stage.open(interceptors=interceptors(act))
+        call = start(stage, kind, channel, metadata=(("x-a", "1"), ("t-b", "2")))
+        seen: list[object] = []
+        call.add_done_callback(lambda it: seen.append((it is call, it.done())))
+        iterated = await collect(call)
+        read = await read_messages(start(stage, kind, channel))
+        return iterated, read, seen, await describe(call)
+
+    iterated, read, seen, _ = await both(story)
+    assert iterated == read
+    assert [mark for mark, _ in iterated] == ["seen", "seen"]
+    assert seen == [(True, True)]
+
+
+async def test_an_interceptor_retries(both: Both) -> None:
+    async def act(proceed: Untyped, details: Untyped, request: Untyped) -> Untyped:
+        call = await proceed(details._replace(metadata=grpc.aio.Metadata(*ABORT)), request)
+        if await call.code() is grpc.StatusCode.FAILED_PRECONDITION:
+            call = await proceed(details, request)
+        return call
+
+    async def story(stage: Stage) -> object:
+        call = start(stage, "unary_unary", stage.open(interceptors=interceptors(act)))
+        return await outcome_of(call), stage.events.count("FindPlace started")
+
+    assert (await both(story))[1] == 2
+
+
+async def test_an_interceptor_awaits_the_response(both: Both) -> None:
+    async def act(proceed: Untyped, details: Untyped, request: Untyped) -> Untyped:
+        call = await proceed(details, request)
+        await call
+        return call
+
+    async def story(stage: Stage) -> object:
+        channel = stage.open(interceptors=interceptors(act))
+        good = start(stage, "unary_unary", channel)
+        bad = start(stage, "unary_unary", channel, metadata=ABORT)
+        return await outcome_of(good), await outcome_of(bad), await describe(bad)
+
+    good, bad, _ = await both(story)
+    assert (good[0], bad[0]) == ("returned", "AioRpcError")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_an_interceptor_raises(both: Both, kind: str) -> None:
+    async def act(_proceed: Untyped, _details: Untyped, _request: Untyped) -> Untyped:
+        raise ValueError("not with me")
+
+    async def story(stage: Stage) -> object:
+        call = start(stage, kind, stage.open(interceptors=interceptors(act)))
+        outcome = await finish(kind, call)
+        told = [await outcome_of(each()) for each in (call.code, call.initial_metadata)]
+        return outcome, told, call.done(), call.cancelled(), call.cancel()
+
+    outcome, _, *states = await both(story)
+    assert outcome == ("ValueError", "not with me")
+    assert states == [True, False, False]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_an_interceptor_raises_an_rpc_error(both: Both, kind: str) -> None:
+    async def act(_proceed: Untyped, _details: Untyped, _request: Untyped) -> Untyped:
+        initial, trailing = grpc.aio.Metadata(("i", "1")), grpc.aio.Metadata(("t", "2"))
+        raise grpc.aio.AioRpcError(grpc.StatusCode.DATA_LOSS, initial, trailing, "made up", "why")
+
+    async def story(stage: Stage) -> object:
+        call = start(stage, kind, stage.open(interceptors=interceptors(act)))
+        return await finish(kind, call), await describe(call), await call.debug_error_string()
+
+    assert (await both(story))[1]["code"] is grpc.StatusCode.DATA_LOSS
+
+
+# The calls they return
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_call_is_cancelled_while_an_interceptor_waits(both: Both, kind: str) -> None:
+    async def act(_proceed: Untyped, _details: Untyped, _request: Untyped) -> Untyped:
+        await asyncio.Event().wait()
+
+    async def story(stage: Stage) -> object:
+        call = start(stage, kind, stage.open(interceptors=interceptors(act)))
+        await asyncio.sleep(0.01)
+        states = call.done(), call.cancelled(), call.cancel()
+        return states, await finish(kind, call), await describe(call), call.cancel()
+
+    states, outcome, *_ = await both(story)
+    assert (states, outcome) == ((False, False, True), ("CancelledError",))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_an_intercepted_call_is_cancelled(both: Both, kind: str) -> None:
+    async def story(stage: Stage) -> object:
+        channel = stage.open(interceptors=interceptors(hand_on))
+        call = start(stage, kind, channel, metadata=HANG)
+        await stage.until_event(f"{METHODS[kind]} started")
+        states = call.done(), call.cancelled(), call.cancel()
+        outcome = await finish(kind, call)
+        await stage.until_event(f"{METHODS[kind]} cancelled")
+        return states, outcome, await describe(call)
+
+    assert (await both(story))[1] == ("CancelledError",)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_cancelling_the_awaiting_task_cancels_an_intercepted_call(
+    both: Both, kind: str
+) -> None:
+    async def story(stage: Stage) -> object:
+        channel = stage.open(interceptors=interceptors(hand_on))
+        call = start(stage, kind, channel, metadata=HANG)
+        task = asyncio.create_task(finish(kind, call))
+        await stage.until_event(f"{METHODS[kind]} started")
+        await asyncio.sleep(0.01)
+        task.cancel()
+        outcome = await task
+        await stage.until_event(f"{METHODS[kind]} cancelled")
+        return outcome, await describe(call)
+
+    assert (await both(story))[0] == ("CancelledError",)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_done_callbacks_of_an_intercepted_call(both: Both, kind: str) -> None:
+    async def story(stage: Stage) -> object:
+        seen: list[object] = []
+        call = start(stage, kind, stage.open(interceptors=interceptors(hand_on)))
+        call.add_done_callback(lambda it: seen.append(("early", it is call, it.done())))
+        await call.wait_for_connection()
+        call.add_done_callback(lambda it: seen.append(("later", it is call, it.done())))
+        await finish(kind, call)
+        await call.code()
+        call.add_done_callback(lambda it: seen.append(("last", it is call, it.done())))
+        return seen
+
+    assert await both(story) == [(name, True, True) for name in ("early", "later", "last")]
+
+
+async def test_styles_of_an_intercepted_call(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        guide = stage.guide_on(stage.open(interceptors=interceptors(hand_on)))
+        mixed = guide.ListPlaces(stage.way(3))
+        names = [(await mixed.read()).name] + [place.name async for place in mixed]
+        iterating = guide.MeasureWay(stage.points(1))
+        refused = [
+            await outcome_of(iterating.write(stage.point())),
+            await outcome_of(iterating.done_writing()),
+        ]
+        await iterating
+        finished = guide.MeasureWay()
+        await finished.done_writing()
+        await finished
+        late = [
+            await outcome_of(finished.write(stage.point())),
+            await outcome_of(finished.done_writing()),
+        ]
+        return names, refused, late
+
+    _, refused, late = await both(story)
+    assert [name for name, _ in refused] == ["UsageError"] * 2
+    assert [name for name, _ in late] == ["InvalidStateError", "returned"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_closing_the_channel_cancels_intercepted_calls(both: Both, kind: str) -> None:
+    async def wait(_proceed: Untyped, _details: Untyped, _request: Untyped) -> Untyped:
+        await asyncio.Event().wait()
+
+    async def story(stage: Stage) -> object:
+        running_on = stage.open(interceptors=interceptors(hand_on))
+        waiting_on = stage.open(interceptors=interceptors(wait))
+        running = start(stage, kind, running_on, metadata=HANG)
+        waiting = start(stage, kind, waiting_on)
+        await stage.until_event(f"{METHODS[kind]} started")
+        await running_on.close()
+        await waiting_on.close()
+        return await finish(kind, running), await finish(kind, waiting)
+
+    assert await both(story) == (("CancelledError",), ("CancelledError",))
+
+
+async def test_what_is_no_interceptor_is_refused(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        async def open_channel() -> None:
+            stage.open(interceptors=[object()])
+
+        return (await outcome_of(open_channel()))[0]
+
+    assert await both(story) == "ValueError"
+
+
+# Ours only
+
+
+async def test_we_ask_an_interceptor_of_several_kinds_for_each(protos: Protos) -> None:
+    """grpcio only asks it for the first."""
+    seen: list[str] = []
+
+    class Noting(
+        grpc.aio.UnaryUnaryClientInterceptor,  # type: ignore[misc]
+        grpc.aio.UnaryStreamClientInterceptor,  # type: ignore[misc]
+    ):
+        async def intercept_unary_unary(
+            self, proceed: Untyped, details: Untyped, request: Untyped
+        ) -> Untyped:
+            seen.append("unary_unary")
+            return await proceed(details, request)
+
+        async def intercept_unary_stream(
+            self, proceed: Untyped, details: Untyped, request: Untyped
+        ) -> Untyped:
+            seen.append("unary_stream")
+            return await proceed(details, request)
+
+    async def story(stage: Stage) -> None:
+        channel = stage.open(interceptors=[Noting()])
+        for kind in KINDS:
+            await finish(kind, start(stage, kind, channel))
+
+    await on_ours(protos, story)
+    assert seen == ["unary_unary", "unary_stream"]
+
+
+@pytest.mark.parametrize("kind", STREAMING)
+async def test_we_let_an_interceptor_make_up_a_stream(protos: Protos, kind: str) -> None:
+    """grpcio delivers it, too, but cannot close the channel any more."""
+
+    async def act(_proceed: Untyped, _details: Untyped, _request: Untyped) -> Untyped:
+        async def made_up() -> AsyncIterator[str]:
+            yield "a"
+            yield "b"
+
+        return made_up()
+
+    async def story(stage: Stage) -> object:
+        channel = stage.open(interceptors=interceptors(act))
+        call = start(stage, kind, channel)
+        return await read_messages(call), await call.code(), await call.details(), stage.events
+
+    assert await on_ours(protos, story) == (["a", "b"], grpc.StatusCode.OK, "", [])
+
+
+async def test_we_take_a_method_as_text_and_no_metadata(protos: Protos) -> None:
+    """grpcio raises TypeError."""
+
+    async def act(proceed: Untyped, details: Untyped, request: Untyped) -> Untyped:
+        return await proceed(
+            details._replace(method=details.method.decode(), metadata=None), request
+        )
+
+    async def story(stage: Stage) -> object:
+        return await start(stage, "unary_unary", stage.open(interceptors=interceptors(act)))
+
+    assert (await on_ours(protos, story)).name == "1/2"
