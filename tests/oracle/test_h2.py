@@ -71,6 +71,7 @@ def new_h2(*, client_side: bool, **local_settings: int) -> H2Connection:
     for name, value in local_settings.items():
         connection.local_settings[SettingCodes[name]] = value
     connection.local_settings.acknowledge()
+    connection.max_inbound_frame_size = connection.local_settings.max_frame_size
     return connection
 
 

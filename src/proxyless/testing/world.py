@@ -11,7 +11,8 @@ Theory of operation
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
@@ -25,7 +26,6 @@ from proxyless.testing.fakes import (
     FakeConnection,
     FakeHelper,
     FakeSubchannel,
-    address,
 )
 from proxyless.testing.rules import ConformanceError, Rule
 
@@ -38,9 +38,8 @@ CALM_ROUNDS_MAX: Final = 300
 CALM_ROUND_S: Final = 1.0
 # How often the newest picker is tried at rest.
 PICKS_AT_REST_MAX: Final = 32
-# How many old pickers are tried on a closed policy, and how long is waited for its timers.
+# How many old pickers are tried on a closed policy.
 OLD_PICKERS_MAX: Final = 8
-AFTER_CLOSE_S: Final = 24 * 3600.0
 
 FAILURE: Final = State.TRANSIENT_FAILURE
 
@@ -115,18 +114,23 @@ class World:
         self.is_closed = False
         # Re-resolutions that were requested when there was no reason to any more.
         self._reresolutions_seen = 0
-        with self.helper.forbidding(Rule.QUIET_BEFORE_UPDATE):
-            self._policy = subject.factory.create(self.helper)
-        self._expect_no_timer(Rule.QUIET_BEFORE_UPDATE)
         self._rest = Rest(None, (), 0, frozenset())
+        with self._judging(), self.helper.forbidding(Rule.QUIET_BEFORE_UPDATE):
+            self._policy = subject.factory.create(self.helper)
+            self._expect_no_timer(Rule.QUIET_BEFORE_UPDATE)
 
     def take(self, step: Step) -> None:
         """Take the step; raise ConformanceError if a rule is broken."""
-        if self.is_closed:
-            return
+        if not self.is_closed:
+            with self._judging():
+                step.apply(self)
+                self._come_to_rest()
+
+    @contextmanager
+    def _judging(self) -> Iterator[None]:
+        """Turn whatever is raised into a rule that is broken."""
         try:
-            step.apply(self)
-            self._come_to_rest()
+            yield
         except ConformanceError:
             raise
         except RecursionError as error:

@@ -18,7 +18,14 @@ from typing import ClassVar, Final, Protocol
 
 from proxyless.base.status import Status, StatusCode
 from proxyless.wire import frames
-from proxyless.wire.errors import ErrorCode, RemoteProtocolError
+from proxyless.wire.errors import (
+    PEER_TEXT_BYTES_MAX,
+    ErrorCode,
+    RemoteProtocolError,
+    frame_too_large,
+    not_http2,
+    window_overflow,
+)
 from proxyless.wire.flow import ROUND_TRIP_PING, Outbound, RoundTripMeter, choose_window_target
 from proxyless.wire.frames import (
     DATA,
@@ -36,13 +43,7 @@ from proxyless.wire.frames import (
     check_size,
     unpack_header,
 )
-from proxyless.wire.limits import (
-    PEER_TEXT_BYTES_MAX,
-    FloodGuard,
-    Limits,
-    PeerSettings,
-    RecentResets,
-)
+from proxyless.wire.limits import FloodGuard, Limits, PeerSettings, RecentResets
 from proxyless.wire.status import StreamEnd
 from proxyless.wire.stream import NOBODY, Stream
 
@@ -202,7 +203,7 @@ class Connection:
         while end - at >= FRAME_HEADER_BYTES:
             word, flags, stream_id = unpack_header(data, at)
             if word > frame_word_max:
-                raise self._frame_too_large(word >> 8)
+                raise frame_too_large(word >> 8, self.limits.frame_bytes_max)
             start = at + FRAME_HEADER_BYTES
             stop = start + (word >> 8)
             if stop > end:
@@ -222,12 +223,6 @@ class Connection:
         if at < end:
             self._buffer.keep(data[at:], wanted)
 
-    def _frame_too_large(self, size: int) -> RemoteProtocolError:
-        return RemoteProtocolError(
-            ErrorCode.FRAME_SIZE_ERROR,
-            f"frame of {size} bytes, wanted at most {self.limits.frame_bytes_max}",
-        )
-
     def _check_greeting(self, data: bytes) -> bytes:
         """Check the peer's first bytes; return what follows, or nothing while they are too few."""
         greeting = self._greeting
@@ -235,7 +230,7 @@ class Connection:
             # The beginning is still in the buffer.
             return data
         if not greeting.startswith(data[: len(greeting)]) or data.startswith(b"HTTP/"):
-            raise _not_http2(data)
+            raise not_http2(data)
         wanted = len(greeting) + FRAME_HEADER_BYTES
         if len(data) < wanted:
             self._buffer.keep(data, wanted)
@@ -243,7 +238,7 @@ class Connection:
         word, flags, stream_id = unpack_header(data, len(greeting))
         # "a SETTINGS frame … MUST be the first frame" - RFC 9113 3.4
         if word & 0xFF != frames.SETTINGS or flags & FLAG_ACK or stream_id & STREAM_ID_MASK:
-            raise _not_http2(data)
+            raise not_http2(data)
         self._is_greeted = True
         return data[len(greeting) :]
 
@@ -350,7 +345,7 @@ class Connection:
         for stream in self.streams.values():
             stream.send_window += window_change
             if stream.send_window > WINDOW_MAX:
-                raise _window_overflow("SETTINGS_INITIAL_WINDOW_SIZE", f"stream {stream.id}")
+                raise window_overflow("SETTINGS_INITIAL_WINDOW_SIZE", f"stream {stream.id}")
         self.outbound.emit(frames.SETTINGS_ACK)
         self.outbound.set_frame_bytes_max(self.peer.frame_bytes_max)
         self._on_settings_applied()
@@ -401,7 +396,7 @@ class Connection:
             raise RemoteProtocolError(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE by 0")
         self.outbound.add_window(increment)
         if self.outbound.window > WINDOW_MAX:
-            raise _window_overflow("WINDOW_UPDATE", "the connection")
+            raise window_overflow("WINDOW_UPDATE", "the connection")
         self.outbound.send_blocked()
 
     def _on_stream_window_update(self, stream_id: int, increment: int) -> None:
@@ -500,19 +495,3 @@ class Connection:
         frames.WINDOW_UPDATE: _on_window_update,
         frames.CONTINUATION: _on_stray_continuation,
     }
-
-
-def _window_overflow(what: str, where: str) -> RemoteProtocolError:
-    return RemoteProtocolError(
-        ErrorCode.FLOW_CONTROL_ERROR, f"{what} overflows the window of {where}"
-    )
-
-
-def _not_http2(data: bytes) -> RemoteProtocolError:
-    """The first bytes are not HTTP/2: say what they look like, so that the cause is clear."""
-    first_line = data.split(b"\r\n", 1)[0][:PEER_TEXT_BYTES_MAX]
-    if data.startswith(b"HTTP/"):
-        text = f"peer answered {first_line.decode('latin-1')!r}: it speaks HTTP/1, wanted HTTP/2"
-    else:
-        text = f"peer does not speak HTTP/2: its first bytes are {first_line[:24]!r}"
-    return RemoteProtocolError(ErrorCode.PROTOCOL_ERROR, text)

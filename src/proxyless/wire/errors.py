@@ -7,6 +7,10 @@ trouble that concerns one stream never raises, it ends that stream with a `Strea
 """
 
 from enum import IntEnum
+from typing import Final
+
+# How many bytes of a peer's text (GOAWAY debug data, an HTTP/1 answer) go into a status.
+PEER_TEXT_BYTES_MAX: Final = 256
 
 
 class ErrorCode(IntEnum):
@@ -50,3 +54,24 @@ class RemoteProtocolError(WireError):
 
 class UsageError(WireError):
     """Our own caller broke the order of calls: the machine is unchanged."""
+
+
+def frame_too_large(size: int, size_max: int) -> RemoteProtocolError:
+    text = f"frame of {size} bytes, wanted at most {size_max}"
+    return RemoteProtocolError(ErrorCode.FRAME_SIZE_ERROR, text)
+
+
+def window_overflow(what: str, where: str) -> RemoteProtocolError:
+    return RemoteProtocolError(
+        ErrorCode.FLOW_CONTROL_ERROR, f"{what} overflows the window of {where}"
+    )
+
+
+def not_http2(data: bytes) -> RemoteProtocolError:
+    """The first bytes are not HTTP/2: say what they look like, so that the cause is clear."""
+    first_line = data.split(b"\r\n", 1)[0][:PEER_TEXT_BYTES_MAX]
+    if data.startswith(b"HTTP/"):
+        text = f"peer answered {first_line.decode('latin-1')!r}: it speaks HTTP/1, wanted HTTP/2"
+    else:
+        text = f"peer does not speak HTTP/2: its first bytes are {first_line[:24]!r}"
+    return RemoteProtocolError(ErrorCode.PROTOCOL_ERROR, text)

@@ -14,8 +14,6 @@ from proxyless.wire import frames
 from proxyless.wire.errors import ErrorCode, RemoteProtocolError
 
 MESSAGE_BYTES_DEFAULT: Final = 4 * 1024 * 1024
-# How many bytes of a peer's text (GOAWAY debug data, an HTTP/1 answer) go into a status.
-PEER_TEXT_BYTES_MAX: Final = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
