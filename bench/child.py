@@ -3,7 +3,8 @@
     python -m bench.child CLIENT ADDRESS
 
 One JSON line per order on stdin, one JSON line per answer on stdout; the end of stdin ends the
-process. The loop keeps running between turns, so a connection's own timers and pings work.
+process. The loop keeps running between turns, so a connection's own timers and pings work. What is
+done in coroutines here is done by `bench.threads` for blocking clients.
 """
 
 import asyncio
@@ -18,10 +19,18 @@ import time
 import traceback
 from collections.abc import Callable, Coroutine
 from dataclasses import asdict
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
-from bench.clients import CLIENTS, Client, ClientUnavailableError, OpenClient
+from bench.clients import (
+    CLIENTS,
+    BlockingClient,
+    Client,
+    ClientUnavailableError,
+    OpenBlockingClient,
+    OpenClient,
+)
 from bench.samples import Sample, percentile
+from bench.threads import measure_blocking, warm_up_blocking
 from bench.workloads import WORKLOADS, Workload
 
 # How long latencies are taken, as a share of the measured time.
@@ -137,16 +146,31 @@ async def profile(client: Client, workload: Workload, duration_s: float) -> str:
     return text.getvalue()
 
 
-async def obey(client: Client, order: dict[str, Any]) -> dict[str, object]:
+async def obey(client: Client | BlockingClient, order: dict[str, Any]) -> dict[str, object]:
     """Carry out one order: warm up, then measure or profile."""
     workload = WORKLOADS[order["workload"]]
+    if workload.kind == "blocking":
+        threaded = cast("BlockingClient", client)
+        await asyncio.to_thread(warm_up_blocking, threaded, workload, order["warm_up_s"])
+        sample = await asyncio.to_thread(
+            measure_blocking, threaded, workload, order["duration_s"], LATENCY_SHARE
+        )
+        return {"sample": asdict(sample)}
+    return await obey_in_coroutines(cast("Client", client), workload, order)
+
+
+async def obey_in_coroutines(
+    client: Client, workload: Workload, order: dict[str, Any]
+) -> dict[str, object]:
     await run_workers(checked_worker, client, workload, order["warm_up_s"])
     if order["is_profile"]:
         return {"profile": await profile(client, workload, order["duration_s"])}
     return {"sample": asdict(await measure(client, workload, order["duration_s"]))}
 
 
-async def serve(open_client: OpenClient, address: str, answers: TextIO) -> None:
+async def serve(
+    open_client: OpenClient | OpenBlockingClient, address: str, answers: TextIO
+) -> None:
     """Answer orders until stdin ends."""
     orders = asyncio.StreamReader(limit=ORDER_LIMIT_BYTES)
     await asyncio.get_running_loop().connect_read_pipe(

@@ -44,7 +44,10 @@ def rotated(names: Sequence[str], turn: int) -> list[str]:
 
 
 def can_run(client: str, workload: str) -> bool:
-    return CLIENTS[client].backend == "grpc" or WORKLOADS[workload].kind == "unary"
+    kind = WORKLOADS[workload].kind
+    if CLIENTS[client].is_blocking:
+        return kind == "blocking"
+    return kind == "unary" or (kind == "stream" and CLIENTS[client].backend != "raw")
 
 
 class Run:
@@ -89,6 +92,8 @@ class Run:
             else:
                 self.results.add(workload, name, sample)
                 costs[name] = sample.cpu_us
+        if not able:
+            return
         shown = "  ".join(f"{name} {costs[name]:.1f}" for name in able if name in costs)
         self._say(f"round {number + 1}/{self._plan.rounds} {workload} (CPU µs): {shown}")
 

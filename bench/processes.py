@@ -43,6 +43,18 @@ class Backend:
     pid: int
     address: str
     raw_address: str | None
+    # Three gRPC ports of it, with commas.
+    three_addresses: str | None
+
+    def address_for(self, client: str) -> str | None:
+        """Where this client should connect to; None if there is no such port."""
+        match CLIENTS[client].backend:
+            case "grpc":
+                return self.address
+            case "raw":
+                return self.raw_address
+            case "three":
+                return self.three_addresses
 
     def cpu_s(self) -> float | None:
         """CPU time it has used so far, where /proc can tell."""
@@ -117,16 +129,17 @@ async def run_backend() -> AsyncIterator[Backend]:
             text = f"backend {command.name}: got {words!r}, wanted 'up' and its ports"
             raise BackendUnavailableError(text)
         addresses = [f"127.0.0.1:{port}" for port in words[1:]]
-        raw_address = addresses[1] if command.has_raw else None
-        yield Backend(command.name, process.pid, addresses[0], raw_address)
+        raw_address = addresses.pop(1) if command.has_raw else None
+        three = ",".join(addresses) if command.has_three else None
+        yield Backend(command.name, process.pid, addresses[0], raw_address, three)
 
 
 @asynccontextmanager
 async def run_client(name: str, backend: Backend) -> AsyncIterator[ClientProcess]:
     """A client that is connected and ready; raises ClientUnavailableError or ClientLostError."""
-    address = backend.address if CLIENTS[name].backend == "grpc" else backend.raw_address
+    address = backend.address_for(name)
     if address is None:
-        raise ClientUnavailableError(f"backend {backend.name} has no raw port")
+        raise ClientUnavailableError(f"backend {backend.name} has no port for it")
     argv = (sys.executable, "-m", "bench.child", name, address)
     async with _running(argv, leaves_at_eof=True) as process:
         client = ClientProcess(name, process)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from bench.samples import Sample, Summary, summarise
-from bench.targets import REFERENCE, Summaries, Verdict, cpu_ratio, cpu_ratio_range, gain
+from bench.targets import Summaries, Verdict, cpu_ratio, cpu_ratio_range, gain, reference_of
 from bench.workloads import WORKLOADS, Workload
 
 MILLI = 1000.0
@@ -43,14 +43,15 @@ def format_results(summaries: Summaries) -> str:
 
 
 def format_verdicts(verdicts: Iterable[Verdict]) -> str:
-    rows = [("target", "client", "wanted", "got", "")]
+    rows = [("target", "client", "measure", "wanted", "got", "")]
     for verdict in verdicts:
         target = verdict.target
-        sign, unit = ("≤", "") if target.measure == "cpu" else ("≥", "×")
+        sign, unit = ("≤", "") if target.is_upper else ("≥", "×")
         got = ABSENT if verdict.got is None else f"{verdict.got:.3f}{unit}"
         wanted = f"{sign} {target.limit:.2f}{unit}"
-        rows.append((target.workload, target.client, wanted, got, verdict.outcome.value))
-    return format_columns(rows, left=2)
+        row = (target.workload, target.client, target.measure, wanted, got)
+        rows.append((*row, verdict.outcome.value))
+    return format_columns(rows, left=3)
 
 
 def format_columns(rows: Sequence[Sequence[str]], left: int = 1) -> str:
@@ -89,7 +90,7 @@ def to_json(
 def _result_to_json(
     results: Results, workload: str, client: str, by_client: Mapping[str, Summary]
 ) -> dict[str, object]:
-    summary, reference = by_client[client], by_client.get(REFERENCE)
+    summary, reference = by_client[client], by_client.get(reference_of(client))
     size_bytes = WORKLOADS[workload].size_bytes
     return {
         "workload": workload,
@@ -106,10 +107,10 @@ def _result_to_json(
 
 
 def _format_block(workload: Workload, by_client: Mapping[str, Summary]) -> str:
-    reference = by_client.get(REFERENCE)
-    is_unary = workload.kind == "unary"
+    is_unary = workload.kind != "stream"
     rows: list[Sequence[str]] = [(workload.name, *(_UNARY_HEAD if is_unary else _STREAM_HEAD))]
     for client, summary in by_client.items():
+        reference = by_client.get(reference_of(client))
         cells = (
             _unary_cells(summary, reference)
             if is_unary
@@ -126,7 +127,7 @@ _UNARY_HEAD = (
     "p50 ms",
     "p99 ms",
     "backend",
-    "of grpc.aio",
+    "of grpcio",
     "by round",
 )
 
@@ -155,7 +156,7 @@ _STREAM_HEAD = (
     "msgs/CPU-s",
     "MB/CPU-s",
     "backend",
-    "× grpc.aio",
+    "× grpcio",
     "by round",
 )
 

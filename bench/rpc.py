@@ -26,7 +26,7 @@ from bench.interleave import Plan, Run, profile
 from bench.processes import ClientLostError, TurnFailedError
 from bench.report import format_results, format_verdicts, to_json
 from bench.selection import select_names
-from bench.targets import REFERENCE, is_acceptable, judge
+from bench.targets import is_acceptable, judge, reference_of
 from bench.workloads import WORKLOADS
 
 ROUNDS, SECONDS, WARM_UP_S = 5, 1.0, 0.2
@@ -37,7 +37,7 @@ INTERRUPTED = 130
 
 
 def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Client CPU per RPC, next to grpc.aio.")
+    parser = argparse.ArgumentParser(description="Client CPU per RPC, next to grpcio.")
     parser.add_argument("--rounds", type=int, help=f"turns per client (default {ROUNDS})")
     parser.add_argument("--seconds", type=float, help=f"length of a turn (default {SECONDS})")
     parser.add_argument("--only", nargs="+", metavar="WORKLOAD", help="names or their beginnings")
@@ -72,6 +72,8 @@ def fill_defaults(arguments: argparse.Namespace) -> None:
         client, workload = arguments.profile
         if client not in CLIENTS or workload not in WORKLOADS:
             raise ValueError(f"unknown client {client!r} or workload {workload!r} (see --list)")
+        if WORKLOADS[workload].kind == "blocking":
+            raise ValueError(f"workload {workload!r} runs in threads, which are not profiled")
 
 
 def say(line: str) -> None:
@@ -120,8 +122,8 @@ async def run_plan(arguments: argparse.Namespace) -> int:
         duration_s=arguments.seconds,
         warm_up_s=WARM_UP_S,
     )
-    if REFERENCE not in plan.clients:
-        say(f"without {REFERENCE} there are no ratios")
+    for missing in sorted({reference_of(name) for name in plan.clients} - {*plan.clients}):
+        say(f"without {missing} some ratios are missing")
     run = Run(plan, say)
     await run.execute()
     summaries = run.results.summaries()

@@ -1,4 +1,4 @@
-"""Is the transport as cheap as we promised?
+"""Is it as cheap as we promised?
 
 A target is a ratio to grpcio in the same run, because ratios hold from machine to machine where
 microseconds do not. Pure: summaries in, verdicts out.
@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
+from bench.clients import CLIENTS
 from bench.samples import Summary
-
-REFERENCE = "grpc_aio"
 
 # Summaries by workload, then by client.
 Summaries = Mapping[str, Mapping[str, Summary]]
@@ -21,17 +20,23 @@ Summaries = Mapping[str, Mapping[str, Summary]]
 class Target:
     """One promise.
 
-    `cpu` is our CPU per operation over grpcio's, at most `limit`; `gain` is our operations (or
-    megabytes: the ratio is the same) per CPU-second over grpcio's, at least `limit`.
+    `cpu` is our CPU per operation over grpcio's, and `p50` our median latency over grpcio's, at
+    most `limit`; `gain` is our operations (or megabytes: the ratio is the same) per CPU-second over
+    grpcio's, and `rate` the same per second, at least `limit`.
     """
 
     client: str
     workload: str
-    measure: Literal["cpu", "gain"]
+    measure: Literal["cpu", "p50", "gain", "rate"]
     limit: float
 
+    @property
+    def is_upper(self) -> bool:
+        """Less is better."""
+        return self.measure in ("cpu", "p50")
+
     def is_met_by(self, got: float) -> bool:
-        return got <= self.limit if self.measure == "cpu" else got >= self.limit
+        return got <= self.limit if self.is_upper else got >= self.limit
 
 
 class Outcome(Enum):
@@ -60,10 +65,30 @@ def _targets_of(client: str, unary: tuple[float, float, float]) -> tuple[Target,
     )
 
 
+def _channel_targets_of(client: str) -> tuple[Target, ...]:
+    return (
+        Target(client, "unary-16B-100", "cpu", 0.25),
+        Target(client, "unary-16B-16", "cpu", 0.25),
+        Target(client, "unary-16B-1", "cpu", 0.45),
+        Target(client, "unary-16B-100", "rate", 4.0),
+    )
+
+
 TARGETS: tuple[Target, ...] = (
     *_targets_of("transport_uvloop", (0.12, 0.15, 0.40)),
     *_targets_of("transport_asyncio", (0.15, 0.20, 0.45)),
+    *_channel_targets_of("channel_uvloop"),
+    *_channel_targets_of("channel_asyncio"),
+    Target("channel_sync", "blocking-16B-1", "cpu", 0.80),
+    Target("channel_sync", "blocking-16B-1", "p50", 1.00),
+    Target("channel_sync", "blocking-16B-8", "cpu", 0.40),
+    Target("channel_sync", "blocking-16B-32", "cpu", 0.40),
 )
+
+
+def reference_of(client: str) -> str:
+    """The client of grpcio's that this one is compared with."""
+    return CLIENTS[client].reference
 
 
 def cpu_ratio(ours: Summary, reference: Summary) -> float:
@@ -95,8 +120,22 @@ def is_acceptable(verdicts: Iterable[Verdict]) -> bool:
 
 
 def _judge_one(target: Target, by_client: Mapping[str, Summary]) -> Verdict:
-    ours, reference = by_client.get(target.client), by_client.get(REFERENCE)
-    if ours is None or reference is None:
+    ours, reference = by_client.get(target.client), by_client.get(reference_of(target.client))
+    got = None if ours is None or reference is None else _compare(target, ours, reference)
+    if got is None:
         return Verdict(target, Outcome.NOT_MEASURED, None)
-    got = (cpu_ratio if target.measure == "cpu" else gain)(ours, reference)
     return Verdict(target, Outcome.PASS if target.is_met_by(got) else Outcome.MISS, got)
+
+
+def _compare(target: Target, ours: Summary, reference: Summary) -> float | None:
+    match target.measure:
+        case "cpu":
+            return cpu_ratio(ours, reference)
+        case "gain":
+            return gain(ours, reference)
+        case "rate":
+            return ours.rate_per_s / reference.rate_per_s
+        case "p50":
+            if ours.p50_us is None or reference.p50_us is None:
+                return None
+            return ours.p50_us / reference.p50_us

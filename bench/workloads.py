@@ -1,7 +1,8 @@
 """What is a client asked to do in one turn?
 
 Every workload is a closed loop: `concurrency` coroutines, each asking again as soon as it is
-answered. An operation is one unary RPC, or one message of a server stream.
+answered; blocking clients have as many threads instead. An operation is one unary RPC, or one
+message of a server stream.
 """
 
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ class Workload:
     """One row of the benchmark."""
 
     name: str
-    kind: Literal["unary", "stream"]
+    kind: Literal["unary", "stream", "blocking"]
     size_bytes: int
     concurrency: int
     # Long enough that opening a stream is not what is measured, short enough to end a turn soon.
@@ -23,7 +24,7 @@ class Workload:
 
     def request(self) -> bytes:
         """The message that makes the backend answer with messages of `size_bytes`."""
-        if self.kind == "unary":
+        if self.kind != "stream":
             return b"x" * self.size_bytes
         order = self.messages_per_call.to_bytes(4, "big") + self.size_bytes.to_bytes(4, "big")
         return b"\xffSTR" + order
@@ -40,5 +41,8 @@ WORKLOADS: dict[str, Workload] = {
         Workload("stream-16B-1", "stream", 16, 1, messages_per_call=1000),
         Workload("stream-16B-16", "stream", 16, 16, messages_per_call=1000),
         Workload("stream-64KiB-1", "stream", 64 * KIB, 1, messages_per_call=200),
+        Workload("blocking-16B-1", "blocking", 16, 1),
+        Workload("blocking-16B-8", "blocking", 16, 8),
+        Workload("blocking-16B-32", "blocking", 16, 32),
     )
 }

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 from struct import pack, unpack_from
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Final, TypeVar
@@ -590,7 +591,8 @@ def run_all(seed: int, inputs: int, jobs: int) -> Findings:
     ranges = [(start, min(start + step, inputs)) for start in range(0, inputs, step)]
     total = Findings()
     done = 0
-    with ProcessPoolExecutor(jobs) as pool:
+    # "spawn": a fork would copy the threads' locks of whoever runs this.
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         for findings in pool.map(run_range, *zip(*((seed, *each) for each in ranges), strict=True)):
             total.add(findings)
             done = min(done + step, inputs)

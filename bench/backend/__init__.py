@@ -27,22 +27,27 @@ class BackendUnavailableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class BackendCommand:
-    """A command line, and whether it also serves a raw TCP echo port (printed second)."""
+    """A command line, and what it serves besides the first port.
+
+    The ports are printed in this order: gRPC, raw TCP echo if there is one, more gRPC.
+    """
 
     name: str
     argv: tuple[str, ...]
     has_raw: bool
+    has_three: bool
 
 
 def backend_command() -> BackendCommand:
     """The fastest backend this machine can run; raises BackendUnavailableError."""
     binary = build_c_backend()
+    argv: tuple[str, ...]
     if binary is not None:
-        ports = ("0", "--raw", "0")
-        return BackendCommand("be.c", (str(binary), "--die-with-parent", *ports), has_raw=True)
+        argv = (str(binary), "--die-with-parent", "0", "--raw", "0", "0", "0")
+        return BackendCommand("be.c", argv, has_raw=True, has_three=True)
     if WIRE_ECHO.exists():
-        module = ("-m", "bench.backend.wire_echo")
-        return BackendCommand("wire_echo", (sys.executable, *module), has_raw=False)
+        argv = (sys.executable, "-m", "bench.backend.wire_echo")
+        return BackendCommand("wire_echo", argv, has_raw=False, has_three=False)
     raise BackendUnavailableError(
         f"no backend: found none of {', '.join(COMPILERS)} and no {WIRE_ECHO.name}"
     )

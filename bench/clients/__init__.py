@@ -1,8 +1,9 @@
 """Which clients can be measured, and what must an adapter offer?
 
-An adapter is one module with `open_client(address)`, where address is "host:port": an async context
-manager whose value is a `Client`. It is entered once, before the first turn, and stays open until
-the run ends. Add a client by adding its module and a line to `CLIENTS`.
+An adapter is one module with `open_client(address)`, where address is "host:port", or three of them
+with commas: an async context manager whose value is a `Client`, or a `BlockingClient`. It is
+entered once, before the first turn, and stays open until the run ends. Add a client by adding its
+module and a line to `CLIENTS`.
 """
 
 from collections.abc import AsyncIterable, Awaitable, Callable
@@ -23,7 +24,14 @@ class Client(Protocol):
     def server_stream(self, request: bytes, /) -> AsyncIterable[bytes]: ...
 
 
+class BlockingClient(Protocol):
+    """The same for threads."""
+
+    def unary(self, message: bytes, /) -> bytes: ...
+
+
 OpenClient = Callable[[str], AbstractAsyncContextManager[Client]]
+OpenBlockingClient = Callable[[str], AbstractAsyncContextManager[BlockingClient]]
 
 
 class ClientUnavailableError(Exception):
@@ -38,16 +46,21 @@ class ClientKind:
     loop: Literal["asyncio", "uvloop"]
     # Clients that say what the floor is are only measured when asked for.
     is_floor: bool = False
-    # `raw` clients speak plain TCP to the backend's raw port and know no streams.
-    backend: Literal["grpc", "raw"] = "grpc"
+    # `raw` clients speak plain TCP to the backend's raw port and know no streams; `three` have a
+    # channel to three ports, with round_robin.
+    backend: Literal["grpc", "raw", "three"] = "grpc"
+    # Runs in threads, not in coroutines.
+    is_blocking: bool = False
+    # Whose cost its own is a share of.
+    reference: str = "grpc_aio"
 
-    def load(self) -> OpenClient:
+    def load(self) -> OpenClient | OpenBlockingClient:
         """Import the adapter, in the process that will run it."""
         try:
             module = import_module(f"bench.clients.{self.module}")
         except ModuleNotFoundError as error:
             raise ClientUnavailableError(str(error)) from error
-        return cast("OpenClient", module.open_client)
+        return cast("OpenClient | OpenBlockingClient", module.open_client)
 
 
 CLIENTS: dict[str, ClientKind] = {
@@ -55,6 +68,12 @@ CLIENTS: dict[str, ClientKind] = {
     "grpc_aio": ClientKind("grpc_aio", "asyncio"),
     "transport_uvloop": ClientKind("transport", "uvloop"),
     "transport_asyncio": ClientKind("transport", "asyncio"),
+    "grpc_aio_rr": ClientKind("grpc_aio_rr", "asyncio", backend="three", reference="grpc_aio_rr"),
+    "channel_uvloop": ClientKind("channel", "uvloop", backend="three", reference="grpc_aio_rr"),
+    "channel_asyncio": ClientKind("channel", "asyncio", backend="three", reference="grpc_aio_rr"),
+    # Blocking clients have a loop of their own; the one named here only takes the orders.
+    "grpc_sync": ClientKind("grpc_sync", "asyncio", is_blocking=True, reference="grpc_sync"),
+    "channel_sync": ClientKind("channel_sync", "asyncio", is_blocking=True, reference="grpc_sync"),
     "lean_uvloop": ClientKind("lean", "uvloop", is_floor=True),
     "lean_asyncio": ClientKind("lean", "asyncio", is_floor=True),
     "raw_uvloop": ClientKind("raw", "uvloop", is_floor=True, backend="raw"),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from proxyless.channel import Channel, LoopStack, SubchannelPool
+from proxyless.channel import Channel, LoopStack, SubchannelPool, parse_default_config
 from proxyless.front import (
     AioChannel,
     ChannelCredentials,
@@ -107,7 +107,10 @@ def _core_opener(
     """Makes the channel proper, on the loop that runs then."""
     channel_options = make_channel_options(options, credentials)
     known = registries or Registries()
-    # What is wrong with a target is said now, not when the first RPC wants to be resolved.
+    # What is wrong is said now, not when the first RPC wants to be sent.
+    parse_default_config(channel_options, known.policies)
+    if not isinstance(target, str):
+        raise TypeError(f"target is {target!r}, wanted a string")
     factory, parsed = known.resolvers.match_target(target)
     factory.default_authority(parsed)
 

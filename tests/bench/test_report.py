@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from bench.clients import CLIENTS
 from bench.interleave import can_run, rotated
 from bench.report import Results, format_columns, format_results, format_verdicts, to_json
 from bench.samples import Sample, percentile, summarise
@@ -127,6 +128,21 @@ def test_a_target_without_both_sides_is_not_measured(client: str) -> None:
     assert verdict.got is None
 
 
+def test_rate_and_latency_are_compared_with_the_client_s_own_reference() -> None:
+    run = Results()
+    for client, wall_s, p50_us in (("grpc_sync", 2.0, 300.0), ("channel_sync", 0.5, 150.0)):
+        run.add("blocking-16B-8", client, Sample(1000, 0.1, wall_s, p50_us, p50_us))
+    run.add("blocking-16B-8", "grpc_aio", Sample(1000, 0.1, 0.001, 1.0, 1.0))
+    wanted = [
+        Target("channel_sync", "blocking-16B-8", "rate", 4.0),
+        Target("channel_sync", "blocking-16B-8", "p50", 0.4),
+    ]
+    rate, latency = judge(run.summaries(), wanted)
+    assert (rate.outcome, latency.outcome) == (Outcome.PASS, Outcome.MISS)
+    assert rate.got == pytest.approx(4.0)
+    assert latency.got == pytest.approx(0.5)
+
+
 def test_a_run_is_acceptable_only_if_something_passed_and_nothing_missed() -> None:
     target, strict = Target(OURS, UNARY, "cpu", 0.25), Target(OURS, UNARY, "cpu", 0.01)
     absent = Target(OURS, STREAM, "gain", 4.0)
@@ -170,6 +186,18 @@ def test_plain_tcp_is_not_asked_for_streams() -> None:
     assert can_run("grpc_aio", STREAM)
 
 
+def test_threads_and_coroutines_have_workloads_of_their_own() -> None:
+    assert can_run("channel_sync", "blocking-16B-8")
+    assert not can_run("channel_sync", UNARY)
+    assert not can_run("channel_uvloop", "blocking-16B-8")
+    assert can_run("channel_uvloop", STREAM)
+
+
+def test_every_reference_is_a_client_of_the_same_kind() -> None:
+    for name, kind in CLIENTS.items():
+        assert CLIENTS[kind.reference].is_blocking == kind.is_blocking, name
+
+
 def test_a_stream_request_orders_count_and_size_from_the_backend() -> None:
     assert WORKLOADS[STREAM].request() == b"\xffSTR" + b"\0\0\x03\xe8" + b"\0\0\0\x10"
     assert WORKLOADS[UNARY].request() == b"x" * 16
@@ -207,8 +235,8 @@ def test_verdicts_say_wanted_got_and_outcome() -> None:
         summaries, [Target(OURS, UNARY, "cpu", 0.25), Target(OURS, STREAM, "gain", 4.0)]
     )
     _, missed, absent = format_verdicts(verdicts).splitlines()
-    assert missed.split() == [UNARY, OURS, "≤", "0.25", "0.300", "miss"]
-    assert absent.split() == [STREAM, OURS, "≥", "4.00×", "-", "not", "measured"]
+    assert missed.split() == [UNARY, OURS, "cpu", "≤", "0.25", "0.300", "miss"]
+    assert absent.split() == [STREAM, OURS, "gain", "≥", "4.00×", "-", "not", "measured"]
 
 
 def test_json_holds_every_round_the_median_the_ratio_and_the_verdicts() -> None:

@@ -17,7 +17,7 @@ STATUSES = health_pb2.HealthCheckResponse
 
 
 class Services:
-    """A server with health and reflection, and a channel of ours to it."""
+    """A server with health and reflection."""
 
     def __init__(self) -> None:
         self.health = health.aio.HealthServicer()

@@ -475,6 +475,19 @@ def test_a_callback_may_make_a_blocking_call(both: BothSync) -> None:
     assert both(story) == ["hello, you", "hello, again"]
 
 
+def test_a_callback_may_wait_for_the_state_of_its_channel(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        called: SimpleQueue[Any] = SimpleQueue()
+
+        def wait(_: Untyped) -> None:
+            called.put(grpc.channel_ready_future(stage.channel).result(timeout=PATIENCE_S))
+
+        stage.greeter.SayHello.future(stage.hello()).add_done_callback(wait)
+        return called.get(timeout=PATIENCE_S)
+
+    both(story)
+
+
 def test_a_callback_that_raises_does_not_harm_the_next(
     both: BothSync, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -556,6 +569,16 @@ class _Token(grpc.AuthMetadataPlugin):  # type: ignore[misc]
         threading.Thread(target=callback, args=(found, None)).start()
 
 
+class _Asking(grpc.AuthMetadataPlugin):  # type: ignore[misc]
+    """Credentials that make a blocking call to get their token."""
+
+    def __init__(self, ask: Untyped) -> None:
+        self._ask = ask
+
+    def __call__(self, context: Untyped, callback: Untyped) -> None:
+        callback((("x-token", self._ask()),), None)
+
+
 def _server_credentials(authority: CertificateAuthority) -> grpc.ServerCredentials:
     certificate, key = authority.issue(["localhost", "127.0.0.1"])
     return grpc.ssl_server_credentials([(key, certificate)])
@@ -588,6 +611,20 @@ def test_call_credentials_add_metadata(both: BothSync, authority: CertificateAut
 
     seen = both(story, credentials=_server_credentials(authority))
     assert ("x-token", "secret") in seen[0]["initial"]
+
+
+def test_call_credentials_may_block(both: BothSync, authority: CertificateAuthority) -> None:
+    def story(stage: SyncStage) -> object:
+        tls = grpc.ssl_channel_credentials(authority.certificate_pem)
+        tokens = stage.greeter_on(stage.open_secure(tls))
+        asking = _Asking(lambda: tokens.SayHello(stage.hello("token"), timeout=5).message)
+        _, call = stage.greeter_on(stage.open_secure(tls)).SayHello.with_call(
+            stage.hello(), credentials=grpc.metadata_call_credentials(asking), timeout=5
+        )
+        return describe(call)
+
+    seen = both(story, credentials=_server_credentials(authority))
+    assert seen["initial"] == [("x-token", "hello, token")]
 
 
 # Interceptors

@@ -17,7 +17,13 @@ No room here knows grpcio: `front` shows channels as grpcio's.
 
 from proxyless.channel.attempt import CallObserver
 from proxyless.channel.call import Call
-from proxyless.channel.channel import Channel, ChannelOptions, LoopStack, Method
+from proxyless.channel.channel import (
+    Channel,
+    ChannelOptions,
+    LoopStack,
+    Method,
+    parse_default_config,
+)
 from proxyless.channel.config_selector import CONFIG_SELECTOR, CallConfig, ConfigSelector
 from proxyless.channel.credentials import CallCredentials
 from proxyless.channel.pool import SubchannelPool
@@ -36,4 +42,5 @@ __all__ = [
     "Method",
     "SubchannelOptions",
     "SubchannelPool",
+    "parse_default_config",
 ]

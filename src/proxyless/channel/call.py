@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 # The words of grpcio.
 _DEADLINE_EXCEEDED: Final = Status(StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
 CANCELLED: Final = Status(StatusCode.CANCELLED, "Locally cancelled by application!")
-TRANSPARENT_RETRIES_MAX: Final = 1
+# Of the kind that bothers nobody. A6 has no limit; this one ends whatever goes round in circles.
+TRANSPARENT_RETRIES_MAX: Final = 100
 
 
 class Call:
@@ -59,6 +60,7 @@ class Call:
         "_info",
         "_is_committed",
         "_is_half_closed",
+        "_is_retried_unseen",
         "_kept",
         "_kept_bytes",
         "_metadata",
@@ -108,6 +110,7 @@ class Call:
         self._attempts_wanted = 0
         self.attempts_started = 0
         self._transparent_retries = 0
+        self._is_retried_unseen = False
         self._is_committed = False
         self._commit_hook: Callable[[], None] | None = None
         self.is_ended = False
@@ -386,17 +389,24 @@ class Call:
 
     def _go_on_after(self, end: StreamEnd) -> None:
         """An attempt ended and nothing is decided yet."""
-        if end.is_unprocessed and self._may_retry_transparently():
+        if end.is_unprocessed and self._may_retry_transparently(end):
             self._has_waited = True
             self.request_attempt()
         else:
             self._on_failure(end)
 
-    def _may_retry_transparently(self) -> bool:
-        # "If the RPC reaches the gRPC server library, but has never been seen by the server
-        # application logic …, the client library will immediately retry it once" - A6
-        if self._transparent_retries >= TRANSPARENT_RETRIES_MAX:
+    def _may_retry_transparently(self, end: StreamEnd) -> bool:
+        if end.is_retry_free:
+            # "the client library can transparently retry until a success occurs, or the RPC's
+            # deadline passes" - A6
+            if self._transparent_retries >= TRANSPARENT_RETRIES_MAX:
+                return False
+        elif self._is_retried_unseen:
             return False
+        else:
+            # "If the RPC reaches the gRPC server library, but has never been seen by the server
+            # application logic …, the client library will immediately retry it once" - A6
+            self._is_retried_unseen = True
         self._transparent_retries += 1
         return True
 

@@ -96,6 +96,14 @@ class ChannelOptions:
         return "http" if self.subchannel.transport.tls is None else "https"
 
 
+def parse_default_config(options: ChannelOptions, policies: PolicyRegistry) -> ServiceConfig:
+    """The options' service config, or ValidationError that names every bad field."""
+    errors = ValidationErrors()
+    config = parse_service_config(options.service_config, errors, policies)
+    errors.raise_if_any("service config of the channel")
+    return config
+
+
 @dataclass(frozen=True, slots=True)
 class Method:
     """One method at one authority: what all its calls share."""
@@ -123,7 +131,7 @@ class Channel:
         self._stack = stack
         self._policies = policies
         self._factory, self._target = resolvers.match_target(target)
-        self._default_config = self._parse_default_config()
+        self._default_config = parse_default_config(options, policies)
         self.authority = options.authority or self._factory.default_authority(self._target)
         self.subchannel_options = replace(options.subchannel, server_name=_host_of(self.authority))
         # What every call asks for.
@@ -148,12 +156,6 @@ class Channel:
         self._queued: dict[Call, None] = {}
         self._when_no_calls: list[Callable[[], None]] = []
         self._idleness = Idleness(stack.clock, options.idle_timeout_s, self._enter_idle)
-
-    def _parse_default_config(self) -> ServiceConfig:
-        errors = ValidationErrors()
-        config = parse_service_config(self.options.service_config, errors, self._policies)
-        errors.raise_if_any("service config of the channel")
-        return config
 
     # For the fronts
 
@@ -243,7 +245,9 @@ class Channel:
 
     def wait_for_selector(self, call: Call) -> None:
         """Select the call as soon as there is a selector."""
-        if self.state is State.TRANSIENT_FAILURE and not call.wait_for_ready:
+        if self.state is State.SHUTDOWN:
+            call.finish(StreamEnd(_CLOSED))
+        elif self.state is State.TRANSIENT_FAILURE and not call.wait_for_ready:
             call.finish(StreamEnd(self.picker.status))
         else:
             self._unselected[call] = None

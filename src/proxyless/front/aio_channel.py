@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from weakref import WeakSet
 
 import grpc
@@ -44,6 +44,8 @@ from proxyless.front.values import (
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+_OTHER_LOOP: Final = "this channel belongs to another event loop: create one channel per loop"
 
 MetadataLike = Iterable[tuple[str, str | bytes]]
 InterceptedCall = TypeVar("InterceptedCall")
@@ -174,6 +176,9 @@ class AioChannel(grpc.aio.Channel):
             raise ValueError(f"grace is {grace} s, wanted 0 or more")
         if self._is_closed:
             return
+        if self._loop not in (None, asyncio.get_running_loop()):
+            self._close_elsewhere()
+            return
         self._is_closed = True
         core = self._core
         if core is not None and grace:
@@ -184,6 +189,13 @@ class AioChannel(grpc.aio.Channel):
         if core is not None:
             core.close(CANCELLED)
             await core.wait_closed()
+
+    def _close_elsewhere(self) -> None:
+        """Close on a loop that the channel does not belong to."""
+        if not self.loop.is_closed():
+            raise RuntimeError(_OTHER_LOOP)
+        # Connections and calls are gone with their loop.
+        self._is_closed = True
 
     def __del__(self) -> None:
         """A channel that was dropped is closed, once its calls are over, as grpcio's is."""
@@ -232,9 +244,7 @@ class AioChannel(grpc.aio.Channel):
         if self._is_closed:
             raise grpc.aio.UsageError("Channel is closed.")
         if self._loop is not None:
-            raise RuntimeError(
-                "this channel belongs to another event loop: create one channel per loop"
-            )
+            raise RuntimeError(_OTHER_LOOP)
         self._loop = loop
         self._core = self._open_core()
         return self._core

@@ -251,7 +251,8 @@ class CallbackThread:
             if self._is_running:
                 return
             self._is_running = True
-        Thread(target=self._run, name="proxyless-callbacks", daemon=True).start()
+        with suppress(RuntimeError):  # At exit no thread can be started any more.
+            Thread(target=self._run, name="proxyless-callbacks", daemon=True).start()
 
     def _run(self) -> None:
         while True:

@@ -116,7 +116,7 @@ def _checked(pairs: Iterable[tuple[str, str | bytes]] | None) -> Metadata | Stat
 
 
 class _PluginCredentials:
-    """A metadata plugin of grpcio's. It may answer from any thread."""
+    """A metadata plugin of grpcio's. It may block, and may answer from any thread."""
 
     def __init__(self, plugin: Callable[..., None]) -> None:
         self._plugin = plugin
@@ -133,9 +133,10 @@ class _PluginCredentials:
                 found = Status(StatusCode.UNAVAILABLE, text)
             loop.call_soon_threadsafe(on_metadata, found)
 
-        # grpcio's wrapper keeps what the plugin raises and reports it as an error. The service is
-        # part of the URL, so the plugin is told only the last part of the path.
-        self._plugin(service_url, path.rpartition("/")[2], on_answer)
+        # In a thread, as in grpcio: plugins fetch tokens, and wait for them. grpcio's wrapper keeps
+        # what the plugin raises and reports it as an error. The service is part of the URL, so the
+        # plugin is told only the last part of the path.
+        loop.run_in_executor(None, self._plugin, service_url, path.rpartition("/")[2], on_answer)
 
 
 class _FunctionCredentials:

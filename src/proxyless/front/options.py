@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
@@ -26,13 +27,16 @@ from proxyless.version import __version__
 from proxyless.wire import Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from proxyless.front.credentials import ChannelCredentials
 
 _LOGGER: Final = logging.getLogger("proxyless.channel")
 _USER_AGENT: Final = f"grpc-python-proxyless/{__version__}"
-_WINDOW_MAX: Final = 2**31 - 1
+# grpcio spells "never" as the largest int32, in milliseconds.
+_NEVER_S: Final = (2**31 - 1) / 1000
+_HEADER_TEXT: Final = re.compile(r"[\x20-\x7e]*").fullmatch
+_AUTHORITY: Final = re.compile(r"[\x21-\x7e]+").fullmatch
 # How often to ask if only the time to wait for an answer is given.
 _KEEPALIVE_TIME_DEFAULT_S: Final = 10.0
 _KEEPALIVE_TIME_MIN_S: Final = 0.001
@@ -54,20 +58,44 @@ def _flag(name: str, value: object) -> bool:
     return bool(value)
 
 
+def _count(name: str, value: object) -> int:
+    count = _integer(name, value)
+    if count < 0:
+        raise ValueError(f"option {name!r} is {count}, wanted 0 or more")
+    return count
+
+
 def _text(name: str, value: object) -> str:
-    if isinstance(value, bytes):
-        value = value.decode("utf-8")
-    if not isinstance(value, str):
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+    if not isinstance(text, str):
         raise TypeError(f"option {name!r} is {value!r}, wanted a string")
-    return value
+    return text
+
+
+def _header_text(name: str, value: object) -> str:
+    text = _text(name, value)
+    if not _HEADER_TEXT(text):
+        raise ValueError(f"option {name!r} is {value!r}, wanted printable ASCII")
+    return text
+
+
+def _authority(name: str, value: object) -> str:
+    text = _text(name, value)
+    if not _AUTHORITY(text):
+        raise ValueError(f"option {name!r} is {value!r}, wanted host or host:port in ASCII")
+    return text
 
 
 def _seconds(name: str, value: object) -> float:
     milliseconds = _integer(name, value)
     if milliseconds < 0:
         raise ValueError(f"option {name!r} is {milliseconds} ms, wanted 0 or more")
-    # grpcio spells "never" as the largest int32.
-    return inf if milliseconds >= _WINDOW_MAX else milliseconds / 1000
+    return milliseconds / 1000
+
+
+def _seconds_or_never(name: str, value: object) -> float:
+    seconds = _seconds(name, value)
+    return inf if seconds >= _NEVER_S else seconds
 
 
 def _size(name: str, value: object) -> float:
@@ -89,29 +117,29 @@ def _service_config(name: str, value: object) -> Mapping[str, object]:
 
 
 _READERS: Final[dict[str, Callable[[str, object], Any]]] = {
-    "grpc.client_idle_timeout_ms": _seconds,
-    "grpc.default_authority": _text,
-    "grpc.dns_min_time_between_resolutions_ms": _seconds,
+    "grpc.client_idle_timeout_ms": _seconds_or_never,
+    "grpc.default_authority": _authority,
+    "grpc.dns_min_time_between_resolutions_ms": _seconds_or_never,
     "grpc.enable_retries": _flag,
-    "grpc.happy_eyeballs_connection_attempt_delay_ms": _seconds,
-    "grpc.http2.max_pings_without_data": _integer,
+    "grpc.happy_eyeballs_connection_attempt_delay_ms": _seconds_or_never,
+    "grpc.http2.max_pings_without_data": _count,
     "grpc.initial_reconnect_backoff_ms": _seconds,
     "grpc.keepalive_permit_without_calls": _flag,
-    "grpc.keepalive_time_ms": _seconds,
-    "grpc.keepalive_timeout_ms": _seconds,
+    "grpc.keepalive_time_ms": _seconds_or_never,
+    "grpc.keepalive_timeout_ms": _seconds_or_never,
     "grpc.lb_policy_name": _text,
-    "grpc.max_metadata_size": _integer,
+    "grpc.max_metadata_size": _count,
     "grpc.max_receive_message_length": _size,
     "grpc.max_reconnect_backoff_ms": _seconds,
     "grpc.max_send_message_length": _size,
     "grpc.min_reconnect_backoff_ms": _seconds,
-    "grpc.per_rpc_retry_buffer_size": _integer,
-    "grpc.primary_user_agent": _text,
-    "grpc.secondary_user_agent": _text,
+    "grpc.per_rpc_retry_buffer_size": _count,
+    "grpc.primary_user_agent": _header_text,
+    "grpc.secondary_user_agent": _header_text,
     "grpc.service_config": _service_config,
     "grpc.service_config_disable_resolution": _flag,
-    "grpc.ssl_target_name_override": _text,
-    "proxyless.dns_refresh_interval_ms": _seconds,
+    "grpc.ssl_target_name_override": _authority,
+    "proxyless.dns_refresh_interval_ms": _seconds_or_never,
     # Try one address after the other, as before Happy Eyeballs.
     "proxyless.serial_connection_attempts": _flag,
 }
@@ -133,7 +161,7 @@ _NEEDLESS: Final = frozenset(
 def read_options(options: Iterable[tuple[str, object]] | None) -> dict[str, Any]:
     """The options by name, read. Raises TypeError or ValueError naming the option."""
     read: dict[str, Any] = {}
-    for name, value in options or ():
+    for name, value in _pairs(options):
         reader = _READERS.get(name)
         if reader is not None:
             read[name] = reader(name, value)
@@ -143,11 +171,21 @@ def read_options(options: Iterable[tuple[str, object]] | None) -> dict[str, Any]
     return read
 
 
+def _pairs(options: Iterable[tuple[str, object]] | None) -> Iterator[tuple[str, object]]:
+    for option in () if options is None else options:
+        if not isinstance(option, tuple | list) or len(option) != len(("name", "value")):
+            raise TypeError(f"channel option is {option!r}, wanted a pair of name and value")
+        name, value = option
+        if not isinstance(name, str):
+            raise TypeError(f"channel option is named {name!r}, wanted a string")
+        yield name, value
+
+
 def make_channel_options(
     options: Iterable[tuple[str, object]] | None, credentials: ChannelCredentials
 ) -> ChannelOptions:
     """How a channel with these options and credentials behaves."""
-    given = list(options or ())
+    given = list(_pairs(options))
     read = read_options(given)
     channel = ChannelOptions(
         subchannel=_subchannel_options(read, credentials),

@@ -7,6 +7,7 @@ background loop; it is made when the channel is first used, and again in the chi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import grpc
@@ -103,7 +104,7 @@ class SyncChannel(grpc.Channel):
         subscription = self._subscriptions.add(callback)
 
         def start() -> None:
-            subscription.post(binding.core.state, binding.callbacks)
+            subscription.post(binding.core.state, binding.state_callbacks)
             if try_to_connect:
                 binding.core.request_connection()
 
@@ -154,11 +155,15 @@ class SyncChannel(grpc.Channel):
             # On the loop: of threads that come at the same time, one is the first.
             binding = self._binding
             if binding is None or binding.background is not background:
-                callbacks = CallbackThread()
-                binding = Binding(background, self._open_core(), callbacks)
-                self._subscriptions.watch(binding)
-                background.add(binding.core)
+                core = self._open_core()
+                binding = Binding(background, core, CallbackThread(), CallbackThread())
+                self._subscriptions.watch(core, binding.state_callbacks)
+                background.add(core)
                 self._binding = binding
+            if self._is_closed:
+                # Meanwhile, by another thread, which may not have seen this core.
+                binding.core.close()
+                raise ValueError(_CLOSED)
             return binding
 
         return background.ask(open_binding)
@@ -191,7 +196,8 @@ class _Subscriptions:
         for subscription in list(self._all):
             if subscription.callback == callback:
                 subscription.is_active = False
-                self._all.remove(subscription)
+                with suppress(ValueError):  # Another thread closes the channel.
+                    self._all.remove(subscription)
                 return
 
     def clear(self) -> None:
@@ -199,14 +205,14 @@ class _Subscriptions:
             subscription.is_active = False
         self._all.clear()
 
-    def watch(self, binding: Binding) -> None:
+    def watch(self, core: Channel, callbacks: CallbackThread) -> None:
         """Follow the state of this core. On the loop."""
 
         def on_state(state: State) -> None:
             for subscription in list(self._all):
-                subscription.post(state, binding.callbacks)
+                subscription.post(state, callbacks)
 
-        binding.core.watch_state(on_state)
+        core.watch_state(on_state)
 
 
 class _Subscription:
@@ -273,9 +279,9 @@ class _MultiCallable:
         outcome.binding.background.post(outcome.start)
 
     def _start_with_requests(self, outcome: Outcome, requests: Iterable[Any]) -> None:
-        outcome.feeder = RequestFeeder(outcome, self._serializer, requests)
+        feeder = outcome.feeder = RequestFeeder(outcome, self._serializer, requests)
         outcome.binding.background.post(outcome.start)
-        outcome.feeder.start()
+        feeder.start()
 
 
 class UnaryUnaryMultiCallable(_MultiCallable, grpc.UnaryUnaryMultiCallable):

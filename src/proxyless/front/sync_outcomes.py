@@ -61,7 +61,10 @@ class Binding:
 
     background: Background
     core: Channel
+    # For the application's callbacks: those of calls, which may wait for the state, and those that
+    # are told the state.
     callbacks: CallbackThread
+    state_callbacks: CallbackThread
 
 
 class Waiters:
@@ -70,7 +73,7 @@ class Waiters:
     __slots__ = ("_locks",)
 
     def __init__(self) -> None:
-        self._locks: deque[Lock] = deque()
+        self._locks: list[Lock] = []
 
     def wait_once(self, is_needless: Callable[[], bool], timeout_s: float | None = None) -> None:
         """Return at the next news, or at once if there were some meanwhile."""
@@ -91,7 +94,7 @@ class Waiters:
         for _ in range(len(locks)):
             try:
                 # Taken before it is released: another thread may be here, too.
-                lock = locks.popleft()
+                lock = locks.pop()
             except IndexError:
                 return
             lock.release()
@@ -175,8 +178,9 @@ class Outcome:
             if self.end is None:
                 self.end = end
             callbacks, self._callbacks = self._callbacks, None
-        self._keep_alive = None
         self._wake_all()
+        # Nothing is left to be sent, and nobody has to wait for a collection of garbage.
+        self._keep_alive = self.feeder = None
         for callback in callbacks or ():
             self.binding.callbacks.post(callback)
 
@@ -185,8 +189,9 @@ class Outcome:
     def _wake_all(self) -> None:
         self._end_waiters.wake()
         self._waiters.wake()
-        if self.feeder is not None:
-            self.feeder.wake()
+        feeder = self.feeder
+        if feeder is not None:
+            feeder.wake()
 
     # On the application's threads
 
@@ -211,7 +216,7 @@ class Outcome:
         background = self.binding.background
         background.check_may_block()
         if background.is_left_behind and self.end is None:
-            # Not by `_decide`: the parent may have been in there when it was forked.
+            # Not by `fail`: the parent may have been in there when it was forked.
             self.end = StreamEnd(_LEFT_BEHIND)
 
     def wait_head(self) -> Metadata:
@@ -220,29 +225,23 @@ class Outcome:
 
     def cancel(self) -> bool:
         """End the RPC because the application wants that. False if it has ended."""
-        if not self.fail(CANCELLED):
-            return False
-        self.is_cancelled = True
-        return True
+        return self.fail(CANCELLED, is_cancelled=True)
 
     def collect(self) -> None:
         """The application dropped the call, so that nobody waits. Any thread, at any moment."""
         if self.end is None:
             self.binding.background.post(partial(self.call.cancel, _COLLECTED))
 
-    def fail(self, status: Status) -> bool:
+    def fail(self, status: Status, *, is_cancelled: bool = False) -> bool:
         """End the RPC from this side, with this status. False if it has ended."""
-        if not self._decide(StreamEnd(status)):
-            return False
-        self.binding.background.post(partial(self.call.cancel, status))
-        return True
-
-    def _decide(self, end: StreamEnd) -> bool:
         with self._deciding:
             if self.end is not None:
                 return False
-            self.end = end
+            # First: nobody who sees the end may take it for one that nobody wanted.
+            self.is_cancelled = is_cancelled
+            self.end = StreamEnd(status)
         self._wake_all()
+        self.binding.background.post(partial(self.call.cancel, status))
         return True
 
     def call_when_done(self, callback: Callable[[], None]) -> bool:

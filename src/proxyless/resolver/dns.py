@@ -155,11 +155,7 @@ class DnsFactory:
         self, target: Target, listener: ResolverListener, context: ResolverContext
     ) -> Resolver:
         with naming_target(target):
-            if target.authority:
-                raise ValueError(
-                    f"authority {target.authority!r} is not valid: wanted none, as in "
-                    f"{self.scheme}:///host:port, since the system's name servers are asked"
-                )
+            _check_authority(target)
             host, port = parse_host_port(target.name)
         times = DnsTimes.from_options(context)
         try:
@@ -170,7 +166,16 @@ class DnsFactory:
 
     def default_authority(self, target: Target) -> str:
         with naming_target(target):
+            _check_authority(target)
             return encode_host_port(target.name)
+
+
+def _check_authority(target: Target) -> None:
+    if target.authority:
+        raise ValueError(
+            f"authority {target.authority!r} is not valid: wanted none, as in "
+            f"{target.scheme}:///host:port, since the system's name servers are asked"
+        )
 
 
 class DnsResolver:

@@ -69,7 +69,10 @@ class StaticFactory:
         # Differs from grpcio, which sends the whole list: that is no authority (RFC 3986), and
         # TLS would check the peer's certificate against it.
         with naming_target(target):
-            return self.authority_of(_split(target)[0])
+            texts = _split(target)
+            for text in texts:
+                self.parse_one(text)
+            return self.authority_of(texts[0])
 
 
 def _split(target: Target) -> list[str]:

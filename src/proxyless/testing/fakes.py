@@ -202,11 +202,11 @@ class FakeSubchannel:
         return bool(self._health_listeners)
 
     def _allow(self, what: str, *, is_release: bool = False) -> None:
-        self.helper.allow(f"{what} {self.address}", is_release=is_release)
         if self.is_released:
             self.helper.fail(
                 Rule.RELEASED_IS_GONE, f"policy {what} {self.address}, which it released"
             )
+        self.helper.allow(f"{what} {self.address}", is_release=is_release)
 
 
 def _discard(listeners: list[StateListener], listener: StateListener) -> None:
@@ -221,14 +221,23 @@ class FakeHelper:
     connections and looks at what was reported.
     """
 
-    def __init__(self, registry: PolicyRegistry | None = None, *, seed: int = 1) -> None:
+    def __init__(
+        self,
+        registry: PolicyRegistry | None = None,
+        *,
+        rpc: PickInfo = ANY_RPC,
+        seed: int = 1,
+    ) -> None:
+        """The registry has the policies that may be children; pick_first and round_robin if None.
+
+        The RPC is the one that is picked for, unless another one is given.
+        """
         known = registry or PolicyRegistry([PickFirstFactory(), RoundRobinFactory()])
         # Fixed at construction.
+        self._rpc = rpc
         self.clock = _PolicyClock(self)
         self.children = Children(self.fail)
-        self.context = Context(
-            self.clock, seeded_random(seed), self.children.guard(known), Trace()
-        )
+        self.context = Context(self.clock, seeded_random(seed), self.children.guard(known), Trace())
         # Changed by the policy.
         self.reports: list[Report] = []
         self.subchannels: list[FakeSubchannel] = []
@@ -277,8 +286,8 @@ class FakeHelper:
 
     @property
     def connections(self) -> tuple[FakeConnection, ...]:
-        """Those that the policy has a subchannel to."""
-        return tuple(each for each in self._connections.values() if each.handles)
+        """Those that the policy has a subchannel to, the oldest first."""
+        return tuple(dict.fromkeys(each.connection for each in self.subchannels))
 
     @property
     def state(self) -> State | None:
@@ -290,16 +299,16 @@ class FakeHelper:
         assert self.reports, "policy has not reported anything yet"
         return self.reports[-1].picker
 
-    def pick(self, info: PickInfo = ANY_RPC) -> PickResult:
+    def pick(self, info: PickInfo | None = None) -> PickResult:
         """Pick with the newest picker, as a channel does."""
         with self.forbidding(Rule.PICKS_CHANGE_NOTHING):
-            result = self.picker.pick(info)
+            result = self.picker.pick(info or self._rpc)
         self._check_result(result)
-        is_complete = isinstance(result, Complete)
-        self.events.append(f"pick {result.subchannel.address}" if is_complete else "pick")
+        if isinstance(result, Complete):
+            self.events.append(f"picks {result.subchannel.address}")
         return result
 
-    def pick_address(self, info: PickInfo = ANY_RPC) -> Address | Status | None:
+    def pick_address(self, info: PickInfo | None = None) -> Address | Status | None:
         """Where an RPC goes, or why it fails; None if it has to wait."""
         match self.pick(info):
             case Complete(subchannel):

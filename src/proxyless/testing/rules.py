@@ -20,6 +20,7 @@ class Rule(Enum):
         "policy watches its health: when the picker is reported, and as long as it is the newest"
     )
     OWN_SUBCHANNELS = "a pick completes only on a subchannel that the policy's own helper made"
+    LISTED_PICKS = "a pick completes only on an address of the newest list that was not refused"
     PICKS_CHANGE_NOTHING = "a pick calls nobody: what it wants is done soon after, by a timer"
     HONEST_REPORTS = (
         "a report says IDLE, CONNECTING, READY or TRANSIENT_FAILURE, and only with the last one "
@@ -31,14 +32,16 @@ class Rule(Enum):
         "anything else that a policy is told by at most two"
     )
     STICKY_FAILURE = (
-        "TRANSIENT_FAILURE is not left for CONNECTING or IDLE, but for READY, unless there are "
+        "TRANSIENT_FAILURE is left only for READY, not for CONNECTING or IDLE, unless there are "
         "new endpoints"
     )
     EMPTY_LIST = "an update without endpoints is refused, and RPCs fail from then on"
-    RESOLVER_ERROR = "an error in place of endpoints is refused; RPCs fail with it if there are none"
+    RESOLVER_ERROR = (
+        "an error in place of endpoints is refused; RPCs fail with it if there are none"
+    )
     REFUSED_UPDATE = (
-        "a refused update changes neither state nor subchannels, and RPCs go on; a list without "
-        "endpoints is the exception"
+        "a refused update changes neither state nor subchannels, and RPCs go on, if there are "
+        "endpoints from before; a list without endpoints is the exception"
     )
     RERESOLUTION = (
         "re-resolution is requested when a connection that RPCs used is lost, and when "

@@ -28,7 +28,17 @@ _PRINTED_MAX: Final = 12
 class Step(Protocol):
     """One thing that happens. Its text says it in a few words."""
 
-    def apply(self, world: World) -> None: ...
+    def apply(self, world: World) -> None:
+        """Let it happen, and what is to happen soon after; check what must be true then."""
+        ...
+
+
+class Cause(Step, Protocol):
+    """A step that something else can follow before it has had any effect."""
+
+    def begin(self, world: World) -> None:
+        """Let only the thing itself happen."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +87,9 @@ class Become:
     state: State
     names: Names = ()
 
+    def begin(self, world: World) -> None:
+        world.begin_change(self.names, self.state)
+
     def apply(self, world: World) -> None:
         world.change_connections(self.names, self.state)
 
@@ -119,11 +132,14 @@ class Pick:
 
     count: int = 1
 
+    def begin(self, world: World) -> None:
+        world.begin_picks(self.count)
+
     def apply(self, world: World) -> None:
         world.pick(self.count)
 
     def __str__(self) -> str:
-        return f"pick {self.count} times"
+        return f"pick {self.count} times" if self.count > 1 else "pick"
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,3 +210,18 @@ class Close:
 
     def __str__(self) -> str:
         return "close"
+
+
+@dataclass(frozen=True, slots=True)
+class AtOnce:
+    """Two things of which the second happens before the first has had any effect."""
+
+    first: Cause
+    second: Step
+
+    def apply(self, world: World) -> None:
+        self.first.begin(world)
+        self.second.apply(world)
+
+    def __str__(self) -> str:
+        return f"{self.first}, and before anything happens soon after: {self.second}"

@@ -8,7 +8,6 @@ matter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from proxyless.base import State
@@ -16,9 +15,11 @@ from proxyless.runtime import seeded_random
 from proxyless.testing.fakes import CHANGES, address
 from proxyless.testing.steps import (
     Advance,
+    AtOnce,
     Become,
     BecomeHealthy,
     Calm,
+    Cause,
     Close,
     ConnectElsewhere,
     ExitIdle,
@@ -32,6 +33,8 @@ from proxyless.testing.steps import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from proxyless.testing.world import World
 
 STEPS_PER_WALK: Final = 60
@@ -68,6 +71,7 @@ class Walk:
             self._draw_traffic,
             self._draw_request,
             self._draw_time,
+            self._draw_coincidence,
         )
         weighted = ([kind] * self._choose(_WEIGHTS) for kind in kinds)
         self._kinds = [kind for some in weighted for kind in some]
@@ -80,7 +84,7 @@ class Walk:
         if steps_taken >= STEPS_PER_WALK:
             # Half of all policies are closed in the midst of trouble.
             is_calm_due = steps_taken == STEPS_PER_WALK and self._random.random() < 0.5  # noqa: PLR2004
-            return Calm() if is_calm_due else Close()
+            return Calm() if is_calm_due else AtOnce(self._draw_cause(world), Close())
         return self._choose(self._kinds)(world)
 
     def _choose(self, items: Sequence[T]) -> T:
@@ -95,7 +99,8 @@ class Walk:
         return Resolve(tuple(endpoints), revision=self._choose((0, 0, 0, 1)))
 
     def _draw_trouble(self, _: World) -> Step:
-        return self._choose((Resolve(()), ResolverError(), ResolverError()))
+        steps: tuple[Step, ...] = (Resolve(()), ResolverError(), ResolverError())
+        return self._choose(steps)
 
     def _draw_elsewhere(self, _: World) -> Step:
         return ConnectElsewhere(self._choose(tuple(CHANGES)[:4]), (self._choose(_NAMES),))
@@ -105,15 +110,24 @@ class Walk:
         return BecomeHealthy(self._choose(states), self._choose(_NAMES))
 
     def _draw_traffic(self, _: World) -> Step:
-        return self._choose((Pick(1), Pick(1), Pick(7), KeepWaiting(0), KeepWaiting(2)))
+        steps: tuple[Step, ...] = (Pick(), Pick(), Pick(7), KeepWaiting(0), KeepWaiting(2))
+        return self._choose(steps)
 
     def _draw_request(self, _: World) -> Step:
-        return self._choose((ExitIdle(), ResetBackoff(), Calm()))
+        steps: tuple[Step, ...] = (ExitIdle(), ResetBackoff(), Calm())
+        return self._choose(steps)
 
     def _draw_time(self, _: World) -> Step:
         return Advance(self._choose(_DELAYS_S))
 
-    def _draw_change(self, world: World) -> Step:
+    def _draw_coincidence(self, world: World) -> Step:
+        second = self._choose((self._draw_list, self._draw_request, self._draw_change))
+        return AtOnce(self._draw_cause(world), second(world))
+
+    def _draw_cause(self, world: World) -> Cause:
+        return self._choose((Pick(), self._draw_change(world)))
+
+    def _draw_change(self, world: World) -> Become:
         connections = [(name, world.helper.connection(address(name))) for name in _NAMES]
         possible = [
             Become(state, (name,))
@@ -121,8 +135,6 @@ class Walk:
             for state in CHANGES[connection.state]
             if connection.can_become(state)
         ]
-        if not possible:
-            return self._draw_time(world)
         everybody = Become(self._choose(tuple(CHANGES)[:4]))
         return self._choose([*possible, *possible, everybody])
 

@@ -11,8 +11,8 @@ Theory of operation
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
@@ -30,6 +30,8 @@ from proxyless.testing.fakes import (
 from proxyless.testing.rules import ConformanceError, Rule
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
     from proxyless.lb import PolicyFactory
     from proxyless.testing.steps import Step
 
@@ -84,7 +86,7 @@ class Subject:
 
     def parse(self, registry: PolicyRegistry) -> object:
         errors = ValidationErrors()
-        config = self.factory.parse_config(self.json, errors, registry)
+        config = self.factory.parse_config(deepcopy(self.json), errors, registry)
         errors.raise_if_any(f"config of {self.factory.name!r}")
         return config
 
@@ -106,7 +108,7 @@ class World:
     def __init__(self, subject: Subject, seed: int) -> None:
         # Fixed at construction.
         self._traits = subject.traits
-        self.helper = FakeHelper(subject.registry, seed=seed)
+        self.helper = FakeHelper(subject.registry, rpc=subject.traits.rpc, seed=seed)
         self._config = subject.parse(self.helper.context.registry)
         self._stickiness = _Stickiness(subject.traits.sticky)
         # The list that the policy has to use; None before the first update of any kind.
@@ -157,7 +159,10 @@ class World:
             self._expect_failure(Rule.EMPTY_LIST)
         elif not status.is_ok:
             self.endpoints = before
-            self._expect_unchanged()
+            if before:
+                self._expect_unchanged()
+            else:
+                self._expect_failure(Rule.REFUSED_UPDATE)
 
     def resolver_error(self, text: str) -> None:
         status = self._update(Status(StatusCode.UNAVAILABLE, text))
@@ -192,7 +197,7 @@ class World:
     def _expect_failure(self, rule: Rule) -> None:
         if self.helper.state is not FAILURE:
             self._fail(rule, f"policy is {self.helper.state}, wanted {FAILURE}")
-        result = self.helper.pick(self._traits.rpc)
+        result = self.helper.pick()
         if not isinstance(result, Fail | Drop):
             self._fail(rule, f"pick gives {result}, wanted a failure")
 
@@ -207,15 +212,24 @@ class World:
 
     # Connections.
 
+    def begin_change(self, names: Iterable[str], state: State) -> None:
+        for connection in self._choose_connections(names):
+            if connection.can_become(state):
+                connection.become(state)
+
+    def _choose_connections(self, names: Iterable[str]) -> Sequence[FakeConnection]:
+        return [self.helper.connection(name) for name in names] or self.helper.connections
+
     def change_connections(self, names: Iterable[str], state: State) -> None:
-        changing = [self.helper.connection(name) for name in names] or self.helper.connections
+        changing = self._choose_connections(names)
         is_used = any(
             each.address in self._rest.picked for each in changing if each.can_become(state)
         )
-        for connection in changing:
-            if connection.can_become(state):
-                connection.become(state)
+        self.begin_change(names, state)
         self.helper.settle()
+        if self.helper.state is State.READY:
+            # First: a policy that missed the change does worse than not to ask.
+            self._try_picks()
         if is_used:
             self._expect_reresolution(self._rest.reresolutions, "a connection in use was lost")
         if state is FAILURE and self.helper.state is FAILURE and self._rest.state is not FAILURE:
@@ -240,11 +254,13 @@ class World:
 
     # Everything else that a policy is told.
 
+    def begin_picks(self, count: int) -> None:
+        if self.helper.reports:
+            for _ in range(count):
+                self.helper.pick()
+
     def pick(self, count: int) -> None:
-        if not self.helper.reports:
-            return
-        for _ in range(count):
-            self.helper.pick(self._traits.rpc)
+        self.begin_picks(count)
         self._expect_connecting("a pick")
 
     def keep_waiting(self, count: int) -> None:
@@ -298,8 +314,9 @@ class World:
         for child in self.helper.children.open:
             self._fail(Rule.CLOSED, f"child {child.name!r} is not closed")
         self._expect_no_timer(Rule.CLOSED)
-        for report in self.helper.reports[-OLD_PICKERS_MAX:]:
-            report.picker.pick(self._traits.rpc)
+        with self.helper.forbidding(Rule.PICKS_CHANGE_NOTHING):
+            for report in self.helper.reports[-OLD_PICKERS_MAX:]:
+                report.picker.pick(self._traits.rpc)
         self._expect_no_timer(Rule.CLOSED)
 
     # Rest.
@@ -315,21 +332,21 @@ class World:
         picked = self._try_picks() if state is State.READY else frozenset()
         if state is State.READY:
             self._reresolutions_seen = self.helper.reresolutions
-        self._rest = Rest(
-            state, tuple(self.helper.subchannels), self.helper.reresolutions, picked
-        )
+        self._rest = Rest(state, tuple(self.helper.subchannels), self.helper.reresolutions, picked)
 
     def _try_picks(self) -> frozenset[Address]:
         """Where RPCs go now, when everybody knows how the connections are."""
         picked: set[Address] = set()
         for _ in range(min(2 * len(self.helper.subchannels) + 2, PICKS_AT_REST_MAX)):
-            result = self.helper.pick(self._traits.rpc)
+            result = self.helper.pick()
             if isinstance(result, Complete):
-                self._expect_ready(result.subchannel.address)
+                self._expect_usable(result.subchannel.address)
                 picked.add(result.subchannel.address)
         return frozenset(picked)
 
-    def _expect_ready(self, picked: Address) -> None:
+    def _expect_usable(self, picked: Address) -> None:
+        if all(picked not in endpoint.addresses for endpoint in self.endpoints or ()):
+            self._fail(Rule.LISTED_PICKS, f"pick completes on {picked}, which is not listed")
         # The policy may have stopped watching, so that it was never told.
         state = self.helper.connection(picked).state
         if state is not State.READY:

@@ -31,6 +31,8 @@ from proxyless.wire.errors import name_error_code
 if TYPE_CHECKING:
     from proxyless.transport.tls import ClientTls
 
+# How long a connection with a peer that refused a stream opens no more than it had then.
+REFUSAL_REMEMBERED_S = 0.1
 _KEEPALIVE_PING = b"keepaliv"
 # How a server complains about keepalive (A8): the code of its GOAWAY, and the debug data.
 _TOO_MANY_PINGS = (ErrorCode.ENHANCE_YOUR_CALM, "too_many_pings")
@@ -81,6 +83,9 @@ class ClientTransport(Pump):
         self.open = self._wire.open
         self.open_unary = self._wire.open_unary
         self._keepalive = _Keepalive(self, options.keepalive, tools.clock)
+        # Pending while fewer calls are opened than the peer announced.
+        self._refusal_timer: Timer = IDLE_TIMER
+        self._wire.on_refused = self._on_refused
         # Set by the peer, before `on_unusable`: the next connection should ask less often.
         self.has_pinged_too_often = False
 
@@ -104,6 +109,16 @@ class ClientTransport(Pump):
         if not self.ready.done():
             self.ready.set_result(Status(StatusCode.OK))
             self._keepalive.start()
+
+    def _on_refused(self) -> None:
+        if not self._refusal_timer.pending:
+            self._refusal_timer = self._clock.call_later(
+                REFUSAL_REMEMBERED_S, self._forget_refusals
+            )
+
+    def _forget_refusals(self) -> None:
+        self._wire.forget_refusals()
+        self._flush()
 
     def on_ping_ack(self, payload: bytes) -> None:
         """Every byte heard counts as an answer, so there is nothing left to do."""
@@ -139,6 +154,7 @@ class ClientTransport(Pump):
         self._become_unusable(status)
         super()._on_lost(status)
         self._keepalive.stop()
+        self._refusal_timer.cancel()
 
     def drain(self) -> None:
         """Take no new calls; close when those under way are over. Idempotent."""

@@ -124,7 +124,8 @@ def _describe(error: Exception) -> str:
         case ssl.SSLCertVerificationError():
             return f"TLS: certificate refused: {error.verify_message}"
         case ssl.SSLError():
-            return f"TLS: handshake: {error.reason or error}"
+            # Only those that OpenSSL raises have a reason.
+            return f"TLS: handshake: {getattr(error, 'reason', None) or error}"
         case OSError(errno=int(number)) if number > 0:
             # Not strerror: there asyncio says "Connect call failed", whatever the reason.
             return os.strerror(number).lower()

@@ -73,7 +73,8 @@ def choose_keepalive(config: KeepaliveConfig, now_s: float, seen: Activity) -> L
         interval_s = max(interval_s, PING_INTERVAL_WITHOUT_DATA_S)
     due_s = max(seen.heard_s + config.time_s, seen.pinged_s + interval_s)
     if now_s < due_s:
-        return Look(due_s)
+        # A call that sends DATA meanwhile must not wait for the end of a slow interval.
+        return Look(min(due_s, now_s + config.time_s))
     if not seen.calls and not config.permit_without_calls:
         return Look(now_s + config.time_s)
     return Ping(now_s + min(config.time_s, config.timeout_s))

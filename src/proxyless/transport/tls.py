@@ -115,7 +115,7 @@ def _load_roots(context: ssl.SSLContext, root_certificates: bytes | None) -> Non
             context.load_verify_locations(cafile=roots_file)
         else:
             context.load_default_certs(ssl.Purpose.SERVER_AUTH)
-    except (ssl.SSLError, UnicodeDecodeError, OSError) as error:
+    except (OSError, ValueError) as error:  # Also SSLError, UnicodeDecodeError.
         raise ValueError(f"root certificates are not usable: {error}") from error
 
 

@@ -7,6 +7,7 @@ here, in order, and whatever its owner sends meanwhile waits in the stream's que
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Final, Protocol, cast
 
 from proxyless.base.status import Status, StatusCode
@@ -112,6 +113,8 @@ class ClientConnection(Connection):
         self._calls = cast("dict[int, ClientStream]", self.streams)
         # Calls over the peer's limit, with their header blocks, in order.
         self._waiting: dict[ClientStream, bytes] = {}
+        # The owner's, to say `forget_refusals` after a while.
+        self.on_refused: Callable[[], None] = _do_nothing
         self._announce(PREFACE, ((frames.ENABLE_PUSH, 0),))
 
     @property
@@ -280,7 +283,25 @@ class ClientConnection(Connection):
         self._end_stream(stream, end)
 
     def _on_reset(self, stream: Stream, code: int) -> None:
-        self._end_stream(stream, end_of_reset(code))
+        end = end_of_reset(code)
+        if end.is_unprocessed and len(self.streams) > 1:
+            end = self._on_refused(end)
+        self._end_stream(stream, end)
+
+    def _on_refused(self, end: StreamEnd) -> StreamEnd:
+        """The peer has too many streams, though not more than it announced.
+
+        grpcio's servers count streams until they are cleaned up, which is after their end. So there
+        is no room until one of the others has ended, or time has passed.
+        """
+        self.peer.on_refused(len(self.streams) - 1)
+        self.on_refused()
+        return replace(end, is_retry_free=True)
+
+    def forget_refusals(self) -> None:
+        """Try again how many streams the peer can take."""
+        self.peer.forget_refusals()
+        self._open_waiting()
 
     # Ends
 
@@ -319,14 +340,14 @@ class ClientConnection(Connection):
     def lose(self, status: Status) -> None:
         self.is_closed = self.is_draining = True
         # The peer never heard of calls that were not opened.
-        self._end_waiting(StreamEnd(status, is_unprocessed=True))
+        self._end_waiting(StreamEnd(status, is_unprocessed=True, is_retry_free=True))
         super().lose(status)
 
     def _on_peer_goaway(self, last_stream_id: int, code: int, text: str) -> None:
         reason = f"{name_error_code(code)}: {text}" if text else name_error_code(code)
         status = Status(StatusCode.UNAVAILABLE, f"peer is going away: {reason}")
         unprocessed = StreamEnd(status, is_unprocessed=True)
-        self._end_waiting(unprocessed)
+        self._end_waiting(replace(unprocessed, is_retry_free=True))
         for stream in [s for s in self.streams.values() if s.id > last_stream_id]:
             if not stream.is_ended:
                 self._end_stream(stream, unprocessed)
@@ -344,5 +365,11 @@ class ClientConnection(Connection):
 
 
 _UNUSABLE: Final = StreamEnd(
-    Status(StatusCode.UNAVAILABLE, "connection takes no new calls"), is_unprocessed=True
+    Status(StatusCode.UNAVAILABLE, "connection takes no new calls"),
+    is_unprocessed=True,
+    is_retry_free=True,
 )
+
+
+def _do_nothing() -> None:
+    return

@@ -49,13 +49,18 @@ class Limits:
 class PeerSettings:
     """What the peer announced with SETTINGS, starting from HTTP/2's defaults."""
 
-    __slots__ = ("concurrent_streams_max", "frame_bytes_max", "initial_window_bytes")
+    __slots__ = (
+        "_announced_streams_max",
+        "concurrent_streams_max",
+        "frame_bytes_max",
+        "initial_window_bytes",
+    )
 
     def __init__(self) -> None:
         self.frame_bytes_max = frames.FRAME_BYTES_DEFAULT
         self.initial_window_bytes = frames.WINDOW_DEFAULT
         # "It is recommended that this value be no smaller than 100"; unlimited until announced.
-        self.concurrent_streams_max = frames.WINDOW_MAX
+        self.concurrent_streams_max = self._announced_streams_max = frames.WINDOW_MAX
 
     def apply(self, payload: bytes) -> int:
         """Take a SETTINGS payload; return by how much the initial window changed."""
@@ -76,12 +81,19 @@ class PeerSettings:
                     )
                 self.frame_bytes_max = value
             elif identifier == frames.MAX_CONCURRENT_STREAMS:
-                self.concurrent_streams_max = value
+                self.concurrent_streams_max = self._announced_streams_max = value
             elif identifier == frames.ENABLE_PUSH and value > 1:
                 raise RemoteProtocolError(
                     ErrorCode.PROTOCOL_ERROR, f"SETTINGS_ENABLE_PUSH is {value}, wanted 0 or 1"
                 )
         return self.initial_window_bytes - window_before
+
+    def on_refused(self, streams: int) -> None:
+        """The peer has this many streams and refused another one, whatever it announced."""
+        self.concurrent_streams_max = min(self.concurrent_streams_max, streams)
+
+    def forget_refusals(self) -> None:
+        self.concurrent_streams_max = self._announced_streams_max
 
 
 FLOOD_FRAMES_MAX: Final = 1000

@@ -20,6 +20,9 @@ class StreamEnd:
     trailers: Metadata = EMPTY
     # The peer's application never saw the request, so that it may be sent again to any server.
     is_unprocessed: bool = False
+    # And sending it again bothers nobody: it never left this side, or the connection will hold it
+    # back until the peer has room for it.
+    is_retry_free: bool = False
 
 
 _HTTP_CODES: Final = {

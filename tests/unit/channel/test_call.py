@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import nan
+
 import pytest
 
 from proxyless.base import OK, Metadata, State, Status, StatusCode
+from proxyless.channel.call import TRANSPARENT_RETRIES_MAX
 from proxyless.channel.credentials import CombinedCredentials, OnMetadata
 from proxyless.lb import Complete, Drop, Fail, PickInfo
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
@@ -76,6 +80,38 @@ def test_a_stream_the_server_never_saw_is_tried_again_once() -> None:
     world.streams[1].end(UNPROCESSED)
     assert observer.status == UNPROCESSED.status
     assert len(world.streams) == 2
+
+
+def test_what_was_never_sent_is_tried_again_without_counting() -> None:
+    world = ChannelWorld()
+    world.connect()
+    _, observer = world.call()
+    for stream in range(10):
+        world.streams[stream].end(replace(UNPROCESSED, is_retry_free=True))
+    world.streams[10].end(UNPROCESSED)
+    assert observer.is_running
+    world.streams[11].end(UNPROCESSED)
+    assert observer.status == UNPROCESSED.status
+
+
+def test_even_what_was_never_sent_is_not_tried_for_ever() -> None:
+    world = ChannelWorld()
+    world.connect()
+    _, observer = world.call()
+    for stream in range(TRANSPARENT_RETRIES_MAX + 1):
+        assert observer.is_running
+        world.streams[stream].end(replace(UNPROCESSED, is_retry_free=True))
+    assert observer.status == UNPROCESSED.status
+    assert len(world.streams) == TRANSPARENT_RETRIES_MAX + 1
+
+
+@pytest.mark.parametrize("timeout_s", [0.0, -1.0, nan])
+def test_a_timeout_that_leaves_no_time_ends_the_rpc_soon(timeout_s: float) -> None:
+    world = ChannelWorld()
+    world.connect()
+    _, observer = world.call(timeout_s=timeout_s)
+    world.clock.advance(0.0)
+    assert observer.status == Status(StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
 
 
 def test_after_response_metadata_nothing_is_tried_again() -> None:
@@ -174,6 +210,14 @@ def test_closing_the_channel_ends_every_rpc_wherever_it_is() -> None:
         assert observer.status == Status(StatusCode.CANCELLED, "Channel closed!")
     assert world.streams[0].is_ended
     world.expect_released(True)
+
+
+@pytest.mark.parametrize("wait_for_ready", [False, True])
+def test_an_rpc_on_a_closed_channel_ends_at_once(wait_for_ready: bool) -> None:
+    world = ChannelWorld()
+    world.channel.close()
+    _, observer = world.call(wait_for_ready=wait_for_ready)
+    assert observer.status == Status(StatusCode.CANCELLED, "Channel closed!")
 
 
 def test_a_tracker_hears_of_each_attempt() -> None:

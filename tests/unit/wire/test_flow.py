@@ -360,6 +360,21 @@ def test_what_a_cancelled_stream_still_had_to_send_is_dropped() -> None:
     server.expect_silence()
 
 
+def test_a_listener_may_cancel_a_stream_that_is_next_to_send() -> None:
+    server = RawServer()
+    streaming(server, size=65_600)
+    streaming(server, size=100)
+    first, second = server.calls
+    first.hooks["writable"] = lambda _: second.stream.cancel()
+    server.say(window_update(1, 1 << 20))
+    server.hear()
+    server.say(window_update(0, 1 << 20))
+    heard = server.hear()
+    assert sizes(heard, 1) == [65_605 - DEFAULT_WINDOW]
+    assert sizes(heard, 3) == []
+    assert heard.resets() == [(3, ErrorCode.CANCEL)]
+
+
 def test_a_listener_is_told_only_of_what_waited() -> None:
     server = RawServer()
     call = server.call()

@@ -1,0 +1,488 @@
+"""Which of several children, in order of preference, carries traffic now?
+
+Specs: A56. Where today's gRPC differs from it, an environment variable says which is wanted.
+
+Theory of operation
+    A child is created when the choice first comes to it. From then on its last report is kept,
+    whether it is used or not. A child that is trying to connect has a failover timer: as long as
+    that is pending, no lower priority is considered. A child that is not needed rests, with a
+    retention timer, and is destroyed if nobody needs it until that fires.
+
+    `choose` decides, from nothing but the children's reports and failover timers; so there is no
+    current priority that could go stale. The policy chooses again after every change, creates what
+    the choice asks for, and reports what the chosen child reported last.
+"""
+
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Final
+
+from proxyless.base import OK, Address, Attributes, State, Status, StatusCode, ValidationErrors
+from proxyless.lb.api import Context, Endpoints, Helper, Picker, Policy, Subchannel, Update
+from proxyless.lb.config import PolicyConfig, parse_policy_list, type_name
+from proxyless.lb.graceful_switch import GracefulSwitch
+from proxyless.lb.hierarchy import NO_SPLIT, split_by_child
+from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
+from proxyless.lb.registry import PolicyRegistry
+from proxyless.runtime import IDLE_TIMER, Timer
+
+FAILOVER_TIMEOUT_S: Final = 10.0
+RETENTION_S: Final = 15 * 60.0
+
+EMPTY_PRIORITY_LIST: Final = "priority policy has empty priority list"
+
+KEEPS_CONNECTING: Final = "GRPC_XDS_PRIORITY_FAILOVER_KEEPS_CONNECTING"
+CHILD_POLICY_CACHE: Final = "GRPC_EXPERIMENTAL_ENABLE_PRIORITY_LB_CHILD_POLICY_CACHE"
+
+
+# ---------------------------------------------------------------------------------------------
+# Config
+
+
+@dataclass(frozen=True, slots=True)
+class ChildConfig:
+    """What one child is, and whether it may ask for fresh endpoints."""
+
+    policy: PolicyConfig
+    ignore_reresolution_requests: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityConfig:
+    """The children by name, and the names in decreasing order of priority."""
+
+    children: Mapping[str, ChildConfig] = field(default_factory=dict)
+    priorities: tuple[str, ...] = ()
+
+
+def parse_config(
+    json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
+) -> PriorityConfig:
+    children: dict[str, ChildConfig] = {}
+    listed = json.get("children", {})
+    with errors.field("children"):
+        if not isinstance(listed, dict):
+            errors.add(f"is {type_name(listed)}, wanted an object")
+            listed = {}
+        for name, child_json in listed.items():
+            with errors.key(name):
+                child = _parse_child(child_json, errors, registry)
+            if child is not None:
+                children[name] = child
+    with errors.field("priorities"):
+        priorities = _parse_priorities(json.get("priorities", []), listed.keys(), errors)
+    return PriorityConfig(children, priorities)
+
+
+def _parse_child(
+    json: object, errors: ValidationErrors, registry: PolicyRegistry
+) -> ChildConfig | None:
+    if not isinstance(json, dict):
+        errors.add(f"is {type_name(json)}, wanted an object")
+        return None
+    ignores_requests = False
+    # Either spelling is JSON of the same proto field.
+    for key in ("ignore_reresolution_requests", "ignoreReresolutionRequests"):
+        flag = json.get(key, False)
+        with errors.field(key):
+            if not isinstance(flag, bool):
+                errors.add(f"is {type_name(flag)}, wanted a boolean")
+        ignores_requests |= flag is True
+    with errors.field("config"):
+        if "config" not in json:
+            errors.add("is missing, wanted a list of policies")
+            return None
+        policy = parse_policy_list(json["config"], errors, registry)
+    return None if policy is None else ChildConfig(policy, ignores_requests)
+
+
+def _parse_priorities(
+    json: object, children: Collection[str], errors: ValidationErrors
+) -> tuple[str, ...]:
+    if not isinstance(json, list):
+        errors.add(f"is {type_name(json)}, wanted a list of names")
+        return ()
+    for index, name in enumerate(json):
+        with errors.index(index):
+            if not isinstance(name, str):
+                errors.add(f"is {type_name(name)}, wanted a string")
+            elif name not in children:
+                errors.add(f"is {name!r}, wanted the name of one of the children")
+    return tuple(name for name in json if isinstance(name, str))
+
+
+@dataclass(frozen=True, slots=True)
+class Switches:
+    """Where today's gRPC differs from A56: which of the two is wanted. The defaults are A56's."""
+
+    # Whether a child whose failover timer fires goes on as CONNECTING, not TRANSIENT_FAILURE.
+    keeps_connecting: bool = False
+    # Whether children that leave the config are retained like others, not destroyed at once.
+    retains_removed: bool = True
+
+
+def read_switches() -> Switches:
+    """What the environment says now."""
+    return Switches(
+        keeps_connecting=os.environ.get(KEEPS_CONNECTING, "").strip().lower() == "true",
+        retains_removed=os.environ.get(CHILD_POLICY_CACHE, "").strip().lower() != "false",
+    )
+
+
+# ---------------------------------------------------------------------------------------------
+# Decision
+
+
+class Reason(Enum):
+    """Why a child is used."""
+
+    CONNECTED = "child is READY or IDLE"
+    ATTEMPTING = "failover timer is pending"
+    STILL_CONNECTING = "no child usable; first one still CONNECTING"
+    EXHAUSTED = "no child usable; last one stands in"
+
+
+@dataclass(frozen=True, slots=True)
+class ChildView:
+    """All that the choice may know about one child."""
+
+    state: State
+    failover_timer_pending: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """No child exists at this priority: create it, then choose again."""
+
+    priority: int
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Report what this child reported. Lower children may rest only if the reason is CONNECTED."""
+
+    priority: int
+    reason: Reason
+    # How many children were considered, from the highest on: these are needed.
+    considered: int
+
+
+def choose(children: Sequence[ChildView | None]) -> Create | Use:
+    """Choose among children from highest to lowest priority; None is not created yet."""
+    assert children, "the policy reports an empty priority list before choosing"
+    tried: list[ChildView] = []
+    for priority, child in enumerate(children):
+        if child is None:
+            return Create(priority)
+        if child.state in {State.READY, State.IDLE}:
+            return Use(priority, Reason.CONNECTED, priority + 1)
+        if child.failover_timer_pending:
+            return Use(priority, Reason.ATTEMPTING, priority + 1)
+        tried.append(child)
+    for priority, child in enumerate(tried):
+        if child.state is State.CONNECTING:
+            return Use(priority, Reason.STILL_CONNECTING, len(tried))
+    return Use(len(tried) - 1, Reason.EXHAUSTED, len(tried))
+
+
+# ---------------------------------------------------------------------------------------------
+# Policy
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Report:
+    """What a child said once; two that say the same are still two."""
+
+    state: State
+    picker: Picker
+
+
+_EMPTY: Final = _Report(
+    State.TRANSIENT_FAILURE, FailPicker(Status(StatusCode.UNAVAILABLE, EMPTY_PRIORITY_LIST))
+)
+
+
+class Priority:
+    """Owns the children; `choose` owns the decision.
+
+    Driven by its parent and the children, whose timers count as theirs.
+    """
+
+    __slots__ = ("_children", "_held", "_shown", "_split", "_update", "helper", "switches")
+
+    def __init__(self, helper: Helper, switches: Switches) -> None:
+        # Fixed at construction; the children read these, too.
+        self.helper: Final = helper
+        self.switches: Final = switches
+        # The last update, and its endpoints by child.
+        self._update = Update((), PriorityConfig())
+        self._split = NO_SPLIT
+        # Those that exist, whether they are in the config or not.
+        self._children: dict[str, _Child] = {}
+        # Whether children are being called, so that what they say has to wait.
+        self._held = False
+        # What was last reported.
+        self._shown: _Report | None = None
+
+    def update(self, update: Update) -> Status:
+        self._update = update
+        self._split = split_by_child(update.endpoints, self._split)
+        config = self._config
+        rejections: list[str] = []
+        with self._hold():
+            for child in self._children.values():
+                if child.name in config.children:
+                    rejections += self._send(child)
+        self._rest_all_but(config.priorities)
+        rejections += self._reconsider()
+        if not self.switches.retains_removed:
+            # Not earlier: until the report, RPCs may have used one of these.
+            for child in list(self._children.values()):
+                if child.name not in config.children:
+                    self.destroy(child)
+        if rejections:
+            text = f"errors from children: [{'; '.join(rejections)}]"
+            return Status(StatusCode.UNAVAILABLE, text)
+        return OK
+
+    def exit_idle(self) -> None:
+        names = self._config.priorities
+        if not names:
+            return
+        choice = choose(self._views(names))
+        assert isinstance(choice, Use), "all children that are needed exist since the last change"
+        with self._hold():
+            self._children[names[choice.priority]].policy.exit_idle()
+        self.on_change()
+
+    def reset_backoff(self) -> None:
+        with self._hold():
+            for child in self._children.values():
+                child.policy.reset_backoff()
+        self.on_change()
+
+    def close(self) -> None:
+        children, self._children = self._children, {}
+        for child in children.values():
+            child.close()
+
+    # Called by children.
+
+    def on_change(self) -> None:
+        """A child may be in another state than it was, or have another picker."""
+        # "still in the middle of applying a config update from its parent" - A56
+        if not self._held and self._reconsider():
+            # No update is under way that could be refused instead.
+            self.helper.request_reresolution()
+
+    def destroy(self, child: "_Child") -> None:
+        del self._children[child.name]
+        child.close()
+
+    # The choice.
+
+    @property
+    def _config(self) -> PriorityConfig:
+        config = self._update.config
+        assert isinstance(config, PriorityConfig), "the config is one of ours"
+        return config
+
+    @contextmanager
+    def _hold(self) -> Iterator[None]:
+        """Children are called inside; what they say is acted on afterwards, all at once."""
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+
+    def _reconsider(self) -> list[str]:
+        """Choose, and make it so. Idempotent. Returns why new children refused their update."""
+        names = self._config.priorities
+        if not names:
+            self._show(_EMPTY)
+            return []
+        rejections: list[str] = []
+        while isinstance(choice := choose(self._views(names)), Create):
+            rejections += self._create_child(names[choice.priority])
+        self._enact(choice, names)
+        return rejections
+
+    def _views(self, names: Sequence[str]) -> list[ChildView | None]:
+        children = map(self._children.get, names)
+        return [None if child is None else child.view for child in children]
+
+    def _create_child(self, name: str) -> list[str]:
+        child = _Child(self, name)
+        # Before the update: the child may report, or fail, inside it.
+        self._children[name] = child
+        child.trace("created")
+        with self._hold():
+            return self._send(child)
+
+    def _send(self, child: "_Child") -> list[str]:
+        """Send the child its part of the last update. Returns why it cannot use it, if so."""
+        config, endpoints = self._config.children[child.name], self._split.of(child.name)
+        status = child.update(config, endpoints, self._update)
+        return [] if status.is_ok else [f"child {child.name!r}: {status.details}"]
+
+    def _enact(self, choice: Use, names: Sequence[str]) -> None:
+        chosen = self._children[names[choice.priority]]
+        considered = names[: choice.considered]
+        trace = self.helper.context.trace
+        if trace.active:
+            trace.emit(
+                "priority.choice",
+                child=chosen.name,
+                priority=choice.priority,
+                reason=choice.reason.value,
+            )
+        for name in considered:
+            self._children[name].reactivate()
+        if choice.reason is Reason.CONNECTED:
+            self._rest_all_but(considered)
+        self._show(chosen.report)
+
+    def _rest_all_but(self, names: Iterable[str]) -> None:
+        needed = frozenset(names)
+        for child in self._children.values():
+            if child.name not in needed:
+                child.deactivate()
+
+    def _show(self, report: _Report) -> None:
+        # The report of another child may have changed nothing.
+        if report is not self._shown:
+            self._shown = report
+            self.helper.update_state(report.state, report.picker)
+
+
+class _Child:
+    """One child: its policy, whose helper it is, its last report and its timers.
+
+    Driven by the priority policy, by its own policy, and by the timers.
+    """
+
+    __slots__ = (
+        "_earns_failover_time",
+        "_failover_timer",
+        "_ignores_requests",
+        "_owner",
+        "_retention_timer",
+        "name",
+        "policy",
+        "report",
+    )
+
+    def __init__(self, owner: Priority, name: str) -> None:
+        # Fixed at construction.
+        self._owner = owner
+        self.name: Final = name
+        self.policy: Final = GracefulSwitch(self)
+        # From the last update.
+        self._ignores_requests = False
+        # From the last report, or the failover timer.
+        self.report = _Report(State.CONNECTING, QUEUE_PICKER)
+        # Whether READY or IDLE was reported "more recently than TRANSIENT_FAILURE" - A56
+        self._earns_failover_time = False
+        # "The timer will be started when the child is first created." - A56
+        self._failover_timer = self._start_failover_timer()
+        # Pending while the child rests.
+        self._retention_timer = IDLE_TIMER
+
+    # Called by the priority policy.
+
+    @property
+    def view(self) -> ChildView:
+        return ChildView(self.report.state, self._failover_timer.pending)
+
+    def update(self, config: ChildConfig, endpoints: Endpoints, whole: Update) -> Status:
+        self._ignores_requests = config.ignore_reresolution_requests
+        return self.policy.update(replace(whole, endpoints=endpoints, config=config.policy))
+
+    def deactivate(self) -> None:
+        """Rest. Does nothing if it does already: the time that is left gets no longer."""
+        # The failover timer goes on: a child that is needed again is not passed over.
+        if not self._retention_timer.pending:
+            self._retention_timer = self.context.clock.call_later(
+                RETENTION_S, self._on_retention_over
+            )
+            self.trace("deactivated")
+
+    def reactivate(self) -> None:
+        if self._retention_timer.pending:
+            self._retention_timer.cancel()
+            self.trace("reactivated")
+
+    def close(self) -> None:
+        self._failover_timer.cancel()
+        self._retention_timer.cancel()
+        self.policy.close()
+        self.trace("destroyed")
+
+    def trace(self, change: str) -> None:
+        trace = self.context.trace
+        if trace.active:
+            trace.emit("priority.child", child=self.name, change=change)
+
+    # Called by its policy.
+
+    @property
+    def context(self) -> Context:
+        return self._owner.helper.context
+
+    def create_subchannel(self, address: Address, attributes: Attributes) -> Subchannel:
+        return self._owner.helper.create_subchannel(address, attributes)
+
+    def request_reresolution(self) -> None:
+        if not self._ignores_requests:
+            self._owner.helper.request_reresolution()
+
+    def update_state(self, state: State, picker: Picker) -> None:
+        before, self.report = self.report.state, _Report(state, picker)
+        match state:
+            case State.READY | State.IDLE:
+                self._earns_failover_time = True
+                self._failover_timer.cancel()
+            case State.TRANSIENT_FAILURE:
+                self._earns_failover_time = False
+                self._failover_timer.cancel()
+            case _:
+                # Only on the way into CONNECTING: a duplicate must not delay the failover.
+                if before is not State.CONNECTING and self._earns_failover_time:
+                    self._failover_timer = self._start_failover_timer()
+        self._owner.on_change()
+
+    # Timers.
+
+    def _start_failover_timer(self) -> Timer:
+        return self.context.clock.call_later(FAILOVER_TIMEOUT_S, self._on_failover_timeout)
+
+    def _on_failover_timeout(self) -> None:
+        self.trace("failover timer fired")
+        if not self._owner.switches.keeps_connecting:
+            # "the child will be treated as if it reported TRANSIENT_FAILURE" - A56
+            text = f"failover timeout ({FAILOVER_TIMEOUT_S:g}s) expired while CONNECTING"
+            error = Status(StatusCode.UNAVAILABLE, f"child {self.name!r}: {text}")
+            self._earns_failover_time = False
+            self.report = _Report(State.TRANSIENT_FAILURE, FailPicker(error))
+        self._owner.on_change()
+
+    def _on_retention_over(self) -> None:
+        self._owner.destroy(self)
+
+
+class PriorityFactory:
+    """What the registry knows of priority_experimental. No environment variable guards it."""
+
+    name: Final = "priority_experimental"
+
+    def parse_config(
+        self, json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
+    ) -> PriorityConfig:
+        return parse_config(json, errors, registry)
+
+    def create(self, helper: Helper) -> Policy:
+        return Priority(helper, read_switches())

@@ -1,0 +1,192 @@
+"""Is everything that is posted run, in order, with few wake-ups? Real threads, no sockets."""
+
+from collections.abc import Iterator
+from queue import SimpleQueue
+from threading import Barrier, Event, Thread, current_thread
+
+import pytest
+
+from proxyless.front import background as module
+from proxyless.front.background import Background, CallbackThread, shared_background
+
+PATIENCE_S = 20.0
+
+
+@pytest.fixture
+def background() -> Iterator[Background]:
+    background = Background()
+    yield background
+    background.stop()
+    assert not background.is_usable
+    background._thread.join(PATIENCE_S)
+
+
+def test_what_is_posted_runs_in_order_in_the_loops_thread(background: Background) -> None:
+    seen: list[object] = []
+    for number in range(100):
+        background.post(lambda number=number: seen.append(number))  # type: ignore[misc]
+    name = background.ask(lambda: current_thread().name)
+    assert seen == list(range(100))
+    assert name == "proxyless"
+
+
+def test_the_loop_is_woken_once_for_what_is_posted_while_it_is_busy(
+    background: Background, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wakes: list[None] = []
+    wake = background._wake
+
+    def note_and_wake() -> None:
+        wakes.append(None)
+        wake()
+
+    monkeypatch.setattr(background, "_wake", note_and_wake)
+    is_busy, may_go_on = Event(), Event()
+
+    def work() -> None:
+        is_busy.set()
+        assert may_go_on.wait(PATIENCE_S)
+
+    background.post(work)
+    assert is_busy.wait(PATIENCE_S)
+    done = [Event() for _ in range(50)]
+    for each in done:
+        background.post(each.set)
+    may_go_on.set()
+    assert all(each.wait(PATIENCE_S) for each in done)
+    assert len(wakes) == 2
+
+
+def test_nothing_is_lost_when_many_threads_post(background: Background) -> None:
+    threads_max, posts = 8, 500
+    counts: SimpleQueue[int] = SimpleQueue()
+    barrier = Barrier(threads_max)
+
+    def work() -> None:
+        barrier.wait(PATIENCE_S)
+        for number in range(posts):
+            background.post(lambda number=number: counts.put(number))  # type: ignore[misc]
+
+    threads = [Thread(target=work) for _ in range(threads_max)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    got = [counts.get(timeout=PATIENCE_S) for _ in range(threads_max * posts)]
+    assert sorted(got) == sorted(list(range(posts)) * threads_max)
+
+
+def test_an_action_that_raises_does_not_harm_the_next(
+    background: Background, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken() -> None:
+        raise RuntimeError("broken action")
+
+    is_done = Event()
+    background.post(broken)
+    background.post(is_done.set)
+    assert is_done.wait(PATIENCE_S)
+    assert "broken action" in caplog.text
+
+
+def test_what_a_question_raises_is_raised_for_the_asker(background: Background) -> None:
+    with pytest.raises(ZeroDivisionError):
+        background.ask(lambda: 1 // 0)
+    assert background.ask(lambda: 7) == 7
+
+
+def test_a_question_in_the_loops_own_thread_is_refused(background: Background) -> None:
+    answers: SimpleQueue[str] = SimpleQueue()
+
+    def ask() -> None:
+        try:
+            background.ask(lambda: None)
+        except RuntimeError as error:
+            answers.put(str(error))
+
+    background.post(ask)
+    assert "would never return" in answers.get(timeout=PATIENCE_S)
+
+
+def test_an_interrupt_inside_the_wake_up_does_not_lose_it(
+    background: Background, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = background._loop
+    is_interrupted = False
+
+    class InterruptedLoop:
+        def call_soon_threadsafe(self, callback: object) -> None:
+            nonlocal is_interrupted
+            if not is_interrupted:
+                is_interrupted = True
+                raise KeyboardInterrupt
+            loop.call_soon_threadsafe(callback)  # type: ignore[arg-type]
+
+    is_done = Event()
+    with monkeypatch.context() as patch:
+        patch.setattr(background, "_loop", InterruptedLoop())
+        with pytest.raises(KeyboardInterrupt):
+            background.post(is_done.set)
+    assert is_done.wait(PATIENCE_S)
+
+
+def test_after_the_end_posting_is_void(background: Background) -> None:
+    background.stop()
+    background.post(lambda: None)
+    background.stop()
+
+
+def test_there_is_one_for_all_threads() -> None:
+    found: SimpleQueue[Background] = SimpleQueue()
+    threads = [Thread(target=lambda: found.put(shared_background())) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    assert len({found.get(timeout=PATIENCE_S) for _ in threads}) == 1
+
+
+def test_one_that_cannot_be_used_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_current", None)
+    first = shared_background()
+    first.stop()
+    second = shared_background()
+    assert second is not first
+    second.stop()
+
+
+# Callbacks
+
+
+def test_callbacks_run_in_order_in_a_thread_of_their_own() -> None:
+    callbacks, seen = CallbackThread(), SimpleQueue[object]()
+    for number in range(100):
+        callbacks.post(lambda number=number: seen.put(number))  # type: ignore[misc]
+    assert [seen.get(timeout=PATIENCE_S) for _ in range(100)] == list(range(100))
+    callbacks.post(lambda: seen.put(current_thread()))
+    thread = seen.get(timeout=PATIENCE_S)
+    assert isinstance(thread, Thread)
+    assert thread is not current_thread()
+    assert thread.daemon
+
+
+def test_a_thread_without_callbacks_ends_and_another_one_follows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_LINGER_S", 0.001)
+    callbacks, seen = CallbackThread(), SimpleQueue[Thread]()
+    callbacks.post(lambda: seen.put(current_thread()))
+    first = seen.get(timeout=PATIENCE_S)
+    first.join(PATIENCE_S)
+    assert not first.is_alive()
+    callbacks.post(lambda: seen.put(current_thread()))
+    assert seen.get(timeout=PATIENCE_S) is not first
+
+
+def test_a_callback_that_raises_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def broken() -> None:
+        raise RuntimeError("broken callback")
+
+    callbacks, is_done = CallbackThread(), Event()
+    callbacks.post(broken)
+    callbacks.post(is_done.set)
+    assert is_done.wait(PATIENCE_S)
+    assert "broken callback" in caplog.text

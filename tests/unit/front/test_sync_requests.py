@@ -1,0 +1,138 @@
+"""How far does a request iterator get ahead? The test is the loop."""
+
+from collections.abc import Iterator
+from threading import Thread
+
+import pytest
+
+from proxyless.base import StatusCode
+from proxyless.front.sync_outcomes import Outcome
+from proxyless.front.sync_requests import RequestFeeder
+from tests.unit.front.sync_world import FAILED, OutcomeWorld
+
+PATIENCE_S = 20.0
+# Too large for another request to be taken before it is sent.
+LARGE = bytes(100_000)
+
+
+@pytest.fixture
+def world() -> OutcomeWorld:
+    return OutcomeWorld()
+
+
+def feed(outcome: Outcome, requests: Iterator[object]) -> RequestFeeder:
+    feeder = outcome.feeder = RequestFeeder(outcome, None, requests)
+    return feeder
+
+
+def test_all_requests_are_sent_and_then_the_sending_is_closed(world: OutcomeWorld) -> None:
+    feed(world.unary(), iter([b"1", b"2", b"3"]))._run()
+    world.expect_told(b"1", b"2", b"3", "close sending")
+
+
+def start(feeder: RequestFeeder) -> Thread:
+    """Run it in a thread, up to where it waits."""
+    thread = Thread(target=feeder._run, daemon=True)
+    thread.start()
+    until_waiting(feeder, thread)
+    return thread
+
+
+def until_waiting(feeder: RequestFeeder, thread: Thread) -> None:
+    while not feeder._waiters._locks:
+        thread.join(0.001)
+        assert thread.is_alive(), "wanted it to wait"
+
+
+def expect_end(thread: Thread) -> None:
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+
+
+def test_the_iterator_waits_while_more_would_pile_up(world: OutcomeWorld) -> None:
+    taken: list[int] = []
+
+    def requests() -> Iterator[bytes]:
+        for number in range(4):
+            taken.append(number)
+            yield LARGE
+
+    outcome = world.stream()
+    feeder = feed(outcome, requests())
+    thread = start(feeder)
+    world.call.is_writable = False
+    for number in range(3):
+        assert taken == list(range(number + 1))
+        world.background.run()
+        until_waiting(feeder, thread)
+        # It is sent, but not on its way yet.
+        assert taken == list(range(number + 1))
+        outcome.on_writable()
+        until_waiting(feeder, thread)
+    outcome.on_writable()
+    world.background.run()
+    outcome.on_writable()
+    expect_end(thread)
+    world.expect_told(*[LARGE] * 4, "close sending")
+
+
+def test_small_requests_may_be_ahead_of_the_loop_up_to_a_limit(world: OutcomeWorld) -> None:
+    taken: list[bytes] = []
+
+    def requests() -> Iterator[bytes]:
+        while True:
+            taken.append(b"x")
+            yield b"x"
+
+    outcome = world.stream()
+    thread = start(feed(outcome, requests()))
+    assert 1 < len(taken) < 100
+    outcome.on_end(FAILED)
+    expect_end(thread)
+
+
+def test_an_rpc_that_is_over_takes_no_more_requests(world: OutcomeWorld) -> None:
+    outcome = world.stream()
+    requests = iter([b"1", b"2", b"3"])
+    outcome.on_end(FAILED)
+    feed(outcome, requests)._run()
+    world.expect_told()
+    assert next(requests) == b"2"
+
+
+@pytest.mark.parametrize("error", [OSError("broken"), SystemExit("leave")])
+def test_an_iterator_that_raises_ends_the_rpc(
+    world: OutcomeWorld, error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    def requests() -> Iterator[bytes]:
+        yield b"1"
+        raise error
+
+    outcome = world.stream()
+    feed(outcome, requests())._run()
+    world.expect_told(b"1", StatusCode.UNKNOWN)
+    assert outcome.end is not None
+    assert type(error).__name__ in outcome.end.status.details
+    assert "request iterator" in caplog.text
+
+
+def test_an_iterator_that_raises_after_the_end_changes_nothing(
+    world: OutcomeWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    outcome = world.stream()
+
+    def requests() -> Iterator[bytes]:
+        yield b"1"
+        outcome.on_end(FAILED)
+        raise OSError("broken pipe")
+
+    feed(outcome, requests())._run()
+    world.expect_told(b"1")
+    assert outcome.end == FAILED
+    assert not caplog.text
+
+
+def test_a_request_that_cannot_be_serialized_ends_the_rpc(world: OutcomeWorld) -> None:
+    outcome = world.stream()
+    feed(outcome, iter([b"1", "text"]))._run()
+    world.expect_told(b"1", StatusCode.INTERNAL)

@@ -1,0 +1,285 @@
+"""Unit tests of proxyless.transport.connector."""
+
+import asyncio
+import errno
+import socket
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import pytest
+
+from proxyless.base import Address, IpAddress, Status, StatusCode, UnixAddress
+from proxyless.runtime import Listener, VirtualClock
+from proxyless.transport import (
+    ClientTls,
+    ClientTransport,
+    Connector,
+    PeerCertificate,
+    TransportOptions,
+)
+from tests.certificates import CertificateAuthority
+from tests.unit.transport.world import ADDRESS, FakeSocket, feed, turn
+from tests.wire_world import goaway, settings
+
+P = TypeVar("P", bound=asyncio.BaseProtocol)
+AUTHORITY = CertificateAuthority()
+ROOTS = AUTHORITY.certificate_pem
+TLS = ClientTls(root_certificates=ROOTS)
+
+
+class FakeTls:
+    """As much of `ssl.SSLObject` as is looked at."""
+
+    def __init__(self, alpn: str | None) -> None:
+        self._alpn = alpn
+
+    def selected_alpn_protocol(self) -> str | None:
+        return self._alpn
+
+    def getpeercert(self, binary_form: bool = False) -> object:
+        return b"der" if binary_form else {"subjectAltName": (("URI", "spiffe://a/b"),)}
+
+
+@dataclass
+class FakeNetwork:
+    """Connects at once, unless told otherwise, and then says what the peer says."""
+
+    error: Exception | None = None
+    greeting: bytes = settings()
+    alpn: str | None = "h2"
+    never_connects: bool = False
+    sockets: list[FakeSocket] = field(default_factory=list)
+    asked: list[tuple[Address, bool, str | None]] = field(default_factory=list)
+
+    async def connect(
+        self,
+        address: Address,
+        protocol_factory: Callable[[], P],
+        *,
+        tls: ssl.SSLContext | None = None,
+        server_hostname: str | None = None,
+    ) -> tuple[asyncio.Transport, P]:
+        self.asked.append((address, tls is not None, server_hostname))
+        if self.error is not None:
+            raise self.error
+        if self.never_connects:
+            await asyncio.Event().wait()
+        protocol = protocol_factory()
+        assert isinstance(protocol, ClientTransport)
+        made = FakeSocket(protocol, {"ssl_object": FakeTls(self.alpn)})
+        self.sockets.append(made)
+        protocol.connection_made(made)
+        if self.greeting:
+            feed(protocol, self.greeting)
+        return made, protocol
+
+    async def listen(
+        self,
+        address: Address,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        *,
+        tls: ssl.SSLContext | None = None,
+    ) -> Listener:
+        raise NotImplementedError
+
+    async def resolve(self, host: str, port: int) -> list[IpAddress]:
+        raise NotImplementedError
+
+
+@dataclass
+class World:
+    """A connector on a network, and what owners were told."""
+
+    network: FakeNetwork
+    unusable: list[Status] = field(default_factory=list)
+
+    async def connect(
+        self,
+        options: TransportOptions | None = None,
+        *,
+        name: str | None = None,
+        address: Address = ADDRESS,
+    ) -> ClientTransport | Status:
+        connector = Connector(network=self.network, clock=VirtualClock())
+        return await connector.connect(
+            address,
+            options or TransportOptions(),
+            server_name=name,
+            on_unusable=self.unusable.append,
+        )
+
+    async def expect_refused(
+        self, text: str, options: TransportOptions | None = None, address: Address = ADDRESS
+    ) -> None:
+        """No connection, for this reason; nothing of it is left, and nobody is told twice."""
+        status = await self.connect(options, address=address)
+        assert status == Status(StatusCode.UNAVAILABLE, f"{address}: {text}")
+        await turn()
+        assert all(made.is_closed for made in self.network.sockets)
+        assert self.unusable == []
+
+
+async def test_a_connection_is_handed_out_when_the_peer_has_greeted() -> None:
+    world = World(FakeNetwork())
+    transport = await world.connect()
+    assert isinstance(transport, ClientTransport)
+    assert transport.is_usable
+    assert world.network.asked == [(ADDRESS, False, None)]
+    transport.close()
+    await transport.wait_closed()
+    assert [status.details for status in world.unusable] == ["connection closed by us"]
+
+
+async def test_it_waits_for_the_peers_settings() -> None:
+    world = World(FakeNetwork(greeting=b""))
+    attempt = asyncio.ensure_future(world.connect())
+    await turn()
+    await turn()
+    assert not attempt.done()
+    (made,) = world.network.sockets
+    transport = made._protocol
+    assert isinstance(transport, ClientTransport)
+    feed(transport, settings())
+    assert await attempt is transport
+    transport.close()
+    await transport.wait_closed()
+
+
+def certificate_error() -> ssl.SSLCertVerificationError:
+    error = ssl.SSLCertVerificationError("[SSL: CERTIFICATE_VERIFY_FAILED] much more text")
+    error.verify_message = "certificate has expired"
+    return error
+
+
+ERRORS: dict[str, tuple[Exception, str]] = {
+    "refused": (ConnectionRefusedError(errno.ECONNREFUSED, "…"), "connection refused"),
+    "asyncio's words": (
+        OSError(errno.EHOSTUNREACH, "Connect call failed ('192.0.2.1', 443)"),
+        "no route to host",
+    ),
+    "no number of the system": (
+        socket.gaierror(socket.EAI_NONAME, "Name or service not known"),
+        "name or service not known",
+    ),
+    "no number": (OSError("Something Else"), "Something Else"),
+    "no words": (ConnectionResetError(), "ConnectionResetError"),
+    "bad value": (ValueError("check_hostname requires server_hostname"), "check_hostname requires"),
+    "tls": (ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version"), "TLS: handshake: "),
+    "certificate": (certificate_error(), "TLS: certificate refused: certificate has expired"),
+}
+
+
+@pytest.mark.parametrize(("error", "text"), ERRORS.values(), ids=ERRORS)
+async def test_trouble_becomes_a_status_with_address_and_cause(error: Exception, text: str) -> None:
+    status = await World(FakeNetwork(error=error)).connect()
+    assert isinstance(status, Status)
+    assert status.code is StatusCode.UNAVAILABLE
+    assert status.details.startswith(f"{ADDRESS}: {text}")
+
+
+async def test_bugs_are_not_trouble() -> None:
+    with pytest.raises(ZeroDivisionError):
+        await World(FakeNetwork(error=ZeroDivisionError())).connect()
+
+
+async def test_it_gives_up_after_the_time() -> None:
+    hurry = TransportOptions(connect_timeout_s=0.0)
+    await World(FakeNetwork(never_connects=True)).expect_refused("no connection within 0 s", hurry)
+    await World(FakeNetwork(greeting=b"")).expect_refused("no connection within 0 s", hurry)
+
+
+async def test_cancelling_drops_the_connection() -> None:
+    world = World(FakeNetwork(greeting=b""))
+    attempt = asyncio.ensure_future(world.connect())
+    await turn()
+    attempt.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await attempt
+    assert world.network.sockets[0].is_aborted
+    await turn()
+
+
+async def test_a_peer_that_does_not_speak_http2_is_refused() -> None:
+    text = "peer broke HTTP/2: peer answered 'HTTP/1.1 200 OK': it speaks HTTP/1, wanted HTTP/2"
+    await World(FakeNetwork(greeting=b"HTTP/1.1 200 OK\r\n\r\n")).expect_refused(text)
+
+
+async def test_a_peer_that_greets_and_leaves_in_one_breath_is_refused() -> None:
+    greeting = settings() + goaway(0, 0, b"bye")
+    await World(FakeNetwork(greeting=greeting)).expect_refused("peer is going away: NO_ERROR: bye")
+
+
+# TLS
+
+
+@pytest.mark.parametrize(
+    ("override", "name", "checked"),
+    [
+        (None, "target.test", "target.test"),
+        ("override.test", "target.test", "override.test"),
+        (None, None, None),
+    ],
+)
+async def test_the_options_override_the_name_of_the_target(
+    override: str | None, name: str | None, checked: str | None
+) -> None:
+    world = World(FakeNetwork())
+    tls = ClientTls(root_certificates=ROOTS, server_name=override)
+    transport = await world.connect(TransportOptions(tls=tls), name=name)
+    assert isinstance(transport, ClientTransport)
+    assert world.network.asked == [(ADDRESS, True, checked)]
+    transport.close()
+    await turn()
+
+
+async def test_a_peer_without_http2_in_its_tls_is_refused() -> None:
+    network = FakeNetwork(alpn="http/1.1")
+    text = "TLS: peer negotiated 'http/1.1' by ALPN, wanted 'h2'"
+    await World(network).expect_refused(text, TransportOptions(tls=TLS))
+
+
+async def test_a_check_of_the_peer_may_refuse_it() -> None:
+    def check_peer(peer: PeerCertificate) -> str | None:
+        return f"not {peer.uris}"
+
+    tls = ClientTls(root_certificates=ROOTS, check_peer=check_peer)
+    await World(FakeNetwork()).expect_refused(
+        "TLS: not ('spiffe://a/b',)", TransportOptions(tls=tls)
+    )
+
+
+async def test_certificates_that_cannot_be_used_are_a_reason_before_anything_is_sent() -> None:
+    world = World(FakeNetwork())
+    tls = ClientTls(root_certificates=b"")
+    status = await world.connect(TransportOptions(tls=tls))
+    assert isinstance(status, Status)
+    assert "root certificates are not usable" in status.details
+    assert world.network.asked == []
+
+
+# This machine only
+
+
+@pytest.mark.parametrize(
+    ("address", "is_local"),
+    [
+        (IpAddress("127.0.0.1", 1), True),
+        (IpAddress("127.9.9.9", 1), True),
+        (IpAddress("::1", 1), True),
+        (UnixAddress("/run/x"), True),
+        (IpAddress("192.0.2.1", 1), False),
+        (IpAddress("2001:db8::1", 1), False),
+        (IpAddress("0.0.0.0", 1), False),
+    ],
+    ids=str,
+)
+async def test_local_only_means_this_machine(address: Address, is_local: bool) -> None:
+    world = World(FakeNetwork())
+    outcome = await world.connect(TransportOptions(is_local_only=True), address=address)
+    if isinstance(outcome, ClientTransport):
+        outcome.close()
+        await turn()
+    assert isinstance(outcome, ClientTransport) is is_local
+    assert bool(world.network.asked) is is_local

@@ -1,0 +1,228 @@
+"""Unit tests of proxyless.transport.tls: handshakes in memory."""
+
+import os
+import ssl
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from proxyless.transport.tls import (
+    ClientTls,
+    PeerCertificate,
+    client_context,
+    refuse_peer,
+    server_context,
+)
+from tests.certificates import CertificateAuthority
+
+NAME = "api.test"
+AUTHORITY = CertificateAuthority()
+STRANGER = CertificateAuthority("stranger")
+SERVER = AUTHORITY.issue([NAME, "spiffe://example.test/a", "192.0.2.1", "2001:db8::1"])
+CLIENT = AUTHORITY.issue(["client.test"], client=True)
+ROOTS_VARIABLE = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
+
+
+def shake_hands(
+    client: ssl.SSLContext, server: ssl.SSLContext, name: str | None = NAME
+) -> tuple[ssl.SSLObject, ssl.SSLObject]:
+    """Both ends after the handshake; raises what the first to refuse raises."""
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = (
+        client.wrap_bio(to_client, to_server, server_hostname=name),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    )
+    open_ends = list(ends)
+    for _ in range(10):
+        for end in list(open_ends):
+            try:
+                end.do_handshake()
+                open_ends.remove(end)
+            except ssl.SSLWantReadError:
+                pass
+    assert not open_ends
+    return ends
+
+
+def tls(
+    *, roots: CertificateAuthority = AUTHORITY, identity: tuple[bytes, bytes] | None = None
+) -> ClientTls:
+    chain, key = identity or (None, None)
+    return ClientTls(
+        root_certificates=roots.certificate_pem, certificate_chain=chain, private_key=key
+    )
+
+
+# Contexts
+
+
+def test_both_ends_agree_on_http2_and_tls_1_2_at_least() -> None:
+    client, server = shake_hands(client_context(tls()), server_context(*SERVER))
+    assert client.selected_alpn_protocol() == server.selected_alpn_protocol() == "h2"
+    for context in (client_context(tls()), server_context(*SERVER)):
+        assert context.minimum_version is ssl.TLSVersion.TLSv1_2
+
+
+def test_a_server_of_an_unknown_authority_is_refused() -> None:
+    with pytest.raises(ssl.SSLCertVerificationError, match="unable to get local issuer"):
+        shake_hands(client_context(tls(roots=STRANGER)), server_context(*SERVER))
+
+
+@pytest.mark.parametrize("name", ["other.test", "sub.api.test", "192.0.2.2", "2001:db8::2"])
+def test_a_server_with_another_name_is_refused(name: str) -> None:
+    with pytest.raises(ssl.SSLCertVerificationError, match="mismatch"):
+        shake_hands(client_context(tls()), server_context(*SERVER), name)
+
+
+@pytest.mark.parametrize("name", [NAME, "192.0.2.1", "2001:db8::1"])
+def test_a_server_with_the_right_name_is_taken(name: str) -> None:
+    shake_hands(client_context(tls()), server_context(*SERVER), name)
+
+
+def test_where_names_are_not_checked_the_authority_still_is() -> None:
+    roots = AUTHORITY.certificate_pem
+    unchecked = client_context(ClientTls(root_certificates=roots, is_name_checked=False))
+    shake_hands(unchecked, server_context(*SERVER), "other.test")
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake_hands(unchecked, server_context(*STRANGER.issue([NAME])), "other.test")
+
+
+def test_a_server_asks_for_a_certificate_only_if_it_knows_roots_for_it() -> None:
+    _, server = shake_hands(client_context(tls(identity=CLIENT)), server_context(*SERVER))
+    assert server.getpeercert() is None
+    strict = server_context(*SERVER, AUTHORITY.certificate_pem)
+    _, server = shake_hands(client_context(tls(identity=CLIENT)), strict)
+    assert server.getpeercert(binary_form=True) == ssl.PEM_cert_to_DER_cert(CLIENT[0].decode())
+
+
+@pytest.mark.parametrize(
+    "identity", [None, STRANGER.issue(["client.test"], client=True)], ids=["none", "stranger's"]
+)
+def test_a_strict_server_refuses_clients_without_a_good_certificate(
+    identity: tuple[bytes, bytes] | None,
+) -> None:
+    strict = server_context(*SERVER, AUTHORITY.certificate_pem)
+    with pytest.raises(ssl.SSLError, match=r"PEER_DID_NOT_RETURN_A_CERTIFICATE|VERIFY_FAILED"):
+        shake_hands(client_context(tls(identity=identity)), strict)
+
+
+def test_equal_configurations_share_a_context() -> None:
+    assert client_context(tls(identity=CLIENT)) is client_context(tls(identity=CLIENT))
+    assert client_context(tls()) is not client_context(tls(identity=CLIENT))
+
+
+# Roots that nobody gave
+
+
+def test_roots_come_from_the_file_that_the_environment_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roots = tmp_path / "roots.pem"
+    roots.write_bytes(AUTHORITY.certificate_pem)
+    monkeypatch.setenv(ROOTS_VARIABLE, str(roots))
+    # The names only keep the cache from answering for another test.
+    context = client_context(ClientTls(server_name="from the file"))
+    shake_hands(context, server_context(*SERVER))
+    assert len(context.get_ca_certs()) == 1
+
+
+def test_a_file_of_roots_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ROOTS_VARIABLE, "/nowhere/roots.pem")
+    with pytest.raises(ValueError, match=r"root certificates are not usable: .*No such file"):
+        client_context(ClientTls(server_name="from no file"))
+
+
+def test_without_either_the_system_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(ROOTS_VARIABLE, raising=False)
+    context = client_context(ClientTls(server_name="from the system"))
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake_hands(context, server_context(*SERVER))
+
+
+# What cannot be used
+
+
+@pytest.mark.parametrize("roots", [b"", b"not a certificate", b"\xff\xfe"])
+def test_bad_roots_are_an_error(roots: bytes) -> None:
+    with pytest.raises(ValueError, match="root certificates are not usable: "):
+        client_context(ClientTls(root_certificates=roots))
+
+
+@pytest.mark.parametrize(
+    ("chain", "key"), [(CLIENT[0], None), (None, CLIENT[1])], ids=["no key", "no certificate"]
+)
+def test_half_an_identity_is_an_error(chain: bytes | None, key: bytes | None) -> None:
+    half = ClientTls(
+        root_certificates=AUTHORITY.certificate_pem, certificate_chain=chain, private_key=key
+    )
+    with pytest.raises(ValueError, match="go together: one of them is missing"):
+        client_context(half)
+
+
+BAD_IDENTITIES = {
+    "the key of another": (CLIENT[0], SERVER[1]),
+    "no certificate": (b"nothing", CLIENT[1]),
+    "no key": (CLIENT[0], b"nothing"),
+}
+
+
+@pytest.mark.parametrize("identity", BAD_IDENTITIES.values(), ids=BAD_IDENTITIES)
+def test_a_bad_identity_is_an_error_for_both_roles(identity: tuple[bytes, bytes]) -> None:
+    text = "certificate chain and key are not usable: "
+    with pytest.raises(ValueError, match=text):
+        client_context(tls(identity=identity))
+    with pytest.raises(ValueError, match=text):
+        server_context(*identity)
+
+
+# Secrets
+
+
+def test_a_key_stays_on_no_disk_and_in_no_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    server_context(*SERVER)
+    client_context(tls(identity=AUTHORITY.issue(["fresh.test"], client=True)))
+    with pytest.raises(ValueError, match="not usable"):
+        server_context(CLIENT[0], SERVER[1])
+    assert os.listdir(tmp_path) == []
+    with_key = tls(identity=CLIENT)
+    assert CLIENT[1].decode().splitlines()[1] not in repr(with_key)
+    assert "has_key=True" in repr(with_key)
+
+
+# After the handshake
+
+
+def test_a_peer_that_did_not_agree_on_http2_is_refused() -> None:
+    other = AUTHORITY.server_context([NAME], alpn=["http/1.1"])
+    client, _ = shake_hands(client_context(tls()), other)
+    assert refuse_peer(client, None) == "peer negotiated None by ALPN, wanted 'h2'"
+
+
+def test_a_peer_is_checked_by_what_its_certificate_says() -> None:
+    client, _ = shake_hands(client_context(tls()), server_context(*SERVER))
+    assert refuse_peer(client, None) is None
+    seen: list[PeerCertificate] = []
+    assert refuse_peer(client, seen.append) is None
+    assert seen == [
+        PeerCertificate(
+            dns_names=(NAME,),
+            uris=("spiffe://example.test/a",),
+            ip_addresses=("192.0.2.1", "2001:DB8:0:0:0:0:0:1"),
+            emails=(),
+            der=ssl.PEM_cert_to_DER_cert(SERVER[0].decode()),
+        )
+    ]
+    assert refuse_peer(client, lambda peer: f"I know no {peer.uris[0]}") == (
+        "I know no spiffe://example.test/a"
+    )
+
+
+def test_the_check_does_not_see_a_peer_without_http2() -> None:
+    client, _ = shake_hands(client_context(tls()), AUTHORITY.server_context([NAME]))
+    seen: list[PeerCertificate] = []
+    assert refuse_peer(client, seen.append) is not None
+    assert seen == []
