@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import grpc
+
 from proxyless.base import Metadata, Status, StatusCode
 from proxyless.channel.credentials import CallCredentials, CombinedCredentials, OnMetadata
 from proxyless.front.values import to_metadata
@@ -84,8 +86,10 @@ def to_channel_credentials(credentials: object) -> ChannelCredentials:
         return local_channel_credentials()
     if type(inner).__name__ == "InsecureChannelCredentials":
         return insecure_channel_credentials()
+    is_grpcios = isinstance(credentials, grpc.ChannelCredentials)
+    reason = ", which only grpcio itself can use" if is_grpcios else ""
     raise TypeError(
-        f"channel credentials are {type(inner).__name__}, which only grpcio itself can use:"
+        f"channel credentials are {type(inner).__name__}{reason}:"
         " wanted proxyless.ssl_channel_credentials(...) or grpc.ssl_channel_credentials(...)"
     )
 

@@ -125,7 +125,8 @@ class Walk:
         return AtOnce(self._draw_cause(world), second(world))
 
     def _draw_cause(self, world: World) -> Cause:
-        return self._choose((Pick(), self._draw_change(world)))
+        causes: tuple[Cause, ...] = (Pick(), self._draw_change(world))
+        return self._choose(causes)
 
     def _draw_change(self, world: World) -> Become:
         connections = [(name, world.helper.connection(address(name))) for name in _NAMES]

@@ -150,6 +150,7 @@ class World:
     def resolve(self, endpoints: tuple[Endpoint, ...]) -> None:
         endpoints = tuple(map(self._traits.to_endpoint, endpoints))
         before = self.endpoints
+        self._judge_reports()
         if endpoints != before:
             self._stickiness.on_new_endpoints(is_first_list=not before)
         self.endpoints = endpoints
@@ -325,14 +326,18 @@ class World:
         if self.is_closed:
             return
         self.helper.settle()
-        for report in self.helper.reports[self._stickiness.reports_judged :]:
-            if not self._stickiness.allows(report.state):
-                self._fail(Rule.STICKY_FAILURE, f"policy reports {report.state}")
+        self._judge_reports()
         state = self.helper.state
         picked = self._try_picks() if state is State.READY else frozenset()
         if state is State.READY:
             self._reresolutions_seen = self.helper.reresolutions
         self._rest = Rest(state, tuple(self.helper.subchannels), self.helper.reresolutions, picked)
+
+    def _judge_reports(self) -> None:
+        """Judge those that are new, in the light of what the policy was told before them."""
+        for report in self.helper.reports[self._stickiness.reports_judged :]:
+            if not self._stickiness.allows(report.state):
+                self._fail(Rule.STICKY_FAILURE, f"policy reports {report.state}")
 
     def _try_picks(self) -> frozenset[Address]:
         """Where RPCs go now, when everybody knows how the connections are."""

@@ -238,13 +238,19 @@ class NeverWatches(Sound):
 class KeepsWhatWorks(Sound):
     """Until there is something better."""
 
+    keeps = False
+
+    def update(self, update: Update) -> Status:
+        self.keeps = bool(update.endpoints)
+        return super().update(update)
+
     def drop(self, address: Address) -> None:
-        if not self.is_usable(address) or len(self.subchannels) > 2:
+        if not (self.keeps and self.is_usable(address)):
             super().drop(address)
 
     def close(self) -> None:
-        for address in list(self.subchannels):
-            super().drop(address)
+        self.keeps = False
+        super().close()
 
 
 class IgnoresHealth(Sound):
@@ -740,7 +746,7 @@ FLAWED: Final[tuple[tuple[Rule, Callable[[Helper], Policy], str], ...]] = (
     (Rule.HONEST_REPORTS, PicksNothing, "pick gives None"),
     (Rule.HONEST_REPORTS, FailsWithOk, "pick fails with the status OK"),
     (Rule.REPORTS_PER_CALL, ReportsForEachEndpoint, "reports CONNECTING once more"),
-    (Rule.REPORTS_PER_CALL, ReportsTooOften, "reports CONNECTING once more"),
+    (Rule.REPORTS_PER_CALL, ReportsTooOften, "reports TRANSIENT_FAILURE once more"),
     (Rule.REPORTS_PER_CALL, SaysNothingAtFirst, "does not report after its first update"),
     (Rule.STICKY_FAILURE, ForgetsFailure, "reports CONNECTING"),
     (Rule.EMPTY_LIST, AcceptsEmptyList, "update gives OK"),

@@ -16,6 +16,7 @@ from tests.unit.testing.flawed_policies import (
     CarelessKind,
     DestructiveKind,
     ForgetsFailure,
+    KeepsBackoff,
     NeverAsks,
     PickyKind,
     PolicyKind,
@@ -85,14 +86,14 @@ def test_a_parser_that_changes_its_input_is_found() -> None:
 
 
 def test_the_text_names_rule_policy_and_the_fewest_steps() -> None:
-    assert str(find_flaw(kind_of(ForgetsFailure))) == (
-        "policy reports CONNECTING\n"
-        f"rule STICKY_FAILURE: {Rule.STICKY_FAILURE.value}\n"
-        "policy 'ForgetsFailure', scenario 'connections come and go'\n"
-        "  1. update: a b c\n"
-        "  2. calm: every attempt succeeds, and RPCs keep coming\n"
+    assert str(find_flaw(kind_of(KeepsBackoff))) == (
+        "10.0.0.1:80 is not told\n"
+        f"rule RESET_BACKOFF: {Rule.RESET_BACKOFF.value}\n"
+        "policy 'KeepsBackoff', scenario 'every address fails, again and again'\n"
+        "  1. update: a b c,c6\n"
+        "  2. every connection that can becomes CONNECTING\n"
         "  3. every connection that can becomes TRANSIENT_FAILURE\n"
-        "  4. calm: every attempt succeeds, and RPCs keep coming"
+        "  4. reset_backoff"
     )
 
 

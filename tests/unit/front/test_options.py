@@ -1,0 +1,207 @@
+"""Unit tests of proxyless.front.options."""
+
+import logging
+from math import inf
+from typing import Any
+
+import pytest
+
+from proxyless.channel import ChannelOptions
+from proxyless.front import insecure_channel_credentials, options, ssl_channel_credentials
+from proxyless.front.options import make_channel_options
+
+NEVER_MS = 2**31 - 1
+
+
+def make(*given: Any) -> ChannelOptions:  # noqa: ANN401 - whatever an application hands in
+    return make_channel_options(given, insecure_channel_credentials())
+
+
+# Bad values
+
+BAD_INTEGERS = ("5", 1.5, None, True)
+BAD_TEXTS = (5, None, ["a"])
+BAD_FLAGS = (2, -1, "yes", None)
+BAD: dict[str, tuple[type[Exception], str, tuple[object, ...]]] = {
+    "grpc.client_idle_timeout_ms": (TypeError, "an integer", BAD_INTEGERS),
+    "grpc.default_authority": (TypeError, "a string", BAD_TEXTS),
+    "grpc.dns_min_time_between_resolutions_ms": (TypeError, "an integer", BAD_INTEGERS),
+    "grpc.enable_retries": (TypeError, "0 or 1", BAD_FLAGS),
+    "grpc.http2.max_pings_without_data": (TypeError, "an integer", BAD_INTEGERS),
+    "grpc.initial_reconnect_backoff_ms": (TypeError, "an integer", BAD_INTEGERS),
+    "grpc.keepalive_permit_without_calls": (TypeError, "0 or 1", BAD_FLAGS),
+    "grpc.keepalive_time_ms": (TypeError, "an integer", BAD_INTEGERS),
+    "grpc.keepalive_timeout_ms": (TypeError, "an integer", BAD_INTEGERS),
+    "grpc.lb_policy_name": (TypeError, "a string", BAD_TEXTS),
+    "grpc.max_metadata_size": (TypeError, "an integer", BAD_INTEGERS),
+    "grpc.max_receive_message_length": (TypeError, "an integer", BAD_INTEGERS),
+    "grpc.max_reconnect_backoff_ms": (TypeError, "an integer", BAD_INTEGERS),
+    "grpc.max_send_message_length": (TypeError, "an integer", BAD_INTEGERS),
+    "grpc.min_reconnect_backoff_ms": (TypeError, "an integer", BAD_INTEGERS),
+    "grpc.per_rpc_retry_buffer_size": (TypeError, "an integer", BAD_INTEGERS),
+    "grpc.primary_user_agent": (TypeError, "a string", BAD_TEXTS),
+    "grpc.secondary_user_agent": (TypeError, "a string", BAD_TEXTS),
+    "grpc.service_config": (TypeError, "a string", BAD_TEXTS),
+    "grpc.service_config_disable_resolution": (TypeError, "0 or 1", BAD_FLAGS),
+    "grpc.ssl_target_name_override": (TypeError, "a string", BAD_TEXTS),
+    "proxyless.dns_refresh_interval_ms": (TypeError, "an integer", BAD_INTEGERS),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, (_, _, values) in BAD.items() for value in values]
+)
+def test_a_value_of_the_wrong_type_is_named_with_what_was_wanted(name: str, value: object) -> None:
+    kind, wanted, _ = BAD[name]
+    with pytest.raises(kind) as caught:
+        make((name, value))
+    assert str(caught.value) == f"option {name!r} is {value!r}, wanted {wanted}"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("grpc.keepalive_time_ms", -1, "is -1 ms, wanted 0 or more"),
+        ("grpc.client_idle_timeout_ms", -5, "is -5 ms, wanted 0 or more"),
+        ("grpc.max_receive_message_length", -2, "is -2, wanted -1 (no limit), 0 or more"),
+        ("grpc.max_send_message_length", -2, "is -2, wanted -1 (no limit), 0 or more"),
+        ("grpc.max_metadata_size", -1, "is -1, wanted 0 or more"),
+        ("grpc.http2.max_pings_without_data", -1, "is -1, wanted 0 or more"),
+        ("grpc.per_rpc_retry_buffer_size", -1, "is -1, wanted 0 or more"),
+        ("grpc.primary_user_agent", "a\nb", r"is 'a\nb', wanted printable ASCII"),
+        ("grpc.secondary_user_agent", "é", "is 'é', wanted printable ASCII"),
+        ("grpc.default_authority", "a b", "is 'a b', wanted host or host:port in ASCII"),
+        ("grpc.default_authority", b"\xff", r"is b'\xff', wanted host or host:port in ASCII"),
+        ("grpc.ssl_target_name_override", "", "is '', wanted host or host:port in ASCII"),
+        ("grpc.service_config", "{", "is not JSON: "),
+    ],
+)
+def test_a_bad_value_is_named_with_what_was_wanted(name: str, value: object, text: str) -> None:
+    with pytest.raises(ValueError, match="option") as caught:
+        make((name, value))
+    assert str(caught.value).startswith(f"option {name!r} {text}")
+
+
+def test_a_service_config_is_an_object() -> None:
+    with pytest.raises(TypeError, match=r"option 'grpc.service_config' is '\[\]', wanted a JSON"):
+        make(("grpc.service_config", "[]"))
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        ("grpc.keepalive_time_ms", "is 'grpc.keepalive_time_ms', wanted a pair of name and value"),
+        (("name",), r"is \('name',\), wanted a pair of name and value"),
+        (("a", 1, 2), r"is \('a', 1, 2\), wanted a pair of name and value"),
+        ((5, 1), "is named 5, wanted a string"),
+    ],
+)
+def test_an_option_is_a_pair(option: object, text: str) -> None:
+    with pytest.raises(TypeError, match=f"channel option {text}"):
+        make(option)
+
+
+# Unknown names
+
+
+@pytest.fixture
+def nothing_warned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(options, "_warned", set())
+
+
+@pytest.mark.usefixtures("nothing_warned")
+def test_an_unknown_option_is_warned_about_once(caplog: pytest.LogCaptureFixture) -> None:
+    make(("grpc.no_such", 1))
+    make(("grpc.no_such", 2), ("grpc.nor_this", 3))
+    assert caplog.record_tuples == [
+        (
+            "proxyless.channel",
+            logging.WARNING,
+            f"channel option {name!r} is not known and has no effect",
+        )
+        for name in ("grpc.no_such", "grpc.nor_this")
+    ]
+
+
+@pytest.mark.usefixtures("nothing_warned")
+def test_an_option_that_asks_for_what_is_so_anyway_is_fine(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    make(("grpc.use_local_subchannel_pool", 1), ("grpc.so_reuseport", 0))
+    assert caplog.records == []
+
+
+# Good values
+
+
+def test_nothing_said_is_the_default() -> None:
+    made = make_channel_options(None, insecure_channel_credentials())
+    assert made.send_bytes_max == inf
+    assert made.subchannel.transport.limits.message_bytes_max == 4 * 1024 * 1024
+    assert made.service_config == {}
+
+
+def test_the_last_of_two_equal_options_counts() -> None:
+    name = "grpc.max_send_message_length"
+    assert make((name, 1), (name, 2)).send_bytes_max == 2
+
+
+@pytest.mark.parametrize(("value", "bytes_max"), [(-1, 2**32 - 1), (0, 0), (5, 5)])
+def test_the_largest_message_received(value: int, bytes_max: int) -> None:
+    made = make(("grpc.max_receive_message_length", value))
+    assert made.subchannel.transport.limits.message_bytes_max == bytes_max
+
+
+@pytest.mark.parametrize(("value_ms", "timeout_s"), [(0, inf), (NEVER_MS, inf), (1500, 1.5)])
+def test_the_idle_timeout(value_ms: int, timeout_s: float) -> None:
+    assert make(("grpc.client_idle_timeout_ms", value_ms)).idle_timeout_s == timeout_s
+
+
+def test_a_connection_attempt_may_take_as_long_as_an_int32_says() -> None:
+    made = make(("grpc.min_reconnect_backoff_ms", NEVER_MS))
+    assert made.subchannel.min_connect_timeout_s == NEVER_MS / 1000
+
+
+def test_an_initial_backoff_above_the_largest_is_the_largest() -> None:
+    made = make(
+        ("grpc.initial_reconnect_backoff_ms", 5000), ("grpc.max_reconnect_backoff_ms", 2000)
+    )
+    assert (made.subchannel.backoff.initial_s, made.subchannel.backoff.max_s) == (2.0, 2.0)
+
+
+def test_a_keepalive_timeout_alone_turns_keepalive_on() -> None:
+    keepalive = make(("grpc.keepalive_timeout_ms", 3000)).subchannel.transport.keepalive
+    assert keepalive.is_enabled
+    assert keepalive.timeout_s == 3.0
+    assert not make().subchannel.transport.keepalive.is_enabled
+
+
+def test_a_policy_is_named_unless_the_service_config_names_one() -> None:
+    named = make(("grpc.lb_policy_name", "round_robin"))
+    assert named.service_config == {"loadBalancingConfig": [{"round_robin": {}}]}
+    config = '{"loadBalancingConfig": [{"pick_first": {}}]}'
+    both = make(("grpc.lb_policy_name", "round_robin"), ("grpc.service_config", config))
+    assert both.service_config == {"loadBalancingConfig": [{"pick_first": {}}]}
+
+
+def test_the_user_agent_has_the_applications_parts_around_ours() -> None:
+    parts = make(("grpc.primary_user_agent", "a/1"), ("grpc.secondary_user_agent", "z/2"))
+    first, middle, last = parts.user_agent.split(" ")
+    assert (first, last) == ("a/1", "z/2")
+    assert middle == make().user_agent
+
+
+def test_the_name_of_a_certificate_is_also_the_authority_but_only_over_tls() -> None:
+    override = [("grpc.ssl_target_name_override", "api.test")]
+    secure = make_channel_options(override, ssl_channel_credentials())
+    assert secure.authority == "api.test"
+    assert secure.subchannel.transport.tls is not None
+    assert secure.subchannel.transport.tls.server_name == "api.test"
+    assert make(*override).authority is None
+
+
+def test_options_are_kept_for_resolvers_as_they_were_written() -> None:
+    assert make(("grpc.keepalive_time_ms", 5), ("my.own", "x")).by_name == {
+        "grpc.keepalive_time_ms": 5,
+        "my.own": "x",
+    }

@@ -1,0 +1,119 @@
+"""Unit tests of proxyless.assembly: what is wrong with a channel is said when it is made."""
+
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import pytest
+
+import proxyless
+import proxyless.aio
+
+MAKERS: dict[str, Callable[..., Any]] = {
+    "asyncio": proxyless.aio.insecure_channel,
+    "blocking": proxyless.insecure_channel,
+}
+SCHEMES = "dns, ipv4, ipv6, unix, unix-abstract"
+
+
+@pytest.fixture(params=MAKERS)
+def make(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    return MAKERS[request.param]
+
+
+# Targets
+
+
+@pytest.mark.parametrize(
+    ("target", "text"),
+    [
+        ("", "target is empty: wanted scheme:///name or host:port"),
+        ("dns:///", "target 'dns:///' has no name to resolve: wanted dns:///name"),
+        ("dns://host", "target 'dns://host' has no name to resolve: wanted dns:///host"),
+        ("dns:///host:port", "name 'host:port' has port 'port': wanted 0 to 65535"),
+        ("host:99999", "name 'host:99999' has port '99999': wanted 0 to 65535"),
+        ("host:80/path", "name 'host:80/path' has port '80/path': wanted 0 to 65535"),
+        ("[::1", "name '[::1' is not valid: wanted [ipv6] or [ipv6]:port"),
+        ("a b:80", "name 'a b:80' has host 'a b': wanted host, host:port or [ipv6]:port"),
+        ("dns://8.8.8.8/host", "authority '8.8.8.8' is not valid: wanted none"),
+        ("ipv4:1.2.3", "host '1.2.3' is not valid: wanted a literal IP address"),
+        ("ipv4:1.2.3.4:80,host:80", "host 'host' is not valid: wanted a literal IP address"),
+        ("ipv4:[::1]:80", "address '[::1]:80' is not valid: wanted an IPv4 address"),
+        ("ipv6:1.2.3.4:80", "address '1.2.3.4:80' is not valid: wanted [ipv6]:port"),
+        ("unix:", "target 'unix:' has no name to resolve: wanted unix:///name"),
+    ],
+)
+def test_a_malformed_target(make: Callable[..., Any], target: str, text: str) -> None:
+    with pytest.raises(ValueError, match="target") as caught:
+        make(target)
+    assert text in str(caught.value)
+
+
+def test_an_unknown_scheme(make: Callable[..., Any]) -> None:
+    with pytest.raises(ValueError, match="htps") as caught:
+        make("htps://backend")
+    wanted = f"has the unknown scheme 'htps': wanted one of {SCHEMES}"
+    assert str(caught.value).startswith(f"target 'htps://backend' {wanted.rstrip()[:40]}")
+
+
+@pytest.mark.parametrize("target", [None, 5, b"host:80"])
+def test_a_target_that_is_no_text(make: Callable[..., Any], target: object) -> None:
+    with pytest.raises(TypeError) as caught:
+        make(target)
+    assert str(caught.value) == f"target is {target!r}, wanted a string"
+
+
+# Options
+
+
+def test_a_bad_service_config_names_every_field(make: Callable[..., Any]) -> None:
+    config = (
+        '{"methodConfig": [{"name": [{"service": 5}], "timeout": "1"}],'
+        ' "loadBalancingConfig": [{"no_such_policy": {}}]}'
+    )
+    with pytest.raises(ValueError, match="service config of the channel") as caught:
+        make("host:80", options=[("grpc.service_config", config)])
+    for text in (
+        "field:methodConfig[0].timeout error:is '1', wanted a duration such as '1.5s'",
+        "field:methodConfig[0].name[0].service error:is 5, wanted a string",
+        "field:loadBalancingConfig error:",
+    ):
+        assert text in str(caught.value)
+
+
+def test_an_unknown_policy(make: Callable[..., Any]) -> None:
+    with pytest.raises(ValueError, match="no_such_policy"):
+        make("host:80", options=[("grpc.lb_policy_name", "no_such_policy")])
+
+
+def test_an_option_of_the_wrong_type(make: Callable[..., Any]) -> None:
+    with pytest.raises(TypeError, match="'grpc.keepalive_time_ms' is 'often', wanted an integer"):
+        make("host:80", options=[("grpc.keepalive_time_ms", "often")])
+
+
+def test_an_unknown_compression(make: Callable[..., Any]) -> None:
+    with pytest.raises(ValueError, match="'zip' is not known, wanted a grpc.Compression"):
+        make("host:80", compression="zip")
+
+
+# Credentials
+
+
+@pytest.mark.parametrize("maker", [proxyless.aio.secure_channel, proxyless.secure_channel])
+@pytest.mark.parametrize(
+    ("credentials", "text"),
+    [
+        (None, "channel credentials are NoneType: wanted proxyless.ssl_channel_credentials"),
+        ("tls", "channel credentials are str: wanted proxyless.ssl_channel_credentials"),
+        (
+            grpc.alts_channel_credentials(),
+            "channel credentials are ALTSChannelCredentials, which only grpcio itself can use: wanted",
+        ),
+    ],
+)
+def test_credentials_that_we_cannot_use(
+    maker: Callable[..., Any], credentials: object, text: str
+) -> None:
+    with pytest.raises(TypeError) as caught:
+        maker("host:80", credentials)
+    assert str(caught.value).startswith(text)
