@@ -54,9 +54,9 @@ bench: $(STAMP)  ## Measure RPCs against grpcio
 fuzz: $(STAMP)  ## Feed the wire room hostile bytes
 	@$(PY) tools/fuzz_wire.py --inputs 200000 $(ARGS)
 
-demo: $(STAMP)  ## Call a gRPC server through our transport
+demo: $(STAMP)  ## Call a gRPC server through our channel
 	@$(PY) examples/hello.py $(ARGS)
 
 clean:  ## Remove the environment and everything built
-	@rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage
+	@rm -rf $(VENV) build dist bench/.build .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -547,6 +547,22 @@ async def test_tls_carries_load_both_ways(client: Client, start: Start) -> None:
     assert len(await read_all(slow)) == 256
 
 
+async def test_connections_of_all_kinds_share_a_buffer_and_mix_nothing(
+    client: Client, start: Start
+) -> None:
+    options, context = tls_of(CertificateAuthority())
+    plain, secure = await start(), await start(tls=context)
+    transports = [await client.connect(plain.address) for _ in range(4)]
+    transports += [await client.connect(secure.address, options, AUTHORITY) for _ in range(4)]
+    messages = [bytes((number,)) * 3 * MIB for number in range(len(transports))]
+    calls = [
+        UnaryCall(transport, encode("Echo"), message)
+        for transport, message in zip(transports, messages, strict=True)
+    ]
+    for call, message in zip(calls, messages, strict=True):
+        assert await expect_reply(call) == message
+
+
 async def test_clients_that_fail_the_handshake_leave_no_trace(client: Client, start: Start) -> None:
     authority = CertificateAuthority()
     context = server_context(*authority.issue([AUTHORITY]), authority.certificate_pem)

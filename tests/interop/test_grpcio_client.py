@@ -282,6 +282,7 @@ async def test_a_method_is_cancelled_at_the_clients_deadline(
     world: World, open_client: Open, kind: str
 ) -> None:
     client = await open_client(world)
+    expect_messages(await client.call(UNARY_UNARY, "Echo", [b"warm"]), b"warm")
     outcome = await client.call(kind, "Hang", [b""], timeout_s=0.2)
     assert outcome.code is grpc.StatusCode.DEADLINE_EXCEEDED
     await until(lambda: world.cancelled == world.running == 1, "the method to be cancelled")

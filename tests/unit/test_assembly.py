@@ -13,7 +13,6 @@ MAKERS: dict[str, Callable[..., Any]] = {
     "asyncio": proxyless.aio.insecure_channel,
     "blocking": proxyless.insecure_channel,
 }
-SCHEMES = "dns, ipv4, ipv6, unix, unix-abstract"
 
 
 @pytest.fixture(params=MAKERS)
@@ -52,8 +51,9 @@ def test_a_malformed_target(make: Callable[..., Any], target: str, text: str) ->
 def test_an_unknown_scheme(make: Callable[..., Any]) -> None:
     with pytest.raises(ValueError, match="htps") as caught:
         make("htps://backend")
-    wanted = f"has the unknown scheme 'htps': wanted one of {SCHEMES}"
-    assert str(caught.value).startswith(f"target 'htps://backend' {wanted.rstrip()[:40]}")
+    expected = "target 'htps://backend' has the unknown scheme 'htps': wanted one of "
+    assert str(caught.value).startswith(expected)
+    assert "dns, ipv4, ipv6, unix" in str(caught.value)
 
 
 @pytest.mark.parametrize("target", [None, 5, b"host:80"])
@@ -87,12 +87,12 @@ def test_an_unknown_policy(make: Callable[..., Any]) -> None:
 
 
 def test_an_option_of_the_wrong_type(make: Callable[..., Any]) -> None:
-    with pytest.raises(TypeError, match="'grpc.keepalive_time_ms' is 'often', wanted an integer"):
+    with pytest.raises(TypeError, match=r"'grpc\.keepalive_time_ms' is 'often', wanted an integer"):
         make("host:80", options=[("grpc.keepalive_time_ms", "often")])
 
 
 def test_an_unknown_compression(make: Callable[..., Any]) -> None:
-    with pytest.raises(ValueError, match="'zip' is not known, wanted a grpc.Compression"):
+    with pytest.raises(ValueError, match=r"'zip' is not known, wanted a grpc\.Compression"):
         make("host:80", compression="zip")
 
 
@@ -107,7 +107,7 @@ def test_an_unknown_compression(make: Callable[..., Any]) -> None:
         ("tls", "channel credentials are str: wanted proxyless.ssl_channel_credentials"),
         (
             grpc.alts_channel_credentials(),
-            "channel credentials are ALTSChannelCredentials, which only grpcio itself can use: wanted",
+            "channel credentials are ALTSChannelCredentials, which only grpcio itself can use:",
         ),
     ],
 )

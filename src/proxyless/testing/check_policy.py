@@ -54,7 +54,7 @@ def check_policy(
     The config is what a service config would say, an empty one if left out; ValidationError if the
     factory does not like it. The registry has the policies that may be its children: pick_first
     and round_robin if left out. Endpoints have one address or two, from `address("a")` to
-    `address("h")` with their IPv6 twins, and `address("0")` to `address("599")`.
+    `address("h")` with their IPv6 twins, and `address("0")` to `address("499")`.
 
     What is found with a seed is found again with that seed alone: `seeds=[17]`.
     """

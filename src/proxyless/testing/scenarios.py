@@ -27,7 +27,7 @@ from proxyless.testing.steps import (
 )
 
 # A policy that goes through its endpoints by recursion runs out of this stack.
-ENDPOINTS_MANY: Final = 300
+ENDPOINTS_MANY: Final = 250
 STACK_FRAMES_MAX: Final = 200
 
 IDLE, CONNECTING, READY = State.IDLE, State.CONNECTING, State.READY

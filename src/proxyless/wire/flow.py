@@ -137,6 +137,8 @@ class Outbound:
     def take_output(self) -> bytes:
         """Everything to send, in order; collecting starts anew."""
         output = self._output
+        if not output:
+            return b""
         self._output = []
         return b"".join(output)
 

@@ -1,0 +1,133 @@
+"""Unit tests of proxyless.testing.fakes: what a user's own test of a policy can say."""
+
+import pytest
+
+from proxyless.base import EMPTY_ATTRIBUTES, OK, Endpoint, IpAddress, State, Status, StatusCode
+from proxyless.lb import Complete, FailPicker, SubchannelPicker, Update
+from proxyless.lb.policies.round_robin import RoundRobinConfig, RoundRobinFactory
+from proxyless.testing import ConformanceError, FakeHelper, FakeSubchannel, Rule, address
+
+IDLE, CONNECTING, READY = State.IDLE, State.CONNECTING, State.READY
+FAILURE = State.TRANSIENT_FAILURE
+
+
+@pytest.fixture
+def helper() -> FakeHelper:
+    return FakeHelper()
+
+
+def watch(helper: FakeHelper, name: str, told: list[State]) -> FakeSubchannel:
+    subchannel = helper.create_subchannel(address(name), EMPTY_ATTRIBUTES)
+    subchannel.watch(lambda state, _: told.append(state))
+    return subchannel
+
+
+def test_a_test_of_ones_own_reads_like_a_story(helper: FakeHelper) -> None:
+    policy = RoundRobinFactory().create(helper)
+    endpoints = tuple(Endpoint((address(name),)) for name in "ab")
+    assert policy.update(Update(endpoints, RoundRobinConfig())) == OK
+    assert helper.state is CONNECTING
+    assert helper.pick_address() is None
+    helper.connection("b").become(CONNECTING)
+    helper.connection("b").become(READY)
+    assert helper.state is READY
+    assert helper.pick_address() == address("b")
+    policy.close()
+    assert helper.subchannels == []
+    assert helper.clock.timers_pending == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "host"),
+    [("a", "10.0.0.1"), ("z6", "fd00::1a"), ("0", "10.1.0.0"), ("300", "10.1.1.44")],
+)
+def test_addresses_have_short_names(name: str, host: str) -> None:
+    assert address(name) == IpAddress(host, 80)
+
+
+@pytest.mark.parametrize("name", ["A", "ab", "a7", "é"])
+def test_what_is_no_short_name_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="is not valid: wanted 'a' to 'z'"):
+        address(name)
+
+
+def test_subchannels_to_one_address_share_its_connection(helper: FakeHelper) -> None:
+    first: list[State] = []
+    second: list[State] = []
+    watch(helper, "a", first).request_connection()
+    helper.connection("a").become(CONNECTING)
+    watch(helper, "a", second)
+    helper.connection("a").become(READY)
+    assert first == [IDLE, CONNECTING, READY]
+    assert second == [CONNECTING, READY]
+
+
+def test_a_connection_ends_with_its_last_subchannel(helper: FakeHelper) -> None:
+    subchannel = watch(helper, "a", [])
+    helper.connection("a").become(READY)
+    subchannel.release()
+    assert helper.connection("a").state is IDLE
+    helper.connection("a").is_shared = True
+    helper.connection("a").become(READY)
+    watch(helper, "a", []).release()
+    assert helper.connection("a").state is READY
+
+
+def test_nothing_is_told_after_a_watch_was_cancelled(helper: FakeHelper) -> None:
+    told: list[State] = []
+    subchannel = helper.create_subchannel(address("a"), EMPTY_ATTRIBUTES)
+    cancel = subchannel.watch(lambda state, _: told.append(state))
+    cancel()
+    cancel()
+    helper.connection("a").become(CONNECTING)
+    assert told == [IDLE]
+
+
+def test_health_is_told_to_those_who_watch_it(helper: FakeHelper) -> None:
+    told: list[tuple[State, str]] = []
+    subchannel = helper.create_subchannel(address("a"), EMPTY_ATTRIBUTES)
+    subchannel.watch_health(lambda state, error: told.append((state, error.details)))
+    helper.connection("a").set_health(FAILURE)
+    assert told == [(READY, ""), (FAILURE, "10.0.0.1:80: not serving")]
+
+
+@pytest.mark.parametrize(
+    ("state", "is_requested", "possible"),
+    [
+        (IDLE, False, ()),
+        (IDLE, True, (CONNECTING,)),
+        (CONNECTING, False, (READY, FAILURE, IDLE)),
+        (READY, False, (IDLE, CONNECTING, FAILURE)),
+        (FAILURE, False, (IDLE,)),
+    ],
+)
+def test_a_connection_becomes_only_what_a_real_one_could(
+    helper: FakeHelper, state: State, is_requested: bool, possible: tuple[State, ...]
+) -> None:
+    connection = helper.connection("a")
+    connection.state, connection.is_requested = state, is_requested
+    assert {each for each in State if connection.can_become(each)} == set(possible)
+
+
+def test_a_failed_pick_gives_its_status(helper: FakeHelper) -> None:
+    error = Status(StatusCode.UNAVAILABLE, "nobody there")
+    helper.update_state(FAILURE, FailPicker(error))
+    assert helper.pick_address() == error
+
+
+def test_rpcs_that_wait_are_picked_for_at_once(helper: FakeHelper) -> None:
+    subchannel = watch(helper, "a", [])
+    helper.waiting_rpcs = 1
+    with pytest.raises(ConformanceError, match="which is IDLE") as caught:
+        helper.update_state(READY, SubchannelPicker(Complete(subchannel)))
+    assert caught.value.rule is Rule.READY_PICKS
+
+
+def test_a_policy_is_held_to_its_contract(helper: FakeHelper) -> None:
+    subchannel = watch(helper, "a", [])
+    subchannel.release()
+    with pytest.raises(
+        ConformanceError, match=r"policy releases 10\.0\.0\.1:80, which it released"
+    ):
+        subchannel.release()
+    assert helper.broken is not None
