@@ -3,6 +3,7 @@
 aio                            channels for asyncio, with grpc.aio's interface
 insecure_channel               a blocking channel, with grpcio's interface
 secure_channel                 the same, with credentials
+Registries                     policies and resolvers of one's own, for a channel
 ssl_channel_credentials        TLS
 local_channel_credentials      no encryption, but only to this machine
 composite_channel_credentials  channel credentials, and what each RPC adds
@@ -17,6 +18,7 @@ from proxyless.version import __version__
 
 if TYPE_CHECKING:
     from proxyless import aio
+    from proxyless.assembly import Registries
     from proxyless.front import (
         composite_channel_credentials,
         local_channel_credentials,
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from proxyless.sync import insecure_channel, secure_channel
 
 __all__ = [
+    "Registries",
     "__version__",
     "aio",
     "composite_channel_credentials",
@@ -35,6 +38,7 @@ __all__ = [
 ]
 
 _HOMES: Final = {
+    "Registries": "proxyless.assembly",
     "composite_channel_credentials": "proxyless.front",
     "insecure_channel": "proxyless.sync",
     "local_channel_credentials": "proxyless.front",

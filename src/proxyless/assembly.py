@@ -19,10 +19,10 @@ from proxyless.front import (
     make_channel_options,
     to_encoding,
 )
-from proxyless.lb import PolicyRegistry
+from proxyless.installed import InstalledPolicies, InstalledResolvers
 from proxyless.lb.policies.pick_first import PickFirstFactory
 from proxyless.lb.policies.round_robin import RoundRobinFactory
-from proxyless.resolver import STATIC_FACTORIES, DnsFactory, ResolverRegistry
+from proxyless.resolver import STATIC_FACTORIES, DnsFactory
 from proxyless.runtime import AsyncioNetwork, LoopClock, system_random
 from proxyless.transport import Connector
 from proxyless.wire import IDENTITY
@@ -32,23 +32,38 @@ if TYPE_CHECKING:
 
     import grpc
 
+    from proxyless.lb import PolicyFactory, PolicyRegistry
+    from proxyless.resolver import ResolverFactory, ResolverRegistry
+
 
 def default_policies() -> PolicyRegistry:
     """The policies that a channel knows unless it is given others."""
-    return PolicyRegistry([PickFirstFactory(), RoundRobinFactory()])
+    return InstalledPolicies([PickFirstFactory(), RoundRobinFactory()])
 
 
 def default_resolvers() -> ResolverRegistry:
     """The kinds of target that a channel knows unless it is given others."""
-    return ResolverRegistry([DnsFactory(), *STATIC_FACTORIES])
+    return InstalledResolvers([DnsFactory(), *STATIC_FACTORIES])
 
 
 @dataclass(frozen=True, slots=True)
 class Registries:
-    """What a channel can be extended with."""
+    """What a channel can be extended with.
+
+    proxyless.Registries().extended(policies=[MyPolicyFactory()], resolvers=[MyResolverFactory()])
+    """
 
     policies: PolicyRegistry = field(default_factory=default_policies)
     resolvers: ResolverRegistry = field(default_factory=default_resolvers)
+
+    def extended(
+        self,
+        *,
+        policies: Iterable[PolicyFactory] = (),
+        resolvers: Iterable[ResolverFactory] = (),
+    ) -> Registries:
+        """Registries that know these, too."""
+        return Registries(self.policies.extended(policies), self.resolvers.extended(resolvers))
 
 
 # Keyed weakly: a loop that is gone takes its stack with it.

@@ -253,7 +253,7 @@ def test_the_first_frame_is_settings(first: bytes) -> None:
 # Streams
 
 
-@pytest.mark.parametrize("idle_id", [2, 5])
+@pytest.mark.parametrize("idle_id", [2, 5, 2**31 - 1])
 @pytest.mark.parametrize("kind", [kinds.DATA, kinds.RST_STREAM, kinds.WINDOW_UPDATE])
 def test_a_frame_on_an_idle_stream_ends_the_connection(core: Core, kind: int, idle_id: int) -> None:
     bad = frame(kind, 0, idle_id, pack(">I", 1))
@@ -262,7 +262,7 @@ def test_a_frame_on_an_idle_stream_ends_the_connection(core: Core, kind: int, id
     )
 
 
-@pytest.mark.parametrize("idle_id", [2, 5])
+@pytest.mark.parametrize("idle_id", [2, 5, 2**31 - 1])
 def test_an_answer_on_an_idle_stream_ends_the_connection(idle_id: int) -> None:
     client_core().break_by(
         ErrorCode.PROTOCOL_ERROR, f"HEADERS on stream {idle_id}", headers(idle_id, HEAD)

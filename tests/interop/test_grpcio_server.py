@@ -259,15 +259,13 @@ async def test_a_deadline_ends_a_stream_too(client: Client, serve: Serve) -> Non
 DETAILS = 'käse "日本語" 🚀 100% %41 a/b?c\ttab\nline'
 
 
-@pytest.mark.parametrize("code", list(StatusCode)[1:], ids=lambda code: code.name)
-async def test_every_status_arrives_with_its_details(
-    client: Client, serve: Serve, code: StatusCode
-) -> None:
+async def test_every_status_arrives_with_its_details(client: Client, serve: Serve) -> None:
     transport = await connect(client, await serve())
-    block = encode("Fail", metadata=(("code", str(int(code))),))
-    end = await finish(UnaryCall(transport, block, DETAILS.encode()))
-    assert (end.status.code, end.status.details) == (code, DETAILS)
-    assert not end.is_unprocessed
+    for code in list(StatusCode)[1:]:
+        block = encode("Fail", metadata=(("code", str(int(code))),))
+        end = await finish(UnaryCall(transport, block, DETAILS.encode()))
+        assert (end.status.code, end.status.details) == (code, DETAILS)
+        assert not end.is_unprocessed
 
 
 async def test_an_unknown_method_is_unimplemented(client: Client, serve: Serve) -> None:

@@ -5,7 +5,7 @@ A stub knows its name from its config, `{"stub": {"name": "p0"}}`; `stub_config`
 
 from collections.abc import Mapping, Sequence
 
-from proxyless.base import OK, Endpoint, State, Status, ValidationErrors
+from proxyless.base import EMPTY_ATTRIBUTES, OK, Endpoint, State, Status, ValidationErrors
 from proxyless.lb import (
     QUEUE,
     QUEUE_PICKER,
@@ -17,6 +17,7 @@ from proxyless.lb import (
     Policy,
     PolicyFactory,
     PolicyRegistry,
+    Subchannel,
     Update,
 )
 from proxyless.lb.hierarchy import path_of, with_path
@@ -58,6 +59,7 @@ class Stub:
         self.is_closed = False
         self.picker: Picker = QUEUE_PICKER
         self.state = CONNECTING
+        self._subchannels: list[Subchannel] = []
 
     # What the parent calls.
 
@@ -87,6 +89,8 @@ class Stub:
     def close(self) -> None:
         self._check("closed")
         self.is_closed = True
+        for subchannel in self._subchannels:
+            subchannel.release()
 
     def _check(self, what: str) -> None:
         assert not self.is_closed, f"{self.name!r} is {what} after it was closed"
@@ -115,8 +119,9 @@ class Stub:
         self._helper.request_reresolution()
 
     def connects_to(self, name: str) -> None:
-        """Have a subchannel that is never released, except by the end of the world."""
-        self._helper.create_subchannel(address(name), endpoint(name).attributes)
+        """Have a subchannel, until it is closed."""
+        subchannel = self._helper.create_subchannel(address(name), EMPTY_ATTRIBUTES)
+        self._subchannels.append(subchannel)
 
     @property
     def endpoints(self) -> list[tuple[str, tuple[str, ...]]]:

@@ -53,14 +53,36 @@ class ClientTls:
         )
 
 
-@lru_cache(maxsize=_CONTEXTS_MAX)
 def client_context(tls: ClientTls) -> ssl.SSLContext:
     """The context for a configuration. Raises ValueError if the certificates are not usable."""
+    return _client_context(tls, _RootsFile.find(tls))
+
+
+@dataclass(frozen=True, slots=True)
+class _RootsFile:
+    """The file of trusted roots as it is now: a context made from an older one is not reused."""
+
+    path: str
+    changed_ns: int
+
+    @classmethod
+    def find(cls, tls: ClientTls) -> "_RootsFile | None":
+        path = os.environ.get(_ROOTS_VARIABLE)
+        if tls.root_certificates is not None or not path:
+            return None
+        try:
+            return cls(path, os.stat(path).st_mtime_ns)
+        except OSError as error:
+            raise ValueError(f"root certificates are not usable: {error}") from error
+
+
+@lru_cache(maxsize=_CONTEXTS_MAX)
+def _client_context(tls: ClientTls, roots_file: _RootsFile | None) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = tls.is_name_checked
     context.set_alpn_protocols([ALPN])
-    _load_roots(context, tls.root_certificates)
+    _load_roots(context, tls.root_certificates, roots_file)
     if (tls.certificate_chain is None) != (tls.private_key is None):
         raise ValueError("certificate chain and private key go together: one of them is missing")
     if tls.certificate_chain is not None and tls.private_key is not None:
@@ -107,12 +129,14 @@ def _read_certificate(transport_ssl: ssl.SSLObject) -> PeerCertificate:
     )
 
 
-def _load_roots(context: ssl.SSLContext, root_certificates: bytes | None) -> None:
+def _load_roots(
+    context: ssl.SSLContext, root_certificates: bytes | None, roots_file: _RootsFile | None = None
+) -> None:
     try:
         if root_certificates is not None:
             context.load_verify_locations(cadata=root_certificates.decode("ascii"))
-        elif roots_file := os.environ.get(_ROOTS_VARIABLE):
-            context.load_verify_locations(cafile=roots_file)
+        elif roots_file is not None:
+            context.load_verify_locations(cafile=roots_file.path)
         else:
             context.load_default_certs(ssl.Purpose.SERVER_AUTH)
     except (OSError, ValueError) as error:  # Also SSLError, UnicodeDecodeError.

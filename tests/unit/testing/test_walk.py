@@ -57,6 +57,6 @@ def test_steps_that_do_not_matter_are_left_out() -> None:
 
 
 def test_steps_are_kept_if_none_can_be_left_out() -> None:
-    steps = [Calm(), Pick()]
+    steps: list[Step] = [Calm(), Pick()]
     assert shorten(steps, lambda some: some == steps) == steps
     assert shorten([], lambda _: True) == []

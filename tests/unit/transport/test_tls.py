@@ -127,6 +127,20 @@ def test_roots_come_from_the_file_that_the_environment_names(
     assert len(context.get_ca_certs()) == 1
 
 
+def test_a_file_of_roots_that_changed_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roots = tmp_path / "roots.pem"
+    roots.write_bytes(STRANGER.certificate_pem)
+    os.utime(roots, ns=(1, 1))
+    monkeypatch.setenv(ROOTS_VARIABLE, str(roots))
+    before = client_context(ClientTls())
+    assert client_context(ClientTls()) is before
+    roots.write_bytes(AUTHORITY.certificate_pem)
+    os.utime(roots, ns=(2, 2))
+    shake_hands(client_context(ClientTls()), server_context(*SERVER))
+
+
 def test_a_file_of_roots_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ROOTS_VARIABLE, "/nowhere/roots.pem")
     with pytest.raises(ValueError, match=r"root certificates are not usable: .*No such file"):

@@ -114,6 +114,10 @@ def test_the_window_grows_to_its_maximum_and_then_asks_no_more() -> None:
         pings += len(server.hear().of(kinds.PING))
     assert stream.recv_target == 256 * KB
     assert pings == 1
+    server.say(ping(ROUND_TRIP_PING, ack=True))
+    for _ in range(40):
+        server.say(data(1, bytes(16 * KB)))
+        assert not server.hear().of(kinds.PING)
 
 
 def test_one_ping_serves_all_streams() -> None:

@@ -196,6 +196,8 @@ def test_a_held_stream_gives_no_window_until_it_is_released() -> None:
     stream.release()
     assert server.hear().updates() == [(1, 64 * KB)]
     assert len(call_of(server).messages) == 4
+    server.say(*[data(1, prefixed(bytes(16 * KB - 5)))] * 3)
+    assert server.hear().updates() == [(1, 48 * KB)]
 
 
 def test_releasing_a_stream_that_has_window_left_says_nothing() -> None:

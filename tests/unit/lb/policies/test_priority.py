@@ -1,0 +1,209 @@
+"""Unit tests of proxyless.lb.policies.priority; see spec/test_a56.py."""
+
+import itertools
+from collections.abc import Mapping
+
+import pytest
+
+from proxyless.base import State, ValidationErrors, hits
+from proxyless.lb import PolicyRegistry
+from proxyless.lb.policies.pick_first import PickFirstFactory
+from proxyless.lb.policies.priority import (
+    CHILD_POLICY_CACHE,
+    FAILOVER_TIMEOUT_S,
+    KEEPS_CONNECTING,
+    RETENTION_S,
+    ChildView,
+    Create,
+    PriorityConfig,
+    PriorityFactory,
+    Reason,
+    Switches,
+    Use,
+    choose,
+    parse_config,
+    read_switches,
+)
+from tests.spec.children_world import ChildrenWorld, stub_config
+from tests.spec.lb_world import CONNECTING, FAILURE, IDLE, READY
+
+REGISTRY = PolicyRegistry([PickFirstFactory()])
+PICK_FIRST: Mapping[str, object] = {"config": [{"pick_first": {}}]}
+
+UP = ChildView(READY, failover_timer_pending=False)
+RESTS = ChildView(IDLE, failover_timer_pending=False)
+FAILS = ChildView(FAILURE, failover_timer_pending=False)
+TRIES = ChildView(CONNECTING, failover_timer_pending=True)
+TRIES_ON = ChildView(CONNECTING, failover_timer_pending=False)
+
+
+# ---------------------------------------------------------------------------------------------
+# Decision
+
+
+@pytest.mark.parametrize(
+    ("children", "choice"),
+    [
+        ([None, UP], Create(0)),
+        ([FAILS, None, UP], Create(1)),
+        ([TRIES_ON, None], Create(1)),
+        ([UP, None], Use(0, Reason.CONNECTED, 1)),
+        ([RESTS, UP], Use(0, Reason.CONNECTED, 1)),
+        ([FAILS, UP, TRIES], Use(1, Reason.CONNECTED, 2)),
+        ([TRIES, UP], Use(0, Reason.ATTEMPTING, 1)),
+        ([FAILS, TRIES, UP], Use(1, Reason.ATTEMPTING, 2)),
+        ([TRIES_ON, UP], Use(1, Reason.CONNECTED, 2)),
+        ([TRIES_ON, TRIES_ON, FAILS], Use(0, Reason.STILL_CONNECTING, 3)),
+        ([FAILS, TRIES_ON, FAILS], Use(1, Reason.STILL_CONNECTING, 3)),
+        ([FAILS, FAILS, FAILS], Use(2, Reason.EXHAUSTED, 3)),
+        ([FAILS], Use(0, Reason.EXHAUSTED, 1)),
+    ],
+)
+def test_the_choice(children: list[ChildView | None], choice: Create | Use) -> None:
+    assert choose(children) == choice
+
+
+def test_there_is_no_choice_without_children() -> None:
+    with pytest.raises(AssertionError, match="empty priority list"):
+        choose([])
+
+
+VIEWS = [
+    None,
+    *(
+        ChildView(state, is_pending)
+        for state in (READY, IDLE, CONNECTING, FAILURE)
+        for is_pending in (True, False)
+    ),
+]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_what_is_below_the_choice_never_matters_unless_all_were_considered(size: int) -> None:
+    for children in itertools.product(VIEWS, repeat=size):
+        choice = choose(children)
+        if isinstance(choice, Create):
+            assert choose([*children[: choice.priority], None]) == choice
+        else:
+            assert 0 <= choice.priority < choice.considered <= size
+            assert None not in children[: choice.considered]
+            if choice.reason in {Reason.CONNECTED, Reason.ATTEMPTING}:
+                assert choose(children[: choice.considered]) == choice
+            else:
+                assert choice.considered == size
+
+
+# ---------------------------------------------------------------------------------------------
+# Config
+
+
+def parse(json: Mapping[str, object]) -> tuple[PriorityConfig, str]:
+    errors = ValidationErrors()
+    return parse_config(json, errors, REGISTRY), str(errors)
+
+
+def test_all_that_is_wrong_is_said_at_once() -> None:
+    _, text = parse({"children": {"a": 1, "b": PICK_FIRST, "c": {}}, "priorities": ["a", "x", 2]})
+    assert text == (
+        '[field:children["a"] error:is a number, wanted an object; '
+        'field:children["c"].config error:is missing, wanted a list of policies; '
+        "field:priorities[1] error:is 'x', wanted the name of one of the children; "
+        "field:priorities[2] error:is a number, wanted a string]"
+    )
+
+
+@pytest.mark.parametrize("odd", [None, True, 1.5, "x", [None], {"x": 1}])
+@pytest.mark.parametrize("where", ["children", "priorities", "child", "config", "flag"])
+def test_no_value_makes_the_parser_raise(where: str, odd: object) -> None:
+    child = {**PICK_FIRST, "config": odd} if where == "config" else dict(PICK_FIRST)
+    if where == "flag":
+        child["ignore_reresolution_requests"] = odd
+    json: dict[str, object] = {"children": {"a": child}, "priorities": ["a"]}
+    if where == "child":
+        json["children"] = {"a": odd}
+    elif where in json:
+        json[where] = odd
+    _, text = parse(json)
+    assert (text == "[]") == (where == "flag" and odd is True)
+
+
+@pytest.mark.parametrize(
+    ("snake", "camel", "ignores"), [(True, False, True), (False, True, True), (False, False, False)]
+)
+def test_with_both_spellings_one_is_enough(*, snake: bool, camel: bool, ignores: bool) -> None:
+    flags = {"ignore_reresolution_requests": snake, "ignoreReresolutionRequests": camel}
+    config, text = parse({"children": {"a": {**PICK_FIRST, **flags}}})
+    assert text == "[]"
+    assert config.children["a"].ignore_reresolution_requests is ignores
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "switches"),
+    [
+        (KEEPS_CONNECTING, "true", Switches(keeps_connecting=True)),
+        (KEEPS_CONNECTING, " TRUE ", Switches(keeps_connecting=True)),
+        (KEEPS_CONNECTING, "false", Switches()),
+        (KEEPS_CONNECTING, "", Switches()),
+        (CHILD_POLICY_CACHE, "false", Switches(retains_removed=False)),
+        (CHILD_POLICY_CACHE, "False", Switches(retains_removed=False)),
+        (CHILD_POLICY_CACHE, "true", Switches()),
+        (CHILD_POLICY_CACHE, "", Switches()),
+    ],
+)
+def test_switches_are_read_from_the_environment(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, switches: Switches
+) -> None:
+    assert read_switches() == Switches()
+    monkeypatch.setenv(variable, value)
+    assert read_switches() == switches
+
+
+# ---------------------------------------------------------------------------------------------
+# Policy
+
+
+@pytest.fixture
+def world() -> ChildrenWorld:
+    return ChildrenWorld(PriorityFactory())
+
+
+def prioritize(world: ChildrenWorld, *names: str) -> None:
+    children = {name: {"config": stub_config(name)} for name in names}
+    world.update(config={"children": children, "priorities": list(names)})
+
+
+def test_the_life_of_a_child_is_traced(world: ChildrenWorld) -> None:
+    with hits(world.trace, "priority.child") as events:
+        prioritize(world, "p0", "p1")
+        world.advance(FAILOVER_TIMEOUT_S)
+        world.say("p0", READY, FAILURE, READY)
+        world.advance(RETENTION_S)
+    assert [(event.fields["child"], event.fields["change"]) for event in events] == [
+        ("p0", "created"),
+        ("p0", "failover timer fired"),
+        ("p1", "created"),
+        ("p1", "deactivated"),
+        ("p1", "reactivated"),
+        ("p1", "deactivated"),
+        ("p1", "failover timer fired"),
+        ("p1", "destroyed"),
+    ]
+
+
+@pytest.mark.parametrize("state", [READY, IDLE, CONNECTING, FAILURE])
+def test_a_report_that_changes_nothing_above_is_not_passed_on(
+    world: ChildrenWorld, state: State
+) -> None:
+    prioritize(world, "p0", "p1")
+    world.say("p0", FAILURE)
+    world.say("p0", READY)
+    world.expect_never(IDLE)
+    world.say("p1", state)
+    world.policy.reset_backoff()
+    world.expect_reports()
+
+
+def test_it_may_be_told_anything_before_its_first_update(world: ChildrenWorld) -> None:
+    world.policy.exit_idle()
+    world.policy.close()
+    world.expect_closed()
