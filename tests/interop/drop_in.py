@@ -8,7 +8,8 @@ Metadata of a call steers what the server does, whatever its kind:
 
     x-…    comes back as initial metadata
     t-…    comes back as trailing metadata
-    then   after the responses: `abort`, `raise` an exception, or `hang` until the client is gone
+    then   after the responses: `abort`, `cancel` (abort with that code), `raise` an exception, or
+           `hang` until the client is gone
 """
 
 import asyncio
@@ -29,6 +30,7 @@ STACKS: Final[dict[str, ModuleType]] = {"grpcio": grpc.aio, "proxyless": proxyle
 
 HANG: Final = (("then", "hang"),)
 ABORT: Final = (("then", "abort"),)
+CANCEL: Final = (("then", "cancel"),)
 RAISE: Final = (("then", "raise"),)
 
 # The kinds of calls, each with the method of the route guide that is of this kind.
@@ -123,6 +125,8 @@ async def _go_on(then: object, context: Untyped) -> None:
             await context.abort(
                 grpc.StatusCode.FAILED_PRECONDITION, "not today: 100 %, né", trailing
             )
+        case "cancel":
+            await context.abort(grpc.StatusCode.CANCELLED, "changed my mind")
         case "raise":
             raise RuntimeError("the handler broke")
         case "hang":

@@ -16,6 +16,7 @@ import pytest
 from tests.generated_protos import Protos
 from tests.interop.drop_in import (
     ABORT,
+    CANCEL,
     HANG,
     KINDS,
     METHODS,
@@ -239,6 +240,17 @@ async def test_the_server_aborts_without_initial_metadata(both: Both, kind: str)
         return await finish(kind, call), await describe(call)
 
     assert (await both(story))[1]["initial"] == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_call_that_the_server_cancels_is_an_error(both: Both, kind: str) -> None:
+    async def story(stage: Stage) -> object:
+        call = start(stage, kind, metadata=CANCEL)
+        return await finish(kind, call), await describe(call)
+
+    (name, code, *_), told = await both(story)
+    assert (name, code) == ("AioRpcError", grpc.StatusCode.CANCELLED)
+    assert told["cancelled"] is True
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -9,6 +9,7 @@ import grpc.aio
 import grpc.experimental
 import pytest
 
+from proxyless.channel.pool import CLOSE_TIMEOUT_S
 from proxyless.front import ssl_channel_credentials
 from tests.certificates import CertificateAuthority
 from tests.generated_protos import Protos
@@ -255,6 +256,20 @@ async def test_secrets_need_encryption(both: Both) -> None:
 
 
 # Ours only
+
+
+async def test_we_do_not_wait_for_the_servers_farewell(
+    protos: Protos, server_credentials: Untyped, roots: Untyped
+) -> None:
+    """grpcio's server leaves TLS without a word, and only when the socket is closed."""
+
+    async def story(stage: Stage) -> None:
+        channel = stage.open_secure(roots, options=NAME)
+        await stage.greeter_on(channel).SayHello(stage.hello())
+        async with asyncio.timeout(CLOSE_TIMEOUT_S * 0.9):
+            await channel.close()
+
+    await on_ours(protos, story, credentials=server_credentials)
 
 
 async def test_we_take_our_own_credentials(

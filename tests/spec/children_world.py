@@ -35,14 +35,15 @@ def at(path: str, name: str) -> Endpoint:
 
 
 class StubPicker(Picker):
-    """Knows who made it."""
+    """Tells its owner that it was asked."""
 
-    __slots__ = ("owner",)
+    __slots__ = ("_owner",)
 
     def __init__(self, owner: "Stub") -> None:
-        self.owner = owner
+        self._owner = owner
 
     def pick(self, info: PickInfo) -> PickResult:
+        self._owner.picks += 1
         return QUEUE
 
 
@@ -57,6 +58,8 @@ class Stub:
         self.updates: list[Update] = []
         self.calls: list[str] = []
         self.is_closed = False
+        # How often its pickers were asked.
+        self.picks = 0
         self.picker: Picker = QUEUE_PICKER
         self.state = CONNECTING
         self._subchannels: list[Subchannel] = []

@@ -24,7 +24,6 @@ from proxyless.lb.policies.priority import (
     CHILD_POLICY_CACHE,
     FAILOVER_TIMEOUT_S,
     KEEPS_CONNECTING,
-    RETENTION_S,
     ChildView,
     Create,
     PriorityConfig,
@@ -34,6 +33,7 @@ from proxyless.lb.policies.priority import (
     choose,
 )
 from proxyless.lb.policies.round_robin import RoundRobinFactory
+from proxyless.lb.retained_child import RETENTION_S
 from tests.spec.children_world import ChildrenWorld, Stub, StubFactory, at, stub_config
 from tests.spec.lb_world import (
     CONNECTING,
@@ -539,8 +539,11 @@ def test_a_removed_child_is_destroyed_at_once_if_the_switch_says_so(
         assert closed == [False]  # RPCs never find a picker whose child is gone.
     before.expect_children("p0", "p1", "p2")
     after.expect_children("p0", "p2")
+    # Still in the config, so it rests: with a priority, and without.
     after.say("p0", READY)
-    after.expect_children("p0", "p2")  # Still in the config, so it rests.
+    after.expect_children("p0", "p2")
+    after.prioritize("p0", also=["p2"])
+    after.expect_children("p0", "p2")
     after.expect_resting("p2")
 
 
@@ -589,6 +592,19 @@ def test_the_choice_wakes_all_it_visits_and_none_below(world: PriorityWorld) -> 
     world.say("p0", FAILURE)  # p1 is passed over, p2 is chosen.
     world.expect_ready("p2")
     world.expect_resting("p3")
+
+
+@pytest.mark.spec("A56-33")
+def test_a_choice_that_comes_back_to_a_higher_child_has_woken_the_lower_ones(
+    world: PriorityWorld,
+) -> None:
+    settle_on_p1(world)
+    world.say("p1", FAILURE)
+    world.say("p0", READY)  # Now p1 rests.
+    world.stubs.inline = {"p0": [FAILURE, CONNECTING]}
+    world.prioritize("p0", "p1")
+    world.expect_uses("p0")
+    world.expect_resting()
 
 
 @pytest.mark.spec("A56-34")

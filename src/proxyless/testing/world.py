@@ -69,6 +69,9 @@ class Traits:
     sticky: Sticky = Sticky.UNTIL_UPDATE
     # Whether it asks for fresh endpoints. One whose endpoints are pushed need not.
     requests_reresolution: bool = True
+    # Whether not OK may also mean that a part of the endpoints is used and a part is not, as with
+    # parents that tell what some of their children refused.
+    refuses_in_part: bool = False
     # Adds what the policy wants to find on each endpoint, such as attributes.
     to_endpoint: Callable[[Endpoint], Endpoint] = _as_it_is
     # An RPC that the policy can pick for.
@@ -158,7 +161,7 @@ class World:
         if not endpoints:
             self._expect_refused(Rule.EMPTY_LIST, status)
             self._expect_failure(Rule.EMPTY_LIST)
-        elif not status.is_ok:
+        elif not status.is_ok and not self._traits.refuses_in_part:
             self.endpoints = before
             if before:
                 self._expect_unchanged()

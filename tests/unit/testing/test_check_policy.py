@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +27,8 @@ from tests.unit.testing.flawed_policies import (
     SoundParent,
     kind_of,
 )
+
+HOWTO = Path(__file__).parents[3] / "docs" / "howto" / "write-a-policy.md"
 
 
 def find_flaw(kind: PolicyKind, seeds: range = range(5)) -> ConformanceError:
@@ -85,8 +88,9 @@ def test_a_parser_that_changes_its_input_is_found() -> None:
 # What is said.
 
 
-def test_the_text_names_rule_policy_and_the_fewest_steps() -> None:
-    assert str(find_flaw(kind_of(KeepsBackoff))) == (
+def test_the_text_names_rule_policy_and_the_fewest_steps_as_the_howto_shows() -> None:
+    text = str(find_flaw(kind_of(KeepsBackoff)))
+    assert text == (
         "10.0.0.1:80 is not told\n"
         f"rule RESET_BACKOFF: {Rule.RESET_BACKOFF.value}\n"
         "policy 'KeepsBackoff', scenario 'every address fails, again and again'\n"
@@ -95,6 +99,7 @@ def test_the_text_names_rule_policy_and_the_fewest_steps() -> None:
         "  3. every connection that can becomes TRANSIENT_FAILURE\n"
         "  4. reset_backoff"
     )
+    assert f"\n{text}\n" in HOWTO.read_text()
 
 
 def test_what_only_a_walk_finds_is_found_again_by_its_seed_alone() -> None:

@@ -5,8 +5,8 @@ Specs: A56. Where today's gRPC differs from it, an environment variable says whi
 Theory of operation
     A child is created when the choice first comes to it. From then on its last report is kept,
     whether it is used or not. A child that is trying to connect has a failover timer: as long as
-    that is pending, no lower priority is considered. A child that is not needed rests, with a
-    retention timer, and is destroyed if nobody needs it until that fires.
+    that is pending, no lower priority is considered. A child that is not needed rests (see
+    `retained_child`), and is destroyed if nobody needs it for 15 minutes.
 
     `choose` decides, from nothing but the children's reports and failover timers; so there is no
     current priority that could go stale. The policy chooses again after every change, creates what
@@ -16,21 +16,20 @@ Theory of operation
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from typing import ClassVar, Final
 
-from proxyless.base import OK, Address, Attributes, State, Status, StatusCode, ValidationErrors
-from proxyless.lb.api import Context, Endpoints, Helper, Picker, Policy, Subchannel, Update
+from proxyless.base import State, Status, StatusCode, ValidationErrors
+from proxyless.lb.api import Helper, Picker, Policy, Update
 from proxyless.lb.config import PolicyConfig, parse_policy_list, type_name
-from proxyless.lb.graceful_switch import GracefulSwitch
 from proxyless.lb.hierarchy import NO_SPLIT, split_by_child
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
 from proxyless.lb.registry import PolicyRegistry
-from proxyless.runtime import IDLE_TIMER, Timer
+from proxyless.lb.retained_child import RetainedChild, join_rejections
+from proxyless.runtime import Timer
 
 FAILOVER_TIMEOUT_S: Final = 10.0
-RETENTION_S: Final = 15 * 60.0
 
 EMPTY_PRIORITY_LIST: Final = "priority policy has empty priority list"
 
@@ -242,11 +241,8 @@ class Priority:
             # Not earlier: until the report, RPCs may have used one of these.
             for child in list(self._children.values()):
                 if child.name not in config.children:
-                    self.destroy(child)
-        if rejections:
-            text = f"errors from children: [{'; '.join(rejections)}]"
-            return Status(StatusCode.UNAVAILABLE, text)
-        return OK
+                    self.destroy(child.name)
+        return join_rejections(rejections)
 
     def exit_idle(self) -> None:
         names = self._config.priorities
@@ -273,14 +269,16 @@ class Priority:
 
     def on_change(self) -> None:
         """A child may be in another state than it was, or have another picker."""
-        # "still in the middle of applying a config update from its parent" - A56
-        if not self._held and self._reconsider():
+        # "still in the middle of applying a config update from its parent" - A56; or before the
+        # first one, when nothing was reported.
+        if self._held or self._shown is None:
+            return
+        if self._reconsider():
             # No update is under way that could be refused instead.
             self.helper.request_reresolution()
 
-    def destroy(self, child: "_Child") -> None:
-        del self._children[child.name]
-        child.close()
+    def destroy(self, name: str) -> None:
+        self._children.pop(name).close()
 
     # The choice.
 
@@ -315,19 +313,18 @@ class Priority:
         children = map(self._children.get, names)
         return [None if child is None else child.view for child in children]
 
-    def _create_child(self, name: str) -> list[str]:
+    def _create_child(self, name: str) -> Sequence[str]:
         child = _Child(self, name)
         # Before the update: the child may report, or fail, inside it.
         self._children[name] = child
-        child.trace("created")
         with self._hold():
             return self._send(child)
 
-    def _send(self, child: "_Child") -> list[str]:
+    def _send(self, child: "_Child") -> Sequence[str]:
         """Send the child its part of the last update. Returns why it cannot use it, if so."""
-        config, endpoints = self._config.children[child.name], self._split.of(child.name)
-        status = child.update(config, endpoints, self._update)
-        return [] if status.is_ok else [f"child {child.name!r}: {status.details}"]
+        config = self._config.children[child.name]
+        child.ignores_requests = config.ignore_reresolution_requests
+        return child.update_policy(self._update, self._split.of(child.name), config.policy)
 
     def _enact(self, choice: Use, names: Sequence[str]) -> None:
         chosen = self._children[names[choice.priority]]
@@ -359,86 +356,49 @@ class Priority:
             self.helper.update_state(report.state, report.picker)
 
 
-class _Child:
-    """One child: its policy, whose helper it is, its last report and its timers.
+class _Child(RetainedChild):
+    """One child, its last report and its failover timer.
 
-    Driven by the priority policy, by its own policy, and by the timers.
+    Driven by the priority policy, by its own policy, and by the timers. To rest does not stop the
+    failover timer: a child that is needed again while it tries is not passed over.
     """
+
+    trace_name: ClassVar[str] = "priority.child"
 
     __slots__ = (
         "_earns_failover_time",
         "_failover_timer",
-        "_ignores_requests",
         "_owner",
-        "_retention_timer",
-        "name",
-        "policy",
+        "ignores_requests",
         "report",
     )
 
     def __init__(self, owner: Priority, name: str) -> None:
+        super().__init__(owner.helper, name, owner.destroy)
         # Fixed at construction.
-        self._owner = owner
-        self.name: Final = name
-        self.policy: Final = GracefulSwitch(self)
-        # From the last update.
-        self._ignores_requests = False
+        self._owner: Final = owner
+        # From the last update; the owner's to set.
+        self.ignores_requests = False
         # From the last report, or the failover timer.
         self.report = _Report(State.CONNECTING, QUEUE_PICKER)
         # Whether READY or IDLE was reported "more recently than TRANSIENT_FAILURE" - A56
         self._earns_failover_time = False
         # "The timer will be started when the child is first created." - A56
         self._failover_timer = self._start_failover_timer()
-        # Pending while the child rests.
-        self._retention_timer = IDLE_TIMER
-
-    # Called by the priority policy.
 
     @property
     def view(self) -> ChildView:
         return ChildView(self.report.state, self._failover_timer.pending)
 
-    def update(self, config: ChildConfig, endpoints: Endpoints, whole: Update) -> Status:
-        self._ignores_requests = config.ignore_reresolution_requests
-        return self.policy.update(replace(whole, endpoints=endpoints, config=config.policy))
-
-    def deactivate(self) -> None:
-        """Rest. Does nothing if it does already: the time that is left gets no longer."""
-        # The failover timer goes on: a child that is needed again is not passed over.
-        if not self._retention_timer.pending:
-            self._retention_timer = self.context.clock.call_later(
-                RETENTION_S, self._on_retention_over
-            )
-            self.trace("deactivated")
-
-    def reactivate(self) -> None:
-        if self._retention_timer.pending:
-            self._retention_timer.cancel()
-            self.trace("reactivated")
-
     def close(self) -> None:
         self._failover_timer.cancel()
-        self._retention_timer.cancel()
-        self.policy.close()
-        self.trace("destroyed")
-
-    def trace(self, change: str) -> None:
-        trace = self.context.trace
-        if trace.active:
-            trace.emit("priority.child", child=self.name, change=change)
+        super().close()
 
     # Called by its policy.
 
-    @property
-    def context(self) -> Context:
-        return self._owner.helper.context
-
-    def create_subchannel(self, address: Address, attributes: Attributes) -> Subchannel:
-        return self._owner.helper.create_subchannel(address, attributes)
-
     def request_reresolution(self) -> None:
-        if not self._ignores_requests:
-            self._owner.helper.request_reresolution()
+        if not self.ignores_requests:
+            super().request_reresolution()
 
     def update_state(self, state: State, picker: Picker) -> None:
         before, self.report = self.report.state, _Report(state, picker)
@@ -455,7 +415,7 @@ class _Child:
                     self._failover_timer = self._start_failover_timer()
         self._owner.on_change()
 
-    # Timers.
+    # The failover timer.
 
     def _start_failover_timer(self) -> Timer:
         return self.context.clock.call_later(FAILOVER_TIMEOUT_S, self._on_failover_timeout)
@@ -469,9 +429,6 @@ class _Child:
             self._earns_failover_time = False
             self.report = _Report(State.TRANSIENT_FAILURE, FailPicker(error))
         self._owner.on_change()
-
-    def _on_retention_over(self) -> None:
-        self._owner.destroy(self)
 
 
 class PriorityFactory:

@@ -12,7 +12,6 @@ from proxyless.lb.policies.priority import (
     CHILD_POLICY_CACHE,
     FAILOVER_TIMEOUT_S,
     KEEPS_CONNECTING,
-    RETENTION_S,
     ChildView,
     Create,
     PriorityConfig,
@@ -24,6 +23,7 @@ from proxyless.lb.policies.priority import (
     parse_config,
     read_switches,
 )
+from proxyless.lb.retained_child import RETENTION_S
 from tests.spec.children_world import ChildrenWorld, stub_config
 from tests.spec.lb_world import CONNECTING, FAILURE, IDLE, READY
 
@@ -205,5 +205,7 @@ def test_a_report_that_changes_nothing_above_is_not_passed_on(
 
 def test_it_may_be_told_anything_before_its_first_update(world: ChildrenWorld) -> None:
     world.policy.exit_idle()
+    world.policy.reset_backoff()
+    world.expect_reports()
     world.policy.close()
     world.expect_closed()

@@ -1,0 +1,337 @@
+"""Every child that is connected takes its share of the RPCs.
+
+Specs: A28 (weighted_target_experimental); requirements WT-01 to WT-08.
+
+`combine` decides, from the children's states, which pickers take part and in which state all are
+together; the policy owns the children, and reports that. Shares are by chance, so that many clients
+together, each with few RPCs, still keep to the weights.
+
+A target of weight 0 has a child, so that it is connected when its weight grows; but it takes no
+part in anything.
+"""
+
+from bisect import bisect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import ClassVar, Final
+
+from proxyless.base import State, Status, StatusCode, ValidationErrors
+from proxyless.lb.aggregate import IDLE_IS_IDLE, StateCounts, aggregate, stick
+from proxyless.lb.api import Helper, Picker, PickInfo, PickResult, Policy, Update
+from proxyless.lb.config import PolicyConfig, parse_policy_list, type_name
+from proxyless.lb.hierarchy import NO_SPLIT, split_by_child
+from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
+from proxyless.lb.registry import PolicyRegistry
+from proxyless.lb.retained_child import RetainedChild, join_rejections
+from proxyless.runtime import IDLE_TIMER
+
+WEIGHT_MAX: Final = 2**32 - 1
+
+NO_TARGETS: Final = "weighted_target policy has no target with a weight above 0"
+
+
+# ---------------------------------------------------------------------------------------------
+# Config
+
+
+@dataclass(frozen=True, slots=True)
+class TargetConfig:
+    """What one child is, and how much it takes."""
+
+    weight: int
+    policy: PolicyConfig
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedTargetConfig:
+    """The children by name."""
+
+    targets: Mapping[str, TargetConfig] = field(default_factory=dict)
+
+
+def parse_config(
+    json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
+) -> WeightedTargetConfig:
+    targets: dict[str, TargetConfig] = {}
+    listed = json.get("targets", {})
+    with errors.field("targets"):
+        if not isinstance(listed, dict):
+            errors.add(f"is {type_name(listed)}, wanted an object")
+            return WeightedTargetConfig()
+        for name, target_json in listed.items():
+            with errors.key(name):
+                target = _parse_target(target_json, errors, registry)
+            if target is not None:
+                targets[name] = target
+    return WeightedTargetConfig(targets)
+
+
+def _parse_target(
+    json: object, errors: ValidationErrors, registry: PolicyRegistry
+) -> TargetConfig | None:
+    if not isinstance(json, dict):
+        errors.add(f"is {type_name(json)}, wanted an object")
+        return None
+    weight = _parse_weight(json, errors)
+    with errors.field("childPolicy"):
+        if "childPolicy" not in json:
+            errors.add("is missing, wanted a list of policies")
+            return None
+        policy = parse_policy_list(json["childPolicy"], errors, registry)
+    return None if policy is None else TargetConfig(weight, policy)
+
+
+def _parse_weight(json: Mapping[str, object], errors: ValidationErrors) -> int:
+    with errors.field("weight"):
+        if "weight" not in json:
+            errors.add(f"is missing, wanted an integer from 0 to {WEIGHT_MAX}")
+            return 0
+        weight = json["weight"]
+        # To Python a boolean is an integer, to JSON it is not.
+        if not isinstance(weight, int) or isinstance(weight, bool):
+            errors.add(f"is {type_name(weight)}, wanted an integer from 0 to {WEIGHT_MAX}")
+            return 0
+        if not 0 <= weight <= WEIGHT_MAX:
+            errors.add(f"is {weight}, wanted an integer from 0 to {WEIGHT_MAX}")
+    return weight
+
+
+# ---------------------------------------------------------------------------------------------
+# Decision
+
+
+@dataclass(frozen=True, slots=True)
+class TargetView:
+    """All that matters about one target."""
+
+    weight: int
+    state: State
+    picker: Picker
+
+
+@dataclass(frozen=True, slots=True)
+class Combined:
+    """What all targets are together: the state, and who is picked from, with its weight."""
+
+    state: State
+    shares: tuple[tuple[int, Picker], ...] = ()
+
+
+def combine(targets: Iterable[TargetView]) -> Combined:
+    """Without shares, RPCs wait, or fail if that is the state."""
+    weighty = [target for target in targets if target.weight]
+    counts = StateCounts()
+    for target in weighty:
+        counts.add(target.state)
+    state = aggregate(counts, IDLE_IS_IDLE)
+    if state in {State.CONNECTING, State.IDLE}:
+        return Combined(state)
+    # Failing ones are picked from if there are no others: they know why they fail.
+    chosen = [(target.weight, target.picker) for target in weighty if target.state is state]
+    return Combined(state, tuple(chosen))
+
+
+class WeightedPicker(Picker):
+    """Asks a picker by chance, in proportion to its weight."""
+
+    __slots__ = ("_draw", "_last", "_limits", "_pickers", "_status", "_total")
+
+    def __init__(self, shares: Sequence[tuple[int, Picker]], draw: Callable[[], float]) -> None:
+        self._pickers: Final = tuple(picker for _, picker in shares)
+        # Where the share of each picker ends; it starts where the one before ends.
+        self._limits: Final = tuple(accumulate(weight for weight, _ in shares))
+        self._total: Final = float(self._limits[-1])
+        self._last: Final = len(self._pickers) - 1
+        self._draw: Final = draw
+        self._status: Final = self._pickers[0].status
+
+    def pick(self, info: PickInfo) -> PickResult:
+        # The last one has all that the others have not: rounding cannot lead past the end.
+        index = bisect(self._limits, self._draw() * self._total, 0, self._last)
+        return self._pickers[index].pick(info)
+
+    @property
+    def status(self) -> Status:
+        """That of the first: if one fails, all do."""
+        return self._status
+
+
+# ---------------------------------------------------------------------------------------------
+# Policy
+
+
+class WeightedTarget:
+    """Owns the children; `combine` owns the decision. Driven by its parent and the children."""
+
+    __slots__ = (
+        "_children",
+        "_connect_timer",
+        "_held",
+        "_helper",
+        "_shown",
+        "_split",
+        "_targets",
+        "_wanted",
+    )
+
+    def __init__(self, helper: Helper) -> None:
+        # Fixed at construction.
+        self._helper = helper
+        # From the last update: the targets, and its endpoints by child.
+        self._targets: Mapping[str, TargetConfig] = {}
+        self._split = NO_SPLIT
+        # Those that exist, whether they are in the config or not.
+        self._children: dict[str, _Child] = {}
+        # Whether children are being called, so that what they say has to wait.
+        self._held = False
+        # What was last reported.
+        self._shown: Combined | None = None
+        # Those to be connected when the timer fires.
+        self._wanted: dict[str, None] = {}
+        self._connect_timer = IDLE_TIMER
+
+    def update(self, update: Update) -> Status:
+        config = update.config
+        assert isinstance(config, WeightedTargetConfig), "the config is one of ours"
+        self._targets = config.targets
+        self._split = split_by_child(update.endpoints, self._split)
+        rejections: list[str] = []
+        with self._hold():
+            for name, target in self._targets.items():
+                child = self._have_child(name)
+                rejections += child.update_policy(update, self._split.of(name), target.policy)
+        for name, child in self._children.items():
+            if name not in self._targets:
+                child.deactivate()
+        # Every update is answered, even if it changed nothing.
+        self._shown = None
+        self._reconsider()
+        return join_rejections(rejections)
+
+    def exit_idle(self) -> None:
+        with self._hold():
+            for name in self._targets:
+                self._children[name].policy.exit_idle()
+        self.on_change()
+
+    def reset_backoff(self) -> None:
+        with self._hold():
+            for child in self._children.values():
+                child.policy.reset_backoff()
+        self.on_change()
+
+    def close(self) -> None:
+        self._connect_timer.cancel()
+        children, self._children = self._children, {}
+        for child in children.values():
+            child.close()
+
+    def _have_child(self, name: str) -> "_Child":
+        child = self._children.get(name)
+        if child is None:
+            child = self._children[name] = _Child(self._helper, name, self)
+        child.reactivate()
+        return child
+
+    # Called by children.
+
+    def on_change(self) -> None:
+        """A child may be in another state than it was, or have another picker."""
+        # Nothing was reported: there was no update yet.
+        if not self._held and self._shown is not None:
+            self._reconsider()
+
+    def connect_soon(self, name: str) -> None:
+        """Tell the child to leave IDLE, after whatever is going on now."""
+        self._wanted[name] = None
+        if not self._connect_timer.pending:
+            self._connect_timer = self._helper.context.clock.call_later(0, self._connect_wanted)
+
+    def destroy(self, name: str) -> None:
+        self._children.pop(name).close()
+
+    def _connect_wanted(self) -> None:
+        wanted, self._wanted = self._wanted, {}
+        with self._hold():
+            for name in wanted:
+                if (child := self._children.get(name)) is not None:
+                    child.policy.exit_idle()
+        self.on_change()
+
+    # Reports.
+
+    @contextmanager
+    def _hold(self) -> Iterator[None]:
+        """Children are called inside; what they say is acted on afterwards, all at once."""
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+
+    def _reconsider(self) -> None:
+        """Report, if that is not what was reported last."""
+        children = self._children
+        combined = combine(
+            TargetView(target.weight, children[name].state, children[name].picker)
+            for name, target in self._targets.items()
+        )
+        if combined != self._shown:
+            trace = self._helper.context.trace
+            if trace.active:
+                before = None if self._shown is None else self._shown.state
+                trace.emit("weighted_target.state", before=before, after=combined.state)
+            self._shown = combined
+            self._helper.update_state(combined.state, self._make_picker(combined))
+
+    def _make_picker(self, combined: Combined) -> Picker:
+        match combined.shares:
+            case ():
+                is_failing = combined.state is State.TRANSIENT_FAILURE
+                return _NO_TARGETS_PICKER if is_failing else QUEUE_PICKER
+            case ((_, picker),):
+                return picker
+            case shares:
+                return WeightedPicker(shares, self._helper.context.random.random)
+
+
+_NO_TARGETS_PICKER: Final = FailPicker(Status(StatusCode.UNAVAILABLE, NO_TARGETS))
+
+
+class _Child(RetainedChild):
+    """One child and its last report that counted. Driven by the policy above and its own."""
+
+    trace_name: ClassVar[str] = "weighted_target.child"
+
+    __slots__ = ("_owner", "picker", "state")
+
+    def __init__(self, helper: Helper, name: str, owner: WeightedTarget) -> None:
+        super().__init__(helper, name, owner.destroy)
+        self._owner: Final = owner
+        # From the last report that counted.
+        self.state = State.CONNECTING
+        self.picker: Picker = QUEUE_PICKER
+
+    def update_state(self, state: State, picker: Picker) -> None:
+        if state is State.IDLE:
+            self._owner.connect_soon(self.name)
+        # A child that fails is failing until it is READY.
+        if stick(self.state, state) is state:
+            self.state, self.picker = state, picker
+            self._owner.on_change()
+
+
+class WeightedTargetFactory:
+    """What the registry knows of weighted_target_experimental."""
+
+    name: Final = "weighted_target_experimental"
+
+    def parse_config(
+        self, json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
+    ) -> WeightedTargetConfig:
+        return parse_config(json, errors, registry)
+
+    def create(self, helper: Helper) -> Policy:
+        return WeightedTarget(helper)

@@ -1,0 +1,81 @@
+"""A child with a name, which is kept for a while after it is no longer needed.
+
+Specs: A56 "Child Lifetime Management", A28. Used by priority and weighted_target.
+
+A child that rests keeps its policy, and with that its connections: who needs it again before the
+retention timer fires finds it as it was. Whether it is needed is for its parent to say.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import ClassVar, Final
+
+from proxyless.base import OK, Status, StatusCode
+from proxyless.lb.api import Endpoints, Helper, Update
+from proxyless.lb.config import PolicyConfig
+from proxyless.lb.forwarding import ForwardingHelper
+from proxyless.lb.graceful_switch import GracefulSwitch
+from proxyless.runtime import IDLE_TIMER
+
+RETENTION_S: Final = 15 * 60.0
+
+
+class RetainedChild(ForwardingHelper):
+    """A policy, which may change its kind, and its helper. Parents override what they want to hear.
+
+    Driven by its parent, its policy and the retention timer.
+    """
+
+    # What its changes are called in the trace.
+    trace_name: ClassVar[str]
+
+    __slots__ = ("_on_expired", "_retention_timer", "name", "policy")
+
+    def __init__(self, parent: Helper, name: str, on_expired: Callable[[str], None]) -> None:
+        super().__init__(parent)
+        # Fixed at construction.
+        self.name: Final = name
+        self.policy: Final = GracefulSwitch(self)
+        self._on_expired: Final = on_expired
+        # Pending while the child rests.
+        self._retention_timer = IDLE_TIMER
+        self.trace("created")
+
+    def update_policy(
+        self, whole: Update, endpoints: Endpoints, config: PolicyConfig
+    ) -> Sequence[str]:
+        """Send its part of an update. Returns why it cannot use it, if so, as a list."""
+        status = self.policy.update(replace(whole, endpoints=endpoints, config=config))
+        return () if status.is_ok else (f"child {self.name!r}: {status.details}",)
+
+    def deactivate(self) -> None:
+        """Rest. Does nothing if it does already: the time that is left gets no longer."""
+        if not self._retention_timer.pending:
+            clock = self.context.clock
+            self._retention_timer = clock.call_later(RETENTION_S, self._on_retention_over)
+            self.trace("deactivated")
+
+    def reactivate(self) -> None:
+        if self._retention_timer.pending:
+            self._retention_timer.cancel()
+            self.trace("reactivated")
+
+    def close(self) -> None:
+        self._retention_timer.cancel()
+        self.policy.close()
+        self.trace("destroyed")
+
+    def trace(self, change: str) -> None:
+        trace = self.context.trace
+        if trace.active:
+            trace.emit(self.trace_name, child=self.name, change=change)
+
+    def _on_retention_over(self) -> None:
+        self._on_expired(self.name)
+
+
+def join_rejections(rejections: Sequence[str]) -> Status:
+    """The result of an update that these children could not use."""
+    if not rejections:
+        return OK
+    return Status(StatusCode.UNAVAILABLE, f"errors from children: [{'; '.join(rejections)}]")

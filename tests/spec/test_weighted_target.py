@@ -1,0 +1,522 @@
+"""weighted_target_experimental: every child that is connected takes its share (A28)."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import pytest
+
+from proxyless.base import Endpoint, State, Status, ValidationError, hits
+from proxyless.lb import PolicyFactory, Update
+from proxyless.lb.hierarchy import path_of, split_by_child
+from proxyless.lb.policies.pick_first import PickFirstFactory
+from proxyless.lb.policies.priority import PriorityFactory
+from proxyless.lb.policies.round_robin import RoundRobinFactory
+from proxyless.lb.policies.weighted_target import WeightedTargetConfig, WeightedTargetFactory
+from proxyless.lb.retained_child import RETENTION_S
+from tests.spec.children_world import ChildrenWorld, StubFactory, at, stub_config
+from tests.spec.lb_world import (
+    ANY_RPC,
+    CONNECTING,
+    FAILURE,
+    IDLE,
+    READY,
+    World,
+    address,
+    unavailable,
+)
+
+MOMENT_S = 0.001
+NO_TARGETS = "weighted_target policy has no target with a weight above 0"
+
+
+def target(name: str, weight: int = 1, **more: object) -> dict[str, object]:
+    return {"weight": weight, "childPolicy": stub_config(name), **more}
+
+
+class TargetWorld(ChildrenWorld):
+    """A weighted_target policy whose children are stubs."""
+
+    def __init__(self, *others: PolicyFactory, seed: int = 1) -> None:
+        super().__init__(WeightedTargetFactory(), others=others, seed=seed)
+
+    def weigh(self, *, endpoints: Iterable[Endpoint] = (), **weights: int) -> Status:
+        """Update: these targets, with these weights."""
+        targets = {name: target(name, weight) for name, weight in weights.items()}
+        return self.update(*endpoints, config={"targets": targets})
+
+    def shares(self, picks: int) -> Counter[str]:
+        """How often each child is picked from."""
+        for stub in self.stubs.made:
+            stub.picks = 0
+        for _ in range(picks):
+            self.picker.pick(ANY_RPC)
+        return Counter({stub.name: stub.picks for stub in self.stubs.made if stub.picks})
+
+
+@pytest.fixture
+def world() -> TargetWorld:
+    return TargetWorld()
+
+
+# ---------------------------------------------------------------------------------------------
+# Config
+
+
+@pytest.mark.spec("WT-01")
+def test_targets_have_a_weight_and_a_policy(world: TargetWorld) -> None:
+    assert WeightedTargetFactory.name == "weighted_target_experimental"
+    listed = {
+        "a": {"weight": 3, "childPolicy": [{"newer": {}}, *stub_config("a")], "colour": "red"},
+        "b": target("b", 2**32 - 1),
+    }
+    config = world.parse({"targets": listed, "shape": 3})
+    assert isinstance(config, WeightedTargetConfig)
+    assert {name: each.weight for name, each in config.targets.items()} == {"a": 3, "b": 2**32 - 1}
+    assert {each.policy.name for each in config.targets.values()} == {"stub"}
+
+
+@pytest.mark.spec("WT-01")
+@pytest.mark.parametrize(
+    ("json", "where"),
+    [
+        ([], "targets error:is a list"),
+        ({"a": 1}, 'targets["a"] error:is a number'),
+        ({"a": {"weight": 1}}, 'targets["a"].childPolicy error:is missing'),
+        ({"a": target("a", childPolicy=[])}, 'targets["a"].childPolicy error:No known policies'),
+        (
+            {"a": target("a", childPolicy=[{"newer": {}}])},
+            'targets["a"].childPolicy error:No known policies in list: newer',
+        ),
+        ({"a": target("a", childPolicy={})}, 'targets["a"].childPolicy error:is an object'),
+        (
+            {"a": target("a", childPolicy=[{"stub": {"bad": 1}}])},
+            'targets["a"].childPolicy[0].stub.bad error:is not wanted',
+        ),
+        ({"a": {"childPolicy": stub_config("a")}}, 'targets["a"].weight error:is missing'),
+        ({"a": {**target("a"), "weight": "1"}}, 'targets["a"].weight error:is a string'),
+        ({"a": {**target("a"), "weight": 1.5}}, 'targets["a"].weight error:is a number'),
+        ({"a": {**target("a"), "weight": True}}, 'targets["a"].weight error:is a boolean'),
+        ({"a": {**target("a"), "weight": None}}, 'targets["a"].weight error:is null'),
+        ({"a": target("a", -1)}, 'targets["a"].weight error:is -1'),
+        ({"a": target("a", 2**32)}, 'targets["a"].weight error:is 4294967296'),
+    ],
+)
+def test_what_is_wrong_with_a_target_rejects_the_config(json: object, where: str) -> None:
+    with pytest.raises(ValidationError) as raised:
+        TargetWorld().parse({"targets": json})
+    assert where in str(raised.value)
+
+
+# ---------------------------------------------------------------------------------------------
+# Picks
+
+
+@pytest.mark.spec("WT-02")
+def test_picks_are_shared_by_weight(world: TargetWorld) -> None:
+    world.weigh(a=75, b=25)
+    world.say("a", READY)
+    world.say("b", READY)
+    shares = world.shares(10_000)
+    assert shares.total() == 10_000
+    assert shares["a"] == pytest.approx(7_500, abs=200)
+
+
+@pytest.mark.spec("WT-02")
+def test_many_targets_get_what_they_weigh(world: TargetWorld) -> None:
+    weights = {f"t{index}": index for index in range(1, 21)}
+    world.weigh(**weights)
+    for name in weights:
+        world.say(name, READY)
+    shares = world.shares(21_000)  # A hundred picks for each unit.
+    for name, weight in weights.items():
+        assert shares[name] == pytest.approx(100 * weight, abs=200)
+
+
+@pytest.mark.spec("WT-02")
+@pytest.mark.parametrize("state", [CONNECTING, FAILURE, IDLE])
+def test_only_children_that_are_ready_are_picked(world: TargetWorld, state: State) -> None:
+    world.weigh(a=1, b=1000, c=1)
+    world.say("a", READY)
+    world.say("b", state)
+    world.say("c", READY)
+    shares = world.shares(1000)
+    assert shares.keys() == {"a", "c"}
+    assert shares["a"] == pytest.approx(500, abs=80)
+
+
+@pytest.mark.spec("WT-02")
+def test_chance_is_that_of_the_context() -> None:
+    results = set()
+    for _ in range(2):
+        world = TargetWorld(seed=7)
+        world.weigh(a=1, b=1)
+        world.say("a", READY)
+        world.say("b", READY)
+        results.add(world.shares(1000)["a"])
+    assert len(results) == 1
+
+
+# ---------------------------------------------------------------------------------------------
+# States
+
+
+@pytest.mark.spec("WT-03")
+def test_the_best_state_of_any_child_is_shown(world: TargetWorld) -> None:
+    world.weigh(a=1, b=1, c=1, d=1)
+    world.expect_reports(CONNECTING)
+    world.expect_picker_queues()
+    world.say("a", FAILURE)
+    world.say("b", IDLE)
+    world.say("c", CONNECTING)
+    world.expect_reports()
+    world.say("d", READY)
+    world.expect_reports(READY)
+    world.say("d", FAILURE)
+    world.expect_reports(CONNECTING)
+    world.say("c", FAILURE)
+    world.expect_reports(IDLE)
+    world.expect_picker_queues()
+    world.say("b", FAILURE)
+    world.expect_reports(FAILURE)
+
+
+@pytest.mark.spec("WT-03")
+@pytest.mark.parametrize("state", [CONNECTING, IDLE])
+def test_a_child_that_fails_is_failing_until_it_is_ready(world: TargetWorld, state: State) -> None:
+    world.weigh(a=1, b=1)
+    world.say("a", FAILURE)
+    world.say("b", FAILURE)
+    world.expect_reports(CONNECTING, FAILURE)
+    world.say("a", state)
+    world.expect_reports()
+    world.say("a", READY)
+    world.expect_reports(READY)
+    world.say("a", CONNECTING)
+    world.expect_reports(CONNECTING)
+
+
+@pytest.mark.spec("WT-04")
+def test_pitfall_20_if_all_fail_their_errors_reach_the_rpcs(world: TargetWorld) -> None:
+    world.weigh(a=1, b=1)
+    world.child("a").says(FAILURE, "10.0.0.1 refused")
+    world.child("b").says(FAILURE, "10.0.0.2 unreachable")
+    texts = Counter(str(result) for result in world.picks(100))
+    assert texts.keys() == {"UNAVAILABLE: 10.0.0.1 refused", "UNAVAILABLE: 10.0.0.2 unreachable"}
+    assert not world.picker.status.is_ok
+    world.child("a").says(FAILURE, "10.0.0.1 timed out")  # A new error is passed on.
+    assert unavailable("10.0.0.1 timed out") in world.picks(100)
+
+
+@pytest.mark.spec("WT-04")
+@pytest.mark.parametrize("state", [READY, CONNECTING, IDLE])
+def test_one_that_fails_fails_no_rpc_if_another_does_not(world: TargetWorld, state: State) -> None:
+    world.weigh(a=1000, b=1)
+    world.say("a", FAILURE)
+    world.say("b", state)
+    assert set(world.picks(100)) == {None}
+
+
+@pytest.mark.spec("WT-05")
+@pytest.mark.parametrize("config", [{}, {"targets": {}}, {"targets": {"a": target("a", 0)}}])
+def test_pitfall_20_without_targets_rpcs_fail(
+    world: TargetWorld, config: Mapping[str, object]
+) -> None:
+    world.update(config=config)
+    world.expect_reports(FAILURE)
+    world.expect_pick_fails(NO_TARGETS)
+
+
+@pytest.mark.spec("WT-05")
+def test_when_all_targets_leave_rpcs_fail(world: TargetWorld) -> None:
+    world.weigh(a=1)
+    world.say("a", READY)
+    world.weigh()
+    world.expect_pick_fails(NO_TARGETS)
+    world.say("a", CONNECTING, READY)
+    world.expect_pick_fails(NO_TARGETS)
+
+
+# ---------------------------------------------------------------------------------------------
+# Updates
+
+
+@pytest.mark.spec("WT-06")
+def test_pitfall_2_an_update_is_answered_once_at_its_end(world: TargetWorld) -> None:
+    world.stubs.inline = {"a": [FAILURE], "b": [CONNECTING, FAILURE, READY], "c": [FAILURE]}
+    world.weigh(a=1, b=1, c=1)
+    world.expect_reports(READY)
+    world.stubs.inline = {"a": [READY], "b": [FAILURE], "c": [READY]}
+    world.weigh(b=1, a=1, c=1)
+    world.expect_reports(READY)
+    assert world.shares(100).keys() == {"a", "c"}
+    world.stubs.inline = {}
+    world.weigh(a=1, b=1, c=1)
+    world.expect_reports(READY)
+
+
+@pytest.mark.spec("WT-06")
+def test_pitfall_20_a_child_that_fails_at_once_does_not_speak_for_the_others(
+    world: TargetWorld,
+) -> None:
+    world.stubs.inline = {"a": [FAILURE]}
+    world.weigh(a=1, b=1)
+    world.expect_reports(CONNECTING)
+
+
+@pytest.mark.spec("WT-06")
+def test_what_children_dislike_about_an_update_is_its_result(world: TargetWorld) -> None:
+    world.stubs.refuses = {"b": unavailable("no endpoints")}
+    assert world.weigh(a=1, b=1) == unavailable("errors from children: [child 'b': no endpoints]")
+    world.stubs.raises = {"a"}
+    with pytest.raises(RuntimeError, match="a raises"):
+        world.weigh(a=1, b=1)
+    world.say("a", READY)  # It is still listening.
+    world.expect_state(READY)
+
+
+@pytest.mark.spec("WT-07")
+def test_a_removed_child_is_not_picked_and_lives_for_15_minutes(world: TargetWorld) -> None:
+    world.weigh(a=1, b=1)
+    world.say("a", READY)
+    world.say("b", READY)
+    world.child("b").connects_to("x")
+    world.weigh(a=1)
+    assert world.shares(100) == {"a": 100}
+    world.weigh(a=1)
+    assert len(world.child("b").updates) == 1
+    world.advance(RETENTION_S - MOMENT_S)
+    world.expect_children("a", "b")
+    assert len(world.live) == 1
+    world.advance(MOMENT_S)
+    world.expect_children("a")
+    assert not world.live
+
+
+@pytest.mark.spec("WT-07")
+def test_a_removed_child_that_returns_is_the_same_in_its_newest_state(world: TargetWorld) -> None:
+    world.weigh(a=1, b=1)
+    world.say("a", READY)
+    world.weigh(a=1)
+    world.say("b", FAILURE, READY)  # Nobody is interested, but it is kept.
+    world.expect_never(FAILURE)
+    world.advance(RETENTION_S - MOMENT_S)
+    world.weigh(a=1, b=3, endpoints=[at("b", "x")])
+    world.expect_reports(READY)
+    assert world.shares(4000)["b"] == pytest.approx(3000, abs=150)
+    assert world.child("b").endpoints == [(str(address("x")), ())]
+    world.advance(2 * RETENTION_S)
+    world.expect_children("a", "b")
+    assert len(world.stubs.made) == 2
+
+
+@pytest.mark.spec("WT-07")
+def test_weights_change_without_anything_else_changing(world: TargetWorld) -> None:
+    world.weigh(a=1, b=99)
+    world.say("a", READY)
+    world.say("b", READY)
+    world.weigh(a=99, b=1)
+    assert world.shares(1000)["a"] == pytest.approx(990, abs=20)
+    assert len(world.stubs.made) == 2
+
+
+@pytest.mark.spec("WT-07")
+def test_another_policy_under_the_same_name_replaces_that_child_gracefully() -> None:
+    others = StubFactory("other")
+    world = TargetWorld(others)
+    world.weigh(a=1)
+    world.say("a", READY)
+    config = {"a": {"weight": 1, "childPolicy": stub_config("a", kind="other")}}
+    world.update(config={"targets": config})
+    world.expect_uses("a")
+    [new] = others.made
+    new.says(READY)
+    assert world.picker is new.picker
+
+
+@pytest.mark.spec("WT-08")
+def test_a_child_that_is_idle_is_told_to_connect(world: TargetWorld) -> None:
+    world.weigh(a=1, b=1)
+    world.say("a", READY)
+    world.say("b", READY)
+    world.say("a", IDLE)
+    assert world.child("a").calls == []  # Not while it is speaking.
+    world.settle()
+    assert world.child("a").calls == ["exit_idle"]
+    assert world.child("b").calls == []
+    world.say("b", IDLE)
+    world.expect_never(FAILURE)
+    world.settle()
+    world.expect_reports(CONNECTING)
+
+
+@pytest.mark.spec("WT-08")
+def test_a_child_that_is_idle_and_then_gone_is_not_told(world: TargetWorld) -> None:
+    world.weigh(a=1)
+    world.say("a", IDLE)
+    world.policy.close()
+    world.expect_closed()
+    world.settle()
+
+
+@pytest.mark.spec("WT-08")
+def test_a_target_of_weight_0_is_never_picked(world: TargetWorld) -> None:
+    world.weigh(a=0, b=1, c=0, d=1)
+    world.expect_children("a", "b", "c", "d")
+    for name in "abcd":
+        world.say(name, READY)
+    assert world.shares(1000).keys() == {"b", "d"}
+    world.say("b", FAILURE)
+    world.say("d", FAILURE)
+    world.expect_state(FAILURE)
+    world.expect_pick_fails("b fails" if "b fails" in str(world.pick()) else "d fails")
+    world.weigh(a=1, b=1)
+    assert world.shares(100) == {"a": 100}
+
+
+# ---------------------------------------------------------------------------------------------
+# The rest
+
+
+def test_requests_of_children_are_passed_on(world: TargetWorld) -> None:
+    world.weigh(a=1)
+    world.child("a").request_reresolution()
+    assert world.reresolutions == 1
+
+
+def test_exit_idle_is_for_all_targets_and_backoff_is_reset_for_all_children(
+    world: TargetWorld,
+) -> None:
+    world.weigh(a=1, b=1, c=1)
+    world.weigh(a=1, b=0)
+    world.stubs.on_reset = {"a": [READY], "b": [READY]}
+    world.expect_never(FAILURE)
+    world.policy.exit_idle()
+    world.expect_reports()
+    world.policy.reset_backoff()
+    world.expect_reports(READY)
+    assert world.child("a").calls == world.child("b").calls == ["exit_idle", "reset_backoff"]
+    assert world.child("c").calls == ["reset_backoff"]
+
+
+def test_closing_closes_all_children_and_stops_all_timers(world: TargetWorld) -> None:
+    world.weigh(a=1, b=1)
+    world.say("a", IDLE)
+    world.weigh(b=1)
+    made = list(world.stubs.made)
+    assert world.clock.timers_pending == 2
+    world.expect_never(READY)
+    world.policy.close()
+    world.expect_children()
+    world.expect_closed()
+    for each in made:
+        each.repeats()
+    world.expect_reports()
+
+
+def test_the_life_of_a_child_is_traced(world: TargetWorld) -> None:
+    with hits(world.trace, "weighted_target.child") as events:
+        world.weigh(a=1)
+        world.weigh(b=1)
+        world.weigh(a=1, b=1)
+    assert [(event.fields["child"], event.fields["change"]) for event in events] == [
+        ("a", "created"),
+        ("b", "created"),
+        ("a", "deactivated"),
+        ("a", "reactivated"),
+    ]
+
+
+# ---------------------------------------------------------------------------------------------
+# Hierarchical addresses (A56)
+
+
+def leaves_config() -> Mapping[str, object]:
+    """The tree of A56's example, with stubs at the leaves."""
+
+    def child(*localities: str) -> Mapping[str, object]:
+        targets = {name: target(name) for name in localities}
+        return {"config": [{"weighted_target_experimental": {"targets": targets}}]}
+
+    children = {
+        "child0": child("localityA", "localityB"),
+        "child1": child("localityC", "localityD"),
+    }
+    return {"children": children, "priorities": ["child0", "child1"]}
+
+
+EXAMPLE = [
+    at("child0/localityA", "a"),
+    at("child0/localityB", "b"),
+    at("child1/localityC", "c"),
+    at("child1/localityD", "d"),
+]
+
+
+@pytest.mark.spec("A56-15")
+def test_in_the_example_every_leaf_gets_its_endpoint() -> None:
+    world = ChildrenWorld(PriorityFactory(), others=(WeightedTargetFactory(),))
+    world.update(*EXAMPLE, config=leaves_config())
+    world.expect_children("localityA", "localityB")
+    world.say("localityA", FAILURE)
+    world.say("localityB", FAILURE)
+    world.expect_children("localityA", "localityB", "localityC", "localityD")
+    for locality, name in zip("ABCD", "abcd", strict=True):
+        assert world.child(f"locality{locality}").endpoints == [(str(address(name)), ())]
+
+
+@pytest.mark.spec("A56-15")
+def test_in_the_example_rpcs_reach_the_endpoints_of_the_priority_in_use() -> None:
+    factories = (WeightedTargetFactory(), RoundRobinFactory(), PickFirstFactory())
+    world = World(PriorityFactory(), others=factories)
+    leaf = [{"round_robin": {}}]
+    children = {
+        name: {
+            "config": [
+                {
+                    "weighted_target_experimental": {
+                        "targets": {each: {"weight": 1, "childPolicy": leaf} for each in localities}
+                    }
+                }
+            ]
+        }
+        for name, localities in (
+            ("child0", ("localityA", "localityB")),
+            ("child1", ("localityC", "localityD")),
+        )
+    }
+    world.update(*EXAMPLE, config={"children": children, "priorities": ["child0", "child1"]})
+    for name in "ab":
+        world[name].connecting()
+        world[name].fail()
+    for name in "cd":
+        world[name].connecting()
+        world[name].ready()
+    assert set(world.picks(50)) == {str(address("c")), str(address("d"))}
+
+
+@pytest.mark.spec("A56-19")
+def test_priority_and_weighted_target_split_alike() -> None:
+    """Same endpoints in, same endpoints out, and both are those of the one shared function."""
+    strays = [at("x", "e"), Endpoint((address("f"),))]
+    given = (at("b/y", "a"), at("a", "b"), *strays, at("a/x/y", "c"), at("b", "d"))
+    wanted = split_by_child(given)
+    targets = TargetWorld()
+    targets.weigh(endpoints=given, a=1, b=1)
+    priorities = ChildrenWorld(PriorityFactory())
+    listed = {name: {"config": stub_config(name)} for name in "ab"}
+    priorities.stubs.inline = {"a": [FAILURE]}
+    priorities.update(*given, config={"children": listed, "priorities": ["a", "b"]})
+    for name in "ab":
+        for world in (targets, priorities):
+            seen = world.child(name).updates[-1].endpoints
+            assert seen == wanted.of(name)
+            assert not isinstance(seen, Status)
+            found = wanted.of(name)
+            assert not isinstance(found, Status)
+            assert [path_of(each) for each in seen] == [path_of(each) for each in found]
+
+
+def test_an_error_of_the_resolver_reaches_the_children(world: TargetWorld) -> None:
+    config = world.parse({"targets": {"a": target("a")}})
+    world.policy.update(Update(unavailable("no such host"), config))
+    assert world.child("a").updates[-1].endpoints == unavailable("no such host")

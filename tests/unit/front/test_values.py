@@ -1,0 +1,45 @@
+"""Unit tests of proxyless.front.values: an application's metadata."""
+
+import grpc.aio
+import pytest
+
+from proxyless.base import RESERVED_KEYS
+from proxyless.front.values import to_metadata
+
+
+def test_good_metadata_is_taken_as_it_is() -> None:
+    pairs = (("a", "1"), ("b-bin", b"\0"), ("a", "2"))
+    assert to_metadata(pairs) == to_metadata(iter(pairs)) == to_metadata(list(pairs)) == pairs
+    assert to_metadata(grpc.aio.Metadata(("a", "1"))) == (("a", "1"),)
+
+
+@pytest.mark.parametrize("nothing", [None, (), [], grpc.aio.Metadata()])
+def test_no_metadata(nothing: object) -> None:
+    assert to_metadata(nothing) == ()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("key", sorted(RESERVED_KEYS))
+def test_what_the_transport_sets_is_left_out(key: str) -> None:
+    assert to_metadata([("a", "1"), (key, "x"), ("b", "2")]) == (("a", "1"), ("b", "2"))
+
+
+def test_what_grpcio_lets_pass_is_made_valid() -> None:
+    assert to_metadata([(b"key", "1"), ("none", None)]) == (  # type: ignore[list-item]
+        ("key", "1"),
+        ("none", ""),
+    )
+
+
+@pytest.mark.parametrize(
+    ("pair", "kind", "text"),
+    [
+        (("Upper", "x"), ValueError, "'Upper' is not valid"),
+        ((b"\xff", "x"), ValueError, "'ÿ' is not valid"),
+        (("a", "\n"), ValueError, "'a' is not printable ASCII"),
+        (("a-bin", "text"), TypeError, "'a-bin' is str, wanted bytes"),
+        ((5, "x"), TypeError, "key 5 is int, wanted str"),
+    ],
+)
+def test_bad_metadata_is_named(pair: object, kind: type[Exception], text: str) -> None:
+    with pytest.raises(kind, match=text):
+        to_metadata([("te", "left out"), pair])  # type: ignore[list-item]
