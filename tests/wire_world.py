@@ -262,6 +262,9 @@ class OwnerRecorder(Recorder):
     def on_goaway(self, code: int, text: str) -> None:
         self._record("goaway", (code, text))
 
+    def on_broken(self, error: RemoteProtocolError) -> None:
+        self._record("broken", error.code)
+
     def on_drained(self) -> None:
         self._record("drained")
 

@@ -346,6 +346,11 @@ class Connected:
     def on_goaway(self, code: int, text: str) -> None:
         self.heard("goaway", code + len(text))
 
+    def on_broken(self, error: RemoteProtocolError) -> None:
+        """Only noted: an owner that closes here has the last word itself."""
+        assert self.broken_by is None, "on_broken twice"
+        self.broken_by = error.code
+
     def on_drained(self) -> None:
         self.heard("drained")
 
@@ -474,7 +479,7 @@ class Connected:
     # The promises
 
     def check_broken(self, error: RemoteProtocolError) -> None:
-        self.broken_by = error.code
+        assert self.broken_by is error.code, "raised, but the owner was not told"
         assert self.core.is_closed, "raised, but not closed"
         assert not self.core.streams, "closed, but streams are left"
         self.take_output()

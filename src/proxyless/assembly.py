@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from proxyless.channel import Channel, LoopStack, SubchannelPool, parse_default_config
 from proxyless.front import (
@@ -21,7 +20,9 @@ from proxyless.front import (
 )
 from proxyless.installed import InstalledPolicies, InstalledResolvers
 from proxyless.lb.policies.pick_first import PickFirstFactory
+from proxyless.lb.policies.priority import PriorityFactory
 from proxyless.lb.policies.round_robin import RoundRobinFactory
+from proxyless.lb.policies.weighted_target import WeightedTargetFactory
 from proxyless.resolver import STATIC_FACTORIES, DnsFactory
 from proxyless.runtime import AsyncioNetwork, LoopClock, system_random
 from proxyless.transport import Connector
@@ -38,7 +39,9 @@ if TYPE_CHECKING:
 
 def default_policies() -> PolicyRegistry:
     """The policies that a channel knows unless it is given others."""
-    return InstalledPolicies([PickFirstFactory(), RoundRobinFactory()])
+    return InstalledPolicies(
+        [PickFirstFactory(), RoundRobinFactory(), PriorityFactory(), WeightedTargetFactory()]
+    )
 
 
 def default_resolvers() -> ResolverRegistry:
@@ -66,8 +69,8 @@ class Registries:
         return Registries(self.policies.extended(policies), self.resolvers.extended(resolvers))
 
 
-# Keyed weakly: a loop that is gone takes its stack with it.
-_stacks: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopStack] = WeakKeyDictionary()
+# A stack refers to its loop, so those of closed loops are dropped when the next one is made.
+_stacks: dict[asyncio.AbstractEventLoop, LoopStack] = {}
 
 
 def stack_of_running_loop() -> LoopStack:
@@ -75,6 +78,9 @@ def stack_of_running_loop() -> LoopStack:
     loop = asyncio.get_running_loop()
     stack = _stacks.get(loop)
     if stack is None:
+        for other in list(_stacks):  # Other threads may have loops, too.
+            if other.is_closed():
+                _stacks.pop(other, None)
         stack = _stacks[loop] = _make_stack(loop)
     return stack
 

@@ -59,8 +59,11 @@ class FakeStream:
         self.is_writable = True
         self.cancelled_with: Status | None = None
 
-    def send_message(self, message: bytes, *, is_compressed: bool = False) -> None:
+    def send_message(
+        self, message: bytes, *, is_compressed: bool = False, end_stream: bool = False
+    ) -> None:
         self.messages.append(message)
+        self.is_half_closed = end_stream
 
     def close_sending(self) -> None:
         self.is_half_closed = True
@@ -106,6 +109,13 @@ class FakeSubchannel:
 
     def __init__(self) -> None:
         self.transport: FakeTransport | None = FakeTransport()
+
+
+class FakePool:
+    """Holds nothing: the stand-in policy asks for no subchannels."""
+
+    def held_connections(self) -> list[object]:
+        return []
 
 
 class RecordingPicker(Picker):
@@ -259,7 +269,7 @@ class ChannelWorld:
             seeded_random(1),
             AsyncioNetwork(),
             DeadlineQueue(self.clock),
-            cast("SubchannelPool", None),
+            cast("SubchannelPool", FakePool()),
         )
         self.channel = Channel(
             "stub:///service",

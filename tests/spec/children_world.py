@@ -81,7 +81,8 @@ class Stub:
         self._check("told to exit idle")
         self.calls.append("exit_idle")
         if self.state is State.IDLE:
-            self.says(CONNECTING)
+            for state in self._factory.on_exit_idle.get(self.name, (CONNECTING,)):
+                self.says(state)
 
     def reset_backoff(self) -> None:
         self._check("told to reset its backoff")
@@ -146,9 +147,10 @@ class StubFactory:
     def __init__(self, name: str = "stub") -> None:
         self.name = name
         self.made: list[Stub] = []
-        # By the name of a child: what it reports inside each update or backoff reset, what it
-        # answers to an update, and whether it raises there.
+        # By the name of a child: what it reports inside each update, when it is to leave IDLE, and
+        # when its backoff is reset; what it answers to an update, and whether it raises there.
         self.inline: dict[str, Sequence[State]] = {}
+        self.on_exit_idle: dict[str, Sequence[State]] = {}
         self.on_reset: dict[str, Sequence[State]] = {}
         self.refuses: dict[str, Status] = {}
         self.raises: set[str] = set()

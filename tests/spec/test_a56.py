@@ -420,6 +420,18 @@ def test_pitfall_24_any_number_of_priorities_may_fail_at_once(world: PriorityWor
     world.expect_ready("p100")
 
 
+@pytest.mark.spec("A56-24")
+def test_pitfall_24_also_when_no_update_is_under_way(world: PriorityWorld) -> None:
+    names = [f"p{index}" for index in range(200)]
+    world.stubs.inline = {name: [FAILURE] for name in names[1:]}
+    world.prioritize(*names)
+    world.say("p0", READY)
+    world.expect_reports(CONNECTING, READY)
+    world.say("p0", FAILURE)
+    world.expect_reports(FAILURE)
+    world.expect_uses("p199")
+
+
 @pytest.mark.spec("A56-25", "A56-65")
 def test_a_child_that_has_not_reported_is_connecting(world: PriorityWorld) -> None:
     world.prioritize("p0", "p1")
@@ -931,6 +943,15 @@ def test_pitfall_2_what_children_say_inside_an_update_waits_for_its_end(
 @pytest.mark.spec("A56-52")
 def test_an_update_that_raises_does_not_make_the_policy_deaf(world: PriorityWorld) -> None:
     settle_on_p1(world)
+    world.stubs.raises = {"p0"}
+    with pytest.raises(RuntimeError, match="p0 raises"):
+        world.prioritize("p0", "p1")
+    world.say("p0", READY)
+    world.expect_ready("p0")
+
+
+@pytest.mark.spec("A56-52")
+def test_nor_does_a_first_update_that_raises(world: PriorityWorld) -> None:
     world.stubs.raises = {"p0"}
     with pytest.raises(RuntimeError, match="p0 raises"):
         world.prioritize("p0", "p1")

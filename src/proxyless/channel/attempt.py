@@ -6,14 +6,20 @@ policies and hedging make more (see `call` and `retrying`).
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from proxyless.base import Metadata, Status
     from proxyless.channel.call import Call
     from proxyless.lb.api import CallTracker
     from proxyless.transport import ClientTransport
     from proxyless.wire import ClientStream, ResponseBlock, StreamEnd
+
+
+LOGGER: Final = logging.getLogger("proxyless.channel")
 
 
 class CallObserver(Protocol):
@@ -65,11 +71,19 @@ class Attempt:
 
     __slots__ = ("_call", "_end", "_tracker", "stream")
 
-    def __init__(self, call: Call, tracker: CallTracker | None) -> None:
+    def __init__(self, call: Call) -> None:
         self._call = call
-        self._tracker = tracker
+        self._tracker: CallTracker | None = None
         self.stream: ClientStream | None = None
         self._end: StreamEnd | None = None
+
+    def start_tracking(self, tracker: CallTracker) -> None:
+        try:
+            tracker.on_start()
+        except Exception:
+            LOGGER.exception("call tracker %r raised", tracker)
+        else:
+            self._tracker = tracker
 
     def on_head(self, head: ResponseBlock) -> None:
         self._call.on_attempt_head(self, head)
@@ -83,7 +97,11 @@ class Attempt:
     def on_end(self, end: StreamEnd) -> None:
         if self._tracker is not None:
             self._end = end
-            self._tracker.on_end(self)
+            try:
+                self._tracker.on_end(self)
+            except Exception:
+                # A policy's tracker must not break the connection it is called from.
+                LOGGER.exception("call tracker %r raised", self._tracker)
         self._call.on_attempt_end(self, end)
 
     # What a tracker may ask (`lb.CallEnd`).
@@ -109,3 +127,9 @@ class _Nobody:
 
 
 NOBODY: Final = _Nobody()
+
+
+def cancel_all(attempts: Iterable[Attempt], status: Status) -> None:
+    for attempt in attempts:
+        if attempt.stream is not None:
+            attempt.stream.cancel(status)

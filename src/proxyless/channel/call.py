@@ -19,7 +19,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base import EMPTY_METADATA, Metadata, Status, StatusCode
-from proxyless.channel.attempt import NOBODY, Attempt
+from proxyless.channel.attempt import LOGGER, NOBODY, Attempt, cancel_all
 from proxyless.channel.retry import encode_previous_attempts
 from proxyless.lb.api import Complete, Drop, Fail, PickInfo
 from proxyless.runtime import IDLE_TIMER, Timer
@@ -27,7 +27,7 @@ from proxyless.wire import IDENTITY, StreamEnd, compress
 from proxyless.wire.messages import too_large
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from proxyless.channel.attempt import CallObserver, PickedSubchannel, Strategy
     from proxyless.channel.channel import Channel, Method
@@ -68,6 +68,7 @@ class Call:
         "_observer",
         "_request_bytes_max",
         "_response_bytes_max",
+        "_started_s",
         "_strategy",
         "_timeout_s",
         "_transparent_retries",
@@ -115,6 +116,7 @@ class Call:
         self._commit_hook: Callable[[], None] | None = None
         self.is_ended = False
         self._has_waited = False
+        self._started_s = 0.0
         self._deadline: Timer = IDLE_TIMER
         self._deadline_s = 0.0
 
@@ -130,7 +132,7 @@ class Call:
         if self.credentials is None:
             self.select_or_wait()
         else:
-            self._has_waited = True
+            self._note_wait()
             path = self._method.path
             self.credentials.request(channel.service_url(path), path, self.on_credentials)
 
@@ -214,20 +216,27 @@ class Call:
         if not self.is_ended:
             attempts = self._attempts
             self.finish(StreamEnd(status))
-            _cancel_all(attempts, status)
+            cancel_all(attempts, status)
 
     def time_remaining_s(self) -> float | None:
         if self._timeout_s is None:
             return None
         return max(0.0, self._deadline_s - self._channel.clock.now_s())
 
-    def _limit_time(self, timeout_s: float) -> None:
+    def _limit_time(self, timeout_s: float, waited_s: float = 0.0) -> None:
+        if timeout_s == inf:
+            self._timeout_s = None
+            return
         if not timeout_s > 0.0:  # Nor is NaN, which would confuse the deadlines of other calls.
             timeout_s = 0.0
         self._timeout_s = timeout_s
-        self._deadline_s = self._channel.clock.now_s() + timeout_s
+        self._deadline_s = self._channel.clock.now_s() + timeout_s - waited_s
         self._deadline.cancel()
         self._deadline = self._channel.deadlines.add(self._deadline_s, self._on_deadline)
+
+    @property
+    def _is_overdue(self) -> bool:
+        return self._timeout_s is not None and self._channel.clock.now_s() >= self._deadline_s
 
     def _on_deadline(self) -> None:
         self.cancel(_DEADLINE_EXCEEDED)
@@ -244,17 +253,27 @@ class Call:
             self._metadata += found
             self.select_or_wait()
 
+    def _note_wait(self) -> None:
+        """From here on the RPC's whole timeout is not left any more."""
+        if not self._has_waited:
+            self._has_waited = True
+            self._started_s = self._channel.clock.now_s()
+
     def select_or_wait(self) -> None:
         """Be selected by the current selector, or wait for the first one (A31-03)."""
         selector = self._channel.selector
         if selector is None:
-            self._has_waited = True
+            self._note_wait()
             self._channel.wait_for_selector(self)
         else:
             self.select(selector)
 
     def select(self, selector: ConfigSelector) -> None:
-        config = selector.select(self._method.path, self._metadata)
+        try:
+            config = selector.select(self._method.path, self._metadata)
+        except Exception as error:
+            self._on_bug("config selector", error)
+            return
         if isinstance(config, Status):
             self.finish(StreamEnd(config))
             return
@@ -270,7 +289,9 @@ class Call:
             self.wait_for_ready = method_config.wait_for_ready
         timeout_s = method_config.timeout_s
         if timeout_s is not None and (self._timeout_s is None or timeout_s < self._timeout_s):
-            self._limit_time(timeout_s)
+            # It counts from the start of the RPC, wherever it has been since.
+            waited_s = self._channel.clock.now_s() - self._started_s if self._has_waited else 0.0
+            self._limit_time(timeout_s, waited_s)
         self._strategy = self._channel.choose_strategy(self, method_config)
         if method_config.response_bytes_max is not None:
             self._response_bytes_max = method_config.response_bytes_max
@@ -295,7 +316,11 @@ class Call:
         """Pick for every attempt that is wanted. Called again with each new picker if queued."""
         assert self._info is not None, "an RPC is picked for after it was selected"
         while self._attempts_wanted and not self.is_ended:
-            result = picker.pick(self._info)
+            try:
+                result = picker.pick(self._info)
+            except Exception as error:
+                self._on_bug("picker", error)
+                return
             if isinstance(result, Complete):
                 # The channel's own kind: every policy got it from the channel's helper.
                 subchannel: PickedSubchannel = result.subchannel  # type: ignore[assignment]
@@ -314,16 +339,22 @@ class Call:
                 self._queue()
                 return
 
+    def _on_bug(self, who: str, error: Exception) -> None:
+        """What an application gave the channel raised: only this RPC has to suffer for it."""
+        LOGGER.exception("%s raised for %s", who, self._method.path)
+        text = f"{who} raised {type(error).__name__}: {error}"
+        self.finish(StreamEnd(Status(StatusCode.INTERNAL, text)))
+
     def _queue(self) -> None:
-        self._has_waited = True
+        self._note_wait()
         self._channel.queue_pick(self)
 
     def _open(self, transport: ClientTransport, tracker: CallTracker | None) -> None:
-        attempt = Attempt(self, tracker)
+        attempt = Attempt(self)
         self._attempts += (attempt,)
         self.attempts_started += 1
         if tracker is not None:
-            tracker.on_start()
+            attempt.start_tracking(tracker)
         if self._strategy is not None:
             self._strategy.on_attempt_sent()
         block = self._request_block()
@@ -334,9 +365,11 @@ class Call:
                 self._commit_if_too_much()
             return
         stream = attempt.stream = transport.open(block, attempt)
-        for message in kept:
+        for message in kept[:-1]:
             self._send_on(stream, message)
-        if self._is_half_closed:
+        if kept:
+            self._send_on(stream, kept[-1], end_stream=self._is_half_closed)
+        elif self._is_half_closed:
             stream.close_sending()
         if not stream.is_ended and stream.is_writable:
             self._observer.on_writable()
@@ -351,13 +384,12 @@ class Call:
         timeout_s = self.time_remaining_s() if self._has_waited else self._timeout_s
         return self._method.encoder.block(timeout_s, metadata, self._encoding)
 
-    def _send_on(self, stream: ClientStream, message: bytes) -> None:
+    def _send_on(self, stream: ClientStream, message: bytes, *, end_stream: bool = False) -> None:
         if stream.is_ended:
             return
-        if self._encoding == IDENTITY:
-            stream.send_message(message)
-        else:
-            stream.send_message(compress(self._encoding, message), is_compressed=True)
+        is_compressed = self._encoding != IDENTITY
+        payload = compress(self._encoding, message) if is_compressed else message
+        stream.send_message(payload, is_compressed=is_compressed, end_stream=end_stream)
 
     # What attempts say
 
@@ -378,6 +410,10 @@ class Call:
 
     def on_attempt_end(self, attempt: Attempt, end: StreamEnd) -> None:
         if self.is_ended or attempt not in self._attempts:
+            return
+        if end.status.code is StatusCode.CANCELLED and self._is_overdue:
+            # The server's own deadline was a little faster than ours.
+            self.finish(StreamEnd(_DEADLINE_EXCEEDED, end.trailers))
             return
         if self._strategy is not None:
             self._strategy.on_attempt_end(end)
@@ -415,7 +451,7 @@ class Call:
         if self._strategy is None or not self._strategy.on_failure(end):
             attempts = self._attempts
             self.finish(end)
-            _cancel_all(attempts, CANCELLED)
+            cancel_all(attempts, CANCELLED)
 
     # Ends
 
@@ -429,7 +465,7 @@ class Call:
         if len(self._attempts) > 1:
             others = [other for other in self._attempts if other is not attempt]
             self._attempts = (attempt,)
-            _cancel_all(others, CANCELLED)
+            cancel_all(others, CANCELLED)
 
     def _release_call(self) -> None:
         """Run what must run once when the channel will not pick again (A31-07, A31-08)."""
@@ -458,9 +494,3 @@ def too_large_to_send(size: int, limit: float) -> Status:
     # The words of grpcio, which people search for.
     text = f"Sent message larger than max ({size} vs. {limit})"
     return Status(StatusCode.RESOURCE_EXHAUSTED, text)
-
-
-def _cancel_all(attempts: Iterable[Attempt], status: Status) -> None:
-    for attempt in attempts:
-        if attempt.stream is not None:
-            attempt.stream.cancel(status)

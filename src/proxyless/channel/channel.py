@@ -18,6 +18,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base import NULL_TRACE, State, Status, StatusCode, Trace, ValidationErrors
+from proxyless.channel.attempt import LOGGER
 from proxyless.channel.config_selector import (
     CONFIG_SELECTOR,
     ConfigSelector,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from proxyless.channel.credentials import CallCredentials
     from proxyless.channel.pool import SubchannelPool
     from proxyless.channel.service_config import MethodConfig
+    from proxyless.channel.subchannel import Connection
     from proxyless.lb.api import Subchannel
     from proxyless.lb.registry import PolicyRegistry
     from proxyless.resolver.registry import ResolverRegistry
@@ -155,6 +157,8 @@ class Channel:
         self._unselected: dict[Call, None] = {}
         self._queued: dict[Call, None] = {}
         self._when_no_calls: list[Callable[[], None]] = []
+        # What `close` released and nobody else holds.
+        self._closing: list[Connection] = []
         self._idleness = Idleness(stack.clock, options.idle_timeout_s, self._enter_idle)
 
     # For the fronts
@@ -214,14 +218,17 @@ class Channel:
         """End every RPC with this status and release everything. Idempotent."""
         if self.state is State.SHUTDOWN:
             return
+        pool = self._stack.pool
+        held = pool.held_connections()
         self._release_all()
+        self._closing = [connection for connection in held if not connection.is_held]
         self._set_state(State.SHUTDOWN, FailPicker(_CLOSED))
         for call in list(self._calls):
             call.cancel(status)
 
     async def wait_closed(self) -> None:
         """After `close`: return when the connections that only this channel held are gone."""
-        await self._stack.pool.wait_unused()
+        await self._stack.pool.wait_gone(self._closing)
 
     # For the calls
 
@@ -233,7 +240,7 @@ class Channel:
             self._exit_idle()
 
     def on_call_ended(self, call: Call) -> None:
-        del self._calls[call]
+        self._calls.pop(call, None)
         if self._queued or self._unselected:
             self._queued.pop(call, None)
             self._unselected.pop(call, None)
@@ -278,10 +285,16 @@ class Channel:
             stack.network, stack.clock, stack.random, stack.trace, self.options.by_name
         )
         self._policy = GracefulSwitch(_Helper(self, stack, self._policies))
-        self._resolver = self._factory.create(self._target, self, context)
         self._idleness.start()
         self._set_state(State.CONNECTING, QUEUE_PICKER)
-        self._resolver.start()
+        try:
+            self._resolver = self._factory.create(self._target, self, context)
+        except Exception as error:
+            LOGGER.exception("resolver of %s", self.target)
+            text = f"{self.target}: resolver raised {type(error).__name__}: {error}"
+            self._fail(Status(StatusCode.UNAVAILABLE, text))
+        else:
+            self._resolver.start()
 
     def _enter_idle(self) -> None:
         """Nobody needed the channel for long (A62-16): the next RPC starts afresh (A62-18)."""

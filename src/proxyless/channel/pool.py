@@ -85,11 +85,15 @@ class SubchannelPool:
             connection.abort()
         await self._wait(None)
 
-    async def wait_unused(self) -> None:
-        """Return when the connections that no handle holds any more are gone, or soon after."""
-        unused = [each.task for each in self.connections if not each.is_held]
-        if unused:
-            await asyncio.wait(unused, timeout=CLOSE_TIMEOUT_S)
+    def held_connections(self) -> list[Connection]:
+        """Attempts and connections that somebody wants."""
+        return [each for each in self.connections if each.is_held]
+
+    async def wait_gone(self, connections: Collection[Connection]) -> None:
+        """Return when these are gone, or soon after; those that somebody wants do not count."""
+        tasks = [each.task for each in connections if not each.is_held]
+        if tasks:
+            await asyncio.wait(tasks, timeout=CLOSE_TIMEOUT_S)
 
     async def _wait(self, timeout_s: float | None) -> None:
         """Return when every connection is gone, or the time is up."""

@@ -27,12 +27,10 @@ from proxyless.front.values import (
     to_grpc_code,
 )
 from proxyless.wire import StreamEnd
+from proxyless.wire.limits import BUFFERED_BYTES_MAX, MESSAGE_OVERHEAD_BYTES
 
 if TYPE_CHECKING:
     from proxyless.channel import Call
-
-# A reader that lags by more than this stops the peer.
-BUFFERED_BYTES_MAX: Final = 256 * 1024
 
 DoneCallback = Callable[[Any], None]
 RequestIterator = AsyncIterable[Any] | Iterable[Any]
@@ -113,7 +111,12 @@ class Outcome:
 
     async def wait_end(self) -> StreamEnd:
         if self.end is None:
-            await self.new_end_waiter()
+            waiter = self.new_end_waiter()
+            try:
+                await waiter
+            finally:
+                # Who gave up waiting must not stay here for as long as the RPC lasts.
+                self._end_waiters = tuple(each for each in self._end_waiters if each is not waiter)
         assert self.end is not None, "nobody else wakes those who wait for the end"
         return self.end
 
@@ -198,7 +201,7 @@ class StreamOutcome(Outcome):
 
     def on_message(self, message: bytes) -> None:
         self._received.append(message)
-        self._received_bytes += len(message)
+        self._received_bytes += len(message) + MESSAGE_OVERHEAD_BYTES
         if self._received_bytes > BUFFERED_BYTES_MAX:
             self._is_held = True
             self.core.hold()
@@ -215,7 +218,7 @@ class StreamOutcome(Outcome):
                 self.cancel()
                 raise
         message = self._received.popleft()
-        self._received_bytes -= len(message)
+        self._received_bytes -= len(message) + MESSAGE_OVERHEAD_BYTES
         if self._is_held and self._received_bytes <= BUFFERED_BYTES_MAX // 2:
             self._is_held = False
             self.core.release()
@@ -224,7 +227,7 @@ class StreamOutcome(Outcome):
             self._received.clear()
             self.core.cancel(problem)
             if self.end is None or self.end.status.is_ok:
-                self.end = StreamEnd(problem)
+                self.end = StreamEnd(problem, self.end.trailers if self.end else EMPTY_METADATA)
             return grpc.aio.EOF
         return response
 
@@ -365,9 +368,13 @@ class _RequestWriter:
             if isinstance(requests, AsyncIterable):
                 async for request in requests:
                     await self._send(request)
+                    if outcome.is_over:
+                        return
             else:
                 for request in requests:
                     await self._send(request)
+                    if outcome.is_over:
+                        return
         except asyncio.CancelledError:
             raise
         except Exception as error:

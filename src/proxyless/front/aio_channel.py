@@ -36,6 +36,7 @@ from proxyless.front.credentials import to_call_credentials
 from proxyless.front.values import (
     Deserializer,
     Serializer,
+    check_timeout,
     serialize,
     to_encoding,
     to_grpc_state,
@@ -181,13 +182,16 @@ class AioChannel(grpc.aio.Channel):
             return
         self._is_closed = True
         core = self._core
-        if core is not None and grace:
-            await self._wait_calls(core, grace)
-        # As if the application had cancelled each RPC: that is what grpc.aio makes of it.
-        for call in list(self._intercepted):
-            call.cancel()
+        try:
+            if core is not None and grace:
+                await self._wait_calls(core, grace)
+        finally:
+            # As if the application had cancelled each RPC: that is what grpc.aio makes of it.
+            for call in list(self._intercepted):
+                call.cancel()
+            if core is not None:
+                core.close(CANCELLED)
         if core is not None:
-            core.close(CANCELLED)
             await core.wait_closed()
 
     def _close_elsewhere(self) -> None:
@@ -283,7 +287,7 @@ class _MultiCallable:
             method,
             outcome,
             to_metadata(spec.metadata) if spec.metadata else EMPTY_METADATA,
-            spec.timeout,
+            check_timeout(spec.timeout),
             spec.wait_for_ready,
             encoding,
         )

@@ -82,11 +82,11 @@ class Background:
         """Run this on the loop, soon, after what was posted before. Any thread may call."""
         self._inbox.append(action)
         if not self._is_told and self.is_usable:
-            self._is_told = True
             self._wake()
 
     def _wake(self) -> None:
         try:
+            self._is_told = True
             self._loop.call_soon_threadsafe(self._look)
         except RuntimeError:
             pass  # Closed just now, at exit.

@@ -159,6 +159,9 @@ class _FunctionCredentials:
         found: Metadata | Status
         try:
             found = _checked(await self._function(service_url, path))
+        except asyncio.CancelledError:
+            on_metadata(Status(StatusCode.UNAVAILABLE, "call credentials were cancelled"))
+            raise
         except Exception as error:
             text = f"call credentials raised {type(error).__name__}: {error}"
             found = Status(StatusCode.UNAVAILABLE, text)

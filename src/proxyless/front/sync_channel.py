@@ -22,6 +22,7 @@ from proxyless.front.sync_requests import RequestFeeder
 from proxyless.front.values import (
     Deserializer,
     Serializer,
+    check_timeout,
     serialize,
     to_encoding,
     to_grpc_state,
@@ -263,7 +264,7 @@ class _MultiCallable:
             channel.method(core, self._path),
             outcome,
             to_metadata(metadata) if metadata else EMPTY_METADATA,
-            timeout,
+            check_timeout(timeout),
             wait_for_ready,
             encoding,
         )

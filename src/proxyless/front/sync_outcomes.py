@@ -25,6 +25,7 @@ from proxyless.base import EMPTY_METADATA, Metadata, State, Status, StatusCode
 from proxyless.channel.call import CANCELLED
 from proxyless.front.values import deserialize
 from proxyless.wire import StreamEnd
+from proxyless.wire.limits import BUFFERED_BYTES_MAX, MESSAGE_OVERHEAD_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
     from proxyless.front.background import Background, CallbackThread
     from proxyless.front.sync_requests import RequestFeeder
     from proxyless.front.values import Deserializer
-
-# A reader that lags by more than this stops the peer.
-BUFFERED_BYTES_MAX: Final = 256 * 1024
 
 # The words of grpcio.
 _COLLECTED: Final = Status(StatusCode.CANCELLED, "Cancelled upon garbage collection!")
@@ -94,7 +92,8 @@ class Waiters:
         for _ in range(len(locks)):
             try:
                 # Taken before it is released: another thread may be here, too.
-                lock = locks.pop()
+                # The oldest: one that comes meanwhile must not be woken in the place of another.
+                lock = locks.pop(0)
             except IndexError:
                 return
             lock.release()
@@ -316,7 +315,7 @@ class StreamOutcome(Outcome):
 
     def on_message(self, message: bytes) -> None:
         self._received.append(message)
-        self._received_bytes += len(message)
+        self._received_bytes += len(message) + MESSAGE_OVERHEAD_BYTES
         if not self._is_held and self._unread_bytes > BUFFERED_BYTES_MAX:
             self._is_held = True
             self.call.hold()
@@ -366,7 +365,7 @@ class StreamOutcome(Outcome):
             message = received.popleft()
         except IndexError:  # Cancelled by another thread just now.
             return None
-        self._taken_bytes += len(message)
+        self._taken_bytes += len(message) + MESSAGE_OVERHEAD_BYTES
         if self._is_held and self._unread_bytes <= BUFFERED_BYTES_MAX // 2:
             self.binding.background.post(self._release_if_drained)
         return message

@@ -61,6 +61,13 @@ def to_encoding(compression: grpc.Compression | None, default: str) -> str:
     return _ENCODINGS[compression] or default
 
 
+def check_timeout(timeout: float | None) -> float | None:
+    """An application's timeout in seconds. Raises TypeError for what is not a number."""
+    if timeout is not None and not isinstance(timeout, int | float):
+        raise TypeError(f"timeout is {timeout!r}, wanted a number of seconds")
+    return timeout
+
+
 def to_metadata(metadata: Iterable[tuple[str, str | bytes]] | None) -> Metadata:
     """An application's metadata, checked. Raises ValueError or TypeError naming the key."""
     if not metadata:

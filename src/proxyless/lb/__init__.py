@@ -10,6 +10,7 @@ hierarchy        which endpoints are for which child
 aggregate        the state of a policy from the states of its children
 endpoint_list    one pick_first per endpoint, for policies that spread RPCs
 happy_eyeballs   which address is tried when
+retained_child   a child that outlives its use for 15 minutes
 forwarding       standing between a child and the rest of the world
 pickers          pickers that many policies need
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from proxyless.base.metadata import EMPTY, Metadata
 from proxyless.base.status import Status, StatusCode
 from proxyless.wire import StreamEnd
+from proxyless.wire.limits import BUFFERED_BYTES_MAX, MESSAGE_OVERHEAD_BYTES
 
 if TYPE_CHECKING:
     import asyncio
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from proxyless.runtime import Deadline
     from proxyless.transport.client import ClientTransport
     from proxyless.wire import ClientStream, ResponseBlock
-
-# A stream whose reader lags by more than this stops giving its peer window.
-BUFFERED_BYTES_MAX: Final = 256 * 1024
 
 _DEADLINE_EXCEEDED: Final = Status(StatusCode.DEADLINE_EXCEEDED, "deadline exceeded")
 _NO_MESSAGE: Final = Status(
@@ -129,7 +127,7 @@ class StreamingCall:
             self._reader = self._new_future()
             await self._reader
         message = self._received.popleft()
-        self._received_bytes -= len(message)
+        self._received_bytes -= len(message) + MESSAGE_OVERHEAD_BYTES
         if self._stream.is_held and self._received_bytes <= BUFFERED_BYTES_MAX // 2:
             self._stream.release()
         return message
@@ -158,7 +156,7 @@ class StreamingCall:
 
     def on_message(self, message: bytes) -> None:
         self._received.append(message)
-        self._received_bytes += len(message)
+        self._received_bytes += len(message) + MESSAGE_OVERHEAD_BYTES
         if self._received_bytes > BUFFERED_BYTES_MAX:
             self._stream.hold()
         wake(self._reader)

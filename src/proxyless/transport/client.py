@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 # How long a connection with a peer that refused a stream opens no more than it had then.
 REFUSAL_REMEMBERED_S = 0.1
 _KEEPALIVE_PING = b"keepaliv"
+_LOOK_EVERY_S = 3600.0
 # How a server complains about keepalive (A8): the code of its GOAWAY, and the debug data.
 _TOO_MANY_PINGS = (ErrorCode.ENHANCE_YOUR_CALM, "too_many_pings")
 
@@ -147,7 +148,7 @@ class ClientTransport(Pump):
 
     # Ends
 
-    def _on_broken_protocol(self, error: RemoteProtocolError) -> None:
+    def on_broken(self, error: RemoteProtocolError) -> None:
         self._become_unusable(Status(StatusCode.UNAVAILABLE, f"peer broke HTTP/2: {error}"))
 
     def _on_lost(self, status: Status) -> None:
@@ -208,7 +209,9 @@ class _Keepalive:
         now_s = self._clock.now_s()
         match choose_keepalive(self._config, now_s, self._activity()):
             case Look(at_s):
-                self._timer = self._clock.call_later(at_s - now_s, self._look)
+                # A timer needs an end, and some of the times may be infinite.
+                delay_s = min(at_s - now_s, _LOOK_EVERY_S)
+                self._timer = self._clock.call_later(delay_s, self._look)
             case Ping(look_at_s):
                 self._pinged_s = now_s
                 self._is_ping_unanswered = True

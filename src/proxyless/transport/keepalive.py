@@ -2,7 +2,7 @@
 
 Specs: A8 (client-side keepalive).
 
-The decision is a pure function of times; the pump sends the PING and owns the timer.
+The decision is a pure function of times; `client` sends the PING and owns the timer.
 """
 
 from dataclasses import dataclass, replace

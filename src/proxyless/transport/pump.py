@@ -79,8 +79,8 @@ class Pump(asyncio.BufferedProtocol):
         self._is_reading = True
         try:
             self._wire.receive(bytes(self._buffer.view[:nbytes]))
-        except RemoteProtocolError as error:
-            self._on_broken_protocol(error)
+        except RemoteProtocolError:
+            pass  # `on_broken` was told, GOAWAY is in the output, and the connection is closed.
         finally:
             self._is_reading = False
         self._flush()
@@ -106,9 +106,6 @@ class Pump(asyncio.BufferedProtocol):
             self._closed.set_result(None)
 
     # Ends
-
-    def _on_broken_protocol(self, error: RemoteProtocolError) -> None:
-        """The peer broke the protocol; GOAWAY is in the output."""
 
     def _on_lost(self, status: Status) -> None:
         self._wire.lose(status)

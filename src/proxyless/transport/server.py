@@ -12,17 +12,19 @@ from typing import Final
 
 from proxyless.base import EMPTY_METADATA, OK, Address, Metadata, Status, StatusCode
 from proxyless.runtime import AsyncioNetwork, Clock, Listener, LoopClock, Network
-from proxyless.transport.calls import BUFFERED_BYTES_MAX, wake
+from proxyless.transport.calls import wake
 from proxyless.transport.pump import Pump, ReadBuffer
 from proxyless.wire import (
     IDENTITY,
     Limits,
+    RemoteProtocolError,
     RequestBlock,
     ServerConnection,
     ServerStream,
     StreamEnd,
     compress,
 )
+from proxyless.wire.limits import BUFFERED_BYTES_MAX, MESSAGE_OVERHEAD_BYTES
 
 _INTERNAL: Final = Status(StatusCode.INTERNAL, "the method raised an exception")
 
@@ -55,7 +57,7 @@ class ServerCall:
             self._reader = self._new_future()
             await self._reader
         message = self._received.popleft()
-        self._received_bytes -= len(message)
+        self._received_bytes -= len(message) + MESSAGE_OVERHEAD_BYTES
         if self._stream.is_held and self._received_bytes <= BUFFERED_BYTES_MAX // 2:
             self._stream.release()
         return message
@@ -88,7 +90,7 @@ class ServerCall:
 
     def on_message(self, message: bytes) -> None:
         self._received.append(message)
-        self._received_bytes += len(message)
+        self._received_bytes += len(message) + MESSAGE_OVERHEAD_BYTES
         if self._received_bytes > BUFFERED_BYTES_MAX:
             self._stream.hold()
         wake(self._reader)
@@ -137,6 +139,7 @@ class _ServerPump(Pump):
     def on_settings(self) -> None: ...
     def on_ping_ack(self, payload: bytes) -> None: ...
     def on_goaway(self, code: int, text: str) -> None: ...
+    def on_broken(self, error: RemoteProtocolError) -> None: ...
 
     def on_drained(self) -> None:
         self._loop.call_soon(self.close)

@@ -26,7 +26,7 @@ from proxyless.wire.errors import (
     not_http2,
     window_overflow,
 )
-from proxyless.wire.flow import ROUND_TRIP_PING, Outbound, RoundTripMeter, choose_window_target
+from proxyless.wire.flow import ROUND_TRIP_PING, Outbound, RoundTripMeter, grant_window
 from proxyless.wire.frames import (
     DATA,
     FLAG_ACK,
@@ -68,6 +68,9 @@ class ConnectionListener(Protocol):
 
     def on_goaway(self, code: int, text: str) -> None:
         """The peer takes no new streams."""
+
+    def on_broken(self, error: RemoteProtocolError) -> None:
+        """The peer broke the protocol; every stream is about to end."""
 
     def on_drained(self) -> None:
         """The last stream of a connection that takes no new ones has ended."""
@@ -135,6 +138,9 @@ class Connection:
         except RemoteProtocolError as error:
             # A listener may have closed the connection; then the rest of the bytes means nothing.
             if not self.is_closed:
+                self.is_draining = True
+                # The owner learns first, so that calls ended below are retried elsewhere.
+                self._listener.on_broken(error)
                 self.close(error.code, f"peer broke HTTP/2: {error}")
                 raise
 
@@ -432,21 +438,7 @@ class Connection:
 
     def replenish_stream(self, stream: Stream) -> None:
         """Give a stream's window back, and a larger one if it is what holds the peer up."""
-        trips = self._trips
-        limits = self.limits
-        stream.recv_target = choose_window_target(
-            stream.recv_target,
-            limits.stream_window_bytes_max,
-            updated_at_trip=stream.updated_at_trip,
-            trips_now=trips.count,
-        )
-        update = frames.encode_window_update(stream.id, stream.recv_target - stream.recv_window)
-        stream.recv_window = stream.recv_target
-        stream.updated_at_trip = trips.count
-        if stream.recv_target < limits.stream_window_bytes_max and not trips.is_measuring:
-            trips.is_measuring = True
-            update += frames.encode_ping(ROUND_TRIP_PING)
-        self.outbound.emit(update)
+        self.outbound.emit(grant_window(stream, self._trips, self.limits.stream_window_bytes_max))
 
     def _replenish_connection(self) -> None:
         if self._recv_window < 0:

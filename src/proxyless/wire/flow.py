@@ -21,6 +21,8 @@ from proxyless.wire.frames import (
     FLAG_END_STREAM,
     FRAME_BYTES_DEFAULT,
     WINDOW_DEFAULT,
+    encode_ping,
+    encode_window_update,
     pack_header,
 )
 
@@ -59,6 +61,23 @@ def choose_window_target(
     if updated_at_trip == trips_now:
         return min(2 * target, target_max)
     return target
+
+
+def grant_window(stream: Stream, trips: RoundTripMeter, target_max: int) -> bytes:
+    """Fill a stream's window up, larger if it is what holds the peer back; what to send for it."""
+    stream.recv_target = choose_window_target(
+        stream.recv_target,
+        target_max,
+        updated_at_trip=stream.updated_at_trip,
+        trips_now=trips.count,
+    )
+    update = encode_window_update(stream.id, stream.recv_target - stream.recv_window)
+    stream.recv_window = stream.recv_target
+    stream.updated_at_trip = trips.count
+    if stream.recv_target < target_max and not trips.is_measuring:
+        trips.is_measuring = True
+        update += encode_ping(ROUND_TRIP_PING)
+    return update
 
 
 # Sending
@@ -193,9 +212,11 @@ class Outbound:
     def send_blocked(self) -> None:
         """Let blocked streams send, one frame each in turn so that none starves."""
         is_moving = True
-        while is_moving and self._blocked:
+        while is_moving and self._blocked and self.sendable_bytes:
             is_moving = False
             for stream in list(self._blocked):
+                if not self.sendable_bytes:
+                    return
                 if self._send_one_frame(stream):
                     is_moving = True
                     # To the end of the line, so that the next window is another stream's.

@@ -14,6 +14,10 @@ from proxyless.wire import frames
 from proxyless.wire.errors import ErrorCode, RemoteProtocolError
 
 MESSAGE_BYTES_DEFAULT: Final = 4 * 1024 * 1024
+# A reader that lags by more than this stops giving its peer window. A message counts with what it
+# costs us beside its content, or a stream of empty ones would never be stopped.
+BUFFERED_BYTES_MAX: Final = 256 * 1024
+MESSAGE_OVERHEAD_BYTES: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +123,7 @@ class FloodGuard:
         self._progress = 0
 
     def spend(self, what: str, progress: int) -> None:
-        """Count one frame of the kind `what`; `progress` counts the DATA frames we sent so far."""
+        """Count one frame of the kind `what`; `progress` counts the work we gave the peer."""
         self._budget -= 1
         if self._budget > 0:
             return

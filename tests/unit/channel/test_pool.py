@@ -418,26 +418,29 @@ async def test_closing_the_pool_ends_everything(world: SubchannelWorld) -> None:
         handle.release()
 
 
-async def test_waiting_for_the_unused_waits_for_nobody_else(world: SubchannelWorld) -> None:
+async def test_waiting_for_connections_waits_for_nobody_else(world: SubchannelWorld) -> None:
     held, released = world.acquire("10.0.0.1:80"), world.acquire("10.0.0.2:80")
     transport = await world.connected(held)
     await world.connected(released)
+    both = world.pool.held_connections()
+    assert len(both) == 2
     released.release()
-    await world.pool.wait_unused()
+    await world.pool.wait_gone(both)
     await world.settle()
     assert [each.transport for each in world.pool.connections] == [transport]
-    await world.pool.wait_unused()
+    await world.pool.wait_gone(both)
     assert held.transport is transport
 
 
-async def test_waiting_for_the_unused_has_an_end(
+async def test_waiting_for_connections_has_an_end(
     world: SubchannelWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("proxyless.channel.pool.CLOSE_TIMEOUT_S", 0.0)
     handle = world.acquire()
     call = start_call(await world.connected(handle))
+    connections = world.pool.held_connections()
     handle.release()
-    await world.pool.wait_unused()
+    await world.pool.wait_gone(connections)
     assert call.end is None
 
 

@@ -5,8 +5,9 @@ from threading import Thread
 import pytest
 
 from proxyless.base import EMPTY_METADATA, OK, State, StatusCode
-from proxyless.front.sync_outcomes import BUFFERED_BYTES_MAX, NO_MORE, Outcome, Waiters
+from proxyless.front.sync_outcomes import NO_MORE, Outcome, Waiters
 from proxyless.wire import StreamEnd
+from proxyless.wire.limits import BUFFERED_BYTES_MAX, MESSAGE_OVERHEAD_BYTES
 from tests.unit.front.sync_world import ENDED, FAILED, OutcomeWorld
 
 PATIENCE_S = 20.0
@@ -264,7 +265,7 @@ def test_who_cancels_does_not_get_the_rest(world: OutcomeWorld) -> None:
 
 def test_a_full_queue_holds_the_server_until_it_is_half_empty(world: OutcomeWorld) -> None:
     outcome = world.stream()
-    quarter = bytes(BUFFERED_BYTES_MAX // 4)
+    quarter = bytes(BUFFERED_BYTES_MAX // 4 - MESSAGE_OVERHEAD_BYTES)
     for _ in range(4):
         outcome.on_message(quarter)
     world.expect_told()

@@ -23,6 +23,7 @@ from tests.unit.testing.flawed_policies import (
     PolicyKind,
     Raises,
     RaisesForUncommonList,
+    RefusesTooLate,
     Sound,
     SoundParent,
     kind_of,
@@ -133,6 +134,10 @@ def test_a_policy_that_starts_over_with_new_endpoints_does_not_stick_until_ready
 
 def test_a_policy_may_be_declared_not_to_need_reresolution() -> None:
     check_policy(kind_of(NeverAsks), traits=Traits(requests_reresolution=False), seeds=range(5))
+
+
+def test_a_policy_may_be_declared_to_refuse_in_part() -> None:
+    check_policy(kind_of(RefusesTooLate), traits=Traits(refuses_in_part=True), seeds=range(5))
 
 
 def test_endpoints_can_be_given_attributes() -> None:

@@ -6,9 +6,9 @@ import pytest
 
 from proxyless.base import StatusCode
 from proxyless.transport import StreamingCall, TransportOptions, UnaryCall
-from proxyless.transport.calls import BUFFERED_BYTES_MAX
 from proxyless.wire import ErrorCode, Limits
 from proxyless.wire import frames as kinds
+from proxyless.wire.limits import BUFFERED_BYTES_MAX, MESSAGE_OVERHEAD_BYTES
 from tests.unit.transport.world import BLOCK, ClientWorld, is_over, turn
 from tests.wire_world import (
     HEAD,
@@ -206,7 +206,7 @@ async def test_a_reader_that_lags_gives_the_peer_no_window_until_it_reads() -> N
     world = ClientWorld()
     message = bytes(64 * KIB)
     messages = world.transport._wire.limits.stream_window_bytes // (len(message) + 5)
-    held = BUFFERED_BYTES_MAX // 2 // len(message)
+    held = BUFFERED_BYTES_MAX // 2 // (len(message) + MESSAGE_OVERHEAD_BYTES)
     assert held < messages // 2
     call = StreamingCall(world.transport, BLOCK)
     world.say(headers(1, HEAD))
@@ -219,6 +219,19 @@ async def test_a_reader_that_lags_gives_the_peer_no_window_until_it_reads() -> N
     assert updated_streams(world) == []
     await call.read()
     assert updated_streams(world) == [1]
+    call.cancel()
+
+
+async def test_empty_messages_count_too() -> None:
+    world = ClientWorld()
+    call = StreamingCall(world.transport, BLOCK)
+    world.say(headers(1, HEAD))
+    held_at = BUFFERED_BYTES_MAX // MESSAGE_OVERHEAD_BYTES
+    is_held = []
+    for count in (held_at, 1):
+        world.say(data(1, prefixed(b"") * count))
+        is_held.append(call._stream.is_held)
+    assert is_held == [False, True]
     call.cancel()
 
 

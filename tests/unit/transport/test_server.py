@@ -10,10 +10,10 @@ import pytest
 from proxyless.base import Address, IpAddress, Status, StatusCode
 from proxyless.runtime import Listener
 from proxyless.transport import Server, ServerCall
-from proxyless.transport.calls import BUFFERED_BYTES_MAX
 from proxyless.transport.pump import Pump
 from proxyless.wire import ErrorCode, Limits, compress
 from proxyless.wire import frames as kinds
+from proxyless.wire.limits import BUFFERED_BYTES_MAX
 from tests.unit.transport.world import ADDRESS, Ended, turn
 from tests.wire_world import (
     PREFACE,

@@ -334,6 +334,20 @@ def test_a_long_text_is_cut_for_goaway() -> None:
     assert (code, len(text)) == (ErrorCode.INTERNAL_ERROR, 256)
 
 
+def test_the_owner_hears_of_a_broken_peer_before_its_calls_do() -> None:
+    server = RawServer()
+    (call,) = server.opened()
+    seen: list[object] = []
+
+    def look(code: object) -> None:
+        seen.append((code, call.end, server.core.is_usable))
+
+    server.owner.hooks["broken"] = look
+    server.break_by(ErrorCode.PROTOCOL_ERROR, "PRIORITY", frame(kinds.PRIORITY, 0, 0, bytes(5)))
+    assert seen == [(ErrorCode.PROTOCOL_ERROR, None, False)]
+    call.expect_end(StatusCode.UNAVAILABLE, "peer broke HTTP/2: PRIORITY on stream 0")
+
+
 # Listeners that act
 
 

@@ -255,6 +255,8 @@ class Priority:
         self.on_change()
 
     def reset_backoff(self) -> None:
+        if not self._children:
+            return
         with self._hold():
             for child in self._children.values():
                 child.policy.reset_backoff()
@@ -269,11 +271,8 @@ class Priority:
 
     def on_change(self) -> None:
         """A child may be in another state than it was, or have another picker."""
-        # "still in the middle of applying a config update from its parent" - A56; or before the
-        # first one, when nothing was reported.
-        if self._held or self._shown is None:
-            return
-        if self._reconsider():
+        # "still in the middle of applying a config update from its parent" - A56
+        if not self._held and self._reconsider():
             # No update is under way that could be refused instead.
             self.helper.request_reresolution()
 

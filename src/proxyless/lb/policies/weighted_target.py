@@ -198,9 +198,12 @@ class WeightedTarget:
         self._targets = config.targets
         self._split = split_by_child(update.endpoints, self._split)
         rejections: list[str] = []
+        # All of them first: none must be missing, even if one raises.
+        for name in self._targets:
+            self._have_child(name)
         with self._hold():
             for name, target in self._targets.items():
-                child = self._have_child(name)
+                child = self._children[name]
                 rejections += child.update_policy(update, self._split.of(name), target.policy)
         for name, child in self._children.items():
             if name not in self._targets:
@@ -211,12 +214,16 @@ class WeightedTarget:
         return join_rejections(rejections)
 
     def exit_idle(self) -> None:
+        if not self._targets:
+            return
         with self._hold():
             for name in self._targets:
                 self._children[name].policy.exit_idle()
         self.on_change()
 
     def reset_backoff(self) -> None:
+        if not self._children:
+            return
         with self._hold():
             for child in self._children.values():
                 child.policy.reset_backoff()
@@ -228,19 +235,17 @@ class WeightedTarget:
         for child in children.values():
             child.close()
 
-    def _have_child(self, name: str) -> "_Child":
-        child = self._children.get(name)
-        if child is None:
-            child = self._children[name] = _Child(self._helper, name, self)
-        child.reactivate()
-        return child
+    def _have_child(self, name: str) -> None:
+        if name in self._children:
+            self._children[name].reactivate()
+        else:
+            self._children[name] = _Child(self._helper, name, self)
 
     # Called by children.
 
     def on_change(self) -> None:
         """A child may be in another state than it was, or have another picker."""
-        # Nothing was reported: there was no update yet.
-        if not self._held and self._shown is not None:
+        if not self._held:
             self._reconsider()
 
     def connect_soon(self, name: str) -> None:

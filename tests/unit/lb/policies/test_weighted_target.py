@@ -1,0 +1,173 @@
+"""Unit tests of proxyless.lb.policies.weighted_target; see spec/test_weighted_target.py."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from proxyless.base import OK, State, ValidationErrors, hits
+from proxyless.lb import (
+    FailPicker,
+    Picker,
+    PickInfo,
+    PickResult,
+    PolicyRegistry,
+    Queue,
+    QueuePicker,
+)
+from proxyless.lb.policies.pick_first import PickFirstFactory
+from proxyless.lb.policies.weighted_target import (
+    Combined,
+    TargetView,
+    WeightedPicker,
+    WeightedTargetFactory,
+    combine,
+    parse_config,
+)
+from tests.spec.children_world import ChildrenWorld, stub_config
+from tests.spec.lb_world import ANY_RPC, CONNECTING, FAILURE, IDLE, READY, unavailable
+
+REGISTRY = PolicyRegistry([PickFirstFactory()])
+
+X, Y, Z = QueuePicker(), QueuePicker(), QueuePicker()
+
+
+# ---------------------------------------------------------------------------------------------
+# Decision
+
+
+@pytest.mark.parametrize(
+    ("targets", "combined"),
+    [
+        ([], Combined(FAILURE)),
+        ([(0, READY, X)], Combined(FAILURE)),
+        ([(1, READY, X)], Combined(READY, ((1, X),))),
+        ([(1, READY, X), (2, FAILURE, Y), (3, READY, Z)], Combined(READY, ((1, X), (3, Z)))),
+        ([(1, CONNECTING, X), (9, FAILURE, Y), (9, IDLE, Z)], Combined(CONNECTING)),
+        ([(1, IDLE, X), (9, FAILURE, Y)], Combined(IDLE)),
+        ([(4, FAILURE, X), (5, FAILURE, Y)], Combined(FAILURE, ((4, X), (5, Y)))),
+        ([(0, READY, X), (5, FAILURE, Y)], Combined(FAILURE, ((5, Y),))),
+    ],
+)
+def test_what_all_are_together(
+    targets: list[tuple[int, State, Picker]], combined: Combined
+) -> None:
+    assert combine(TargetView(*target) for target in targets) == combined
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_the_best_state_counts_whatever_the_order(size: int) -> None:
+    ranks = [READY, CONNECTING, IDLE, FAILURE]
+    for states in itertools.product(ranks, repeat=size):
+        combined = combine(TargetView(1, state, X) for state in states)
+        assert combined.state is min(states, key=ranks.index)
+        is_picked = combined.state in {READY, FAILURE}
+        assert len(combined.shares) == (states.count(combined.state) if is_picked else 0)
+
+
+# ---------------------------------------------------------------------------------------------
+# Picker
+
+
+class NamedPicker(Picker):
+    """Notes its name when it is asked."""
+
+    __slots__ = ("_asked", "_name")
+
+    def __init__(self, name: str, asked: list[str]) -> None:
+        self._name = name
+        self._asked = asked
+
+    def pick(self, info: PickInfo) -> PickResult:
+        self._asked.append(self._name)
+        return Queue()
+
+
+def draw_all(weights: Sequence[int], draws: Sequence[float]) -> str:
+    asked: list[str] = []
+    shares = [(weight, NamedPicker(chr(97 + i), asked)) for i, weight in enumerate(weights)]
+    rest = iter(draws)
+    picker = WeightedPicker(shares, lambda: next(rest))
+    for _ in draws:
+        picker.pick(ANY_RPC)
+    return "".join(asked)
+
+
+def test_a_share_starts_where_the_one_before_ends() -> None:
+    assert draw_all([1, 2, 1], [0, 0.2499, 0.25, 0.5, 0.7499, 0.75, 0.9999]) == "aabbbcc"
+
+
+def test_every_unit_of_weight_is_as_likely() -> None:
+    weights = [3, 1, 4, 1, 5]
+    total = sum(weights)
+    drawn = draw_all(weights, [(unit + 0.5) / total for unit in range(total)])
+    assert drawn == "aaabccccdeeeee"
+
+
+def test_rounding_does_not_lead_past_the_end() -> None:
+    assert draw_all([2**32 - 1, 2**32 - 1], [1 - 2**-53, 1.0]) == "bb"
+
+
+def test_if_all_fail_the_status_says_so() -> None:
+    shares = [(1, FailPicker(unavailable("one"))), (2, FailPicker(unavailable("two")))]
+    assert WeightedPicker(shares, lambda: 0.0).status == unavailable("one")
+    assert WeightedPicker([(1, X), (1, Y)], lambda: 0.0).status is OK
+
+
+def test_pickers_have_no_dictionary() -> None:
+    assert not hasattr(WeightedPicker([(1, X), (1, Y)], lambda: 0.0), "__dict__")
+
+
+# ---------------------------------------------------------------------------------------------
+# Config and policy
+
+
+def test_all_that_is_wrong_is_said_at_once() -> None:
+    errors = ValidationErrors()
+    good: Mapping[str, object] = {"weight": 1, "childPolicy": [{"pick_first": {}}]}
+    parse_config({"targets": {"a": {}, "b": good, "c": {**good, "weight": -3}}}, errors, REGISTRY)
+    assert str(errors) == (
+        '[field:targets["a"].weight error:is missing, wanted an integer from 0 to 4294967295; '
+        'field:targets["a"].childPolicy error:is missing, wanted a list of policies; '
+        'field:targets["c"].weight error:is -3, wanted an integer from 0 to 4294967295]'
+    )
+
+
+@pytest.fixture
+def world() -> ChildrenWorld:
+    return ChildrenWorld(WeightedTargetFactory())
+
+
+def weigh(world: ChildrenWorld, *names: str) -> None:
+    targets = {name: {"weight": 1, "childPolicy": stub_config(name)} for name in names}
+    world.update(config={"targets": targets})
+
+
+def test_state_changes_are_traced(world: ChildrenWorld) -> None:
+    with hits(world.trace, "weighted_target.state") as events:
+        weigh(world, "a")
+        world.say("a", READY, READY, FAILURE)
+    assert [event.fields["after"] for event in events] == [CONNECTING, READY, READY, FAILURE]
+
+
+def test_with_one_child_its_own_picker_is_used(world: ChildrenWorld) -> None:
+    weigh(world, "a", "b")
+    world.say("a", READY)
+    world.expect_uses("a")
+
+
+def test_a_report_that_changes_nothing_above_is_not_passed_on(world: ChildrenWorld) -> None:
+    weigh(world, "a", "b")
+    world.say("a", READY)
+    world.expect_never(FAILURE)
+    world.say("b", CONNECTING, FAILURE, CONNECTING)
+    world.child("a").repeats()
+    world.expect_reports()
+
+
+def test_it_may_be_told_anything_before_its_first_update(world: ChildrenWorld) -> None:
+    world.policy.exit_idle()
+    world.policy.reset_backoff()
+    world.expect_reports()
+    world.policy.close()
+    world.expect_closed()
