@@ -181,7 +181,18 @@ class DropInServer:
         await self._server.start()
 
     async def stop(self, grace_s: float | None = None) -> None:
-        await self._server.stop(grace_s)
+        await stop_server(self._server, grace_s)
+
+
+async def stop_server(server: Untyped, grace_s: float | None = None) -> None:
+    """Stop a server of grpcio's, and wait for the tasks of its handlers, which it does not."""
+    await server.stop(grace_s)
+
+    def are_handlers_gone() -> bool:
+        names = (task.get_name() for task in asyncio.all_tasks())
+        return not any(name.startswith(("rpc_task", "HandleExceptions")) for name in names)
+
+    await until(are_handlers_gone, "grpcio's handlers to end")
 
 
 # The stage

@@ -52,7 +52,9 @@ async def spread(requests: Iterable[Untyped]) -> AsyncIterator[Untyped]:
 async def test_each_kind_of_call_ends_well(both: Both, kind: str) -> None:
     async def story(stage: Stage) -> object:
         call = start(stage, kind, metadata=PAIRS, timeout=20)
-        return await finish(kind, call), await describe(call), stage.events
+        outcome = await finish(kind, call)
+        await stage.until_event(f"{METHODS[kind]} finished")
+        return outcome, await describe(call), stage.events
 
     (state, _), told, _ = await both(story)
     assert state == "returned"
@@ -116,7 +118,9 @@ async def test_requests_come_from_any_iterator(both: Both, method: str, shape: s
             "async generator": spread(requests),
         }
         call = getattr(stage.guide, method)(shapes[shape])
-        return await outcome_of(call if method == "MeasureWay" else collect(call)), stage.events
+        outcome = await outcome_of(call if method == "MeasureWay" else collect(call))
+        await stage.until_event(f"{method} finished")
+        return outcome, stage.events
 
     (state, _), _ = await both(story)
     assert state == "returned"
@@ -129,7 +133,9 @@ async def test_requests_are_written_one_by_one(both: Both) -> None:
             await call.write(point)
         await call.done_writing()
         await call.done_writing()
-        return await call, await describe(call), stage.events
+        summary = await call
+        await stage.until_event("MeasureWay finished")
+        return summary, await describe(call), stage.events
 
     summary, _, _ = await both(story)
     assert summary.points == 5

@@ -111,7 +111,8 @@ async def test_cancelling_the_awaiting_task_cancels_the_call(both: Both, kind: s
 async def test_a_time_limit_of_asyncio_cancels_the_call(both: Both) -> None:
     async def story(stage: Stage) -> object:
         call = stage.greeter.SayHello(stage.hello(), metadata=HANG)
-        outcome = await outcome_of(asyncio.wait_for(call, 0.05))
+        await stage.until_event("SayHello started")
+        outcome = await outcome_of(asyncio.wait_for(call, 0.01))
         await stage.until_event("SayHello cancelled")
         return outcome, await describe(call)
 
@@ -193,9 +194,10 @@ async def test_a_request_iterator_is_stopped_when_the_call_is_cancelled(both: Bo
 @pytest.mark.parametrize("kind", KINDS)
 async def test_the_deadline_passes(both: Both, kind: str) -> None:
     async def story(stage: Stage) -> object:
-        call = start(stage, kind, metadata=HANG, timeout=0.1)
+        call = start(stage, kind, metadata=HANG, timeout=0.2)
         outcome = await finish(kind, call)
-        await stage.until_event(f"{METHODS[kind]} cancelled")
+        if stage.events:  # On a busy machine the server may not have heard of it.
+            await stage.until_event(f"{METHODS[kind]} cancelled")
         return outcome, await describe(call)
 
     (name, code, details, *_), told = await both(story)
@@ -226,7 +228,7 @@ async def test_the_time_that_remains(both: Both) -> None:
         limited = stage.greeter.SayHello(stage.hello(), timeout=30)
         unlimited = stage.greeter.SayHello(stage.hello())
         remaining = limited.time_remaining()
-        seen = 25 < remaining <= 30, unlimited.time_remaining()
+        seen = 25 < remaining <= 30.001, unlimited.time_remaining()
         await limited
         await unlimited
         return seen, 25 < limited.time_remaining() <= remaining
@@ -236,7 +238,7 @@ async def test_the_time_that_remains(both: Both) -> None:
 
 async def test_a_stream_may_be_read_until_its_deadline(both: Both) -> None:
     async def story(stage: Stage) -> object:
-        call = stage.guide.ListPlaces(stage.way(3), metadata=HANG, timeout=0.2)
+        call = stage.guide.ListPlaces(stage.way(3), metadata=HANG, timeout=0.5)
         names = [(await call.read()).name for _ in range(3)]
         return names, await outcome_of(call.read()), await outcome_of(call.read())
 

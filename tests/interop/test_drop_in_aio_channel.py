@@ -14,6 +14,7 @@ from proxyless.base import IpAddress
 from proxyless.transport import Server, ServerCall
 from tests.generated_protos import Protos
 from tests.interop.drop_in import (
+    ABORT,
     HANG,
     KINDS,
     METHODS,
@@ -165,7 +166,7 @@ async def test_closing_waits_for_calls_as_long_as_it_is_told_to(both: Both) -> N
     async def story(stage: Stage) -> object:
         slow = start(stage, "unary_unary", metadata=HANG)
         await stage.until_event("FindPlace started")
-        closing = asyncio.create_task(stage.channel.close(grace=0.2))
+        closing = asyncio.create_task(stage.channel.close(grace=0.4))
         await asyncio.sleep(0.02)
         states = slow.done(), closing.done()
         refused = await call_of(lambda: start(stage, "unary_unary"))
@@ -365,10 +366,8 @@ async def test_retries_are_as_the_service_config_says(both: Both) -> None:
 
     async def story(stage: Stage) -> object:
         channel = stage.open(options=[("grpc.service_config", config)])
-        metadata = (("then", "abort"),)
-        return await finish(
-            "unary_unary", start(stage, "unary_unary", channel, metadata=metadata)
-        ), (stage.events.count("FindPlace started"))
+        outcome = await finish("unary_unary", start(stage, "unary_unary", channel, metadata=ABORT))
+        return outcome, stage.events.count("FindPlace started")
 
     assert (await both(story))[1] == 3
 

@@ -84,7 +84,7 @@ async def test_an_interceptor_sees_the_details(both: Both, kind: str) -> None:
 async def test_an_interceptor_changes_metadata_and_timeout(both: Both, kind: str) -> None:
     async def act(proceed: Untyped, details: Untyped, request: Untyped) -> Untyped:
         metadata = grpc.aio.Metadata(*details.metadata, ("x-added", "yes"), *HANG)
-        return await proceed(details._replace(timeout=0.1, metadata=metadata), request)
+        return await proceed(details._replace(timeout=0.4, metadata=metadata), request)
 
     async def story(stage: Stage) -> object:
         channel = stage.open(interceptors=interceptors(act))
@@ -96,7 +96,9 @@ async def test_an_interceptor_changes_metadata_and_timeout(both: Both, kind: str
     assert told["initial"] == [("x-added", "yes"), ("x-own", "1")]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+# Not with streamed requests: grpcio does not always know how a call ended that the server refused
+# while it was writing.
+@pytest.mark.parametrize("kind", ["unary_unary", "unary_stream"])
 async def test_an_interceptor_changes_the_method(both: Both, kind: str) -> None:
     async def act(proceed: Untyped, details: Untyped, request: Untyped) -> Untyped:
         return await proceed(details._replace(method=b"/no.Such/Method"), request)

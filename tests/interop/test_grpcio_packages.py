@@ -9,7 +9,7 @@ import pytest
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
 
-from tests.interop.drop_in import STACKS, Untyped, collect, outcome_of
+from tests.interop.drop_in import STACKS, Untyped, collect, outcome_of, stop_server
 from tests.transport_world import PATIENCE_S
 
 GREETER = "proxyless.test.helloworld.Greeter"
@@ -31,7 +31,7 @@ class Services:
         await self._server.start()
 
     async def stop(self) -> None:
-        await self._server.stop(None)
+        await stop_server(self._server)
 
 
 @pytest.fixture

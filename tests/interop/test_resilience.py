@@ -16,7 +16,7 @@ import pytest
 import uvloop
 
 import proxyless.aio
-from tests.interop.drop_in import Untyped
+from tests.interop.drop_in import Untyped, stop_server
 from tests.transport_world import PATIENCE_S, until
 
 ECHO, REPEAT = "/test.Service/Echo", "/test.Service/Repeat"
@@ -60,8 +60,11 @@ class Backend:
         self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
         await self._server.start()
 
-    async def stop(self, grace_s: float | None = None) -> None:
+    async def stop(self, grace_s: float | None) -> None:
         await self._server.stop(grace_s)
+
+    async def close(self) -> None:
+        await stop_server(self._server)
 
     async def _echo(self, request: bytes, _context: Untyped) -> bytes:
         self.seen.add(request)
@@ -90,7 +93,7 @@ async def backends(count: int, *options: tuple[str, int]) -> AsyncIterator[list[
         yield started
     finally:
         for backend in started:
-            await backend.stop()
+            await backend.close()
 
 
 def target_of(servers: list[Backend]) -> str:
