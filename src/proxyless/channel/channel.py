@@ -180,6 +180,8 @@ class Channel:
 
     def request_connection(self) -> None:
         """Leave IDLE, whoever is in it: the channel or its policy."""
+        if self.state is State.SHUTDOWN:
+            return
         if self._resolver is None:
             self._exit_idle()
         elif self.state is State.IDLE and self._policy is not None:

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import nan
+from typing import TYPE_CHECKING
 
 import pytest
 
 from proxyless.base import OK, Metadata, State, Status, StatusCode
 from proxyless.channel.call import TRANSPARENT_RETRIES_MAX
 from proxyless.channel.credentials import CombinedCredentials, OnMetadata
-from proxyless.lb import Complete, Drop, Fail, PickInfo
+from proxyless.lb import Complete, Drop, Fail, Picker, PickInfo, PickResult
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
 from proxyless.wire import StreamEnd
 from tests.spec.channel_world import (
     UNAVAILABLE,
     UNPROCESSED,
     ChannelWorld,
+    FakeSelector,
     Observer,
     RecordingPicker,
 )
+
+if TYPE_CHECKING:
+    from proxyless.channel import CallConfig
 
 DOWN = Status(StatusCode.UNAVAILABLE, "down")
 
@@ -272,3 +277,120 @@ def test_a_failed_pick_carries_the_pickers_status() -> None:
     _, observer = world.call()
     assert observer.status == DOWN
     assert isinstance(picker.asked[0], PickInfo)
+
+
+# What an application gives the channel, and what it may raise
+
+
+class Broken(Picker):
+    """A picker of an application's own that has a bug."""
+
+    def pick(self, info: PickInfo) -> PickResult:
+        raise KeyError(info.path)
+
+
+def test_a_picker_that_raises_ends_each_rpc_and_loses_none() -> None:
+    world = ChannelWorld()
+    world.connect()
+    world.report(State.CONNECTING, QUEUE_PICKER)
+    observers = [world.call()[1] for _ in range(3)]
+    world.report(State.READY, Broken())
+    for observer in observers:
+        assert observer.status.code is StatusCode.INTERNAL
+        assert "picker raised KeyError" in observer.status.details
+    assert world.channel.calls == 0
+
+
+def test_a_selector_that_raises_ends_the_rpc() -> None:
+    def bug() -> CallConfig | Status:
+        raise ZeroDivisionError
+
+    world = ChannelWorld()
+    world.connect(FakeSelector(bug))
+    _, observer = world.call()
+    assert observer.status.code is StatusCode.INTERNAL
+    assert "config selector raised ZeroDivisionError" in observer.status.details
+
+
+@pytest.mark.parametrize("when", ["start", "end"])
+def test_a_tracker_that_raises_does_not_touch_the_rpc(when: str) -> None:
+    class Tracker:
+        def on_start(self) -> None:
+            assert when != "start"
+
+        def on_end(self, end: object) -> None:
+            assert when != "end"
+
+    world = ChannelWorld()
+    world.connect()
+    complete = Complete(world.complete.subchannel, Tracker())
+    world.report(State.READY, RecordingPicker(complete))
+    _, observer = world.call()
+    world.streams[0].answer()
+    assert observer.status == OK
+
+
+def test_a_resolver_that_cannot_be_made_fails_rpcs_and_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def bug(*_: object) -> None:
+        raise ValueError("no such file")
+
+    world = ChannelWorld()
+    with monkeypatch.context() as patch:
+        patch.setattr(world.resolver, "create", bug)
+        _, observer = world.call()
+    assert observer.status.code is StatusCode.UNAVAILABLE
+    assert "resolver raised ValueError: no such file" in observer.status.details
+    _, observer = world.call()
+    world.resolve()
+    world.ready()
+    world.streams[0].answer()
+    assert observer.status == OK
+
+
+# Time
+
+
+def test_a_cancel_by_the_server_after_the_deadline_is_the_deadline() -> None:
+    world = ChannelWorld()
+    world.connect()
+    call, observer = world.call(timeout_s=2.0)
+    # Our own timer is late; the server's was not.
+    call._deadline.cancel()
+    world.clock.advance(2.0)
+    world.streams[0].end(StreamEnd(Status(StatusCode.CANCELLED, "stream reset by peer: CANCEL")))
+    assert observer.status.code is StatusCode.DEADLINE_EXCEEDED
+
+
+def test_a_configured_timeout_counts_from_the_start_of_the_rpc() -> None:
+    config = {
+        "loadBalancingConfig": [{"stub": {}}],
+        "methodConfig": [{"name": [{}], "timeout": "5s"}],
+    }
+    world = ChannelWorld(service_config=config)
+    _, observer = world.call()
+    world.clock.advance(4.0)
+    world.resolve()
+    world.ready()
+    assert b"grpc-timeout" in world.streams[0].block
+    assert observer.is_running
+    world.clock.advance(1.0)
+    assert observer.status.code is StatusCode.DEADLINE_EXCEEDED
+
+
+def test_an_endless_timeout_is_none() -> None:
+    world = ChannelWorld(idle_timeout_s=float("inf"))
+    world.connect()
+    call, _ = world.call(timeout_s=float("inf"))
+    assert call.time_remaining_s() is None
+    assert b"grpc-timeout" not in world.streams[0].block
+    assert world.clock.timers_pending == 0
+
+
+def test_a_closed_channel_does_not_connect() -> None:
+    world = ChannelWorld()
+    world.channel.close()
+    world.channel.request_connection()
+    assert world.resolver.started == 0
+    world.expect_state(State.SHUTDOWN)
