@@ -633,6 +633,9 @@ def test_when_ids_run_out_the_connection_takes_no_new_calls(message: bytes | Non
     assert not server.core.is_usable
     server.hear()
     server.call(message).expect_end(StatusCode.UNAVAILABLE, unprocessed=True)
+    # The owner learns it as if the peer were going away, and once.
+    server.call(message).expect_end(StatusCode.UNAVAILABLE, unprocessed=True)
+    assert server.owner.count("goaway") == 1
     server.expect_silence()
     server.say(answer(LAST_ID, b"a"))
     last.expect_messages(b"a")
