@@ -18,6 +18,7 @@ No room here knows grpcio: `front` shows channels as grpcio's.
 from proxyless.channel.attempt import CallObserver
 from proxyless.channel.call import Call
 from proxyless.channel.channel import (
+    CHANNEL_CLOSED,
     Channel,
     ChannelOptions,
     LoopStack,
@@ -30,6 +31,7 @@ from proxyless.channel.pool import SubchannelPool
 from proxyless.channel.subchannel import SubchannelOptions
 
 __all__ = [
+    "CHANNEL_CLOSED",
     "CONFIG_SELECTOR",
     "Call",
     "CallConfig",

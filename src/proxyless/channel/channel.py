@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 IDLE_TIMEOUT_S: Final = 30 * 60.0
 
-_CLOSED: Final = Status(StatusCode.CANCELLED, "Channel closed!")
+CHANNEL_CLOSED: Final = Status(StatusCode.CANCELLED, "Channel closed!")
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +216,7 @@ class Channel:
         else:
             callback()
 
-    def close(self, status: Status = _CLOSED) -> None:
+    def close(self, status: Status = CHANNEL_CLOSED) -> None:
         """End every RPC with this status and release everything. Idempotent."""
         if self.state is State.SHUTDOWN:
             return
@@ -224,7 +224,7 @@ class Channel:
         held = pool.held_connections()
         self._release_all()
         self._closing = [connection for connection in held if not connection.is_held]
-        self._set_state(State.SHUTDOWN, FailPicker(_CLOSED))
+        self._set_state(State.SHUTDOWN, FailPicker(CHANNEL_CLOSED))
         for call in list(self._calls):
             call.cancel(status)
 
@@ -255,7 +255,7 @@ class Channel:
     def wait_for_selector(self, call: Call) -> None:
         """Select the call as soon as there is a selector."""
         if self.state is State.SHUTDOWN:
-            call.finish(StreamEnd(_CLOSED))
+            call.finish(StreamEnd(CHANNEL_CLOSED))
         elif self.state is State.TRANSIENT_FAILURE and not call.wait_for_ready:
             call.finish(StreamEnd(self.picker.status))
         else:

@@ -18,6 +18,9 @@ import grpc.aio
 from proxyless.base import EMPTY_METADATA, Metadata, Status, StatusCode
 from proxyless.channel.call import CANCELLED
 from proxyless.front.values import (
+    COLLECTED,
+    NO_MESSAGE,
+    SECOND_MESSAGE,
     Deserializer,
     Serializer,
     deserialize,
@@ -39,14 +42,6 @@ RequestIterator = AsyncIterable[Any] | Iterable[Any]
 ALREADY_FINISHED: Final = "RPC already finished."
 _HALF_CLOSED: Final = 'RPC is half closed after calling "done_writing".'
 MIXED_STYLES: Final = "The iterator and read/write APIs may not be mixed on a single RPC."
-_COLLECTED: Final = Status(StatusCode.CANCELLED, "Cancelled upon garbage collection!")
-
-_NO_MESSAGE: Final = Status(
-    StatusCode.INTERNAL, "server ended the call with OK but sent no message"
-)
-_SECOND_MESSAGE: Final = Status(
-    StatusCode.INTERNAL, "server sent more than one message in a call that has one"
-)
 
 
 class Outcome:
@@ -175,14 +170,14 @@ class UnaryOutcome(Outcome):
 
     def on_message(self, message: bytes) -> None:
         if self._message is not None:
-            self.core.cancel(_SECOND_MESSAGE)
+            self.core.cancel(SECOND_MESSAGE)
         else:
             self._message = message
 
     def on_end(self, end: StreamEnd) -> None:
         if end.status.code is StatusCode.OK:
             if self._message is None:
-                end = StreamEnd(_NO_MESSAGE, end.trailers)
+                end = StreamEnd(NO_MESSAGE, end.trailers)
             else:
                 self.response, problem = deserialize(self.deserializer, self._message)
                 if problem is not None:
@@ -316,7 +311,7 @@ class _StreamResponse(_CallApi):
         outcome = self._outcome
         # May run in any thread, and after the loop is gone.
         if outcome.end is None and not outcome.loop.is_closed():
-            outcome.loop.call_soon_threadsafe(outcome.cancel, _COLLECTED)
+            outcome.loop.call_soon_threadsafe(outcome.cancel, COLLECTED)
 
     def __aiter__(self) -> AsyncIterator[Any]:
         if self._is_read:
@@ -417,6 +412,10 @@ class _StreamRequest:
 
     _writer: _RequestWriter
 
+    def start_writing(self, requests: RequestIterator | None) -> None:
+        if requests is not None:
+            self._writer.consume(requests, self)
+
     async def write(self, request: object) -> None:
         if self._writer.is_iterating:
             raise grpc.aio.UsageError(MIXED_STYLES)
@@ -451,10 +450,6 @@ class StreamUnaryCall(_StreamRequest, _UnaryResponse, grpc.aio.StreamUnaryCall):
         UnaryOutcome.__init__(self, loop, deserializer)
         self._writer = _RequestWriter(self, serializer)
 
-    def start_writing(self, requests: RequestIterator | None) -> None:
-        if requests is not None:
-            self._writer.consume(requests, self)
-
 
 class StreamStreamCall(_StreamRequest, _StreamResponse, grpc.aio.StreamStreamCall):
     """Many requests, many responses."""
@@ -462,7 +457,3 @@ class StreamStreamCall(_StreamRequest, _StreamResponse, grpc.aio.StreamStreamCal
     def __init__(self, outcome: StreamOutcome, serializer: Serializer) -> None:
         super().__init__(outcome)
         self._writer = _RequestWriter(outcome, serializer)
-
-    def start_writing(self, requests: RequestIterator | None) -> None:
-        if requests is not None:
-            self._writer.consume(requests, self)

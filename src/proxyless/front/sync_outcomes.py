@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from proxyless.base import EMPTY_METADATA, Metadata, State, Status, StatusCode
 from proxyless.channel.call import CANCELLED
-from proxyless.front.values import deserialize
+from proxyless.channel.channel import CHANNEL_CLOSED
+from proxyless.front.values import COLLECTED, NO_MESSAGE, SECOND_MESSAGE, deserialize
 from proxyless.wire import StreamEnd
 from proxyless.wire.limits import BUFFERED_BYTES_MAX, MESSAGE_OVERHEAD_BYTES
 
@@ -35,18 +36,8 @@ if TYPE_CHECKING:
     from proxyless.front.sync_requests import RequestFeeder
     from proxyless.front.values import Deserializer
 
-# The words of grpcio.
-_COLLECTED: Final = Status(StatusCode.CANCELLED, "Cancelled upon garbage collection!")
-_CLOSED: Final = Status(StatusCode.CANCELLED, "Channel closed!")
-
 _LEFT_BEHIND: Final = Status(
     StatusCode.CANCELLED, "the call belongs to the process that this one was forked from"
-)
-_NO_MESSAGE: Final = Status(
-    StatusCode.INTERNAL, "server ended the call with OK but sent no message"
-)
-_SECOND_MESSAGE: Final = Status(
-    StatusCode.INTERNAL, "server sent more than one message in a call that has one"
 )
 
 # What `StreamOutcome.read` returns after the last response.
@@ -152,7 +143,7 @@ class Outcome:
             elif self.binding.core.state is State.SHUTDOWN:
                 # At exit this is a daemon's call, and nobody expects the daemon to come back.
                 if self.binding.background.is_usable:
-                    self.call.start_failed(_CLOSED)
+                    self.call.start_failed(CHANNEL_CLOSED)
             elif self.request is None:
                 self.call.start()
             else:
@@ -229,7 +220,7 @@ class Outcome:
     def collect(self) -> None:
         """The application dropped the call, so that nobody waits. Any thread, at any moment."""
         if self.end is None:
-            self.binding.background.post(partial(self.call.cancel, _COLLECTED))
+            self.binding.background.post(partial(self.call.cancel, COLLECTED))
 
     def fail(self, status: Status, *, is_cancelled: bool = False) -> bool:
         """End the RPC from this side, with this status. False if it has ended."""
@@ -269,13 +260,13 @@ class UnaryOutcome(Outcome):
 
     def on_message(self, message: bytes) -> None:
         if self._message is not None:
-            self.call.cancel(_SECOND_MESSAGE)
+            self.call.cancel(SECOND_MESSAGE)
         else:
             self._message = message
 
     def on_end(self, end: StreamEnd) -> None:
         if end.status.code is StatusCode.OK and self._message is None:
-            end = StreamEnd(_NO_MESSAGE, end.trailers)
+            end = StreamEnd(NO_MESSAGE, end.trailers)
         super().on_end(end)
 
     def wait_end(self, timeout_s: float | None = None) -> StreamEnd | None:
