@@ -1,0 +1,141 @@
+"""Which of Envoy's messages travel with the package?
+
+A build hook: it takes the descriptors of the files below, and of what they import, out of
+xds-protos, and writes them as one compressed set into `proxyless.protos`. xds-protos is needed only
+here. Installed beside an application it would break others: it brings packages of its own called
+`envoy`, `google` and `opencensus` (docs/adr/0011-private-descriptors.md).
+"""
+
+from __future__ import annotations
+
+import importlib
+import zlib
+from pathlib import Path
+from typing import Final
+
+from google.protobuf import descriptor_pb2, descriptor_pool
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+OUTPUT: Final = "src/proxyless/protos/descriptors.bin"
+
+ROOTS: Final = (
+    "envoy/config/cluster/v3/cluster.proto",
+    "envoy/config/endpoint/v3/endpoint.proto",
+    "envoy/config/listener/v3/listener.proto",
+    "envoy/config/route/v3/route.proto",
+    "envoy/extensions/clusters/aggregate/v3/cluster.proto",
+    "envoy/extensions/filters/http/fault/v3/fault.proto",
+    "envoy/extensions/filters/http/router/v3/router.proto",
+    "envoy/extensions/filters/http/stateful_session/v3/stateful_session.proto",
+    "envoy/extensions/filters/network/http_connection_manager/v3/http_connection_manager.proto",
+    "envoy/extensions/http/stateful_session/cookie/v3/cookie.proto",
+    "envoy/extensions/load_balancing_policies/client_side_weighted_round_robin/v3/"
+    "client_side_weighted_round_robin.proto",
+    "envoy/extensions/load_balancing_policies/least_request/v3/least_request.proto",
+    "envoy/extensions/load_balancing_policies/pick_first/v3/pick_first.proto",
+    "envoy/extensions/load_balancing_policies/random/v3/random.proto",
+    "envoy/extensions/load_balancing_policies/ring_hash/v3/ring_hash.proto",
+    "envoy/extensions/load_balancing_policies/round_robin/v3/round_robin.proto",
+    "envoy/extensions/load_balancing_policies/wrr_locality/v3/wrr_locality.proto",
+    "envoy/extensions/transport_sockets/tls/v3/tls.proto",
+    "envoy/extensions/upstreams/http/v3/http_protocol_options.proto",
+    "envoy/service/discovery/v3/ads.proto",
+    "envoy/service/discovery/v3/discovery.proto",
+    "envoy/service/load_stats/v3/lrs.proto",
+    "envoy/service/status/v3/csds.proto",
+    "udpa/type/v1/typed_struct.proto",
+    "xds/data/orca/v3/orca_load_report.proto",
+    "xds/service/orca/v3/orca.proto",
+    "xds/type/v3/typed_struct.proto",
+)
+
+# Their only content is options on other files, which nothing reads at run time.
+ANNOTATIONS: Final = (
+    "envoy/annotations/",
+    "udpa/annotations/",
+    "validate/",
+    "xds/annotations/",
+)
+
+
+def file_set() -> descriptor_pb2.FileDescriptorSet:
+    """The roots and all they import, each file after those it imports."""
+    for root in ROOTS:
+        importlib.import_module(root.removesuffix(".proto").replace("/", ".") + "_pb2")
+    pool = descriptor_pool.Default()
+    seen: set[str] = set()
+    result = descriptor_pb2.FileDescriptorSet()
+
+    def add(name: str) -> None:
+        if name in seen or name.startswith(ANNOTATIONS):
+            return
+        seen.add(name)
+        file = descriptor_pb2.FileDescriptorProto()
+        pool.FindFileByName(name).CopyToProto(file)
+        for dependency in file.dependency:
+            add(dependency)
+        result.file.append(_without_annotations(file))
+
+    for root in ROOTS:
+        add(root)
+    return result
+
+
+def _without_annotations(
+    file: descriptor_pb2.FileDescriptorProto,
+) -> descriptor_pb2.FileDescriptorProto:
+    kept = [name for name in file.dependency if not name.startswith(ANNOTATIONS)]
+    del file.dependency[:]
+    del file.public_dependency[:]
+    del file.weak_dependency[:]
+    file.dependency.extend(kept)
+    file.ClearField("options")
+    for message in file.message_type:
+        _strip_message(message)
+    for enum in file.enum_type:
+        _strip_enum(enum)
+    for service in file.service:
+        service.ClearField("options")
+        for method in service.method:
+            method.ClearField("options")
+    return file
+
+
+def _strip_message(message: descriptor_pb2.DescriptorProto) -> None:
+    is_map_entry = message.options.map_entry
+    message.ClearField("options")
+    if is_map_entry:
+        message.options.map_entry = True
+    for field in message.field:
+        is_packed = field.options.packed if field.options.HasField("packed") else None
+        field.ClearField("options")
+        if is_packed is not None:
+            field.options.packed = is_packed
+    for oneof in message.oneof_decl:
+        oneof.ClearField("options")
+    for enum in message.enum_type:
+        _strip_enum(enum)
+    for nested in message.nested_type:
+        _strip_message(nested)
+
+
+def _strip_enum(enum: descriptor_pb2.EnumDescriptorProto) -> None:
+    allows_alias = enum.options.allow_alias
+    enum.ClearField("options")
+    if allows_alias:
+        enum.options.allow_alias = True
+    for value in enum.value:
+        value.ClearField("options")
+
+
+class DescriptorHook(BuildHookInterface):  # type: ignore[type-arg, misc]
+    """Runs before a wheel or an editable install is made."""
+
+    PLUGIN_NAME = "descriptors"
+
+    def initialize(self, version: str, build_data: dict[str, object]) -> None:
+        """Write the set; the same input gives the same bytes."""
+        output = Path(self.root) / OUTPUT
+        packed = zlib.compress(file_set().SerializeToString(deterministic=True), 9)
+        if not output.exists() or output.read_bytes() != packed:
+            output.write_bytes(packed)
