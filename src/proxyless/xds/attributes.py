@@ -1,0 +1,30 @@
+"""What do the parts of the xDS tree tell each other beside configs?
+
+Three kinds of attribute: of a resolver's result, for every policy of the tree; of an endpoint, from cds
+down to where it is used; of an RPC, from the selector and the filters to the pickers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from proxyless.base import Key
+
+if TYPE_CHECKING:
+    from proxyless.xds.client import XdsClient
+    from proxyless.xds.config.xds_config import ClusterSubscriptions, XdsConfig
+    from proxyless.xds.resources import HealthStatus, Locality
+
+# Of a resolver's result (A74-41, A74-42, A74-02).
+XDS_CONFIG: Final[Key[XdsConfig]] = Key("xds_config")
+CLUSTER_SUBSCRIPTIONS: Final[Key[ClusterSubscriptions]] = Key("cluster_subscriptions")
+XDS_CLIENT: Final[Key[XdsClient]] = Key("xds_client")
+
+# Of an endpoint. Its own weight and hash key are `lb.attributes`.
+LOCALITY: Final[Key[Locality]] = Key("locality")
+LOCALITY_WEIGHT: Final[Key[int]] = Key("locality_weight")
+HEALTH_STATUS: Final[Key[HealthStatus]] = Key("health_status")
+HOSTNAME: Final[Key[str]] = Key("hostname")
+
+# Of an RPC: the child of xds_cluster_manager that picks for it (A31-18).
+CLUSTER: Final[Key[str]] = Key("cluster")

@@ -1,0 +1,76 @@
+"""Which endpoints does a cluster have, where, and how many RPCs are to be dropped?
+
+Specs: A27-21..24, A55 (health for overrides), A61 (several addresses), A75.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from proxyless.base import Address
+
+
+class HealthStatus(Enum):
+    """What the control plane says about an endpoint; of other values there is no endpoint."""
+
+    UNKNOWN = "UNKNOWN"
+    HEALTHY = "HEALTHY"
+    DRAINING = "DRAINING"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Locality:
+    """Where endpoints are."""
+
+    region: str = ""
+    zone: str = ""
+    sub_zone: str = ""
+
+    def __str__(self) -> str:
+        return f"{{region={self.region}, zone={self.zone}, sub_zone={self.sub_zone}}}"
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointInfo:
+    """One backend."""
+
+    # The first, then the additional ones (A61-01).
+    addresses: tuple[Address, ...]
+    # At least 1.
+    weight: int = 1
+    health: HealthStatus = HealthStatus.UNKNOWN
+    # Of the endpoint itself, for :authority (A81); often empty.
+    hostname: str = ""
+    # metadata envoy.lb hash_key (A76); often empty.
+    hash_key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalityEndpoints:
+    """The endpoints of one locality in one priority."""
+
+    locality: Locality
+    # At least 1: localities without weight are not here.
+    weight: int
+    endpoints: tuple[EndpointInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DropCategory:
+    """RPCs to drop, for a reason; the categories are tried in their order."""
+
+    name: str
+    per_million: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointResource:
+    """An EDS resource (ClusterLoadAssignment), or what DNS said in the same form."""
+
+    name: str
+    # By priority, 0 first; the localities of each in the order in which they came.
+    priorities: tuple[tuple[LocalityEndpoints, ...], ...] = ()
+    drops: tuple[DropCategory, ...] = ()

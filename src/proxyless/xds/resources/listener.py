@@ -1,0 +1,29 @@
+"""What is at the name that an application dials?
+
+Specs: A27 (API listener), A31 (D20: the stream duration of the connection manager), A39 (filters).
+"""
+
+from dataclasses import dataclass
+
+from proxyless.xds.resources.filter import HttpFilter
+from proxyless.xds.resources.route import RouteConfiguration
+
+
+@dataclass(frozen=True, slots=True)
+class HttpConnectionManager:
+    """How HTTP requests to this listener are handled."""
+
+    # Where the routes are: the name of an RDS resource, or the routes themselves.
+    routes: str | RouteConfiguration
+    http_filters: tuple[HttpFilter, ...] = ()
+    # common_http_protocol_options.max_stream_duration; None if unset, 0 if there is no limit.
+    max_stream_duration_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """An LDS resource."""
+
+    name: str
+    # None is a socket listener: a valid resource that a client cannot use (A27-20).
+    api_listener: HttpConnectionManager | None
