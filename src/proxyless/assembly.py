@@ -19,9 +19,12 @@ from proxyless.front import (
     to_encoding,
 )
 from proxyless.installed import InstalledPolicies, InstalledResolvers
+from proxyless.lb.policies.least_request import LeastRequestFactory
+from proxyless.lb.policies.outlier_detection import OutlierDetectionFactory
 from proxyless.lb.policies.pick_first import PickFirstFactory
 from proxyless.lb.policies.priority import PriorityFactory
 from proxyless.lb.policies.round_robin import RoundRobinFactory
+from proxyless.lb.policies.weighted_round_robin import WeightedRoundRobinFactory
 from proxyless.lb.policies.weighted_target import WeightedTargetFactory
 from proxyless.resolver import STATIC_FACTORIES, DnsFactory
 from proxyless.runtime import AsyncioNetwork, LoopClock, system_random
@@ -40,7 +43,15 @@ if TYPE_CHECKING:
 def default_policies() -> PolicyRegistry:
     """The policies that a channel knows unless it is given others."""
     return InstalledPolicies(
-        [PickFirstFactory(), RoundRobinFactory(), PriorityFactory(), WeightedTargetFactory()]
+        [
+            PickFirstFactory(),
+            RoundRobinFactory(),
+            PriorityFactory(),
+            WeightedTargetFactory(),
+            OutlierDetectionFactory(),
+            LeastRequestFactory(),
+            WeightedRoundRobinFactory(),
+        ]
     )
 
 

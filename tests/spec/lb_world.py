@@ -31,6 +31,8 @@ from proxyless.lb import (
     Drop,
     Fail,
     Helper,
+    LoadListener,
+    LoadReport,
     Picker,
     PickInfo,
     Policy,
@@ -105,6 +107,8 @@ class FakeSubchannel:
         self._world = world
         self.state, self._error = world.shared.get(at, (IDLE, OK))
         self._health, self._health_error = READY, OK
+        # How often each watch of the load wants reports, and who gets them.
+        self.load_watches: list[tuple[float, LoadListener]] = []
         self._listeners: list[StateListener] = []
         self._health_listeners: list[StateListener] = []
 
@@ -123,6 +127,12 @@ class FakeSubchannel:
         listener(self._health, self._health_error)
         return lambda: self._health_listeners.remove(listener)
 
+    def watch_load_reports(self, interval_s: float, listener: LoadListener) -> Cancel:
+        assert not self.is_released, "policy watches a subchannel that it released"
+        watch = (interval_s, listener)
+        self.load_watches.append(watch)
+        return lambda: self.load_watches.remove(watch)
+
     def request_connection(self) -> None:
         assert not self.is_released, "policy requests a connection it released"
         if self.state is IDLE:
@@ -139,6 +149,7 @@ class FakeSubchannel:
         self._world.live.remove(self)
         self._listeners.clear()
         self._health_listeners.clear()
+        self.load_watches.clear()
 
     # What the test says.
 
@@ -158,6 +169,11 @@ class FakeSubchannel:
         self._health, self._health_error = state, unavailable(text) if text else OK
         for listener in tuple(self._health_listeners):
             listener(self._health, self._health_error)
+
+    def report_load(self, report: LoadReport) -> None:
+        """The backend says this, out of band."""
+        for _, listener in tuple(self.load_watches):
+            listener(report)
 
     def _become(self, state: State, error: Status = OK) -> None:
         assert not self.is_released, f"test sets {state} on a released subchannel"

@@ -9,6 +9,7 @@ config_selector  which settings apply to an RPC
 service_config   what the owner of a service asks of its clients
 credentials      metadata that each RPC adds
 subchannel       how one address becomes a connection, again and again
+load_reports     what a backend says about its load while no RPC ends
 pool             who else has a connection to this address
 idle             when nobody needs the channel
 

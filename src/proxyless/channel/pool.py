@@ -26,7 +26,7 @@ from proxyless.runtime import IDLE_TIMER, Clock, Random, Timer
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from proxyless.lb.api import Cancel, StateListener
+    from proxyless.lb.api import Cancel, LoadListener, StateListener
     from proxyless.transport import ClientTransport
 
 # How long peers may take to let go of their connections when everything is closed.
@@ -113,7 +113,15 @@ class SubchannelHandle:
     Driven by its policy and by the subchannel, which others may use as well.
     """
 
-    __slots__ = ("_clock", "_is_released", "_pool", "_subchannel", "_watches", "transport")
+    __slots__ = (
+        "_clock",
+        "_is_released",
+        "_load_watches",
+        "_pool",
+        "_subchannel",
+        "_watches",
+        "transport",
+    )
 
     def __init__(self, pool: SubchannelPool, subchannel: Subchannel, clock: Clock) -> None:
         # Fixed at construction.
@@ -122,6 +130,8 @@ class SubchannelHandle:
         self._clock = clock
         # Changed by the policy.
         self._watches: dict[_Watch, None] = {}
+        # What ends them; few, and none but for policies that care for load.
+        self._load_watches: tuple[Cancel, ...] = ()
         self._is_released = False
         # Where calls are opened, if the state is READY. An attribute because each RPC asks for it.
         self.transport: ClientTransport | None = subchannel.transport
@@ -150,6 +160,17 @@ class SubchannelHandle:
         listener(State.READY, OK)
         return _do_nothing
 
+    def watch_load_reports(self, interval_s: float, listener: LoadListener) -> Cancel:
+        self._check_held()
+        unsubscribe = self._subchannel.subscribe_load_reports(interval_s, listener)
+
+        def cancel() -> None:
+            unsubscribe()
+            self._load_watches = tuple(each for each in self._load_watches if each is not cancel)
+
+        self._load_watches += (cancel,)
+        return cancel
+
     def request_connection(self) -> None:
         if not self._is_released:
             self._subchannel.request_connection()
@@ -167,6 +188,8 @@ class SubchannelHandle:
         for watch in self._watches:
             watch.cancel()
         self._watches.clear()
+        for stop in self._load_watches:
+            stop()
         self._subchannel.remove_observer(self)
         self._pool.on_release(self, self._subchannel)
 

@@ -33,12 +33,15 @@ from proxyless.base import (
     StatusCode,
     Trace,
 )
+from proxyless.channel.load_reports import LoadReports
 from proxyless.runtime import IDLE_TIMER, Clock, Random, Timer
 from proxyless.transport import ClientTransport, KeepaliveConfig, TransportOptions
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
+
+    from proxyless.lb.api import Cancel, LoadListener
 
 # "MIN_CONNECT_TIMEOUT" - gRPC Connection Backoff Protocol
 MIN_CONNECT_TIMEOUT_S: Final = 20.0
@@ -382,6 +385,8 @@ class Subchannel:
         self._observers: dict[Observer, None] = {}
         # Where calls are opened; there if, and only if, the state is READY.
         self.transport: ClientTransport | None = None
+        # There once somebody wanted them.
+        self._load_reports: LoadReports | None = None
 
     @property
     def state(self) -> State:
@@ -409,6 +414,13 @@ class Subchannel:
 
     def reset_backoff(self) -> None:
         self._step(BackoffReset())
+
+    def subscribe_load_reports(self, interval_s: float, listener: LoadListener) -> Cancel:
+        """Tell the listener of the backend's load until the returned callable is called."""
+        if self._load_reports is None:
+            self._load_reports = LoadReports(self.address, self.options, self._tools)
+            self._load_reports.on_connection(self.transport)
+        return self._load_reports.subscribe(interval_s, listener)
 
     def close(self) -> None:
         """Cancel the attempt, let the connection drain. Idempotent."""
@@ -454,6 +466,8 @@ class Subchannel:
             trace.emit("subchannel.state", address=self.address, state=state, reason=reason)
         for observer in self._observers:
             observer.on_change(state, status, self.transport)
+        if self._load_reports is not None:
+            self._load_reports.on_connection(self.transport)
 
     def _enact(self, effect: Effect) -> None:
         match effect:

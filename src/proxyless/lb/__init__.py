@@ -9,6 +9,9 @@ graceful_switch  one kind of policy replaces another without failing RPCs
 hierarchy        which endpoints are for which child
 aggregate        the state of a policy from the states of its children
 endpoint_list    one pick_first per endpoint, for policies that spread RPCs
+petiole          what such policies report
+stride           whose turn is it, if turns are in proportion to weights
+orca             what a backend says about its load
 happy_eyeballs   which address is tried when
 retained_child   a child that outlives its use for 15 minutes
 forwarding       standing between a child and the rest of the world
@@ -28,6 +31,7 @@ from proxyless.lb.api import (
     Endpoints,
     Fail,
     Helper,
+    LoadListener,
     Picker,
     PickInfo,
     PickResult,
@@ -40,6 +44,7 @@ from proxyless.lb.api import (
 )
 from proxyless.lb.config import PolicyConfig, parse_policy_list
 from proxyless.lb.graceful_switch import GracefulSwitch
+from proxyless.lb.orca import LoadReport
 from proxyless.lb.pickers import (
     QUEUE_PICKER,
     FailPicker,
@@ -64,6 +69,8 @@ __all__ = [
     "GracefulSwitch",
     "Helper",
     "IdlePicker",
+    "LoadListener",
+    "LoadReport",
     "PickInfo",
     "PickResult",
     "Picker",

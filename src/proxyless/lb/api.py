@@ -37,11 +37,13 @@ from proxyless.base import (
 )
 
 if TYPE_CHECKING:
+    from proxyless.lb.orca import LoadReport
     from proxyless.lb.registry import PolicyRegistry
     from proxyless.runtime import Clock, Random
 
 # The status says why a state is TRANSIENT_FAILURE, and is OK with every other one.
 StateListener = Callable[[State, Status], None]
+LoadListener = Callable[["LoadReport"], None]
 Cancel = Callable[[], None]
 
 # What a resolver found, or why it found nothing.
@@ -160,6 +162,16 @@ class Subchannel(Protocol):
 
         Only for policies that are one of many under a parent: a backend that is connected, but is
         not serving or was ejected, is TRANSIENT_FAILURE here.
+        """
+        ...
+
+    def watch_load_reports(self, interval_s: float, listener: LoadListener) -> Cancel:
+        """Ask the backend for reports of its load this often, and tell each one (A51).
+
+        Only while there is a connection, and if the backend knows how to. If others watch the
+        same backend, reports may come more often; those before the watch are not told. A report
+        is never told inside a call to the subchannel, nor after the returned callable was called
+        or the subchannel was released.
         """
         ...
 

@@ -9,6 +9,8 @@ connection, whatever else changes. The cost of an update is that of its changes.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import islice, takewhile
+from operator import eq
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from proxyless.base import (
@@ -41,14 +43,17 @@ class EndpointChild:
 
     def __init__(self, endpoints: "EndpointList[Any]", endpoint: Endpoint) -> None:
         self._list = endpoints
-        # The list's to change.
-        self.endpoint = endpoint
+        self.set_endpoint(endpoint)
         self.policy: Policy | None = None
         self.times_listed = 0
         self.is_closed = False
         # From the last report that counted.
         self.state = State.IDLE if self.is_lazy else State.CONNECTING
         self.picker: Picker = QUEUE_PICKER
+
+    def set_endpoint(self, endpoint: Endpoint) -> None:
+        """For the list: this is the endpoint now. The same addresses, maybe other attributes."""
+        self.endpoint = endpoint
 
     def create_policy(self) -> Policy:
         return PickFirst(self)
@@ -106,6 +111,11 @@ class EndpointList(Generic[C]):
         return self._children.values()
 
     @property
+    def listed(self) -> Sequence[C]:
+        """The children in the order of the endpoints; one whose endpoint is there twice, twice."""
+        return self._listed
+
+    @property
     def ready(self) -> Mapping[C, Picker]:
         """The children that are READY, and their pickers."""
         return self._ready
@@ -127,6 +137,13 @@ class EndpointList(Generic[C]):
         for child in removed:
             self._close_child(child)
 
+    def connect(self, child: C) -> None:
+        """Tell the child to connect now. It may report at once."""
+        if child.policy is None:
+            self._start(child)
+        else:
+            child.policy.exit_idle()
+
     def connect_soon(self, child: C) -> None:
         """Tell the child to connect, after whatever is going on now. From pickers, too."""
         if child.is_closed:  # A picker may outlive it.
@@ -137,7 +154,7 @@ class EndpointList(Generic[C]):
 
     def exit_idle(self) -> None:
         for child in self._children.values():
-            self._connect(child)
+            self.connect(child)
 
     def reset_backoff(self) -> None:
         for child in self._children.values():
@@ -210,13 +227,7 @@ class EndpointList(Generic[C]):
         wanted, self._wanted = self._wanted, {}
         for child in wanted:
             if not child.is_closed:
-                self._connect(child)
-
-    def _connect(self, child: C) -> None:
-        if child.policy is None:
-            self._start(child)
-        else:
-            child.policy.exit_idle()
+                self.connect(child)
 
     def _close_child(self, child: C) -> None:
         child.is_closed = True
@@ -233,14 +244,15 @@ class EndpointList(Generic[C]):
 
 def _find_changed_part(before: Sequence[Endpoint], after: Sequence[Endpoint]) -> tuple[int, int]:
     """How many endpoints both lists have in common at their start, and how many at their end."""
-    length = min(len(before), len(after))
-    start = 0
-    while start < length and _is_same(before[start], after[start]):
-        start += 1
-    end = 0
-    while end < length - start and _is_same(before[-1 - end], after[-1 - end]):
-        end += 1
-    return start, end
+    start = _count_same(before, after)
+    length = min(len(before), len(after)) - start
+    return start, _count_same(islice(reversed(before), length), reversed(after))
+
+
+def _count_same(one: Iterable[Endpoint], other: Iterable[Endpoint]) -> int:
+    """How many endpoints both have in common at their start."""
+    # Tuples ask for identity first, and all of this runs without a line of Python per endpoint.
+    return sum(takewhile(bool, map(eq, zip(one), zip(other))))
 
 
 def _move_to_first(pairs: Iterable[tuple[C, Endpoint]]) -> list[C]:
@@ -250,7 +262,7 @@ def _move_to_first(pairs: Iterable[tuple[C, Endpoint]]) -> list[C]:
         firsts.setdefault(child, endpoint)
     changed = [child for child, first in firsts.items() if not _is_same(child.endpoint, first)]
     for child in changed:
-        child.endpoint = firsts[child]
+        child.set_endpoint(firsts[child])
     return changed
 
 

@@ -17,6 +17,7 @@ from proxyless.lb.api import (
     Complete,
     Context,
     Helper,
+    LoadListener,
     Picker,
     StateListener,
     Subchannel,
@@ -68,6 +69,9 @@ class ForwardingSubchannel:
 
     def watch_health(self, listener: StateListener) -> Cancel:
         return self.inner.watch_health(listener)
+
+    def watch_load_reports(self, interval_s: float, listener: LoadListener) -> Cancel:
+        return self.inner.watch_load_reports(interval_s, listener)
 
     def request_connection(self) -> None:
         self.inner.request_connection()

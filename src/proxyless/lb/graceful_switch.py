@@ -16,6 +16,7 @@ from proxyless.lb.api import (
     Cancel,
     Context,
     Helper,
+    LoadListener,
     Picker,
     PolicyFactory,
     StateListener,
@@ -143,6 +144,9 @@ class _NeverConnected:
 
     def watch_health(self, listener: StateListener) -> Cancel:
         return self.watch(listener)
+
+    def watch_load_reports(self, interval_s: float, listener: LoadListener) -> Cancel:
+        return _nothing_to_cancel
 
     def request_connection(self) -> None:
         return

@@ -18,7 +18,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 from proxyless.base import OK, Address, IpAddress, State, Status, StatusCode, Trace
 from proxyless.lb import (
@@ -42,7 +42,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from proxyless.base import Attributes
-    from proxyless.lb import Cancel, StateListener
+    from proxyless.lb import Cancel, LoadListener, LoadReport, StateListener
+
+W = TypeVar("W")
 
 ANY_RPC: Final = PickInfo("/testing.Service/Method")
 
@@ -120,6 +122,11 @@ class FakeConnection:
         for handle in tuple(self.handles):
             handle.tell_health()
 
+    def report_load(self, report: LoadReport) -> None:
+        """Let the backend report its load to everybody who watches it."""
+        for handle in tuple(self.handles):
+            handle.tell_load(report)
+
     def on_release(self, handle: FakeSubchannel) -> None:
         self.handles.remove(handle)
         if not self.handles and not self.is_shared:
@@ -145,6 +152,8 @@ class FakeSubchannel:
         self.backoff_resets = 0
         self._listeners: list[StateListener] = []
         self._health_listeners: list[StateListener] = []
+        # How often each watch of the load wants reports, and who gets them.
+        self.load_watches: list[tuple[float, LoadListener]] = []
 
     @property
     def address(self) -> Address:
@@ -164,6 +173,12 @@ class FakeSubchannel:
         listener(self.connection.health, self.connection.health_error)
         return partial(_discard, self._health_listeners, listener)
 
+    def watch_load_reports(self, interval_s: float, listener: LoadListener) -> Cancel:
+        self._allow("watches the load of")
+        watch = (interval_s, listener)
+        self.load_watches.append(watch)
+        return partial(_discard, self.load_watches, watch)
+
     def request_connection(self) -> None:
         self._allow("requests a connection of")
         if self.connection.state is State.IDLE:
@@ -178,6 +193,7 @@ class FakeSubchannel:
         self.is_released = True
         self._listeners.clear()
         self._health_listeners.clear()
+        self.load_watches.clear()
         self.helper.on_release(self)
         self.connection.on_release(self)
 
@@ -197,6 +213,13 @@ class FakeSubchannel:
                 with self.helper.calling(REPORTS_PER_EVENT_MAX):
                     listener(self.connection.health, self.connection.health_error)
 
+    def tell_load(self, report: LoadReport) -> None:
+        """For the connection: the backend reports its load."""
+        for watch in tuple(self.load_watches):
+            if watch in self.load_watches:
+                with self.helper.calling(REPORTS_PER_EVENT_MAX):
+                    watch[1](report)
+
     @property
     def is_health_watched(self) -> bool:
         return bool(self._health_listeners)
@@ -209,9 +232,9 @@ class FakeSubchannel:
         self.helper.allow(f"{what} {self.address}", is_release=is_release)
 
 
-def _discard(listeners: list[StateListener], listener: StateListener) -> None:
-    if listener in listeners:
-        listeners.remove(listener)
+def _discard(watches: list[W], watch: W) -> None:
+    if watch in watches:
+        watches.remove(watch)
 
 
 class FakeHelper:

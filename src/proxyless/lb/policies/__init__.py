@@ -1,9 +1,13 @@
 """The policies that are not xDS's own, one file each, named as in configs.
 
-pick_first       the first address that can be reached takes all RPCs
-round_robin      every endpoint that is connected takes its turn
-priority         the highest priority that works takes all RPCs (A56)
-weighted_target  children take RPCs in proportion to their weights
+pick_first         the first address that can be reached takes all RPCs
+round_robin        every endpoint that is connected takes its turn
+priority           the highest priority that works takes all RPCs (A56)
+least_request      of a few endpoints, the one with the fewest RPCs under way takes the next (A48)
+weighted_round_robin  endpoints take turns in proportion to what they can do (A58)
+weighted_target    children take RPCs in proportion to their weights
+outlier_detection  endpoints whose RPCs fail are left alone for a while (A50), with its parts
+                   outlier_config, outlier_algorithms and outlier_endpoints
 
 Imports nothing: a policy's file is imported by whoever builds a registry (ADR 0003).
 """

@@ -3,7 +3,7 @@
 Specs: A74 (XdsDependencyManager).
 
 - `xds_config` is the answer: one immutable snapshot of listener, routes, clusters and endpoints.
-- `dependencies` is the pure decision: from what is known now, what is needed, and what the config is.
+- `dependencies` is the pure decision: from what is known, what is needed, and what the config is.
 - `manager` is the shell: it keeps watches and DNS resolvers equal to what is needed.
 """
 

@@ -1,0 +1,195 @@
+"""What does a backend say about its load while no RPC ends?
+
+Specs: A51, "Out of Band Metrics Reporting".
+
+Theory of operation. A subchannel has one `LoadReports`, made when the first policy asks. While
+there are listeners and a connection, there is one stream: one request, then a report every so
+often. It asks for the shortest interval that anybody wants, and is started anew when that changes.
+One that ends is tried again, after a backoff if it brought nothing; but if the backend does not
+know the method, not before there is another connection.
+
+What a report means is for the policies to say.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from proxyless.base import Backoff, Status, StatusCode
+from proxyless.channel.attempt import LOGGER
+from proxyless.lb.orca import OUT_OF_BAND_PATH, encode_report_request, parse_load_report
+from proxyless.runtime import IDLE_TIMER, Timer
+from proxyless.wire import RequestEncoder
+
+if TYPE_CHECKING:
+    from proxyless.base import Address
+    from proxyless.channel.subchannel import SubchannelOptions, SubchannelTools
+    from proxyless.lb.api import Cancel, LoadListener
+    from proxyless.lb.orca import LoadReport
+    from proxyless.transport import ClientTransport
+    from proxyless.wire import ClientStream, ResponseBlock, StreamEnd
+
+_NOT_WANTED: Final = Status(StatusCode.CANCELLED, "load reports are not wanted any more")
+
+
+class LoadReports:
+    """Those who listen to one backend, and the stream for them all.
+
+    Driven by the policies, by the subchannel (`on_connection`), the stream and the backoff timer.
+    """
+
+    def __init__(
+        self, address: Address, options: SubchannelOptions, tools: SubchannelTools
+    ) -> None:
+        # Fixed at construction.
+        self._address = address
+        self._tools = tools
+        self._head = RequestEncoder(
+            path=OUT_OF_BAND_PATH,
+            authority=options.server_name or str(address),
+            scheme="http" if options.transport.tls is None else "https",
+        ).block()
+        # Changed by the policies.
+        self._subscriptions: dict[_Subscription, None] = {}
+        # Changed by the subchannel.
+        self._transport: ClientTransport | None = None
+        # Of this connection: the stream, or when there will be one, or never.
+        self._stream: _ReportStream | None = None
+        self._start_timer: Timer = IDLE_TIMER
+        self._backoff = Backoff()
+        self._is_unimplemented = False
+
+    def subscribe(self, interval_s: float, listener: LoadListener) -> Cancel:
+        """Tell the listener of each report until the returned callable is called."""
+        subscription = _Subscription(interval_s, listener)
+        self._subscriptions[subscription] = None
+        self._reconsider()
+
+        def cancel() -> None:
+            if subscription in self._subscriptions:
+                del self._subscriptions[subscription]
+                self._reconsider()
+
+        return cancel
+
+    def on_connection(self, transport: ClientTransport | None) -> None:
+        """Calls go to this connection from now on, or to none."""
+        if transport is self._transport:
+            return
+        self._stop()
+        self._transport = transport
+        self._backoff.reset()
+        self._is_unimplemented = False
+        self._reconsider()
+
+    def _reconsider(self) -> None:
+        """Have a stream if it can be, and is wanted, with the interval that is wanted."""
+        if not self._subscriptions:
+            self._stop()
+        elif self._stream is None:
+            is_waiting = self._start_timer.pending or self._is_unimplemented
+            if self._transport is not None and not is_waiting:
+                # Soon: somebody else may be about to ask for a shorter interval.
+                self._start_timer = self._tools.clock.call_later(0, self._start)
+        elif self._stream.interval_s != self._interval_s:
+            self._stop()
+            self._start_timer = self._tools.clock.call_later(0, self._start)
+
+    @property
+    def _interval_s(self) -> float:
+        # "we will use the minimum of those intervals" - A51
+        return min(subscription.interval_s for subscription in self._subscriptions)
+
+    def _start(self) -> None:
+        assert self._transport is not None, "the timer ends with the connection"
+        self._stream = _ReportStream(self, self._interval_s)
+        self._stream.open(self._transport, self._head)
+
+    def _stop(self) -> None:
+        self._start_timer.cancel()
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.cancel()
+
+    # What the stream says
+
+    def on_data(self, stream: _ReportStream, data: bytes) -> None:
+        if stream is not self._stream:
+            return
+        report = parse_load_report(data)
+        if report is None:
+            LOGGER.warning("load report of %s cannot be read", self._address)
+            return
+        # "When the client receives a message … the backoff state is reset" - A51
+        self._backoff.reset()
+        for subscription in tuple(self._subscriptions):
+            if subscription in self._subscriptions:
+                subscription.tell(report)
+
+    def on_end(self, stream: _ReportStream, status: Status) -> None:
+        if stream is not self._stream:
+            return
+        self._stream = None
+        # "the client must not retry the call on the same connection" - A51
+        self._is_unimplemented = status.code is StatusCode.UNIMPLEMENTED
+        self._tell_end(status)
+        if not self._is_unimplemented:
+            # "so the next attempt will occur immediately" - A51
+            delay_s = 0.0 if stream.has_reported else self._backoff.next_delay_s(self._tools.random)
+            self._start_timer = self._tools.clock.call_later(delay_s, self._start)
+
+    def _tell_end(self, status: Status) -> None:
+        trace = self._tools.trace
+        if trace.active:
+            trace.emit("load_reports.end", address=self._address, status=status)
+        if self._is_unimplemented:
+            LOGGER.error("%s does not report its load: %s", self._address, status.details)
+
+
+class _Subscription:
+    """What one policy asked for."""
+
+    __slots__ = ("_listener", "interval_s")
+
+    def __init__(self, interval_s: float, listener: LoadListener) -> None:
+        self.interval_s: Final = interval_s
+        self._listener: Final = listener
+
+    def tell(self, report: LoadReport) -> None:
+        try:
+            self._listener(report)
+        except Exception:
+            # A policy's listener must not break the connection it is called from.
+            LOGGER.exception("load listener %r raised", self._listener)
+
+
+class _ReportStream:
+    """One call of the backend's reporting method. Driven by the wire."""
+
+    __slots__ = ("_owner", "_stream", "has_reported", "interval_s")
+
+    def __init__(self, owner: LoadReports, interval_s: float) -> None:
+        self._owner: Final = owner
+        self.interval_s: Final = interval_s
+        self.has_reported = False
+        self._stream: ClientStream | None = None
+
+    def open(self, transport: ClientTransport, head: bytes) -> None:
+        self._stream = transport.open_unary(head, self, encode_report_request(self.interval_s))
+
+    def cancel(self) -> None:
+        if self._stream is not None:
+            self._stream.cancel(_NOT_WANTED)
+
+    def on_head(self, head: ResponseBlock) -> None:
+        return
+
+    def on_message(self, message: bytes) -> None:
+        self.has_reported = True
+        self._owner.on_data(self, message)
+
+    def on_writable(self) -> None:
+        return
+
+    def on_end(self, end: StreamEnd) -> None:
+        self._owner.on_end(self, end.status)

@@ -1,0 +1,346 @@
+"""What does the control plane say on one ADS stream, and when?
+
+Specs: the xDS protocol, aggregated discovery, state of the world variant ("ACK, NACK and resource
+type instance version", "Eventual consistency considerations").
+
+Theory of operation. Each type that the client asks for has a state of its own: what it subscribes
+to, what it was last told, and what it thinks of that (nothing yet, ACK, NACK). Requests and
+snapshots change that state; after each, `_advance` goes through the types and says what is due.
+It is idempotent.
+
+One change of the snapshot is told in an order that never leaves a route without its cluster, "make
+before break": clusters and endpoints first; listeners and route configs when the client has
+answered those; and the clusters that are gone last of all, when no route that the client knows
+needs them. A client that refuses a part does not stop the rest. What a client asks for anew it gets
+at once.
+
+This core does no I/O and is driven by `service`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from proxyless.base import NULL_TRACE, Status, StatusCode
+from proxyless.controlplane.resource import CLUSTER, ENDPOINTS, LISTENER, ROUTE_CONFIG, type_name
+from proxyless.controlplane.subscription import Subscription, choose_answer
+from proxyless.protos import Proto, message_class
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from proxyless.base import Trace
+    from proxyless.controlplane.resource import Resource
+    from proxyless.controlplane.snapshot import Resources, Snapshot
+
+# A stream asks for four types, and a proxy for a dozen.
+TYPES_MAX: Final = 32
+NAMES_MAX: Final = 100_000
+REQUEST_BYTES_MAX: Final = 4 * 2**20
+
+WRAPPING_FEATURE: Final = "xds.config.resource-in-sotw"
+
+_ORDER: Final = (CLUSTER, ENDPOINTS, LISTENER, ROUTE_CONFIG)
+_FIRST_STAGE: Final = (CLUSTER, ENDPOINTS)
+_SECOND_STAGE: Final = (LISTENER, ROUTE_CONFIG)
+
+
+class RequestRefused(Exception):  # noqa: N818 - it ends a stream, and is not our error
+    """The client broke a rule or a limit; the stream ends with this status."""
+
+    def __init__(self, code: StatusCode, details: str) -> None:
+        super().__init__(details)
+        self.status: Final = Status(code, details)
+
+
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """What clients do not hear of for now: whole types, and resources by type and name.
+
+    They keep what they were told before, as from a control plane that is slow.
+    """
+
+    types: frozenset[str] = frozenset()
+    names: frozenset[tuple[str, str]] = frozenset()
+
+    def names_of(self, type_url: str) -> frozenset[str]:
+        return frozenset(name for its_type, name in self.names if its_type == type_url)
+
+
+NOTHING_WITHHELD: Final = Withheld()
+
+
+@dataclass(frozen=True, slots=True)
+class Nack:
+    """One response that a client refused, and why."""
+
+    node_id: str
+    type_url: str
+    version: str
+    code: int
+    message: str
+
+    def __str__(self) -> str:
+        what = f"{type_name(self.type_url)} version {self.version!r}"
+        return f"xds node {self.node_id!r}: {what} refused: {self.message}"
+
+
+class Verdict(Enum):
+    """What a client thinks of the last response of a type."""
+
+    NONE = "nothing was sent"
+    PENDING = "not answered yet"
+    ACKED = "accepted"
+    NACKED = "refused"
+
+
+@dataclass(slots=True)
+class _TypeState:
+    """One type on one stream. Changed only by its stream."""
+
+    # From the requests.
+    subscription: Subscription = field(default_factory=Subscription)
+    is_answer_due: bool = False
+    # From the responses.
+    told: dict[str, Resource] = field(default_factory=dict)
+    nonce: str = ""
+    version: str = ""
+    verdict: Verdict = Verdict.NONE
+    nack: Nack | None = None
+    acked_version: str = ""
+    # The resources that `told` was last compared with; None if that must be done again.
+    seen: Resources | None = None
+
+    def subscribe(self, type_url: str, names: Collection[str]) -> None:
+        before, self.subscription = self.subscription, self.subscription.after(type_url, names)
+        if self.subscription == before:
+            return
+        added = self.subscription.names - before.names
+        kept = self.subscription.select(self.told)
+        # What is asked for anew may have been forgotten, so it counts as not told.
+        self.told = {name: found for name, found in kept.items() if name not in added}
+        self.is_answer_due |= self.subscription.adds_to(before)
+        self.seen = None
+
+
+class AdsStream:
+    """One stream's state. Driven by the client (requests) and the owner (snapshots)."""
+
+    def __init__(
+        self,
+        *,
+        is_paced: bool = True,
+        can_wrap: bool = False,
+        identifier: str = "proxyless",
+        on_nack: Callable[[Nack], None] | None = None,
+        trace: Trace = NULL_TRACE,
+    ) -> None:
+        # Fixed at construction. Unpaced, everything is told at once, removed clusters included.
+        self._is_paced = is_paced
+        self._can_wrap = can_wrap
+        self._identifier = identifier
+        self._on_nack = on_nack
+        self._trace = trace
+        # From the first request.
+        self.node: Proto = message_class("envoy.config.core.v3.Node")()
+        # From the last snapshot.
+        self._snapshot: Snapshot | None = None
+        self._withheld = NOTHING_WITHHELD
+        # From requests and responses.
+        self._types: dict[str, _TypeState] = {}
+        self._responses = 0
+
+    @property
+    def node_id(self) -> str:
+        return str(self.node.id)
+
+    @property
+    def subscriptions(self) -> Mapping[str, Subscription]:
+        """What the client wants, by type."""
+        return {type_url: state.subscription for type_url, state in self._types.items()}
+
+    def verdict(self, type_url: str) -> Verdict:
+        """What the client thinks of the last response of this type."""
+        state = self._types.get(type_url)
+        return Verdict.NONE if state is None else state.verdict
+
+    def nack(self, type_url: str) -> Nack | None:
+        """Why the client refused the last response of this type; None if it did not."""
+        state = self._types.get(type_url)
+        return None if state is None else state.nack
+
+    def acked_version(self, type_url: str) -> str:
+        """The version that the client last accepted; empty if none."""
+        state = self._types.get(type_url)
+        return "" if state is None else state.acked_version
+
+    def is_acked(self, type_url: str, version: str) -> bool:
+        """Whether the client has accepted all that it is to be told of this version.
+
+        That may be less than a response: a change that it did not subscribe to is not sent.
+        """
+        state, snapshot = self._types.get(type_url), self._snapshot
+        if state is None or snapshot is None or state.verdict is not Verdict.ACKED:
+            return False
+        is_current = state.seen is snapshot.resources(type_url) and not state.is_answer_due
+        return is_current and snapshot.version_of(type_url) == version
+
+    # Events
+
+    def on_request(self, request: Proto) -> list[Proto]:
+        """Take a DiscoveryRequest; give the responses that are due now.
+
+        Raises RequestRefused, and then the stream is over.
+        """
+        state = self._accept(request)
+        if not self.node.id and request.HasField("node"):
+            self.node.CopyFrom(request.node)
+        if request.response_nonce and request.response_nonce != state.nonce:
+            # The client has not seen our last response. It will answer that one, too, and say
+            # then what it wants.
+            return []
+        if request.response_nonce and state.verdict is Verdict.PENDING:
+            self._judge(state, request)
+        state.subscribe(request.type_url, request.resource_names)
+        return self._advance()
+
+    def on_snapshot(self, snapshot: Snapshot, withheld: Withheld = NOTHING_WITHHELD) -> list[Proto]:
+        """Serve this one from now on; give the responses that are due now."""
+        if withheld != self._withheld:
+            self._withheld = withheld
+            for state in self._types.values():
+                state.seen = None
+        self._snapshot = snapshot
+        return self._advance()
+
+    # Requests
+
+    def _accept(self, request: Proto) -> _TypeState:
+        """The state of the request's type, or RequestRefused."""
+        if not request.type_url:
+            raise RequestRefused(StatusCode.INVALID_ARGUMENT, "request has no type_url")
+        size_bytes = request.ByteSize()
+        if size_bytes > REQUEST_BYTES_MAX:
+            text = f"request has {size_bytes} bytes, wanted at most {REQUEST_BYTES_MAX}"
+            raise RequestRefused(StatusCode.RESOURCE_EXHAUSTED, text)
+        if len(request.resource_names) > NAMES_MAX:
+            text = f"request names {len(request.resource_names)} resources, wanted at most "
+            raise RequestRefused(StatusCode.RESOURCE_EXHAUSTED, f"{text}{NAMES_MAX}")
+        if request.type_url not in self._types and len(self._types) == TYPES_MAX:
+            text = f"stream asks for more than {TYPES_MAX} types"
+            raise RequestRefused(StatusCode.RESOURCE_EXHAUSTED, text)
+        return self._types.setdefault(request.type_url, _TypeState())
+
+    def _judge(self, state: _TypeState, request: Proto) -> None:
+        """Note an ACK or a NACK: the first request with the response's nonce."""
+        if request.HasField("error_detail"):
+            state.verdict = Verdict.NACKED
+            error = request.error_detail
+            nack = Nack(self.node_id, request.type_url, state.version, error.code, error.message)
+            state.nack = nack
+            self._trace.emit("controlplane.nack", nack=nack)
+            if self._on_nack is not None:
+                self._on_nack(nack)
+        else:
+            state.verdict = Verdict.ACKED
+            state.acked_version = state.version
+            self._trace.emit(
+                "controlplane.ack",
+                node_id=self.node_id,
+                type_url=request.type_url,
+                version=state.version,
+            )
+
+    # Responses
+
+    def _advance(self) -> list[Proto]:
+        """All that is due now, in the order in which it is to be sent."""
+        if self._snapshot is None:
+            return []
+        others = sorted(self._types.keys() - set(_ORDER))
+        # Clusters twice: what follows them may have cleared the way for removing some.
+        due = (self._answer(self._snapshot, url) for url in (*_ORDER, *others, CLUSTER))
+        return [response for response in due if response is not None]
+
+    def _answer(self, snapshot: Snapshot, type_url: str) -> Proto | None:
+        state = self._types.get(type_url)
+        if state is None or type_url in self._withheld.types:
+            return None
+        resources = snapshot.resources(type_url)
+        if not state.is_answer_due and (state.seen is resources or self._must_wait(type_url)):
+            return None
+        wanted = self._select(type_url, state, resources)
+        is_complete = True
+        if type_url == CLUSTER and self._is_second_stage_busy(snapshot):
+            # Routes that the client knows may still need those that are gone.
+            is_complete = state.told.keys() <= wanted.keys()
+            wanted = {**state.told, **wanted}
+        answer = choose_answer(
+            type_url, wanted=wanted, told=state.told, names_added=state.is_answer_due
+        )
+        state.told = wanted
+        state.is_answer_due = False
+        state.seen = resources if is_complete else None
+        if answer.resources is None:
+            return None
+        return self._respond(type_url, state, snapshot.version_of(type_url), answer.resources)
+
+    def _must_wait(self, type_url: str) -> bool:
+        """Whether the client has still to answer something that this type builds on."""
+        if not self._is_paced or type_url not in _SECOND_STAGE:
+            return False
+        return any(self.verdict(earlier) is Verdict.PENDING for earlier in _FIRST_STAGE)
+
+    def _is_second_stage_busy(self, snapshot: Snapshot) -> bool:
+        """Whether listeners or route configs are still to be told, or to be answered."""
+        return self._is_paced and any(
+            state.verdict is Verdict.PENDING or state.seen is not snapshot.resources(type_url)
+            for type_url in _SECOND_STAGE
+            if type_url not in self._withheld.types
+            and (state := self._types.get(type_url)) is not None
+        )
+
+    def _select(
+        self, type_url: str, state: _TypeState, resources: Resources
+    ) -> dict[str, Resource]:
+        """What the client is to know: of withheld names, what it knows already."""
+        wanted = state.subscription.select(resources)
+        for name in self._withheld.names_of(type_url):
+            wanted.pop(name, None)
+            if name in state.told:
+                wanted[name] = state.told[name]
+        return wanted
+
+    def _respond(
+        self, type_url: str, state: _TypeState, version: str, resources: Collection[Resource]
+    ) -> Proto:
+        self._responses += 1
+        state.nonce, state.version = str(self._responses), version
+        state.verdict, state.nack = Verdict.PENDING, None
+        response = message_class("envoy.service.discovery.v3.DiscoveryResponse")(
+            version_info=version, type_url=type_url, nonce=state.nonce
+        )
+        response.control_plane.identifier = self._identifier
+        is_wrapped = self._can_wrap and WRAPPING_FEATURE in self.node.client_features
+        for resource in resources:
+            packed = response.resources.add(type_url=type_url, value=resource.value)
+            if is_wrapped:
+                _wrap(packed, resource.name, version)
+        self._trace.emit(
+            "controlplane.response",
+            node_id=self.node_id,
+            type_url=type_url,
+            version=version,
+            names=tuple(resource.name for resource in resources),
+        )
+        return response
+
+
+def _wrap(packed: Proto, name: str, version: str) -> None:
+    """Put the resource into a Resource, which tells its name and version to whoever wants them."""
+    envelope = message_class("envoy.service.discovery.v3.Resource")(name=name, version=version)
+    envelope.resource.CopyFrom(packed)
+    packed.type_url = f"type.googleapis.com/{envelope.DESCRIPTOR.full_name}"
+    packed.value = envelope.SerializeToString(deterministic=True)

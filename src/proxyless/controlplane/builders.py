@@ -1,0 +1,318 @@
+"""How is a resource written down in a line or two?
+
+Each function returns a protobuf message of Envoy's API with what most meshes need filled in; any
+other field can be set on it afterwards. Nothing is validated: tests want bad resources, too.
+
+    Snapshot.of([
+        listener("api", "api-routes"),
+        route_config("api-routes", route("/shop.Cart/", cluster="cart"), route(cluster="web")),
+        eds_cluster("cart"),
+        eds_cluster("web"),
+        endpoints("cart", ["10.0.0.1:80"]),
+        endpoints("web", {0: ["10.0.1.1:80"], 1: ["10.0.2.1:80"]}),
+    ])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from proxyless.base import IpAddress, parse_address
+from proxyless.controlplane.resource import Resource
+from proxyless.controlplane.snapshot import Snapshot
+from proxyless.protos import Proto, message_class
+
+AddressLike = str | IpAddress
+
+_FILTERS: Final = "envoy.extensions.filters"
+_MILLION: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Locality:
+    """Where endpoints stand; a key of `endpoints`."""
+
+    zone: str = ""
+    region: str = ""
+    sub_zone: str = ""
+    priority: int = 0
+    weight: int = 1
+
+
+# Listeners
+
+
+def http_filter(name: str, config: Proto) -> Proto:
+    """An HttpFilter for a listener."""
+    result = message_class(f"{_FILTERS}.network.http_connection_manager.v3.HttpFilter")(name=name)
+    pack(config, result.typed_config)
+    return result
+
+
+def router_filter() -> Proto:
+    """The HttpFilter that every list of filters ends with."""
+    return http_filter("router", message_class(f"{_FILTERS}.http.router.v3.Router")())
+
+
+def http_connection_manager(
+    routes: str | Proto | Sequence[Proto], *, filters: Sequence[Proto] = ()
+) -> Proto:
+    """Routes are the name of a route config, a route config, or a list of routes.
+
+    The router filter is added behind the others.
+    """
+    name = f"{_FILTERS}.network.http_connection_manager.v3.HttpConnectionManager"
+    manager = message_class(name)(stat_prefix="proxyless")
+    if isinstance(routes, str):
+        manager.rds.route_config_name = routes
+        _use_ads(manager.rds.config_source)
+    elif isinstance(routes, Sequence):
+        manager.route_config.CopyFrom(route_config("inline", *routes))
+    else:
+        manager.route_config.CopyFrom(routes)
+    manager.http_filters.extend([*filters, router_filter()])
+    return manager
+
+
+def listener(
+    name: str, routes: str | Proto | Sequence[Proto], *, filters: Sequence[Proto] = ()
+) -> Proto:
+    """A listener for gRPC clients: its name is what they dial, as in `xds:///name`.
+
+    Routes as in `http_connection_manager`, or such a manager itself.
+    """
+    result = message_class("envoy.config.listener.v3.Listener")(name=name)
+    pack(_to_manager(routes, filters), result.api_listener.api_listener)
+    return result
+
+
+def socket_listener(
+    name: str,
+    address: AddressLike,
+    routes: str | Proto | Sequence[Proto],
+    *,
+    filters: Sequence[Proto] = (),
+) -> Proto:
+    """A listener for proxies and servers: a socket that HTTP comes in at."""
+    result = message_class("envoy.config.listener.v3.Listener")(name=name)
+    _set_address(result.address, address)
+    manager = result.filter_chains.add().filters.add(name="http")
+    pack(_to_manager(routes, filters), manager.typed_config)
+    return result
+
+
+def _to_manager(routes: str | Proto | Sequence[Proto], filters: Sequence[Proto]) -> Proto:
+    if isinstance(routes, str | Sequence) or routes.DESCRIPTOR.name == "RouteConfiguration":
+        return http_connection_manager(routes, filters=filters)
+    return routes
+
+
+# Routes
+
+
+def route(
+    prefix: str = "/",
+    *,
+    path: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    cluster: str | None = None,
+    weighted: Mapping[str, int] | None = None,
+    timeout_s: float | None = None,
+) -> Proto:
+    """A route to one cluster, or to several by weight; headers match by their exact value."""
+    result = message_class("envoy.config.route.v3.Route")()
+    if path is None:
+        result.match.prefix = prefix
+    else:
+        result.match.path = path
+    for name, value in (headers or {}).items():
+        result.match.headers.add(name=name).string_match.exact = value
+    if cluster is not None:
+        result.route.cluster = cluster
+    for name, weight in (weighted or {}).items():
+        result.route.weighted_clusters.clusters.add(name=name).weight.value = weight
+    if timeout_s is not None:
+        duration = result.route.max_stream_duration.max_stream_duration
+        duration.FromNanoseconds(round(timeout_s * 1e9))
+    return result
+
+
+def virtual_host(*routes: Proto, domains: Sequence[str] = ("*",), name: str = "") -> Proto:
+    """Routes for these domains, tried in their order."""
+    result = message_class("envoy.config.route.v3.VirtualHost")(name=name or domains[0])
+    result.domains.extend(domains)
+    result.routes.extend(routes)
+    return result
+
+
+def route_config(name: str, *parts: Proto) -> Proto:
+    """A route config of virtual hosts, or of routes for every domain."""
+    result = message_class("envoy.config.route.v3.RouteConfiguration")(name=name)
+    routes = [part for part in parts if part.DESCRIPTOR.name == "Route"]
+    result.virtual_hosts.extend(part for part in parts if part.DESCRIPTOR.name != "Route")
+    if routes:
+        result.virtual_hosts.append(virtual_host(*routes))
+    return result
+
+
+# Clusters
+
+
+def eds_cluster(
+    name: str, eds_service_name: str | None = None, *, lb_policy: str = "ROUND_ROBIN"
+) -> Proto:
+    """A cluster whose endpoints have its name, or another one. The policy is Envoy's enum."""
+    result = _cluster(name, "EDS", lb_policy)
+    _use_ads(result.eds_cluster_config.eds_config)
+    if eds_service_name is not None:
+        result.eds_cluster_config.service_name = eds_service_name
+    return result
+
+
+def dns_cluster(name: str, host: str, port: int, *, lb_policy: str = "ROUND_ROBIN") -> Proto:
+    """A cluster that clients look up in DNS."""
+    result = _cluster(name, "LOGICAL_DNS", lb_policy)
+    result.load_assignment.cluster_name = name
+    found = result.load_assignment.endpoints.add().lb_endpoints.add()
+    found.endpoint.address.socket_address.address = host
+    found.endpoint.address.socket_address.port_value = port
+    return result
+
+
+def aggregate_cluster(
+    name: str, clusters: Sequence[str], *, lb_policy: str = "ROUND_ROBIN"
+) -> Proto:
+    """Clusters in the order of failover. Envoy wants the policy CLUSTER_PROVIDED, gRPC not."""
+    config = message_class("envoy.extensions.clusters.aggregate.v3.ClusterConfig")()
+    config.clusters.extend(clusters)
+    result = _cluster(name, None, lb_policy)
+    result.cluster_type.name = "envoy.clusters.aggregate"
+    pack(config, result.cluster_type.typed_config)
+    return result
+
+
+def use_http2(cluster: Proto) -> Proto:
+    """Make a proxy speak HTTP/2 to this cluster, as gRPC needs; returns the same cluster."""
+    name = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+    options = message_class(name)()
+    options.explicit_http_config.http2_protocol_options.SetInParent()
+    pack(options, cluster.typed_extension_protocol_options[name])
+    return cluster
+
+
+def _cluster(name: str, kind: str | None, lb_policy: str) -> Proto:
+    kinds = message_class("envoy.config.cluster.v3.Cluster")
+    result = kinds(name=name, lb_policy=kinds.LbPolicy.Value(lb_policy))
+    if kind is not None:
+        result.type = kinds.DiscoveryType.Value(kind)
+    result.connect_timeout.FromSeconds(5)
+    return result
+
+
+# Endpoints
+
+
+def lb_endpoint(
+    address: AddressLike, *, weight: int | None = None, health: str = "HEALTHY", hostname: str = ""
+) -> Proto:
+    """One endpoint; health is Envoy's enum: HEALTHY, UNHEALTHY, DRAINING, ..."""
+    result = message_class("envoy.config.endpoint.v3.LbEndpoint")()
+    _set_address(result.endpoint.address, address)
+    result.endpoint.hostname = hostname
+    result.health_status = (
+        type(result)
+        .DESCRIPTOR.file.pool.FindEnumTypeByName("envoy.config.core.v3.HealthStatus")
+        .values_by_name[health]
+        .number
+    )
+    if weight is not None:
+        result.load_balancing_weight.value = weight
+    return result
+
+
+def endpoints(
+    name: str,
+    where: Sequence[AddressLike | Proto] | Mapping[int | Locality, Sequence[AddressLike | Proto]],
+    *,
+    drops: Mapping[str, float] | None = None,
+) -> Proto:
+    """Endpoints by priority or locality; drops are categories with their share, 0 to 1.
+
+    endpoints("web", ["10.0.0.1:80"])
+    endpoints("web", {0: ["10.0.0.1:80"], 1: [lb_endpoint("10.0.1.1:80", health="DRAINING")]})
+    endpoints("web", {Locality("a", weight=3): [...], Locality("b"): [...]}, drops={"lb": 0.1})
+    """
+    result = message_class("envoy.config.endpoint.v3.ClusterLoadAssignment")(cluster_name=name)
+    by_locality = where if isinstance(where, Mapping) else {0: where}
+    for key, found in by_locality.items():
+        locality = Locality(f"zone-{key}", priority=key) if isinstance(key, int) else key
+        _add_locality(result.endpoints.add(), locality, found)
+    for category, share in (drops or {}).items():
+        drop = result.policy.drop_overloads.add(category=category)
+        drop.drop_percentage.numerator = round(share * _MILLION)
+        drop.drop_percentage.denominator = drop.drop_percentage.MILLION
+    return result
+
+
+def _add_locality(group: Proto, locality: Locality, found: Sequence[AddressLike | Proto]) -> None:
+    group.locality.region = locality.region
+    group.locality.zone = locality.zone
+    group.locality.sub_zone = locality.sub_zone
+    group.priority = locality.priority
+    group.load_balancing_weight.value = locality.weight
+    for each in found:
+        is_address = isinstance(each, str | IpAddress)
+        group.lb_endpoints.append(lb_endpoint(each) if is_address else each)
+
+
+# A whole mesh
+
+
+def simple_mesh(
+    service: str,
+    clusters: Mapping[str, Sequence[AddressLike]],
+    *,
+    version: str = "1",
+) -> Snapshot:
+    """What `xds:///service` needs; several clusters get equal shares of the RPCs."""
+    names = list(clusters)
+    if len(names) == 1:
+        to_clusters = route(cluster=names[0])
+    else:
+        to_clusters = route(weighted=dict.fromkeys(names, 1))
+    parts = [
+        listener(service, f"{service}-routes"),
+        route_config(f"{service}-routes", to_clusters),
+        *(eds_cluster(name) for name in names),
+        *(endpoints(name, found) for name, found in clusters.items()),
+    ]
+    return Snapshot.of(map(Resource.of, parts), version=version)
+
+
+# Parts
+
+
+def pack(message: Proto, into: Proto) -> None:
+    """Put a message into an Any."""
+    into.type_url = f"type.googleapis.com/{message.DESCRIPTOR.full_name}"
+    into.value = message.SerializeToString(deterministic=True)
+
+
+def _use_ads(source: Proto) -> None:
+    source.ads.SetInParent()
+    source.resource_api_version = (
+        source.DESCRIPTOR.fields_by_name["resource_api_version"]
+        .enum_type.values_by_name["V3"]
+        .number
+    )
+
+
+def _set_address(into: Proto, address: AddressLike) -> None:
+    parsed = parse_address(address) if isinstance(address, str) else address
+    if not isinstance(parsed, IpAddress):
+        into.pipe.path = f"@{parsed.path[1:]}" if parsed.is_abstract else parsed.path
+        return
+    into.socket_address.address = parsed.host
+    into.socket_address.port_value = parsed.port

@@ -1,0 +1,170 @@
+"""What is one resource to a control plane, and which others does it need?
+
+A `Resource` is made from a message once: its bytes are what every stream sends, and its references
+are what a snapshot is checked by. It keeps no message, so changing the message later changes
+nothing here.
+
+Whether a client will accept the resource is not asked: a control plane for tests must be able to
+send bad ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from proxyless.protos import Proto, message_class
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_PREFIX: Final = "type.googleapis.com/"
+
+LISTENER: Final = f"{_PREFIX}envoy.config.listener.v3.Listener"
+ROUTE_CONFIG: Final = f"{_PREFIX}envoy.config.route.v3.RouteConfiguration"
+CLUSTER: Final = f"{_PREFIX}envoy.config.cluster.v3.Cluster"
+ENDPOINTS: Final = f"{_PREFIX}envoy.config.endpoint.v3.ClusterLoadAssignment"
+
+# What texts for people call them.
+TYPE_NAMES: Final = {
+    LISTENER: "listener",
+    ROUTE_CONFIG: "route config",
+    CLUSTER: "cluster",
+    ENDPOINTS: "endpoints",
+}
+
+_HCM: Final = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
+_AGGREGATE: Final = "envoy.extensions.clusters.aggregate.v3.ClusterConfig"
+
+
+def type_name(type_url: str) -> str:
+    """How a text for people calls this type; the URL itself if it is not one of the four."""
+    return TYPE_NAMES.get(type_url, type_url)
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """One resource that another one names, and at which of its fields."""
+
+    path: str
+    type_url: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One named resource, ready to be sent. Equal means that a client would see no difference."""
+
+    type_url: str
+    name: str
+    value: bytes
+    references: tuple[Reference, ...] = ()
+
+    @classmethod
+    def of(cls, message: Proto) -> Resource:
+        """From a message of any resource type; ValueError if it has no name."""
+        type_url = f"{_PREFIX}{message.DESCRIPTOR.full_name}"
+        name = _name_of(message)
+        if not name:
+            raise ValueError(f"{type_name(type_url)} has no name, wanted one to be asked for by")
+        references = tuple(_REFERENCES.get(type_url, _no_references)(message))
+        # Deterministic: the same content must be the same bytes, or it would be sent again.
+        return cls(type_url, name, message.SerializeToString(deterministic=True), references)
+
+    def message(self) -> Proto:
+        """A copy, as a message that may be changed."""
+        return message_class(self.type_url.removeprefix(_PREFIX)).FromString(self.value)
+
+    def __str__(self) -> str:
+        return f"{type_name(self.type_url)} {self.name!r}"
+
+
+def _name_of(message: Proto) -> str:
+    """The field that holds the name: `cluster_name` in endpoints, `name` everywhere else."""
+    field = "name" if "name" in message.DESCRIPTOR.fields_by_name else "cluster_name"
+    return str(getattr(message, field, ""))
+
+
+# References, by type
+
+
+def _no_references(_message: Proto) -> Iterator[Reference]:
+    return iter(())
+
+
+def _listener_references(listener: Proto) -> Iterator[Reference]:
+    """Those of each HTTP connection manager, wherever it stands."""
+    if listener.HasField("api_listener"):
+        yield from _hcm_references("api_listener.api_listener", listener.api_listener.api_listener)
+    chains = [(f"filter_chains[{i}]", chain) for i, chain in enumerate(listener.filter_chains)]
+    if listener.HasField("default_filter_chain"):
+        chains.append(("default_filter_chain", listener.default_filter_chain))
+    for path, chain in chains:
+        for number, network_filter in enumerate(chain.filters):
+            where = f"{path}.filters[{number}].typed_config"
+            yield from _hcm_references(where, network_filter.typed_config)
+
+
+def _hcm_references(path: str, packed: Proto) -> Iterator[Reference]:
+    manager = _unpack(packed, _HCM)
+    if manager is None:
+        return
+    if manager.HasField("rds") and _is_over_ads(manager.rds.config_source):
+        name = manager.rds.route_config_name
+        yield Reference(f"{path}.rds.route_config_name", ROUTE_CONFIG, name)
+    if manager.HasField("route_config"):
+        for reference in _route_config_references(manager.route_config):
+            where = f"{path}.route_config.{reference.path}"
+            yield Reference(where, reference.type_url, reference.name)
+
+
+def _route_config_references(route_config: Proto) -> Iterator[Reference]:
+    for i, virtual_host in enumerate(route_config.virtual_hosts):
+        for j, route in enumerate(virtual_host.routes):
+            if route.HasField("route"):
+                path = f"virtual_hosts[{i}].routes[{j}].route"
+                yield from _action_references(path, route.route)
+
+
+def _action_references(path: str, action: Proto) -> Iterator[Reference]:
+    if action.HasField("cluster"):
+        yield Reference(f"{path}.cluster", CLUSTER, action.cluster)
+    for i, cluster in enumerate(action.weighted_clusters.clusters):
+        if cluster.name:  # Otherwise a header of the request names it.
+            where = f"{path}.weighted_clusters.clusters[{i}].name"
+            yield Reference(where, CLUSTER, cluster.name)
+    for i, mirror in enumerate(action.request_mirror_policies):
+        if mirror.cluster:
+            where = f"{path}.request_mirror_policies[{i}].cluster"
+            yield Reference(where, CLUSTER, mirror.cluster)
+
+
+def _cluster_references(cluster: Proto) -> Iterator[Reference]:
+    if cluster.HasField("cluster_type"):
+        aggregate = _unpack(cluster.cluster_type.typed_config, _AGGREGATE)
+        for i, name in enumerate(aggregate.clusters if aggregate is not None else ()):
+            yield Reference(f"cluster_type.typed_config.clusters[{i}]", CLUSTER, name)
+    elif cluster.type == cluster.EDS and _is_over_ads(cluster.eds_cluster_config.eds_config):
+        name = cluster.eds_cluster_config.service_name or cluster.name
+        yield Reference("eds_cluster_config.service_name", ENDPOINTS, name)
+
+
+_REFERENCES: Final[dict[str, Callable[[Proto], Iterator[Reference]]]] = {
+    LISTENER: _listener_references,
+    ROUTE_CONFIG: _route_config_references,
+    CLUSTER: _cluster_references,
+}
+
+
+def _is_over_ads(source: Proto) -> bool:
+    """Whether the client asks this control plane; another source is not ours to check."""
+    return bool(source.HasField("ads") or source.HasField("self"))
+
+
+def _unpack(packed: Proto, full_name: str) -> Proto | None:
+    if packed.type_url.rpartition("/")[2] != full_name:
+        return None
+    try:
+        return message_class(full_name).FromString(packed.value)
+    except ValueError:  # Bytes that are no such message are the client's to refuse.
+        return None

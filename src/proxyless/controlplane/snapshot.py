@@ -1,0 +1,174 @@
+"""What does a control plane serve at one moment?
+
+A `Snapshot` is immutable: resources by type and name, and a version for each type, which changes
+only when something of that type does. A new one is made from an old one, and shares with it
+everything that is the same, so that a stream sees at a glance which types have changed.
+
+A snapshot is complete unless it says otherwise: every resource that another one names is there. A
+partial one is for tests of what clients do then.
+"""
+
+from __future__ import annotations
+
+import re
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from proxyless.base import ValidationErrors
+from proxyless.controlplane.resource import Resource, type_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from proxyless.protos import Proto
+
+Resources = MappingProxyType[str, Resource]
+
+NO_RESOURCES: Final[Resources] = MappingProxyType({})
+NO_VERSION: Final = "0"
+
+_LAST_NUMBER: Final = re.compile(r"\d+\Z")
+
+
+class Snapshot:
+    """Resources by type and name. Made by `of`, `with_`, `without` and `replaced`."""
+
+    __slots__ = ("_by_type", "_versions", "is_partial", "version")
+
+    def __init__(
+        self,
+        by_type: Mapping[str, Resources],
+        versions: Mapping[str, str],
+        version: str,
+        *,
+        is_partial: bool,
+    ) -> None:
+        self._by_type: Final = by_type
+        self._versions: Final = versions
+        # The newest of the types' versions.
+        self.version: Final = version
+        self.is_partial: Final = is_partial
+        if not is_partial:
+            self.check().raise_if_any(f"snapshot {version!r}")
+
+    @classmethod
+    def of(
+        cls, resources: Iterable[Proto | Resource], version: str = "1", *, partial: bool = False
+    ) -> Snapshot:
+        """From messages; ValueError for a second one of the same type and name.
+
+        Unless it is said to be partial, ValidationError for references that lead nowhere.
+        """
+        by_type = _group(resources)
+        versions = dict.fromkeys(by_type, version)
+        return cls(by_type, versions, version, is_partial=partial)
+
+    def with_(
+        self, *resources: Proto | Resource, version: str | None = None, partial: bool | None = None
+    ) -> Snapshot:
+        """One that has these, too, in place of those with the same type and name."""
+        by_type = dict(self._by_type)
+        for type_url, added in _group(resources).items():
+            by_type[type_url] = MappingProxyType({**self.resources(type_url), **added})
+        return self._become(by_type, version, partial)
+
+    def without(
+        self,
+        type_url: str,
+        *names: str,
+        version: str | None = None,
+        partial: bool | None = None,
+    ) -> Snapshot:
+        """One that lacks these; KeyError if they are not there."""
+        kept = dict(self.resources(type_url))
+        for name in names:
+            del kept[name]
+        by_type = {**self._by_type, type_url: MappingProxyType(kept)}
+        return self._become(by_type, version, partial)
+
+    def replaced(
+        self,
+        resources: Iterable[Proto | Resource],
+        version: str | None = None,
+        *,
+        partial: bool | None = None,
+    ) -> Snapshot:
+        """One with these and no others; types in which nothing changes keep their version."""
+        by_type: dict[str, Resources] = dict.fromkeys(self._by_type, NO_RESOURCES)
+        return self._become(by_type | _group(resources), version, partial)
+
+    def _become(
+        self, by_type: dict[str, Resources], version: str | None, partial: bool | None
+    ) -> Snapshot:
+        """Share the types that are the same; give the others the new version."""
+        new_version = _next_version(self.version) if version is None else version
+        versions = dict(self._versions)
+        for type_url, resources in by_type.items():
+            if resources == self.resources(type_url):
+                by_type[type_url] = self.resources(type_url)
+            else:
+                versions[type_url] = new_version
+        newest = new_version if versions != self._versions else self.version
+        is_partial = self.is_partial if partial is None else partial
+        return Snapshot(by_type, versions, newest, is_partial=is_partial)
+
+    def resources(self, type_url: str) -> Resources:
+        """All of one type by name; the same object as before, if nothing of the type changed."""
+        return self._by_type.get(type_url, NO_RESOURCES)
+
+    def version_of(self, type_url: str) -> str:
+        """The version of the last snapshot that changed something of this type."""
+        return self._versions.get(type_url, NO_VERSION)
+
+    def get(self, type_url: str, name: str) -> Resource | None:
+        return self.resources(type_url).get(name)
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The types that have resources."""
+        return tuple(type_url for type_url, resources in self._by_type.items() if resources)
+
+    def check(self) -> ValidationErrors:
+        """Every reference to a resource that is not there, by the path of the field."""
+        errors = ValidationErrors()
+        for resource in self:
+            for reference in resource.references:
+                if self.get(reference.type_url, reference.name) is None:
+                    wanted = type_name(reference.type_url)
+                    with (
+                        errors.field(type_name(resource.type_url)),
+                        errors.key(resource.name),
+                        errors.field(reference.path),
+                    ):
+                        errors.add(f"there is no {wanted} {reference.name!r}")
+        return errors
+
+    def __iter__(self) -> Iterator[Resource]:
+        for resources in self._by_type.values():
+            yield from resources.values()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_type.values()))
+
+    def __repr__(self) -> str:
+        counts = (f"{type_name(url)}: {len(self.resources(url))}" for url in self.types)
+        return f"<Snapshot {self.version!r} {', '.join(counts) or 'empty'}>"
+
+
+def _group(resources: Iterable[Proto | Resource]) -> dict[str, Resources]:
+    by_type: dict[str, dict[str, Resource]] = {}
+    for given in resources:
+        resource = given if isinstance(given, Resource) else Resource.of(given)
+        named = by_type.setdefault(resource.type_url, {})
+        if resource.name in named:
+            raise ValueError(f"{resource} is there twice, wanted each name once")
+        named[resource.name] = resource
+    return {type_url: MappingProxyType(named) for type_url, named in by_type.items()}
+
+
+def _next_version(version: str) -> str:
+    """Count on: `1` becomes `2`, `v9` becomes `v10`, `blue` becomes `blue.1`."""
+    number = _LAST_NUMBER.search(version)
+    if number is None:
+        return f"{version}.1"
+    return f"{version[: number.start()]}{int(number[0]) + 1}"

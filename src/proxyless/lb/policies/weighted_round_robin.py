@@ -1,0 +1,415 @@
+"""Every endpoint that is connected takes its turn, more often if it says that it can do more.
+
+Specs: A58, A114 (which metrics count), over endpoints as in A61; requirements WRR-01 to WRR-10.
+
+Theory of operation
+    Connections and reports are the business of `petiole`, turns that of `stride`. Here is what lies
+    between: backends say how busy they are (`orca`), from which each endpoint has a weight. Reports
+    come with the end of each RPC or, if the config says so, out of band. They change nothing but
+    the endpoint's weight. A timer tells the picker of the weights of the moment: no new picker is
+    reported for that, so that no parent has to build another one.
+
+    A weight is not used for a while after the first report (blackout), nor when the last report is
+    too old (expiration). An endpoint without a weight that can be used counts as the mean of the
+    others.
+
+No environment variable guards this policy, or what A114 added to it.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import ClassVar, Final, TypeVar
+
+from proxyless.base import Address, Attributes, Endpoint, State, Status, ValidationErrors
+from proxyless.lb.api import (
+    CallEnd,
+    Cancel,
+    Complete,
+    Helper,
+    Picker,
+    PickInfo,
+    PickResult,
+    Policy,
+    Subchannel,
+    Update,
+)
+from proxyless.lb.config import type_name
+from proxyless.lb.endpoint_list import EndpointChild, EndpointList
+from proxyless.lb.forwarding import ForwardingSubchannel
+from proxyless.lb.orca import LoadReport, find_load_report
+from proxyless.lb.petiole import PetiolePolicy
+from proxyless.lb.pickers import SubchannelPicker
+from proxyless.lb.registry import PolicyRegistry
+from proxyless.lb.stride import StrideScheduler
+from proxyless.runtime import IDLE_TIMER
+
+T = TypeVar("T")
+
+# "Values less than 100ms are capped at 100ms" - A58
+WEIGHT_UPDATE_PERIOD_MIN_S: Final = 0.1
+# About 10,000 years: the range of google.protobuf.Duration.
+_DURATION_MAX_S: Final = 315_576_000_000
+_SECONDS: Final = re.compile(r"([0-9]{1,12})(?:\.([0-9]{1,9}))?s").fullmatch
+# What is infinity to a google.protobuf.FloatValue.
+_FLOAT_LIMIT: Final = 2.0**128
+# Where schedulers start, so that clients are out of step.
+_START_BITS: Final = 32
+
+
+# ---------------------------------------------------------------------------------------------
+# Config
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightedRoundRobinConfig:
+    """Where reports come from, how long they count, and what is made of them."""
+
+    enable_oob_load_report: bool = False
+    oob_reporting_period_s: float = 10.0
+    blackout_period_s: float = 10.0
+    weight_expiration_period_s: float = 180.0
+    weight_update_period_s: float = 1.0
+    error_utilization_penalty: float = 1.0
+    # As configs name them (A114).
+    metric_names_for_computing_utilization: tuple[str, ...] = ()
+
+    @property
+    def out_of_band_period_s(self) -> float | None:
+        """How often reports are asked for; None if they come with RPCs."""
+        return self.oob_reporting_period_s if self.enable_oob_load_report else None
+
+
+_DEFAULTS: Final = WeightedRoundRobinConfig()
+
+
+def parse_config(json: Mapping[str, object], errors: ValidationErrors) -> WeightedRoundRobinConfig:
+    def read(name: str, convert: Callable[[object], T | None], wanted: str, default: T) -> T:
+        value = json.get(name)
+        if value is None:
+            return default
+        converted = convert(value)
+        if converted is not None:
+            return converted
+        with errors.field(name):
+            errors.add(f"is {_show(value)}, wanted {wanted}")
+        return default
+
+    def read_period(name: str, default_s: float) -> float:
+        return read(name, _to_seconds, "a duration such as '1.5s'", default_s)
+
+    update_period_s = read_period("weightUpdatePeriod", _DEFAULTS.weight_update_period_s)
+    return WeightedRoundRobinConfig(
+        enable_oob_load_report=read("enableOobLoadReport", _to_boolean, "a boolean", False),
+        oob_reporting_period_s=read_period("oobReportingPeriod", _DEFAULTS.oob_reporting_period_s),
+        blackout_period_s=read_period("blackoutPeriod", _DEFAULTS.blackout_period_s),
+        weight_expiration_period_s=read_period(
+            "weightExpirationPeriod", _DEFAULTS.weight_expiration_period_s
+        ),
+        weight_update_period_s=max(update_period_s, WEIGHT_UPDATE_PERIOD_MIN_S),
+        # "Configuration is rejected if this value is negative" - A58
+        error_utilization_penalty=read(
+            "errorUtilizationPenalty",
+            _to_penalty,
+            "a number of 0 or more",
+            _DEFAULTS.error_utilization_penalty,
+        ),
+        metric_names_for_computing_utilization=read(
+            "metricNamesForComputingUtilization", _to_names, "a list of strings", ()
+        ),
+    )
+
+
+def _to_boolean(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _to_seconds(value: object) -> float | None:
+    """Proto3's JSON form of a duration, not negative."""
+    parts = _SECONDS(value) if isinstance(value, str) else None
+    if parts is None or int(parts[1]) > _DURATION_MAX_S:
+        return None
+    return int(parts[1]) + int((parts[2] or "").ljust(9, "0")) / 1e9
+
+
+def _to_penalty(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 <= value < _FLOAT_LIMIT else None
+
+
+def _to_names(value: object) -> tuple[str, ...] | None:
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        return None
+    return tuple(value)
+
+
+def _show(value: object) -> str:
+    """A wrong value: as it is if it is a text or a number, else by its type."""
+    is_plain = isinstance(value, str | int | float) and not isinstance(value, bool)
+    return repr(value) if is_plain else type_name(value)
+
+
+# ---------------------------------------------------------------------------------------------
+# Decision: what is an endpoint's weight?
+
+
+def compute_weight(report: LoadReport, config: WeightedRoundRobinConfig) -> float:
+    """What a report makes of an endpoint: RPCs per second and utilization. 0 if it says too little.
+
+    Numbers come from outside, so they may be negative, infinite, or no numbers at all.
+    """
+    qps, utilization = report.qps, _choose_utilization(report, config)
+    if not (qps > 0 and utilization > 0):
+        return 0.0
+    if report.eps > 0:
+        utilization += report.eps / qps * config.error_utilization_penalty
+    weight = qps / utilization
+    return weight if 0 < weight < inf else 0.0
+
+
+def _choose_utilization(report: LoadReport, config: WeightedRoundRobinConfig) -> float:
+    named = [report.metric(name) for name in config.metric_names_for_computing_utilization]
+    # What is not above 0, NaN included, counts as not said (A114).
+    if said := [value for value in named if value > 0]:
+        return max(said)
+    application = report.application_utilization
+    return application if application > 0 else report.cpu_utilization
+
+
+class EndpointWeight:
+    """The weight of one endpoint, and since when. Driven by reports and by its connection."""
+
+    __slots__ = ("_last_updated_s", "_non_empty_since_s", "_weight")
+
+    def __init__(self) -> None:
+        # From the last report that said enough.
+        self._weight = 0.0
+        self._last_updated_s = -inf
+        # When the first of an unbroken series of such reports came; infinity before it.
+        self._non_empty_since_s = inf
+
+    def on_report(self, weight: float, now_s: float) -> None:
+        """A report makes it this; 0 is a report that says too little, and is ignored."""
+        if not weight:
+            return
+        if self._non_empty_since_s == inf:
+            self._non_empty_since_s = now_s
+        self._last_updated_s = now_s
+        self._weight = weight
+
+    def on_ready(self) -> None:
+        """There is a new connection: what it reports has to prove itself."""
+        self._non_empty_since_s = inf
+
+    def find_usable(self, config: WeightedRoundRobinConfig, now_s: float) -> float:
+        """The weight to use now; 0 if there is none."""
+        if now_s - self._last_updated_s >= config.weight_expiration_period_s:
+            # "if we later start seeing fresh reports again, the blackout_period applies" - A58
+            self._non_empty_since_s = inf
+            return 0.0
+        blackout_s = config.blackout_period_s
+        if blackout_s > 0 and now_s - self._non_empty_since_s < blackout_s:
+            return 0.0
+        return self._weight
+
+
+# ---------------------------------------------------------------------------------------------
+# Picker
+
+
+class WeightedRoundRobinPicker(Picker):
+    """Gives what the scheduler says. The owner of the picker tells it of new weights."""
+
+    __slots__ = ("_next_index", "_results")
+
+    def __init__(self, results: Sequence[Complete], scheduler: StrideScheduler) -> None:
+        self._results: Final = tuple(results)
+        self._next_index: Final = scheduler.next_index
+
+    def pick(self, info: PickInfo) -> PickResult:
+        return self._results[self._next_index()]
+
+
+# ---------------------------------------------------------------------------------------------
+# Endpoints
+
+
+class WeightedChild(EndpointChild):
+    """One endpoint and its weight. Driven by its policy, its list, and reports of its backend.
+
+    As a tracker it hears of the end of every RPC it takes.
+    """
+
+    __slots__ = ("_subchannels", "weight")
+
+    _list: "WeightedList"
+
+    def __init__(self, endpoints: "WeightedList", endpoint: Endpoint) -> None:
+        super().__init__(endpoints, endpoint)
+        self.weight: Final = EndpointWeight()
+        # Those that its policy has not released.
+        self._subchannels: dict[ReportingSubchannel, None] = {}
+
+    def create_subchannel(self, address: Address, attributes: Attributes) -> Subchannel:
+        subchannel = ReportingSubchannel(super().create_subchannel(address, attributes), self)
+        self._subchannels[subchannel] = None
+        subchannel.watch_load(self._list.config.out_of_band_period_s)
+        return subchannel
+
+    def on_release(self, subchannel: "ReportingSubchannel") -> None:
+        del self._subchannels[subchannel]
+
+    def watch_load(self, period_s: float | None) -> None:
+        """Ask for reports this often from now on, or not at all."""
+        for subchannel in self._subchannels:
+            subchannel.watch_load(period_s)
+
+    def on_start(self) -> None:
+        return
+
+    def on_end(self, end: CallEnd) -> None:
+        # "While `enable_oob_load_report` is set, per-call load reports are never parsed" - A58
+        if not self._list.config.enable_oob_load_report:
+            report = find_load_report(end.trailing_metadata)
+            if report is not None:
+                self.on_load_report(report)
+
+    def on_load_report(self, report: LoadReport) -> None:
+        now_s = self.context.clock.now_s()
+        self.weight.on_report(compute_weight(report, self._list.config), now_s)
+
+    def make_result(self) -> Complete:
+        """What a pick of this child gives."""
+        picker = self.picker
+        assert isinstance(picker, SubchannelPicker), "a pick_first that is READY has one subchannel"
+        subchannel = picker.result.subchannel
+        assert isinstance(subchannel, ReportingSubchannel), "which is one of those we made"
+        return subchannel.pass_on(picker.result)
+
+
+class ReportingSubchannel(ForwardingSubchannel):
+    """A subchannel of an endpoint, and the watch of its load. Driven by the endpoint's child."""
+
+    __slots__ = ("_child", "_stop_watch")
+
+    def __init__(self, inner: Subchannel, child: WeightedChild) -> None:
+        super().__init__(inner, child)
+        self._child = child
+        self._stop_watch: Cancel | None = None
+
+    def watch_load(self, period_s: float | None) -> None:
+        """Ask for reports this often from now on, or not at all."""
+        if self._stop_watch is not None:
+            self._stop_watch()
+            self._stop_watch = None
+        if period_s is not None:
+            self._stop_watch = self.inner.watch_load_reports(period_s, self._child.on_load_report)
+
+    def release(self) -> None:
+        self._child.on_release(self)
+        super().release()
+
+
+class WeightedList(EndpointList[WeightedChild]):
+    """The endpoints of one policy, and what the policy is configured with."""
+
+    def __init__(self, helper: Helper, on_report: Callable[[WeightedChild, State], None]) -> None:
+        super().__init__(helper, WeightedChild, on_report)
+        # From the last update.
+        self.config = WeightedRoundRobinConfig()
+
+    def set_config(self, config: WeightedRoundRobinConfig) -> None:
+        before, self.config = self.config, config
+        period_s = config.out_of_band_period_s
+        if period_s != before.out_of_band_period_s:
+            for child in self.children:
+                child.watch_load(period_s)
+
+
+# ---------------------------------------------------------------------------------------------
+# Policy
+
+
+class WeightedRoundRobin(PetiolePolicy[WeightedChild]):
+    """Owns the weights' timer. Driven as every petiole policy is, and by that timer."""
+
+    trace_name: ClassVar[str] = "weighted_round_robin.state"
+
+    __slots__ = ("_weight_timer",)
+
+    _endpoints: WeightedList
+
+    def __init__(self, helper: Helper) -> None:
+        super().__init__(helper)
+        # Pending while a picker with several endpoints is the last one reported.
+        self._weight_timer = IDLE_TIMER
+
+    def update(self, update: Update) -> Status:
+        config = update.config
+        assert isinstance(config, WeightedRoundRobinConfig), "the config is one of ours"
+        if config != self._endpoints.config:
+            self._endpoints.set_config(config)
+            # "Changes to the rest of parameters take effective with a new picker" - A58
+            self._renew_picker()
+        return super().update(update)
+
+    def close(self) -> None:
+        self._weight_timer.cancel()
+        super().close()
+
+    def _make_list(self) -> WeightedList:
+        return WeightedList(self._helper, self._on_report)
+
+    def _on_report(self, child: WeightedChild, before: State) -> None:
+        # Only a change: READY told once more is the same connection, and its reports go on.
+        if child.state is State.READY and before is not State.READY:
+            child.weight.on_ready()
+        super()._on_report(child, before)
+
+    def _report(self, state: State, picker: Picker) -> None:
+        if state is not State.READY:
+            self._weight_timer.cancel()
+        super()._report(state, picker)
+
+    def _make_picker(self) -> Picker:
+        self._weight_timer.cancel()
+        children = tuple(self._endpoints.ready)
+        results = tuple(child.make_result() for child in children)
+        if len(results) == 1:
+            return SubchannelPicker(results[0])
+        start = self._helper.context.random.getrandbits(_START_BITS)
+        scheduler = StrideScheduler(self._find_weights(children), start)
+        self._start_weight_timer(children, scheduler)
+        return WeightedRoundRobinPicker(results, scheduler)
+
+    def _find_weights(self, children: Sequence[WeightedChild]) -> list[float]:
+        config, now_s = self._endpoints.config, self._helper.context.clock.now_s()
+        return [child.weight.find_usable(config, now_s) for child in children]
+
+    def _start_weight_timer(
+        self, children: Sequence[WeightedChild], scheduler: StrideScheduler
+    ) -> None:
+        """Tell the scheduler of new weights, again and again, until the timer is cancelled."""
+        clock, period_s = self._helper.context.clock, self._endpoints.config.weight_update_period_s
+
+        def weigh() -> None:
+            scheduler.weigh(self._find_weights(children))
+            self._weight_timer = clock.call_later(period_s, weigh)
+
+        self._weight_timer = clock.call_later(period_s, weigh)
+
+
+class WeightedRoundRobinFactory:
+    """What the registry knows of weighted_round_robin."""
+
+    name: Final = "weighted_round_robin"
+
+    def parse_config(
+        self, json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
+    ) -> WeightedRoundRobinConfig:
+        return parse_config(json, errors)
+
+    def create(self, helper: Helper) -> Policy:
+        return WeightedRoundRobin(helper)

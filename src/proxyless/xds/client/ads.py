@@ -1,0 +1,161 @@
+"""What is one server asked next?
+
+Specs: A27, A30, A46 and the xDS transport protocol (state of the world over one aggregated stream).
+
+The conversation with one server as a state machine without I/O. Subscriptions and accepted versions
+outlive a stream; nonces, and whether the node was sent, do not. A request repeats all names of its
+type, so changes are gathered and taken once per turn of the loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from proxyless.xds.client.codec import DiscoveryRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from proxyless.xds.bootstrap import Node
+
+# A NACK is read by people, and repeated in the logs of the control plane.
+NACK_TEXT_MAX: Final = 16_384
+ERROR_TEXT_MAX: Final = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a request is about: the names that are in it for the first time on this stream."""
+
+    request: DiscoveryRequest
+    added: Sequence[str]
+
+
+class AdsState:
+    """The conversation with one server. Driven by its owner, for the watchers and the stream."""
+
+    def __init__(self, node: Node) -> None:
+        # Fixed at construction.
+        self._node = node
+        # Survive streams.
+        self._names: dict[str, dict[str, None]] = {}
+        self._versions: dict[str, str] = {}
+        # Changes that no request has said yet.
+        self._added: dict[str, list[str]] = {}
+        self._changed: dict[str, None] = {}
+        # Of the current stream.
+        self._is_open = False
+        self._is_node_sent = False
+        self._nonces: dict[str, str] = {}
+        # Derived from the names; dropped when they change.
+        self._tuples: dict[str, tuple[str, ...]] = {}
+
+    # What the owner wants
+
+    def subscribe(self, type_url: str, name: str) -> None:
+        """Ask for this resource, too, with the next requests."""
+        names = self._names.setdefault(type_url, {})
+        if name not in names:
+            names[name] = None
+            self._added.setdefault(type_url, []).append(name)
+            self._note_change(type_url)
+
+    def unsubscribe(self, type_url: str, name: str) -> None:
+        """Do not ask for this resource any more."""
+        names = self._names.get(type_url, {})
+        if name in names:
+            del names[name]
+            self._note_change(type_url)
+
+    def _note_change(self, type_url: str) -> None:
+        self._changed[type_url] = None
+        self._tuples.pop(type_url, None)
+
+    def names(self, type_url: str) -> tuple[str, ...]:
+        """All names of this type, in the order of their subscription."""
+        names = self._tuples.get(type_url)
+        if names is None:
+            names = self._tuples[type_url] = tuple(self._names.get(type_url, ()))
+        return names
+
+    @property
+    def subscriptions(self) -> Iterable[tuple[str, str]]:
+        """Every type URL and name that is asked for."""
+        return [(type_url, name) for type_url in self._names for name in self._names[type_url]]
+
+    # The stream
+
+    def open_stream(self) -> None:
+        """Begin anew: nothing was said on this stream yet."""
+        self._is_open = True
+        self._is_node_sent = False
+        self._nonces = {}
+        self._names = {type_url: names for type_url, names in self._names.items() if names}
+        self._changed = dict.fromkeys(self._names)
+        self._added = {type_url: list(names) for type_url, names in self._names.items()}
+
+    def close_stream(self) -> None:
+        """There is no stream: changes wait for the next one."""
+        self._is_open = False
+
+    def take_changes(self) -> list[Change]:
+        """The requests that tell the server of all changes, if there is a stream."""
+        if not self._is_open or not self._changed:
+            return []
+        changed, self._changed = self._changed, {}
+        added, self._added = self._added, {}
+        changes = []
+        for type_url in changed:
+            names = self._names.get(type_url, {})
+            # Asked for and given up within one turn, and never heard of on this stream.
+            if not names and type_url not in self._nonces:
+                continue
+            new = [name for name in added.get(type_url, ()) if name in names]
+            changes.append(Change(self._request(type_url), new))
+        return changes
+
+    def is_expected(self, type_url: str) -> bool:
+        """Whether the server was asked for this type on this stream."""
+        return type_url in self._nonces
+
+    def answer(
+        self, type_url: str, *, version: str, nonce: str, error: str = "", is_used: bool = True
+    ) -> DiscoveryRequest:
+        """ACK or NACK a response. It is used if any resource in it was."""
+        self._nonces[type_url] = nonce
+        if is_used:
+            self._versions[type_url] = version
+        return self._request(type_url, error)
+
+    def _request(self, type_url: str, error: str = "") -> DiscoveryRequest:
+        # "only on the first request of each stream" (A27-05)
+        node, self._is_node_sent = None if self._is_node_sent else self._node, True
+        return DiscoveryRequest(
+            type_url,
+            self.names(type_url),
+            version=self._versions.get(type_url, ""),
+            nonce=self._nonces.setdefault(type_url, ""),
+            error=error,
+            node=node,
+        )
+
+
+def join_errors(errors: Sequence[str]) -> str:
+    """One text of bounded length for all that is wrong with a response."""
+    texts: list[str] = []
+    size = 0
+    for error in errors:
+        text = shorten(error)
+        size += len(text) + 2
+        if size > NACK_TEXT_MAX:
+            texts.append(f"and {len(errors) - len(texts)} more errors")
+            break
+        texts.append(text)
+    return "; ".join(texts)
+
+
+def shorten(text: str, limit: int = ERROR_TEXT_MAX) -> str:
+    """The text on one line, cut to a length that can be read."""
+    line = " ".join(text.splitlines()) if "\n" in text or "\r" in text else text
+    return line if len(line) <= limit else f"{line[:limit]}... ({len(line)} characters)"

@@ -1,0 +1,380 @@
+"""What is needed, and what is the config, given what is known?
+
+Specs: A74-04..26, A74-28..40 and A37 (aggregates); decisions D23, D24, D25.
+
+One pure function, `resolve`, from everything that watches and DNS have said so far to a `Plan`: the
+resources that must be watched for that, and the outcome. The outcome is a config only if nothing
+that routes name is missing; until then it is None, and whoever has an older config goes on with it.
+
+A cluster that no route names, but that somebody subscribed to, never holds a config back: while
+something of it is missing, what the previous config said about it stands (D25).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from proxyless.base import OK, Status, StatusCode
+from proxyless.xds.config.xds_config import (
+    ClusterConfig,
+    ClusterError,
+    ClusterResult,
+    XdsConfig,
+)
+from proxyless.xds.resources import (
+    AggregateCluster,
+    Cluster,
+    ClusterChoice,
+    EdsCluster,
+    EndpointResource,
+    Listener,
+    LogicalDnsCluster,
+    RouteAction,
+    RouteConfiguration,
+    VirtualHost,
+    WeightedChoice,
+)
+from proxyless.xds.virtual_hosts import find_virtual_host
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+T = TypeVar("T")
+
+# Clusters in one chain of aggregates, root and leaf included (A74-13).
+DEPTH_MAX: Final = 16
+# Leaves of one aggregate.
+LEAVES_MAX: Final = 10_000
+
+# Host and port of a LOGICAL_DNS cluster.
+DnsName = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[T]):
+    """What is known about one resource. Without a resource, the error says why."""
+
+    resource: T | None = None
+    error: Status = OK
+    # Trouble that leaves the resource in use.
+    ambient_error: Status = OK
+
+    @property
+    def is_missing(self) -> bool:
+        return self.resource is None and self.error.is_ok
+
+    @property
+    def does_not_exist(self) -> bool:
+        return self.error.code is StatusCode.NOT_FOUND
+
+
+@dataclass(slots=True)
+class Known:
+    """Everything that was said so far, by name of resource."""
+
+    listener: Answer[Listener] = field(default_factory=Answer)
+    route_configs: dict[str, Answer[RouteConfiguration]] = field(default_factory=dict)
+    clusters: dict[str, Answer[Cluster]] = field(default_factory=dict)
+    endpoints: dict[str, Answer[EndpointResource]] = field(default_factory=dict)
+    dns: dict[DnsName, Answer[EndpointResource]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Whose config it is."""
+
+    listener_name: str
+    # Which virtual host is asked for.
+    authority: str
+    # For error texts.
+    node_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """There is no config, because of the listener or the route configuration."""
+
+    context: str
+    status: Status
+    does_not_exist: bool = False
+
+
+@dataclass(slots=True)
+class Plan:
+    """What has to be watched, in the order in which it was found, and what came out."""
+
+    route_configs: dict[str, None] = field(default_factory=dict)
+    clusters: dict[str, None] = field(default_factory=dict)
+    endpoints: dict[str, None] = field(default_factory=dict)
+    dns: dict[DnsName, None] = field(default_factory=dict)
+    # None: something is missing.
+    outcome: XdsConfig | Trouble | None = None
+
+
+def resolve(
+    wanted: Wanted,
+    known: Known,
+    subscribed: Collection[str] = (),
+    previous: XdsConfig | None = None,
+) -> Plan:
+    """What is needed for this listener and these subscriptions, and the config if all is there.
+
+    Parts of the previous config that did not change are taken over as the same objects.
+    """
+    return _Resolution(wanted, known, subscribed, previous).run()
+
+
+def routed_clusters(host: VirtualHost) -> dict[str, None]:
+    """The clusters that a virtual host's routes name, each once, in their order (A74-09)."""
+    return dict.fromkeys(name for route in host.routes for name in _clusters_of(route.action))
+
+
+def _clusters_of(action: object) -> Iterator[str]:
+    if not isinstance(action, RouteAction):
+        return
+    choice = action.choice
+    if isinstance(choice, ClusterChoice):
+        yield choice.cluster
+    elif isinstance(choice, WeightedChoice):
+        for entry in choice.clusters:
+            yield entry.name
+
+
+class _Resolution:
+    """One run of `resolve`."""
+
+    def __init__(
+        self,
+        wanted: Wanted,
+        known: Known,
+        subscribed: Collection[str],
+        previous: XdsConfig | None,
+    ) -> None:
+        self._wanted = wanted
+        self._known = known
+        self._subscribed = subscribed
+        self._previous: Mapping[str, ClusterResult] = previous.clusters if previous else {}
+        self.plan = Plan()
+        # Trouble with listener and routes that stay in use, for every cluster's note.
+        self._ambient: list[str] = []
+
+    def run(self) -> Plan:
+        found = self._find_virtual_host()
+        clusters: dict[str, ClusterResult] = {}
+        is_complete = True
+        if isinstance(found, tuple):
+            for name in routed_clusters(found[2]):
+                result = self._resolve_cluster(name)
+                if result is None:
+                    is_complete = False
+                else:
+                    clusters[name] = result
+        self._add_subscribed(clusters)
+        if not isinstance(found, tuple):
+            self.plan.outcome = found
+        elif is_complete:
+            self.plan.outcome = XdsConfig(*found, clusters)
+        return self.plan
+
+    # Listener, route configuration, virtual host
+
+    def _find_virtual_host(
+        self,
+    ) -> tuple[Listener, RouteConfiguration, VirtualHost] | Trouble | None:
+        answer = self._known.listener
+        context = f"LDS resource {self._wanted.listener_name}"
+        if answer.resource is None:
+            return None if answer.is_missing else _trouble(context, answer)
+        self._note_ambient(context, answer)
+        listener = answer.resource
+        if listener.api_listener is None:
+            return _trouble_text(context, "is not an API listener")
+        routes = listener.api_listener.routes
+        if isinstance(routes, RouteConfiguration):
+            return self._choose_host(listener, routes, context)
+        context = f"RDS resource {routes}"
+        self.plan.route_configs[routes] = None
+        route_answer: Answer[RouteConfiguration] = self._known.route_configs.get(routes, Answer())
+        if route_answer.resource is None:
+            return None if route_answer.is_missing else _trouble(context, route_answer)
+        self._note_ambient(context, route_answer)
+        return self._choose_host(listener, route_answer.resource, context)
+
+    def _choose_host(
+        self, listener: Listener, routes: RouteConfiguration, context: str
+    ) -> tuple[Listener, RouteConfiguration, VirtualHost] | Trouble:
+        host = find_virtual_host(routes.virtual_hosts, self._wanted.authority)
+        if host is None:
+            text = f"has no virtual host for {self._wanted.authority}"
+            return _trouble_text(context, text)
+        return listener, routes, host
+
+    # Clusters
+
+    def _resolve_cluster(self, name: str) -> ClusterResult | None:
+        """What the config says about this cluster; None if something is missing."""
+        self.plan.clusters[name] = None
+        answer = self.cluster_answer(name)
+        if answer.resource is None:
+            return None if answer.is_missing else _cluster_error(name, answer.error)
+        if isinstance(answer.resource.discovery, AggregateCluster):
+            return self._resolve_aggregate(name, answer.resource)
+        entry = self.resolve_leaf(name, answer.resource)
+        return None if entry is None else self._kept(name, (entry,))
+
+    def resolve_leaf(self, name: str, cluster: Cluster) -> ClusterConfig | None:
+        discovery = cluster.discovery
+        answer: Answer[EndpointResource]
+        if isinstance(discovery, EdsCluster):
+            eds_name = discovery.service_name or name
+            self.plan.endpoints[eds_name] = None
+            answer = self._known.endpoints.get(eds_name, Answer())
+            context = f"EDS resource {eds_name}"
+        else:
+            assert isinstance(discovery, LogicalDnsCluster), "an aggregate is no leaf"
+            dns_name = (discovery.host, discovery.port)
+            self.plan.dns[dns_name] = None
+            answer = self._known.dns.get(dns_name, Answer())
+            context = f"DNS name {discovery.host}:{discovery.port}"
+        if answer.is_missing:
+            return None
+        note = self._note(name, context, answer)
+        return ClusterConfig(name, cluster, answer.resource, note)
+
+    def _resolve_aggregate(self, name: str, cluster: Cluster) -> ClusterResult | None:
+        walk = _Walk(self)
+        walk.visit(name, cluster, depth=1)
+        if walk.is_missing:
+            return None
+        if walk.too_deep:
+            return _cluster_error_text(
+                f"aggregate cluster {name}: nested more than {DEPTH_MAX} deep at {walk.too_deep}"
+            )
+        notes = [f"CDS resource {leaf}: {status.details}" for leaf, status in walk.errors.items()]
+        if not walk.leaves:
+            why = f": {'; '.join(notes)}" if notes else " clusters"
+            return _cluster_error_text(f"aggregate cluster {name} has no leaf{why}")
+        # "skip it, with a note; error only when no leaf is left" - D24
+        aggregate = ClusterConfig(name, cluster, None, "; ".join(notes))
+        return self._kept(name, (aggregate, *walk.leaves.values()))
+
+    def cluster_answer(self, name: str) -> Answer[Cluster]:
+        return self._known.clusters.get(name, Answer())
+
+    def _kept(self, name: str, entries: tuple[ClusterConfig, ...]) -> tuple[ClusterConfig, ...]:
+        """The same objects as before where nothing changed, so that policies see it cheaply."""
+        before = self._previous.get(name)
+        if not isinstance(before, tuple):
+            return entries
+        kept = {entry.cluster_name: entry for entry in before}
+        merged = tuple(
+            old if (old := kept.get(new.cluster_name)) is not None and _is_same(old, new) else new
+            for new in entries
+        )
+        is_unchanged = len(merged) == len(before) and all(map(_is_identical, merged, before))
+        return before if is_unchanged else merged
+
+    def _add_subscribed(self, clusters: dict[str, ClusterResult]) -> None:
+        for name in self._subscribed:
+            if name in self.plan.clusters and name in clusters:
+                continue
+            result = self._resolve_cluster(name) or self._previous.get(name)
+            if result is not None:
+                clusters[name] = result
+
+    # Texts
+
+    def _note_ambient(self, context: str, answer: Answer[T]) -> None:
+        if not answer.ambient_error.is_ok:
+            self._ambient.append(f"{context}: {answer.ambient_error.details}")
+
+    def _note(self, name: str, context: str, answer: Answer[EndpointResource]) -> str:
+        """Why this cluster may have no or old endpoints; who asked, if there is nothing to say."""
+        notes = []
+        if answer.resource is None:
+            notes.append(f"{context}: {answer.error.details}")
+        elif not answer.ambient_error.is_ok:
+            notes.append(f"{context}: {answer.ambient_error.details}")
+        cluster = self.cluster_answer(name)
+        if not cluster.ambient_error.is_ok:
+            notes.append(f"CDS resource {name}: {cluster.ambient_error.details}")
+        notes.extend(self._ambient)
+        if notes:
+            return "; ".join(notes)
+        return f"xDS node ID:{self._wanted.node_id}" if self._wanted.node_id else ""
+
+
+class _Walk:
+    """One aggregate's graph: depth first, in listed order, each cluster once (A74-12, A74-13)."""
+
+    def __init__(self, resolution: _Resolution) -> None:
+        self._resolution = resolution
+        self._seen: set[str] = set()
+        self.leaves: dict[str, ClusterConfig] = {}
+        self.errors: dict[str, Status] = {}
+        self.is_missing = False
+        # Where the graph goes on below the limit; empty if it does not.
+        self.too_deep = ""
+
+    def visit(self, name: str, cluster: Cluster, depth: int) -> None:
+        self._seen.add(name)
+        if depth > DEPTH_MAX or len(self.leaves) > LEAVES_MAX:
+            self.too_deep = name
+            return
+        if not isinstance(cluster.discovery, AggregateCluster):
+            self._add_leaf(name, cluster)
+            return
+        for child in cluster.discovery.clusters:
+            if child not in self._seen and not self.too_deep:
+                self._visit_child(child, depth + 1)
+
+    def _visit_child(self, name: str, depth: int) -> None:
+        resolution = self._resolution
+        resolution.plan.clusters[name] = None
+        answer = resolution.cluster_answer(name)
+        if answer.resource is not None:
+            self.visit(name, answer.resource, depth)
+            return
+        self._seen.add(name)
+        if answer.is_missing:
+            self.is_missing = True
+        else:
+            self.errors[name] = answer.error
+
+    def _add_leaf(self, name: str, cluster: Cluster) -> None:
+        entry = self._resolution.resolve_leaf(name, cluster)
+        if entry is None:
+            self.is_missing = True
+        else:
+            self.leaves[name] = entry
+
+
+def _is_same(old: ClusterConfig, new: ClusterConfig) -> bool:
+    """By identity: a resource that is delivered again unchanged is the same object."""
+    return (
+        old.cluster is new.cluster
+        and old.endpoints is new.endpoints
+        and old.resolution_note == new.resolution_note
+    )
+
+
+def _is_identical(left: object, right: object) -> bool:
+    return left is right
+
+
+def _trouble(context: str, answer: Answer[T]) -> Trouble:
+    return Trouble(context, answer.error, answer.does_not_exist)
+
+
+def _trouble_text(context: str, text: str) -> Trouble:
+    return Trouble(context, Status(StatusCode.UNAVAILABLE, text))
+
+
+def _cluster_error(name: str, error: Status) -> ClusterError:
+    status = Status(StatusCode.UNAVAILABLE, f"CDS resource {name}: {error.details}")
+    return ClusterError(status, error.code is StatusCode.NOT_FOUND)
+
+
+def _cluster_error_text(text: str) -> ClusterError:
+    return ClusterError(Status(StatusCode.UNAVAILABLE, text))

@@ -1,0 +1,310 @@
+"""Who sees to it that everything a config needs is watched, and tells when it is complete?
+
+Specs: A74 (XdsDependencyManager). Only this opens watches and DNS resolvers (A74-01).
+
+Theory of operation
+    Whatever is heard, from a watch, from DNS or from a subscriber, only changes what is known. Soon
+    after, once for all that was heard in one turn of the loop, `dependencies.resolve` says what is
+    needed and what the config is: watches are opened and closed to match, and the watcher is told
+    if the outcome is another one than it was told before. Nothing is called inside a call to the
+    manager, so subscribers may call it from anywhere (A74-50).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from proxyless.base import OK, Endpoint, Status
+from proxyless.resolver import Target
+from proxyless.runtime import IDLE_TIMER, Timer
+from proxyless.xds.config.dependencies import (
+    Answer,
+    DnsName,
+    Known,
+    Trouble,
+    Wanted,
+    resolve,
+)
+from proxyless.xds.config.xds_config import XdsConfig, XdsConfigWatcher
+from proxyless.xds.resources import EndpointInfo, EndpointResource, Locality, LocalityEndpoints
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from proxyless.resolver import Resolver, ResolverContext, ResolverFactory, ResolverResult
+    from proxyless.runtime import Clock
+    from proxyless.xds.client.api import ResourceType, ResourceWatcher
+    from proxyless.xds.resources import Cluster, Listener, RouteConfiguration
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceTypes:
+    """How the four types of resource are named and decoded."""
+
+    listener: ResourceType[Listener]
+    route_config: ResourceType[RouteConfiguration]
+    cluster: ResourceType[Cluster]
+    endpoint: ResourceType[EndpointResource]
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerTools:
+    """What a dependency manager acts through."""
+
+    clock: Clock
+    # XdsClient.watch: never calls the watcher before it returns.
+    watch: Callable[[ResourceType[T], str, ResourceWatcher[T]], Callable[[], None]]
+    types: ResourceTypes
+    # Who resolves the names of LOGICAL_DNS clusters, and with what.
+    dns: ResolverFactory
+    dns_context: ResolverContext
+
+
+class XdsDependencyManager:
+    """Watches what one target needs. Driven by its watches, DNS resolvers and subscribers."""
+
+    def __init__(self, wanted: Wanted, watcher: XdsConfigWatcher, tools: ManagerTools) -> None:
+        # Fixed at construction.
+        self._wanted = wanted
+        self._watcher = watcher
+        self._tools = tools
+        # What was heard, and through what.
+        self._known = Known()
+        types = tools.types
+        known = self._known
+        self._route_configs = _Watches(self, tools, types.route_config, known.route_configs)
+        self._clusters = _Watches(self, tools, types.cluster, known.clusters)
+        self._endpoints = _Watches(self, tools, types.endpoint, known.endpoints)
+        self._dns: dict[DnsName, _DnsName] = {}
+        # Subscribers by name of cluster; a name without any is not here.
+        self._subscribed: dict[str, int] = {}
+        # What the watcher was told last.
+        self._told: XdsConfig | Trouble | None = None
+        # The last config, for what is taken over into the next.
+        self._config: XdsConfig | None = None
+        # Pending while something heard is not looked at yet.
+        self._timer: Timer = IDLE_TIMER
+        self._is_closed = False
+        self._stop_listening = tools.watch(
+            types.listener, wanted.listener_name, _ListenerWatcher(self, self._known)
+        )
+
+    def subscribe(self, name: str) -> _Subscription:
+        """Have this cluster in configs, until the handle is released (A74-43)."""
+        count = self._subscribed.get(name, 0)
+        self._subscribed[name] = count + 1
+        if count == 0:
+            self.on_change()
+        return _Subscription(self, name)
+
+    def on_release(self, name: str) -> None:
+        """For handles: one subscriber less."""
+        self._subscribed[name] -= 1
+        if self._subscribed[name] == 0:
+            del self._subscribed[name]
+            self.on_change()
+
+    def request_reresolution(self) -> None:
+        """Somebody doubts the endpoints: every DNS name is looked up again (A37-04)."""
+        for name in self._dns.values():
+            name.resolver.request_reresolution()
+
+    def reset_backoff(self) -> None:
+        for name in self._dns.values():
+            name.resolver.reset_backoff()
+
+    def close(self) -> None:
+        """Stop every watch; the watcher hears nothing from now on. Idempotent."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._timer.cancel()
+        self._stop_listening()
+        for watches in (self._route_configs, self._clusters, self._endpoints):
+            watches.keep({})
+        self._keep_dns({})
+
+    # What was heard
+
+    def on_change(self) -> None:
+        """For watches and handles: what is known has changed; look at it soon."""
+        if not self._is_closed and not self._timer.pending:
+            self._timer = self._tools.clock.call_later(0, self._reconcile)
+
+    def _reconcile(self) -> None:
+        plan = resolve(self._wanted, self._known, self._subscribed, self._config)
+        self._route_configs.keep(plan.route_configs)
+        self._clusters.keep(plan.clusters)
+        self._endpoints.keep(plan.endpoints)
+        self._keep_dns(plan.dns)
+        if plan.outcome is not None and not _is_same_outcome(plan.outcome, self._told):
+            self._tell(plan.outcome)
+
+    def _tell(self, outcome: XdsConfig | Trouble) -> None:
+        self._told = outcome
+        if isinstance(outcome, XdsConfig):
+            self._config = outcome
+            self._watcher.on_update(outcome)
+        elif outcome.does_not_exist:
+            self._watcher.on_does_not_exist(outcome.context)
+        else:
+            self._watcher.on_error(outcome.context, outcome.status)
+
+    # DNS
+
+    def _keep_dns(self, needed: Mapping[DnsName, None]) -> None:
+        for key in [key for key in self._dns if key not in needed]:
+            self._dns.pop(key).resolver.close()
+            self._known.dns.pop(key, None)
+        for key in needed:
+            if key not in self._dns:
+                self._dns[key] = _DnsName(self, self._tools, key, self._known.dns)
+
+
+class _Watches(Generic[T]):
+    """All watches of one type of resource, and what they have said."""
+
+    def __init__(
+        self,
+        manager: XdsDependencyManager,
+        tools: ManagerTools,
+        resource_type: ResourceType[T],
+        answers: dict[str, Answer[T]],
+    ) -> None:
+        self._manager = manager
+        self._tools = tools
+        self._type = resource_type
+        self._answers = answers
+        self._cancels: dict[str, Callable[[], None]] = {}
+
+    def keep(self, needed: Mapping[str, None]) -> None:
+        """Have exactly these watches."""
+        for name in [name for name in self._cancels if name not in needed]:
+            self._cancels.pop(name)()
+            self._answers.pop(name, None)
+        for name in needed:
+            if name not in self._cancels:
+                watcher = _Watcher(self._manager, self._answers, name)
+                self._cancels[name] = self._tools.watch(self._type, name, watcher)
+
+
+class _Watcher(Generic[T]):
+    """One watch: writes down what it hears."""
+
+    __slots__ = ("_answers", "_manager", "_name")
+
+    def __init__(
+        self, manager: XdsDependencyManager, answers: dict[str, Answer[T]], name: str
+    ) -> None:
+        self._manager = manager
+        self._answers = answers
+        self._name = name
+
+    def on_resource(self, resource: T | Status) -> None:
+        self._answers[self._name] = _answer(resource)
+        self._manager.on_change()
+
+    def on_ambient_error(self, status: Status) -> None:
+        answer = self._answers.get(self._name)
+        if answer is not None:
+            self._answers[self._name] = Answer(answer.resource, answer.error, status)
+            self._manager.on_change()
+
+
+class _ListenerWatcher:
+    """The one watch that never ends: the listener's."""
+
+    def __init__(self, manager: XdsDependencyManager, known: Known) -> None:
+        self._manager = manager
+        self._known = known
+
+    def on_resource(self, resource: Listener | Status) -> None:
+        self._known.listener = _answer(resource)
+        self._manager.on_change()
+
+    def on_ambient_error(self, status: Status) -> None:
+        answer = self._known.listener
+        self._known.listener = Answer(answer.resource, answer.error, status)
+        self._manager.on_change()
+
+
+def _answer(resource: T | Status) -> Answer[T]:
+    if isinstance(resource, Status):
+        return Answer(error=resource)
+    return Answer(resource)
+
+
+class _DnsName:
+    """One name of a LOGICAL_DNS cluster; clusters with the same one share it (A74-11)."""
+
+    def __init__(
+        self,
+        manager: XdsDependencyManager,
+        tools: ManagerTools,
+        key: DnsName,
+        answers: dict[DnsName, Answer[EndpointResource]],
+    ) -> None:
+        self._manager = manager
+        self._key = key
+        self._answers = answers
+        host, port = key
+        self._name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        target = Target("dns", "", f"/{self._name}")
+        self.resolver: Resolver = tools.dns.create(target, self, tools.dns_context)
+        self.resolver.start()
+
+    def on_result(self, result: ResolverResult) -> Status:
+        found, answer = result.endpoints, self._answers.get(self._key)
+        if not isinstance(found, Status):
+            self._answers[self._key] = Answer(_resource_of(self._name, found))
+        elif answer is not None and answer.resource is not None:
+            # "DNS error after a good answer keeps the answer" (A74-37).
+            self._answers[self._key] = Answer(answer.resource, ambient_error=found)
+        else:
+            self._answers[self._key] = Answer(error=found)
+        self._manager.on_change()
+        return OK
+
+
+def _resource_of(name: str, found: tuple[Endpoint, ...]) -> EndpointResource:
+    """One endpoint that has all addresses (A61-01), in a locality without a name."""
+    addresses = tuple(dict.fromkeys(address for each in found for address in each.addresses))
+    if not addresses:
+        return EndpointResource(name=name)
+    locality = LocalityEndpoints(Locality(), 1, (EndpointInfo(addresses, hostname=name),))
+    return EndpointResource(name=name, priorities=((locality,),))
+
+
+class _Subscription:
+    """One subscriber's handle."""
+
+    __slots__ = ("_manager", "_name")
+
+    def __init__(self, manager: XdsDependencyManager, name: str) -> None:
+        self._manager: XdsDependencyManager | None = manager
+        self._name = name
+
+    def release(self) -> None:
+        manager, self._manager = self._manager, None
+        if manager is not None:
+            manager.on_release(self._name)
+
+
+def _is_same_outcome(new: XdsConfig | Trouble, told: XdsConfig | Trouble | None) -> bool:
+    """Whether the watcher would hear nothing new."""
+    if not isinstance(new, XdsConfig) or not isinstance(told, XdsConfig):
+        return new == told
+    return (
+        new.listener is told.listener
+        and new.route_config is told.route_config
+        and new.clusters.keys() == told.clusters.keys()
+        and all(
+            old is each or (not isinstance(each, tuple) and old == each)
+            for old, each in zip(
+                (told.clusters[name] for name in new.clusters), new.clusters.values(), strict=True
+            )
+        )
+    )

@@ -1,0 +1,248 @@
+"""Which endpoints does a ClusterLoadAssignment list, and what is wrong with it?
+
+Specs: A27-21 to A27-24 (localities, endpoints, drops), A61-01 (several addresses of an endpoint),
+A76 (hash_key), A81 (hostname).
+
+A control plane sends all endpoints of a cluster again when one of them changes. What an endpoint's
+bytes mean is therefore remembered from one version of a resource to the next, and endpoints that
+did not change are the same objects in both (`EndpointType`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from proxyless.base import Address, IpAddress, ValidationErrors
+from proxyless.protos import message_class
+from proxyless.xds.resources import (
+    DropCategory,
+    EndpointInfo,
+    EndpointResource,
+    HealthStatus,
+    Locality,
+    LocalityEndpoints,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from proxyless.protos import Proto
+
+TYPE_NAME: Final = "envoy.config.endpoint.v3.ClusterLoadAssignment"
+
+UINT32_MAX: Final = 2**32 - 1
+PORT_MAX: Final = 65535
+PER_MILLION_MAX: Final = 1_000_000
+
+# Values of envoy.config.core.v3.HealthStatus; endpoints of any other value are left out (A27-23).
+HEALTH_STATUSES: Final[Mapping[int, HealthStatus]] = {
+    0: HealthStatus.UNKNOWN,
+    1: HealthStatus.HEALTHY,
+    3: HealthStatus.DRAINING,
+}
+# envoy.type.v3.FractionalPercent.DenominatorType: what one of the numerator is worth.
+_PER_MILLION: Final[Mapping[int, int]] = {0: 10_000, 1: 100, 2: 1}
+
+# Endpoints by the bytes they were read from.
+Remembered = dict[bytes, EndpointInfo]
+
+
+def parse_endpoints(
+    message: Proto,
+    errors: ValidationErrors,
+    remembered: Mapping[bytes, EndpointInfo] | None = None,
+    remember: Remembered | None = None,
+) -> EndpointResource:
+    """The resource. Counts only if nothing was added to errors.
+
+    `remembered` spares parsing endpoints whose bytes are known to be valid; all endpoints of this
+    message are put into `remember`.
+    """
+    reader = _Reader(errors, remembered or {}, {} if remember is None else remember)
+    with errors.field("endpoints"):
+        priorities = reader.read_priorities(message.endpoints)
+    with errors.field("policy.drop_overloads"):
+        drops = tuple(_parse_drops(message.policy.drop_overloads, errors))
+    return EndpointResource(name=message.cluster_name, priorities=priorities, drops=drops)
+
+
+class _Reader:
+    """Reads the localities of one message. Driven by `parse_endpoints`.
+
+    Scopes of errors are entered once per endpoint and, further down, only where something is wrong.
+    """
+
+    def __init__(
+        self,
+        errors: ValidationErrors,
+        remembered: Mapping[bytes, EndpointInfo],
+        remember: Remembered,
+    ) -> None:
+        # Fixed at construction.
+        self._errors = errors
+        self._remembered = remembered
+        self._remember = remember
+        # Grows with each locality: "duplicate address anywhere" is an error (A27-22).
+        self._addresses: set[Address] = set()
+
+    def read_priorities(
+        self, localities: Iterable[Proto]
+    ) -> tuple[tuple[LocalityEndpoints, ...], ...]:
+        by_priority: dict[int, dict[Locality, LocalityEndpoints]] = {}
+        for index, message in enumerate(localities):
+            weight = message.load_balancing_weight.value
+            # "locality without weight or weight 0 skipped" (A27-21)
+            if weight == 0:
+                continue
+            with self._errors.index(index):
+                members = by_priority.setdefault(message.priority, {})
+                self._read_locality(message, weight, members)
+        self._check_priorities(by_priority)
+        return tuple(tuple(by_priority[priority].values()) for priority in sorted(by_priority))
+
+    def _read_locality(
+        self, message: Proto, weight: int, members: dict[Locality, LocalityEndpoints]
+    ) -> None:
+        where = message.locality
+        locality = Locality(where.region, where.zone, where.sub_zone)
+        if not message.HasField("locality"):
+            _add(self._errors, "locality", "is missing")
+        elif locality in members:
+            self._errors.add(f"duplicate locality {locality} in priority {message.priority}")
+        with self._errors.field("lb_endpoints"):
+            endpoints = self._read_endpoints(message.lb_endpoints)
+        members[locality] = LocalityEndpoints(locality, weight, endpoints)
+
+    def _read_endpoints(self, messages: Iterable[Proto]) -> tuple[EndpointInfo, ...]:
+        errors, remembered, remember = self._errors, self._remembered, self._remember
+        endpoints: list[EndpointInfo] = []
+        for index, message in enumerate(messages):
+            key = message.SerializeToString()
+            endpoint = remembered.get(key)
+            if endpoint is None:
+                with errors.index(index):
+                    endpoint = _parse_endpoint(message, errors)
+                if endpoint is None:
+                    continue
+            remember[key] = endpoint
+            for address in endpoint.addresses:
+                if address in self._addresses:
+                    with errors.index(index):
+                        errors.add(f"duplicate address {address}")
+                self._addresses.add(address)
+            endpoints.append(endpoint)
+        return tuple(endpoints)
+
+    def _check_priorities(
+        self, by_priority: Mapping[int, Mapping[Locality, LocalityEndpoints]]
+    ) -> None:
+        for expected, priority in enumerate(sorted(by_priority)):
+            # "priorities contiguous from 0" (A27-21)
+            if priority != expected:
+                self._errors.add(f"has no locality of priority {expected}, but of {priority}")
+                return
+            total = sum(locality.weight for locality in by_priority[priority].values())
+            if total > UINT32_MAX:
+                self._errors.add(
+                    f"weights of the localities of priority {priority} add up to {total}, "
+                    f"wanted at most {UINT32_MAX}"
+                )
+
+
+# ---------------------------------------------------------------------------------------------
+# One endpoint
+
+
+def _parse_endpoint(message: Proto, errors: ValidationErrors) -> EndpointInfo | None:
+    """None if the endpoint is not to be used, or if something is wrong with it."""
+    health = HEALTH_STATUSES.get(message.health_status)
+    if health is None:
+        return None
+    errors_before = errors.count
+    weight = 1
+    if message.HasField("load_balancing_weight"):
+        weight = message.load_balancing_weight.value
+        if weight == 0:
+            _add(errors, "load_balancing_weight", "is 0, wanted at least 1")
+    addresses = _parse_addresses(message, errors)
+    if errors.count != errors_before:
+        return None
+    return EndpointInfo(
+        addresses=addresses,
+        weight=weight,
+        health=health,
+        hostname=message.endpoint.hostname,
+        hash_key=_hash_key(message) if message.HasField("metadata") else "",
+    )
+
+
+def _parse_addresses(message: Proto, errors: ValidationErrors) -> tuple[Address, ...]:
+    """The address, then the additional ones (A61-01)."""
+    if not message.HasField("endpoint"):
+        _add(errors, "endpoint", "is missing")
+        return ()
+    endpoint = message.endpoint
+    addresses = [_parse_address(endpoint, "endpoint.address", errors)]
+    for index, additional in enumerate(endpoint.additional_addresses):
+        path = f"endpoint.additional_addresses[{index}].address"
+        addresses.append(_parse_address(additional, path, errors))
+    return tuple(address for address in addresses if address is not None)
+
+
+def _parse_address(owner: Proto, path: str, errors: ValidationErrors) -> IpAddress | None:
+    """What is in the field `address` of this message."""
+    address = owner.address
+    if not address.HasField("socket_address"):
+        what = "socket_address" if owner.HasField("address") else ""
+        _add(errors, f"{path}.{what}".rstrip("."), "is missing")
+        return None
+    socket_address = address.socket_address
+    port = socket_address.port_value
+    if port > PORT_MAX:
+        where = f"{path}.socket_address.port_value"
+        _add(errors, where, f"is {port}, wanted at most {PORT_MAX}")
+        return None
+    try:
+        return IpAddress(socket_address.address, port)
+    except ValueError:
+        where, got = f"{path}.socket_address.address", socket_address.address
+        _add(errors, where, f"is {got!r}, wanted a literal IP address")
+        return None
+
+
+def _hash_key(message: Proto) -> str:
+    """What to hash in place of the address (A76); of another type it counts as absent."""
+    by_filter = message.metadata.filter_metadata
+    fields = by_filter["envoy.lb"].fields if "envoy.lb" in by_filter else {}
+    text: str = fields["hash_key"].string_value if "hash_key" in fields else ""
+    return text
+
+
+# ---------------------------------------------------------------------------------------------
+# Drops
+
+
+def _parse_drops(messages: Iterable[Proto], errors: ValidationErrors) -> Iterable[DropCategory]:
+    for index, message in enumerate(messages):
+        with errors.index(index):
+            yield _parse_drop(message, errors)
+
+
+def _parse_drop(message: Proto, errors: ValidationErrors) -> DropCategory:
+    if not message.category:
+        _add(errors, "category", "is empty, wanted a name")
+    percentage = message.drop_percentage
+    worth = _PER_MILLION.get(percentage.denominator)
+    if not message.HasField("drop_percentage"):
+        _add(errors, "drop_percentage", "is missing")
+    elif worth is None:
+        what = f"is {percentage.denominator}, wanted HUNDRED, TEN_THOUSAND or MILLION"
+        _add(errors, "drop_percentage.denominator", what)
+    # "numerator capped at 1M" (A27-24)
+    per_million = min(percentage.numerator * (worth or 0), PER_MILLION_MAX)
+    return DropCategory(message.category, per_million)
+
+
+def _add(errors: ValidationErrors, path: str, text: str) -> None:
+    with errors.field(path):
+        errors.add(text)
