@@ -18,10 +18,15 @@ help:  ## Show this list
 	@sed -n 's/^\([a-z0-9 ]*\):[^#]*## \(.*\)/  \1: \2/p' $(MAKEFILE_LIST)
 
 env: $(STAMP)  ## Make .venv with everything for development
-$(STAMP): pyproject.toml tools/bootstrap.py
+$(STAMP): pyproject.toml tools/bootstrap.py tools/hatch_build.py
 	@if [ -z "$(PYTHON)" ]; then echo "error: found no python3, wanted Python 3.11 or newer: make PYTHON=/path/to/it" >&2; exit 1; fi
 	@$(PYTHON) tools/bootstrap.py $(VENV)
 	@touch $@
+
+# The build hook writes them; a checkout that has lost them is installed again.
+ifeq ($(wildcard src/proxyless/protos/descriptors.bin),)
+.PHONY: $(STAMP)
+endif
 
 test: $(STAMP)  ## Run every test that needs no other toolchain
 	@$(PY) -m pytest -q -n $(JOBS) --dist loadfile $(ARGS)

@@ -18,6 +18,9 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 OUTPUT: Final = "src/proxyless/protos/descriptors.bin"
 
+_CLIENT_SIDE_WRR: Final = (
+    "envoy/extensions/load_balancing_policies/client_side_weighted_round_robin"
+)
 ROOTS: Final = (
     "envoy/config/cluster/v3/cluster.proto",
     "envoy/config/endpoint/v3/endpoint.proto",
@@ -29,8 +32,7 @@ ROOTS: Final = (
     "envoy/extensions/filters/http/stateful_session/v3/stateful_session.proto",
     "envoy/extensions/filters/network/http_connection_manager/v3/http_connection_manager.proto",
     "envoy/extensions/http/stateful_session/cookie/v3/cookie.proto",
-    "envoy/extensions/load_balancing_policies/client_side_weighted_round_robin/v3/"
-    "client_side_weighted_round_robin.proto",
+    f"{_CLIENT_SIDE_WRR}/v3/client_side_weighted_round_robin.proto",
     "envoy/extensions/load_balancing_policies/least_request/v3/least_request.proto",
     "envoy/extensions/load_balancing_policies/pick_first/v3/pick_first.proto",
     "envoy/extensions/load_balancing_policies/random/v3/random.proto",
@@ -128,7 +130,7 @@ def _strip_enum(enum: descriptor_pb2.EnumDescriptorProto) -> None:
         value.ClearField("options")
 
 
-class DescriptorHook(BuildHookInterface):  # type: ignore[type-arg, misc]
+class DescriptorHook(BuildHookInterface):  # type: ignore[misc]
     """Runs before a wheel or an editable install is made."""
 
     PLUGIN_NAME = "descriptors"

@@ -23,6 +23,9 @@ from proxyless.lb.policies.least_request import LeastRequestFactory
 from proxyless.lb.policies.outlier_detection import OutlierDetectionFactory
 from proxyless.lb.policies.pick_first import PickFirstFactory
 from proxyless.lb.policies.priority import PriorityFactory
+from proxyless.lb.policies.random import RandomFactory
+from proxyless.lb.policies.random_subsetting import RandomSubsettingFactory
+from proxyless.lb.policies.ring_hash import RingHashFactory
 from proxyless.lb.policies.round_robin import RoundRobinFactory
 from proxyless.lb.policies.weighted_round_robin import WeightedRoundRobinFactory
 from proxyless.lb.policies.weighted_target import WeightedTargetFactory
@@ -51,6 +54,9 @@ def default_policies() -> PolicyRegistry:
             OutlierDetectionFactory(),
             LeastRequestFactory(),
             WeightedRoundRobinFactory(),
+            RingHashFactory(),
+            RandomFactory(),
+            RandomSubsettingFactory(),
         ]
     )
 

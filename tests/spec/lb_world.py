@@ -219,6 +219,8 @@ class World:
         self.attempt: Callable[[FakeSubchannel], None] = lambda subchannel: None
         # What the parent does with a report, besides noting it.
         self.react: Callable[[State], None] = lambda state: None
+        # The RPC that is picked for.
+        self.rpc = ANY_RPC
         self._factory = factory
         self._requests: list[Name] = []
         self._reports: list[Report] = []
@@ -341,7 +343,7 @@ class World:
 
     def pick(self, *, wait_for_ready: bool = False) -> Name | Status | None:
         """As the channel does it: an address, a failure, or None for a pick that waits."""
-        match self.picker.pick(ANY_RPC):
+        match self.picker.pick(self.rpc):
             case Complete(subchannel):
                 assert isinstance(subchannel, FakeSubchannel), "only what the helper made"
                 assert not subchannel.is_released, "picker holds a released subchannel"

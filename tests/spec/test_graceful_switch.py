@@ -78,6 +78,7 @@ class StubPolicy:
             cancel = watch(lambda state, error: states.append(state))
             cancel()
         assert states
+        subchannel.watch_load_reports(10, lambda report: None)()
         assert subchannel.address == address(name)
         subchannel.request_connection()
         subchannel.reset_backoff()

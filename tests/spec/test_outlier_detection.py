@@ -60,8 +60,8 @@ from tests.spec.lb_world import (
     endpoint,
 )
 
-ROUND_ROBIN: Final = [{"round_robin": {}}]
-PICK_FIRST: Final = [{"pick_first": {}}]
+ROUND_ROBIN: Final[list[object]] = [{"round_robin": {}}]
+PICK_FIRST: Final[list[object]] = [{"pick_first": {}}]
 
 INTERVAL_S = 10
 MOMENT_S = 0.001
@@ -95,12 +95,29 @@ def run_rpc(picked: Complete, code: StatusCode = StatusCode.OK) -> None:
         picked.tracker.on_end(End(code))
 
 
-class OutlierWorld(World):
+class ForgetfulWorld(World):
+    """A world that need not remember all that was reported."""
+
+    def forget_reports(self) -> None:
+        """All but the last, and with them what their pickers hold."""
+        del self._reports[:-1]
+        self._reports_taken = 1
+
+    def name_all(self, *names: Name) -> None:
+        """For endpoints that the test makes itself."""
+        self._names.update((address(name), name) for name in names)
+
+
+class OutlierWorld(ForgetfulWorld):
     """An outlier_detection policy, over round_robin unless the test says otherwise."""
 
     def __init__(self, *others: PolicyFactory, seed: int = 1) -> None:
-        known = (RoundRobinFactory(), PickFirstFactory(), PriorityFactory(), *others)
-        super().__init__(OutlierDetectionFactory(), others=known, seed=seed)
+        known: tuple[PolicyFactory, ...] = (
+            RoundRobinFactory(),
+            PickFirstFactory(),
+            PriorityFactory(),
+        )
+        super().__init__(OutlierDetectionFactory(), others=known + others, seed=seed)
 
     def configure(self, *endpoints: EndpointName, **config: object) -> Status:
         return self.update(*endpoints, config={"childPolicy": ROUND_ROBIN, **config})
@@ -245,9 +262,9 @@ def test_what_the_config_says_counts() -> None:
 
 @pytest.mark.spec("OD-01")
 def test_the_names_of_the_proto_are_names_in_json_too() -> None:
-    assert parse({"max_ejection_percent": 7, "success_rate_ejection": {"stdev_factor": 8}}) == (
-        parse({"maxEjectionPercent": 7, "successRateEjection": {"stdevFactor": 8}})
-    )
+    rules = parse({"max_ejection_percent": 7, "success_rate_ejection": {"stdev_factor": 8}}).rules
+    assert rules.max_ejection_percent == 7
+    assert rules.success_rate == SuccessRateEjection(stdev_factor=8)
 
 
 @pytest.mark.spec("OD-02")
@@ -356,7 +373,7 @@ def test_without_algorithms_nobody_is_counted_or_ejected(world: OutlierWorld) ->
     world.start("a", "b")
     picked = world.pick_for("a")
     assert picked.tracker is None
-    assert picked.subchannel is world["a"]
+    assert isinstance(picked.subchannel, FakeSubchannel)
     assert world.clock.timers_pending == 0
     world.advance(1000)
     world.expect_ejected()
@@ -412,6 +429,7 @@ def test_what_is_connected_already_is_counted_as_soon_as_it_is_turned_on() -> No
         helper.connection(name).become(READY)
     update(**FAILURES)
     assert all(each.state is READY for each in helper.connections), "a connection was lost"
+    assert all(each.attributes == EMPTY_ATTRIBUTES for each in helper.subchannels)
     for each in picked() * 5:
         failed = each.subchannel.address == kit_address("a")
         run_rpc(each, StatusCode.INTERNAL if failed else StatusCode.OK)
@@ -445,6 +463,19 @@ def test_the_first_interval_begins_with_the_config_that_turns_it_on(world: Outli
     assert world.in_use == {"a", "b"}
     world.advance(MOMENT_S)
     assert world.in_use == {"b"}
+
+
+@pytest.mark.spec("OD-04")
+def test_the_first_interval_is_a_whole_one_each_time_it_is_turned_on(world: OutlierWorld) -> None:
+    world.start("a", "b", **FAILURES)
+    world.advance(7)
+    world.configure("a", "b")
+    world.configure("a", "b", **FAILURES)
+    world.rpcs("a", failed=10)
+    world.advance(INTERVAL_S - MOMENT_S)
+    world.expect_ejected()
+    world.advance(MOMENT_S)
+    world.expect_ejected("a")
 
 
 @pytest.mark.spec("OD-04")
@@ -852,7 +883,7 @@ def test_an_endpoint_that_moves_to_another_priority_stays_ejected() -> None:
         endpoints = [with_path(endpoint(name), (place,)) for name, place in places.items()]
         world.update(*endpoints, config={"childPolicy": [priority], **FAILURES})
 
-    world._names.update({address(name): name for name in "abc"})  # noqa: SLF001
+    world.name_all(*"abc")
     update(a="p0", b="p0", c="p1")
     for name in "ab":
         world[name].connecting()
@@ -875,7 +906,7 @@ class Probe:
     """A child with a subchannel for each address, which notes what it is told about each."""
 
     def __init__(self, helper: Helper) -> None:
-        self._helper = helper
+        self.helper = helper
         self.subchannels: dict[Address, Subchannel] = {}
         self.heard: list[tuple[str, str, State]] = []
         # What it does when it hears that health is bad.
@@ -892,7 +923,7 @@ class Probe:
         return OK
 
     def create(self, at: Address) -> None:
-        subchannel = self._helper.create_subchannel(at, EMPTY_ATTRIBUTES)
+        subchannel = self.helper.create_subchannel(at, EMPTY_ATTRIBUTES)
         self.subchannels[at] = subchannel
         subchannel.watch(lambda state, _: self._hear("state", at, state))
         subchannel.watch_health(lambda state, _: self._hear("health", at, state))
@@ -903,7 +934,7 @@ class Probe:
     def report(self) -> None:
         """Everything goes to the first."""
         first = next(iter(self.subchannels.values()))
-        self._helper.update_state(READY, SubchannelPicker(Complete(first)))
+        self.helper.update_state(READY, SubchannelPicker(Complete(first)))
 
     def _hear(self, what: str, at: Address, state: State) -> None:
         self.heard.append((what, str(at), state))
@@ -946,7 +977,7 @@ class ProbeFactory:
         return probe
 
 
-class ProbeWorld(World):
+class ProbeWorld(ForgetfulWorld):
     """An outlier_detection policy over a probe, which has all RPCs go to "a"."""
 
     def __init__(self) -> None:
@@ -1096,10 +1127,11 @@ def test_an_update_that_changes_nothing_says_nothing(probing: ProbeWorld) -> Non
 
 @pytest.mark.spec("OD-12")
 def test_subchannels_that_were_released_are_forgotten(probing: ProbeWorld) -> None:
-    released = weakref.ref(probing.probe.subchannels[address("a")])
+    released = weakref.ref(probing["a"])  # Held by nobody but what is around it.
     probing.probe.release(address("a"))
     probing.probe.create(address("a"))
     probing.probe.report()
+    probing.forget_reports()
     gc.collect()
     assert released() is None
 
@@ -1149,8 +1181,7 @@ def test_grpc_java_10683_subchannels_that_died_do_not_pile_up(world: OutlierWorl
         world.configure("b", **FAILURES)
         world.start("a", "b", **FAILURES)
     assert len(world.live) == 2
-    world._reports.clear()  # noqa: SLF001 - the world keeps every picker.
-    world.start("a", "b", **FAILURES)
+    world.forget_reports()
     gc.collect()
     assert len(gc.get_objects()) - before < 500
 
@@ -1197,7 +1228,7 @@ def test_it_conforms(rules: dict[str, object]) -> None:
     check_policy(OutlierDetectionFactory(), config=config, seeds=range(5))
 
 
-def test_the_child_s_own_tracker_hears_of_attempts_too(world: OutlierWorld) -> None:
+def test_the_child_s_own_tracker_hears_of_attempts_too() -> None:
     heard: list[str] = []
 
     class Notes:
@@ -1211,7 +1242,7 @@ def test_the_child_s_own_tracker_hears_of_attempts_too(world: OutlierWorld) -> N
     inside.configure("a")
     probe = inside.probe
     complete = Complete(probe.subchannels[address("a")], Notes())
-    probe._helper.update_state(READY, SubchannelPicker(complete))  # noqa: SLF001
+    probe.helper.update_state(READY, SubchannelPicker(complete))
     inside.eject_a()
     assert heard == ["start", "end"] * 10
     assert FAILURE in inside.heard("a")

@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Final
 
 from proxyless.base import EMPTY_METADATA, Metadata, Status, StatusCode
 from proxyless.channel.attempt import LOGGER, NOBODY, Attempt, cancel_all
+from proxyless.channel.interception import InterceptedObserver
 from proxyless.channel.retry import encode_previous_attempts
+from proxyless.channel.statuses import from_control_plane, too_large_to_send
 from proxyless.lb.api import Complete, Drop, Fail, PickInfo
 from proxyless.runtime import IDLE_TIMER, Timer
 from proxyless.wire import IDENTITY, StreamEnd, compress
@@ -275,14 +277,20 @@ class Call:
             self._on_bug("config selector", error)
             return
         if isinstance(config, Status):
-            self.finish(StreamEnd(config))
+            self.finish(StreamEnd(from_control_plane(config)))
             return
         self._commit_hook = config.on_commit
         self._info = PickInfo(self._method.path, self._metadata, config.attributes)
         if not config.method_config.is_plain or self._channel.is_throttled:
             self._apply(config.method_config)
-        if not self.is_ended:
+        if self.is_ended:
+            return
+        if config.interception is None:
             self.request_attempt()
+        else:
+            self._note_wait()
+            self._observer = InterceptedObserver(self, self._observer, config.interception)
+            self._observer.start(self._channel.clock)
 
     def _apply(self, method_config: MethodConfig) -> None:
         if self.wait_for_ready is None:
@@ -331,10 +339,10 @@ class Call:
                 self._attempts_wanted -= 1
                 self._open(subchannel.transport, result.tracker)
             elif isinstance(result, Drop):
-                self.finish(StreamEnd(result.status))
+                self.finish(StreamEnd(from_control_plane(result.status)))
             elif isinstance(result, Fail) and not self.wait_for_ready:
                 self._attempts_wanted -= 1
-                self._on_failure(StreamEnd(result.status))
+                self._on_failure(StreamEnd(from_control_plane(result.status)))
             else:
                 self._queue()
                 return
@@ -488,9 +496,3 @@ class Call:
         self._channel.on_call_ended(self)
         observer, self._observer = self._observer, NOBODY
         observer.on_end(end)
-
-
-def too_large_to_send(size: int, limit: float) -> Status:
-    # The words of grpcio, which people search for.
-    text = f"Sent message larger than max ({size} vs. {limit})"
-    return Status(StatusCode.RESOURCE_EXHAUSTED, text)

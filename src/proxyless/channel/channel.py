@@ -21,6 +21,7 @@ from proxyless.base import NULL_TRACE, State, Status, StatusCode, Trace, Validat
 from proxyless.channel.attempt import LOGGER
 from proxyless.channel.config_selector import (
     CONFIG_SELECTOR,
+    UNROUTABLE,
     ConfigSelector,
     ServiceConfigSelector,
 )
@@ -29,6 +30,7 @@ from proxyless.channel.idle import Idleness
 from proxyless.channel.retry import KEPT_BYTES_MAX, RetryThrottle
 from proxyless.channel.retrying import choose_strategy
 from proxyless.channel.service_config import ServiceConfig, parse_service_config
+from proxyless.channel.statuses import from_control_plane
 from proxyless.channel.subchannel import SubchannelOptions
 from proxyless.lb.api import Context, Picker, Update
 from proxyless.lb.graceful_switch import GracefulSwitch
@@ -146,8 +148,13 @@ class Channel:
         self._resolver: Resolver | None = None
         self._policy: GracefulSwitch | None = None
         self._service_config: ServiceConfig | None = None
+        # The resolver's last good config, as it came and as it was understood.
+        self._parsed: tuple[Mapping[str, object], ServiceConfig]
+        self._parsed = (options.service_config, self._default_config)
         self.selector: ConfigSelector | None = None
         self._throttle: RetryThrottle | None = None
+        # Why there is no selector, if there was one.
+        self._unroutable: Status | None = None
         # From the policy's last report.
         self.state = State.IDLE
         self.picker: Picker = QUEUE_PICKER
@@ -257,7 +264,7 @@ class Channel:
         if self.state is State.SHUTDOWN:
             call.finish(StreamEnd(CHANNEL_CLOSED))
         elif self.state is State.TRANSIENT_FAILURE and not call.wait_for_ready:
-            call.finish(StreamEnd(self.picker.status))
+            call.finish(StreamEnd(from_control_plane(self._unroutable or self.picker.status)))
         else:
             self._unselected[call] = None
 
@@ -312,6 +319,7 @@ class Channel:
         if self.selector is not None:
             self.selector.close()
         self._resolver = self._policy = self.selector = self._service_config = None
+        self._unroutable = None
 
     # What the resolver says
 
@@ -336,9 +344,13 @@ class Channel:
             return self._default_config
         if isinstance(found, Status):
             return found
+        # A resolver that has nothing new to say about it brings the same object again.
+        if found is self._parsed[0]:
+            return self._parsed[1]
         errors = ValidationErrors()
         config = parse_service_config(found, errors, self._policies)
         if errors.ok:
+            self._parsed = (found, config)
             return config
         return Status(StatusCode.UNAVAILABLE, f"{self.target}: service config: {errors}")
 
@@ -356,9 +368,21 @@ class Channel:
         status = self._policy.update(update)
         # "the channel … only then publishes the new selector" (A31-13): RPCs that it sends to a
         # new cluster find a picker that knows it.
+        self._unroutable = result.attributes.get(UNROUTABLE)
+        if self._unroutable is not None:
+            self._unpublish(self._unroutable)
+            return status
         selector = result.attributes.get(CONFIG_SELECTOR)
         self._publish(selector or ServiceConfigSelector(service_config))
         return status
+
+    def _unpublish(self, status: Status) -> None:
+        """Nothing routes RPCs any more; those that were routed go on with the policy (D29)."""
+        if self.selector is not None:
+            self.selector.close()
+            self.selector = None
+        self._set_state(State.TRANSIENT_FAILURE, self.picker)
+        self._fail_unselected(status)
 
     def _publish(self, selector: ConfigSelector) -> None:
         previous, self.selector = self.selector, selector
@@ -372,15 +396,20 @@ class Channel:
     def _fail(self, status: Status) -> None:
         """There is nothing to route RPCs by: they fail, unless they can wait."""
         self._set_state(State.TRANSIENT_FAILURE, FailPicker(status))
+        self._fail_unselected(status)
+
+    def _fail_unselected(self, status: Status) -> None:
         for call in list(self._unselected):
             if not call.wait_for_ready:
-                call.finish(StreamEnd(status))
+                call.finish(StreamEnd(from_control_plane(status)))
 
     # What the policy says
 
     def on_report(self, state: State, picker: Picker) -> None:
         if self._policy is not None:
-            self._set_state(state, picker)
+            # Whatever the policy can still do, new RPCs cannot be routed.
+            is_unroutable = self._unroutable is not None
+            self._set_state(State.TRANSIENT_FAILURE if is_unroutable else state, picker)
 
     def on_reresolution_request(self) -> None:
         if self._resolver is not None:

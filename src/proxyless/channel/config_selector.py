@@ -12,20 +12,45 @@ from typing import Final, Protocol
 
 from proxyless.base import EMPTY_ATTRIBUTES, Attributes, Key, Metadata, Status
 from proxyless.channel.service_config import MethodConfig, ServiceConfig
+from proxyless.wire import StreamEnd
 
 # Distinct paths that a default selector remembers; callers choose the paths, so there is a limit.
 _REMEMBERED_PATHS_MAX: Final = 4096
 
 
+class Interception(Protocol):
+    """What stands between one RPC and its application: a chain of HTTP filters (A39)."""
+
+    @property
+    def delay_s(self) -> float:
+        """How long the RPC waits before it is picked for; its deadline counts meanwhile."""
+        ...
+
+    @property
+    def abort(self) -> Status | None:
+        """With what the RPC ends after the delay, instead of being picked for."""
+        ...
+
+    def on_head(self, metadata: Metadata) -> Metadata:
+        """The response metadata that the application sees."""
+        ...
+
+    def on_end(self, end: StreamEnd, *, had_head: bool) -> StreamEnd:
+        """The end that the application sees. Called once, however the RPC ends."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class CallConfig:
-    """What a selector says about one RPC. May be shared by RPCs that have no commit hook."""
+    """What a selector says about RPCs. Shared by as many as it fits, so that it is made once."""
 
     method_config: MethodConfig
     # For the pickers, on every pick of the RPC (A31-10).
     attributes: Attributes = EMPTY_ATTRIBUTES
-    # Runs exactly once, when the channel will not pick for the RPC again (A31-07).
+    # Runs exactly once per RPC, when the channel will not pick for it again (A31-07).
     on_commit: Callable[[], None] | None = None
+    # Of one RPC only.
+    interception: Interception | None = None
 
 
 class ConfigSelector(Protocol):
@@ -42,6 +67,9 @@ class ConfigSelector(Protocol):
 
 # Where a resolver puts its selector (A31-01); no public API sets or reads it.
 CONFIG_SELECTOR: Final[Key[ConfigSelector]] = Key("config_selector")
+# Instead of it: there is nothing to select by any more. RPCs fail with this status, unless they are
+# wait-for-ready: those are held until there is a selector again (D29).
+UNROUTABLE: Final[Key[Status]] = Key("unroutable")
 
 
 class ServiceConfigSelector:

@@ -3,12 +3,14 @@
 It speaks ADS, state of the world, version 3, to our own client, to grpcio's and to Envoy.
 
 resource      one resource: its bytes, and which others it names
-snapshot      Snapshot: what is served at one moment; immutable, and complete unless it says otherwise
+snapshot      Snapshot: what is served at one moment; immutable, complete unless it says otherwise
 subscription  which resources a client wants, and what it has still to be told
 ads           one ADS stream as a state machine without I/O: nonces, ACK and NACK, order
+stream        what keeps a core and a client's stream busy
 service       ControlPlane: the edge, on grpcio's asyncio server; the only module that knows grpcio
 progress      waiting for what clients do
 files         FileSource: a directory of YAML and JSON files as a snapshot, reloaded when it changes
+documents     the text of such a file, as resources, with every error by its place
 builders      resources in a line or two
 """
 
@@ -38,6 +40,7 @@ from proxyless.controlplane.builders import (
     use_http2,
     virtual_host,
 )
+from proxyless.controlplane.files import FileSource
 from proxyless.controlplane.resource import CLUSTER, ENDPOINTS, LISTENER, ROUTE_CONFIG, Resource
 from proxyless.controlplane.service import ControlPlane, NackedError, ServiceOptions
 from proxyless.controlplane.snapshot import Snapshot
@@ -50,6 +53,7 @@ __all__ = [
     "ROUTE_CONFIG",
     "AdsStream",
     "ControlPlane",
+    "FileSource",
     "Locality",
     "Nack",
     "NackedError",

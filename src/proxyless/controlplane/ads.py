@@ -10,9 +10,10 @@ It is idempotent.
 
 One change of the snapshot is told in an order that never leaves a route without its cluster, "make
 before break": clusters and endpoints first; listeners and route configs when the client has
-answered those; and the clusters that are gone last of all, when no route that the client knows
-needs them. A client that refuses a part does not stop the rest. What a client asks for anew it gets
-at once.
+answered those; and which clusters are gone last of all, when the client has what its new routes
+need. A client that refuses a part does not stop the rest, and what it asks for anew it gets at
+once. One that uses only some of the routes never asks for the clusters of the others: its owner
+calls `on_patience_over` in the end.
 
 This core does no I/O and is driven by `service`.
 """
@@ -64,6 +65,17 @@ class Withheld:
 
     types: frozenset[str] = frozenset()
     names: frozenset[tuple[str, str]] = frozenset()
+
+    def plus(self, type_url: str, names: Collection[str] = ()) -> Withheld:
+        """These names, too; without names, the whole type."""
+        if not names:
+            return Withheld(self.types | {type_url}, self.names)
+        return Withheld(self.types, self.names | {(type_url, name) for name in names})
+
+    def minus(self, type_url: str) -> Withheld:
+        """Nothing of this type."""
+        names = frozenset(pair for pair in self.names if pair[0] != type_url)
+        return Withheld(self.types - {type_url}, names)
 
     def names_of(self, type_url: str) -> frozenset[str]:
         return frozenset(name for its_type, name in self.names if its_type == type_url)
@@ -148,6 +160,7 @@ class AdsStream:
         # From the last snapshot.
         self._snapshot: Snapshot | None = None
         self._withheld = NOTHING_WITHHELD
+        self._is_patience_over = False
         # From requests and responses.
         self._types: dict[str, _TypeState] = {}
         self._responses = 0
@@ -212,8 +225,26 @@ class AdsStream:
             self._withheld = withheld
             for state in self._types.values():
                 state.seen = None
-        self._snapshot = snapshot
+        if snapshot is not self._snapshot:
+            self._snapshot = snapshot
+            self._is_patience_over = False
         return self._advance()
+
+    def on_patience_over(self) -> list[Proto]:
+        """Wait no longer before saying which clusters are gone."""
+        self._is_patience_over = True
+        return self._advance()
+
+    @property
+    def has_removal_pending(self) -> bool:
+        """Whether the client has still to be told that some clusters are gone."""
+        state, snapshot = self._types.get(CLUSTER), self._snapshot
+        if state is None or snapshot is None or CLUSTER in self._withheld.types:
+            return False
+        return (
+            not state.told.keys()
+            <= self._select(CLUSTER, state, snapshot.resources(CLUSTER)).keys()
+        )
 
     # Requests
 
@@ -272,10 +303,8 @@ class AdsStream:
         if not state.is_answer_due and (state.seen is resources or self._must_wait(type_url)):
             return None
         wanted = self._select(type_url, state, resources)
-        is_complete = True
-        if type_url == CLUSTER and self._is_second_stage_busy(snapshot):
-            # Routes that the client knows may still need those that are gone.
-            is_complete = state.told.keys() <= wanted.keys()
+        is_complete = type_url != CLUSTER or self._may_remove_clusters(snapshot, state, wanted)
+        if not is_complete:
             wanted = {**state.told, **wanted}
         answer = choose_answer(
             type_url, wanted=wanted, told=state.told, names_added=state.is_answer_due
@@ -293,14 +322,55 @@ class AdsStream:
             return False
         return any(self.verdict(earlier) is Verdict.PENDING for earlier in _FIRST_STAGE)
 
+    def _may_remove_clusters(
+        self, snapshot: Snapshot, state: _TypeState, wanted: Mapping[str, Resource]
+    ) -> bool:
+        """Whether no route that the client uses needs the clusters that are gone, if any are."""
+        if not self._is_paced or state.told.keys() <= wanted.keys():
+            return True
+        if self._is_second_stage_busy(snapshot):
+            return False
+        if self._is_patience_over or state.subscription.is_wildcard:
+            return True
+        # It asks for clusters by name, so it uses its new routes only when it has theirs.
+        is_answered = all(self.verdict(url) is not Verdict.PENDING for url in _FIRST_STAGE)
+        return is_answered and self._needed(snapshot) <= self._told_pairs()
+
     def _is_second_stage_busy(self, snapshot: Snapshot) -> bool:
         """Whether listeners or route configs are still to be told, or to be answered."""
-        return self._is_paced and any(
+        return any(
             state.verdict is Verdict.PENDING or state.seen is not snapshot.resources(type_url)
             for type_url in _SECOND_STAGE
             if type_url not in self._withheld.types
             and (state := self._types.get(type_url)) is not None
         )
+
+    def _needed(self, snapshot: Snapshot) -> set[tuple[str, str]]:
+        """The clusters and endpoints that exist and that the client's routes lead to."""
+        found: set[tuple[str, str]] = set()
+        to_visit = [
+            resource
+            for type_url in _SECOND_STAGE
+            if type_url in self._types
+            for resource in self._types[type_url].told.values()
+        ]
+        while to_visit:
+            for reference in to_visit.pop().references:
+                key = (reference.type_url, reference.name)
+                resource = snapshot.get(*key)
+                if resource is None or key in found or reference.type_url in _SECOND_STAGE:
+                    continue
+                found.add(key)
+                to_visit.append(resource)
+        return found
+
+    def _told_pairs(self) -> set[tuple[str, str]]:
+        return {
+            (type_url, name)
+            for type_url in _FIRST_STAGE
+            if type_url in self._types
+            for name in self._types[type_url].told
+        }
 
     def _select(
         self, type_url: str, state: _TypeState, resources: Resources

@@ -1,54 +1,45 @@
 """How do xDS clients reach the control plane, and its owner the clients?
 
 The edge: grpcio's asyncio server with the ADS and LRS services, written as generic handlers, so
-that nothing generated is needed. `ControlPlane` owns the server; each stream is an `AdsStream` with
-a task that sends what the core says. Everything runs on one loop.
-
-A slow client costs no memory: it is told the newest snapshot when it can take it, not each of
-those in between.
+that nothing generated is needed. `ControlPlane` owns the server, and gives each stream a core and a
+pump. Everything runs on one loop.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import grpc
 import grpc.aio
 
-from proxyless.base import NULL_TRACE, OK, Status, StatusCode
+from proxyless.base import NULL_TRACE, Status, StatusCode
 from proxyless.controlplane.ads import (
     NOTHING_WITHHELD,
     REQUEST_BYTES_MAX,
     AdsStream,
     Nack,
-    RequestRefused,
-    Withheld,
 )
 from proxyless.controlplane.progress import Progress
 from proxyless.controlplane.resource import type_name
 from proxyless.controlplane.snapshot import Snapshot
+from proxyless.controlplane.stream import Offer, SnapshotSource, StreamPump
 from proxyless.protos import Proto, message_class
-from proxyless.runtime import LoopClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
     from types import TracebackType
     from typing import Self
 
     from proxyless.base import Trace
 
-# One snapshot for all clients, or one for each by its Node message.
-SnapshotSource: TypeAlias = "Snapshot | Callable[[Proto], Snapshot]"
 # grpcio's objects have no types.
 Untyped: TypeAlias = Any
 
 NACKS_MAX: Final = 1_000
 LOAD_REPORTS_MAX: Final = 1_000
-# Requests are not read while so many responses wait to be sent.
-OUTBOX_MAX: Final = 16
 # Only a hang takes longer.
 PATIENCE_S: Final = 20.0
 LOAD_REPORT_INTERVAL_S: Final = 1.0
@@ -98,12 +89,10 @@ class ControlPlane:
         self._options: Final = options or ServiceOptions()
         self._address = address
         # From the owner.
-        self._source = snapshot
-        self._withheld = NOTHING_WITHHELD
-        self.delay_s = 0.0
+        self._offer: Final = Offer(snapshot)
         # While it runs.
         self._server: Untyped = None
-        self._streams: dict[_Stream, None] = {}
+        self._streams: dict[StreamPump, None] = {}
         self._handlers: set[asyncio.Task[None]] = set()
         self._progress: Final = Progress()
         # What clients said, the newest last.
@@ -174,34 +163,31 @@ class ControlPlane:
 
     def set_snapshot(self, snapshot: SnapshotSource) -> None:
         """Serve this from now on. A callable is asked for each client, by its Node message."""
-        self._source = snapshot
+        self._offer.source = snapshot
         self._wake_all()
 
     @property
     def snapshot(self) -> Snapshot:
         """What is served to all; RuntimeError if each client has its own."""
-        if not isinstance(self._source, Snapshot):
+        source = self._offer.source
+        if not isinstance(source, Snapshot):
             raise RuntimeError("control plane has a snapshot per node, wanted one for all")
-        return self._source
+        return source
 
     def withhold(self, type_url: str, *names: str) -> None:
         """Say nothing new of this type, or of these resources of it, until `release`."""
-        if names:
-            added = {(type_url, name) for name in names}
-            self._withheld = replace(self._withheld, names=self._withheld.names | added)
-        else:
-            self._withheld = replace(self._withheld, types=self._withheld.types | {type_url})
+        self._offer.withheld = self._offer.withheld.plus(type_url, names)
         self._wake_all()
 
     def release(self, type_url: str | None = None) -> None:
         """Tell what was withheld, of one type or of all."""
-        if type_url is None:
-            self._withheld = NOTHING_WITHHELD
-        else:
-            types = self._withheld.types - {type_url}
-            names = frozenset(pair for pair in self._withheld.names if pair[0] != type_url)
-            self._withheld = Withheld(types, names)
+        withheld = self._offer.withheld
+        self._offer.withheld = NOTHING_WITHHELD if type_url is None else withheld.minus(type_url)
         self._wake_all()
+
+    def delay(self, delay_s: float) -> None:
+        """Hold each response back for so long, from now on."""
+        self._offer.delay_s = delay_s
 
     def break_streams(self, status: Status | None = None) -> None:
         """End every ADS stream, with UNAVAILABLE unless told otherwise; the port stays open."""
@@ -318,7 +304,7 @@ class ControlPlane:
             on_nack=self.nacks.append,
             trace=options.trace,
         )
-        stream = _Stream(self, core, context, self._progress)
+        stream = StreamPump(core, _AioPeer(context), self._offer, self._progress)
         with self._running():
             self._streams[stream] = None
             self._options.trace.emit("controlplane.stream_opened", peer=context.peer())
@@ -351,12 +337,6 @@ class ControlPlane:
         """Inside, the handler's task is one that `stop` waits for."""
         return _Handler(self._handlers)
 
-    def choose_snapshot(self, node: Proto) -> tuple[Snapshot, Withheld]:
-        """For a stream: what its client is to know now."""
-        source = self._source
-        snapshot = source if isinstance(source, Snapshot) else source(node)
-        return snapshot, self._withheld
-
     def _wake_all(self) -> None:
         for stream in self._streams:
             stream.wake()
@@ -380,82 +360,24 @@ class _Handler:
         self._handlers.discard(self._task)
 
 
-class _Stream:
-    """Reads requests and sends responses for one core. Ends with the client, or by `end`."""
+class _AioPeer:
+    """A client, as the context of grpcio's handler shows it."""
 
-    def __init__(
-        self, owner: ControlPlane, core: AdsStream, context: Untyped, progress: Progress
-    ) -> None:
-        self.core: Final = core
-        self._owner: Final = owner
-        self._context: Final = context
-        self._progress: Final = progress
-        self._outbox: deque[Proto] = deque()
-        self._has_work = asyncio.Event()
-        self._has_room = asyncio.Event()
-        self._end: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
+    __slots__ = ("_context",)
 
-    async def run(self) -> Status:
-        """Until the client or the owner ends it; how it ended."""
-        ends: list[asyncio.Future[Status]] = [
-            self._end,
-            asyncio.ensure_future(self._read()),
-            asyncio.ensure_future(self._write()),
-        ]
+    def __init__(self, context: Untyped) -> None:
+        self._context = context
+
+    async def read(self) -> Proto | None:
+        request = await self._context.read()
+        return None if request is grpc.aio.EOF else request
+
+    async def write(self, response: Proto) -> bool:
         try:
-            done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for end in ends:
-                end.cancel()
-            await asyncio.gather(*ends, return_exceptions=True)
-        return next(end.result() for end in ends if end in done)
-
-    def wake(self) -> None:
-        """There is a new snapshot, or something else to look at."""
-        self._has_work.set()
-
-    def end(self, status: Status) -> None:
-        if not self._end.done():
-            self._end.set_result(status)
-
-    async def _read(self) -> Status:
-        while (request := await self._context.read()) is not grpc.aio.EOF:
-            try:
-                self._outbox += self.core.on_request(request)
-            except RequestRefused as refused:
-                return refused.status
-            self._progress.note()
-            self._has_work.set()
-            while len(self._outbox) > OUTBOX_MAX:
-                self._has_room.clear()
-                await self._has_room.wait()
-        return OK
-
-    async def _write(self) -> Status:
-        while True:
-            await self._has_work.wait()
-            self._has_work.clear()
-            if self.core.subscriptions:  # Before the first request nobody knows which node it is.
-                self._outbox += self.core.on_snapshot(*self._owner.choose_snapshot(self.core.node))
-                self._progress.note()
-            while self._outbox:
-                if self._owner.delay_s > 0:
-                    await _pause(self._owner.delay_s)
-                try:
-                    await self._context.write(self._outbox.popleft())
-                except grpc.aio.BaseError:  # The client is gone.
-                    return OK
-            self._has_room.set()
-
-
-async def _pause(delay_s: float) -> None:
-    loop = asyncio.get_running_loop()
-    over: asyncio.Future[None] = loop.create_future()
-    timer = LoopClock(loop).call_later(delay_s, lambda: over.set_result(None))
-    try:
-        await over
-    finally:
-        timer.cancel()
+            await self._context.write(response)
+        except grpc.aio.BaseError:
+            return False
+        return True
 
 
 async def _refuse_delta(_requests: Untyped, context: Untyped) -> None:

@@ -10,11 +10,14 @@ hierarchy        which endpoints are for which child
 aggregate        the state of a policy from the states of its children
 endpoint_list    one pick_first per endpoint, for policies that spread RPCs
 petiole          what such policies report
+ring             who owns which part of the hash space
+ring_picker      where an RPC goes on the ring
 stride           whose turn is it, if turns are in proportion to weights
 orca             what a backend says about its load
 happy_eyeballs   which address is tried when
 retained_child   a child that outlives its use for 15 minutes
 forwarding       standing between a child and the rest of the world
+attributes       what is told about endpoints and RPCs: keys that several policies know
 pickers          pickers that many policies need
 
 The channel implements `Helper` and `Subchannel`; no policy ever sees the channel (ADR 0001).
@@ -42,6 +45,7 @@ from proxyless.lb.api import (
     Subchannel,
     Update,
 )
+from proxyless.lb.attributes import ENDPOINT_WEIGHT, HASH_KEY, REQUEST_HASH
 from proxyless.lb.config import PolicyConfig, parse_policy_list
 from proxyless.lb.graceful_switch import GracefulSwitch
 from proxyless.lb.orca import LoadReport
@@ -55,8 +59,11 @@ from proxyless.lb.pickers import (
 from proxyless.lb.registry import PolicyRegistry
 
 __all__ = [
+    "ENDPOINT_WEIGHT",
+    "HASH_KEY",
     "QUEUE",
     "QUEUE_PICKER",
+    "REQUEST_HASH",
     "CallEnd",
     "CallTracker",
     "Cancel",

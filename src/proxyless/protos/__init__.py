@@ -5,7 +5,7 @@ an application's own copies of the same files, whatever their version, never mee
 (docs/adr/0011-private-descriptors.md).
 
 - `message_class("envoy.config.route.v3.Route")` is the class of a message.
-- `descriptor_pool_of_envoy()` is the pool, for formats that look types up by name, such as proto-JSON.
+- `descriptor_pool_of_envoy()` is the pool, for formats that look types up by name: proto-JSON.
 """
 
 from __future__ import annotations
@@ -26,12 +26,22 @@ Proto: TypeAlias = Any
 @functools.cache
 def descriptor_pool_of_envoy() -> descriptor_pool.DescriptorPool:
     """The pool, filled at its first use: about 15 ms that a plain DNS channel never pays."""
-    packed = resources.files(__name__).joinpath("descriptors.bin").read_bytes()
-    files = descriptor_pb2.FileDescriptorSet.FromString(zlib.decompress(packed))
+    files = descriptor_pb2.FileDescriptorSet.FromString(zlib.decompress(_read_descriptors()))
     pool = descriptor_pool.DescriptorPool()
     for file in files.file:
         pool.AddSerializedFile(file.SerializeToString())
     return pool
+
+
+def _read_descriptors() -> bytes:
+    file = resources.files(__name__).joinpath("descriptors.bin")
+    try:
+        return file.read_bytes()
+    except FileNotFoundError:
+        # The package was not built: its sources stand on the path, without an install.
+        raise RuntimeError(
+            f"{file} is missing: the build makes it; in a source checkout, run 'make env'"
+        ) from None
 
 
 @functools.cache

@@ -7,15 +7,16 @@ current path, and returns something harmless: what was made counts only if nothi
 - `parse_fraction`: a FractionalPercent. `check_regex`: RE2 source. `check_count`: a list's bound.
 - `check_config_source`: resources come from the stream that named them (A27-15).
 - `unwrap_any`: an Any, or the TypedStruct in it, becomes an `Extension`: the name of its type and
-  its bytes or JSON object. `decode_extension` makes a message of it, `decode_any_as` one of a wanted
-  type. Errors inside an extension stand at `errors.key(extension.type_name)`.
+  its bytes or JSON object. `decode_extension` makes a message of it; `decode_any_as` takes only one
+  of a certain type. Errors inside an extension stand at `errors.key(extension.type_name)`.
+- `guard_parser`: an application's own parser may raise; nothing else here does.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from google.protobuf.message import DecodeError
 
@@ -24,9 +25,11 @@ from proxyless.xds.regex import compile_regex
 from proxyless.xds.resources.matcher import Fraction
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sized
+    from collections.abc import Callable, Mapping, Sized
 
     from proxyless.base import ValidationErrors
+
+T = TypeVar("T")
 
 # The range of google.protobuf.Duration: about 10,000 years.
 DURATION_SECONDS_MAX: Final = 315_576_000_000
@@ -170,6 +173,19 @@ def decode_any_as(full_name: str, any_message: Proto, errors: ValidationErrors) 
         errors.add(f"is {_describe(extension)}, wanted {full_name}")
         return None
     return decode_extension(extension, errors)
+
+
+def guard_parser(
+    parse: Callable[[Proto | Mapping[str, object], ValidationErrors], T],
+    message: Proto | Mapping[str, object],
+    errors: ValidationErrors,
+) -> T | None:
+    """What a parser from outside this package makes of a message; it may have bugs of its own."""
+    try:
+        return parse(message, errors)
+    except Exception as error:  # whatever it is, the resource is refused and the client lives on
+        errors.add(f"its parser raised {type(error).__name__}: {error}")
+        return None
 
 
 def _describe(extension: Extension) -> str:

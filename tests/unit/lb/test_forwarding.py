@@ -78,8 +78,13 @@ def test_a_subchannel_passes_everything_on(world: World, inner: FakeSubchannel) 
     assert outer.address == address("a")
     states: list[State] = []
     healths: list[State] = []
+    loads: list[LoadReport] = []
     outer.watch(lambda state, error: states.append(state))
     cancel = outer.watch_health(lambda state, error: healths.append(state))
+    stop_loads = outer.watch_load_reports(5, loads.append)
+    inner.report_load(LoadReport(qps=1))
+    stop_loads()
+    assert (loads, inner.load_watches) == ([LoadReport(qps=1)], [])
     outer.request_connection()
     outer.reset_backoff()
     assert (len(world.take_requests()), inner.backoff_resets) == (1, 1)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxyless.base import Status, StatusCode, UnixAddress, ValidationErrors
+from proxyless.base import Status, StatusCode, UnixAddress, ValidationErrors, parse_address
 from proxyless.resolver.target import parse_target
 from proxyless.xds.bootstrap import (
     AUTHORITIES_MAX,
@@ -190,6 +190,20 @@ def test_defaults_of_a_minimal_bootstrap() -> None:
         node=Node(),
         client_default_listener_resource_name_template="%s",
     )
+
+
+def test_null_is_as_good_as_absent() -> None:
+    creds = [{"type": "insecure", "config": None}]
+    full_of_nulls = {
+        "xds_servers": [
+            server() | {"channel_creds": creds, "call_creds": None, "server_features": None}
+        ],
+        "node": {"id": None, "cluster": None, "locality": {"zone": None}, "metadata": None},
+        "authorities": None,
+        "certificate_providers": None,
+        "client_default_listener_resource_name_template": None,
+    }
+    assert parse(full_of_nulls) == parse(minimal())
 
 
 def test_servers_keep_their_order() -> None:
@@ -454,10 +468,8 @@ def load_fixture(name: str) -> Bootstrap:
 
 def test_what_the_istio_agent_writes_loads() -> None:
     bootstrap = load_fixture("istio.json")
-    assert bootstrap.servers == (
-        ServerConfig("unix:///./etc/istio/proxy/XDS", ChannelCreds("insecure")),
-        ServerConfig("unix:////run/istio/proxy/XDS", ChannelCreds("insecure")),
-    )
+    [only] = bootstrap.servers
+    assert only == ServerConfig("unix:///./etc/istio/proxy/XDS", ChannelCreds("insecure"))
     assert bootstrap.node.id.startswith("sidecar~10.244.0.17~orders")
     assert bootstrap.node.locality == Locality()
     assert bootstrap.node.metadata["GENERATOR"] == "grpc"
@@ -479,11 +491,18 @@ def test_what_the_traffic_director_generator_writes_loads() -> None:
     assert bootstrap.client_default_listener_resource_name_template == "%s"
 
 
-def test_unix_sockets_of_the_istio_agent_are_targets_with_absolute_paths() -> None:
-    uris = [each.uri for each in load_fixture("istio.json").servers]
-    paths = [parse_target(uri, {"unix"}).path for uri in uris]
-    assert paths == ["/./etc/istio/proxy/XDS", "//run/istio/proxy/XDS"]
-    assert [str(UnixAddress(path)) for path in paths] == [f"unix:{path}" for path in paths]
+@pytest.mark.parametrize(
+    ("uri", "path"),
+    [
+        ("unix:///./etc/istio/proxy/XDS", "/./etc/istio/proxy/XDS"),
+        ("unix:///etc/istio/proxy/XDS", "/etc/istio/proxy/XDS"),
+        # The agent puts three slashes before whatever path it is given.
+        ("unix:////run/istio/proxy/XDS", "//run/istio/proxy/XDS"),
+    ],
+)
+def test_a_socket_of_the_istio_agent_is_a_target(uri: str, path: str) -> None:
+    target = parse_target(parse_server(server_uri=uri).uri, {"unix"})
+    assert parse_address(f"unix:{target.path}") == UnixAddress(path)
 
 
 # Anything at all

@@ -60,6 +60,7 @@ HASH_HEADER_GUARD: Final = "GRPC_EXPERIMENTAL_RING_HASH_SET_REQUEST_HASH_KEY"
 # So many endpoints have to fail until all count as failing, though others were not tried.
 FAILURES_ENOUGH: Final = 2
 
+_UINT64: Final = re.compile(r"[0-9]{1,20}").fullmatch
 _HEADER_NAME: Final = re.compile(r"[0-9a-z_.\-]+").fullmatch
 
 
@@ -93,11 +94,13 @@ def parse_config(json: Mapping[str, object], errors: ValidationErrors) -> RingHa
 def _parse_size(
     json: Mapping[str, object], field: str, default: int, errors: ValidationErrors
 ) -> int | None:
-    size = json.get(field, default)
+    size = json.get(field)
+    if size is None:
+        return default
     with errors.field(field):
         # proto3 JSON writes a uint64 as a string.
-        if isinstance(size, str) and size.isascii() and size.isdigit():
-            size = int(size[: len(str(RING_SIZE_LIMIT)) + 1])
+        if isinstance(size, str) and _UINT64(size):
+            size = int(size)
         # To Python a boolean is an integer, to JSON it is not.
         if not isinstance(size, int) or isinstance(size, bool):
             errors.add(f"is {type_name(size)}, wanted an integer from 1 to {RING_SIZE_LIMIT}")
@@ -109,7 +112,9 @@ def _parse_size(
 
 
 def _parse_header(json: Mapping[str, object], errors: ValidationErrors) -> str:
-    header = json.get("requestHashHeader", "")
+    header = json.get("requestHashHeader")
+    if header is None:
+        return ""
     with errors.field("requestHashHeader"):
         if not isinstance(header, str):
             errors.add(f"is {type_name(header)}, wanted the name of a header")

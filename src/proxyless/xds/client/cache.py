@@ -118,9 +118,11 @@ class Entry:
     def on_valid(
         self, resource: object, serialized: bytes, version: str, now_s: float
     ) -> News | None:
-        """A new resource is here."""
+        """A resource is here. One that equals what is in use is no news."""
         self.serialized, self.version, self.updated_s = serialized, version, now_s
         self._accept()
+        if self.has_resource and resource == self._value:
+            return self._set_ambient(OK)
         return self._set_value(resource)
 
     def on_unchanged(self, version: str) -> News | None:

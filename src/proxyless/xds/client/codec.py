@@ -1,6 +1,6 @@
 """How do requests and responses of ADS and LRS look on the wire?
 
-Specs: xDS transport protocol (v3, state of the world), LRS v3, A27 (node, client features), xRFC TP3.
+Specs: xDS transport protocol (v3, state of the world), LRS v3, A27 (node, features), xRFC TP3.
 
 The one module of this room that touches protobuf: bytes on one side, plain dataclasses on the
 other. What a resource means is not its business: it stays bytes.
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
     from proxyless.xds.bootstrap import Node
 
-ADS_PATH: Final = (
-    "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
-)
+ADS_PATH: Final = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
 LRS_PATH: Final = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats"
 
 # "does_not_support_overprovisioning" - A27; wrapped resources - xDS transport protocol.

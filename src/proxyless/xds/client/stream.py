@@ -9,13 +9,15 @@ replaced at once, and a server that hangs up at every answer is asked once per s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from proxyless.base import NULL_TRACE, Backoff, BackoffPolicy, Trace
 from proxyless.runtime import IDLE_TIMER, Clock, Random, Timer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from proxyless.base import Status
     from proxyless.xds.client.transport import Stream, Transport
 
@@ -27,7 +29,7 @@ class Tools:
     clock: Clock
     random: Random
     trace: Trace = NULL_TRACE
-    backoff: BackoffPolicy = BackoffPolicy()
+    backoff: BackoffPolicy = field(default_factory=BackoffPolicy)
 
 
 class StreamOwner(Protocol):
@@ -82,9 +84,9 @@ class RetriedStream:
         if self._stream is not None:
             self._stream.send(message)
 
-    def read_next(self) -> None:
-        if self._stream is not None:
-            self._stream.read_next()
+    def reader(self) -> Callable[[], None]:
+        """Asks the current stream for a message, whenever it is called; void if it has ended."""
+        return self._stream.read_next if self._stream is not None else _do_nothing
 
     def note_answer(self) -> None:
         """The owner understood a message: the server works."""
@@ -118,3 +120,7 @@ class RetriedStream:
         delay_s = max(0.0, again_s - self._tools.clock.now_s())
         self._timer = self._tools.clock.call_later(delay_s, self._open)
         self._owner.on_stream_ended(status, has_answered=self._has_answered)
+
+
+def _do_nothing() -> None:
+    return

@@ -10,10 +10,11 @@ back a control plane that is faster than we are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from proxyless.base import Status
     from proxyless.xds.bootstrap import ServerConfig
 
@@ -38,7 +39,7 @@ class Stream(Protocol):
         """Send, or keep until there is a connection. Void after the end."""
 
     def read_next(self) -> None:
-        """Ask for one message. Asked for once until it came."""
+        """Ask for one message, and for the next one only when it came. Void after the end."""
 
     def close(self) -> None:
         """End it from this side; the listener hears nothing any more. Idempotent."""
@@ -52,9 +53,9 @@ class Transport(Protocol):
         ...
 
     def watch_connectivity(self, listener: Callable[[Status], None]) -> None:
-        """Call back with the reason each time the control plane turns out to be unreachable.
+        """Call back with the reason each time the control plane becomes unreachable.
 
-        At most one listener. Said again when another attempt failed for another reason.
+        At most one listener. That it can be reached again is seen from a stream.
         """
 
     def close(self) -> None:

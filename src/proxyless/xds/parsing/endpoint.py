@@ -13,7 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base import Address, IpAddress, ValidationErrors
-from proxyless.protos import message_class
+from proxyless.xds.parsing.decoding import TYPE_URL_PREFIX, decode_resource
+from proxyless.xds.proto_fields import UINT32_MAX, parse_fraction
 from proxyless.xds.resources import (
     DropCategory,
     EndpointInfo,
@@ -27,12 +28,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from proxyless.protos import Proto
+    from proxyless.xds.client.api import DecodeContext, Decoded
 
-TYPE_NAME: Final = "envoy.config.endpoint.v3.ClusterLoadAssignment"
+CLUSTER_LOAD_ASSIGNMENT: Final = "envoy.config.endpoint.v3.ClusterLoadAssignment"
 
-UINT32_MAX: Final = 2**32 - 1
 PORT_MAX: Final = 65535
-PER_MILLION_MAX: Final = 1_000_000
+
+# Limits of what is remembered. Few endpoints are parsed faster than they are looked up.
+REMEMBERED_MIN: Final = 16
+REMEMBERED_MAX: Final = 200_000
 
 # Values of envoy.config.core.v3.HealthStatus; endpoints of any other value are left out (A27-23).
 HEALTH_STATUSES: Final[Mapping[int, HealthStatus]] = {
@@ -40,11 +44,50 @@ HEALTH_STATUSES: Final[Mapping[int, HealthStatus]] = {
     1: HealthStatus.HEALTHY,
     3: HealthStatus.DRAINING,
 }
-# envoy.type.v3.FractionalPercent.DenominatorType: what one of the numerator is worth.
-_PER_MILLION: Final[Mapping[int, int]] = {0: 10_000, 1: 100, 2: 1}
 
 # Endpoints by the bytes they were read from.
 Remembered = dict[bytes, EndpointInfo]
+
+
+class EndpointType:
+    """EDS. Driven by the xDS client.
+
+    Remembers the endpoints of each resource's last valid version, of the latest resources only:
+    what it answers does not depend on that, only how long it takes.
+    """
+
+    type_url: Final = f"{TYPE_URL_PREFIX}{CLUSTER_LOAD_ASSIGNMENT}"
+    # A response holds some of the resources.
+    is_full_state: Final = False
+
+    def __init__(self) -> None:
+        # By resource name, the one that was used longest ago first.
+        self._remembered: dict[str, Remembered] = {}
+        self._count = 0
+
+    def decode(self, serialized: bytes, context: DecodeContext) -> Decoded[EndpointResource]:
+        """The endpoints in these bytes, or why there are none. Raises nothing."""
+        return decode_resource(
+            CLUSTER_LOAD_ASSIGNMENT, serialized, self._parse, name_field="cluster_name"
+        )
+
+    def _parse(self, message: Proto, errors: ValidationErrors) -> EndpointResource:
+        fresh: Remembered = {}
+        previous = self._remembered.get(message.cluster_name)
+        resource = parse_endpoints(message, errors, previous, fresh)
+        if errors.ok:
+            self._remember(resource.name, fresh)
+        return resource
+
+    def _remember(self, name: str, fresh: Remembered) -> None:
+        self._count -= len(self._remembered.pop(name, ()))
+        if not REMEMBERED_MIN <= len(fresh) <= REMEMBERED_MAX:
+            return
+        self._remembered[name] = fresh
+        self._count += len(fresh)
+        while self._count > REMEMBERED_MAX:
+            oldest = next(iter(self._remembered))
+            self._count -= len(self._remembered.pop(oldest))
 
 
 def parse_endpoints(
@@ -91,7 +134,7 @@ class _Reader:
         by_priority: dict[int, dict[Locality, LocalityEndpoints]] = {}
         for index, message in enumerate(localities):
             weight = message.load_balancing_weight.value
-            # "locality without weight or weight 0 skipped" (A27-21)
+            # Skipped without a look at the rest: it is assigned no load (A27-21).
             if weight == 0:
                 continue
             with self._errors.index(index):
@@ -137,7 +180,7 @@ class _Reader:
         self, by_priority: Mapping[int, Mapping[Locality, LocalityEndpoints]]
     ) -> None:
         for expected, priority in enumerate(sorted(by_priority)):
-            # "priorities contiguous from 0" (A27-21)
+            # They have to be contiguous (A27-21).
             if priority != expected:
                 self._errors.add(f"has no locality of priority {expected}, but of {priority}")
                 return
@@ -231,16 +274,12 @@ def _parse_drops(messages: Iterable[Proto], errors: ValidationErrors) -> Iterabl
 def _parse_drop(message: Proto, errors: ValidationErrors) -> DropCategory:
     if not message.category:
         _add(errors, "category", "is empty, wanted a name")
-    percentage = message.drop_percentage
-    worth = _PER_MILLION.get(percentage.denominator)
     if not message.HasField("drop_percentage"):
         _add(errors, "drop_percentage", "is missing")
-    elif worth is None:
-        what = f"is {percentage.denominator}, wanted HUNDRED, TEN_THOUSAND or MILLION"
-        _add(errors, "drop_percentage.denominator", what)
-    # "numerator capped at 1M" (A27-24)
-    per_million = min(percentage.numerator * (worth or 0), PER_MILLION_MAX)
-    return DropCategory(message.category, per_million)
+    with errors.field("drop_percentage"):
+        # More than all is all, no error (A27-24).
+        fraction = parse_fraction(message.drop_percentage, errors)
+    return DropCategory(message.category, fraction.per_million)
 
 
 def _add(errors: ValidationErrors, path: str, text: str) -> None:

@@ -76,6 +76,10 @@ class UpstreamTls:
     san_matchers: tuple[StringMatcher, ...] = ()
     # Sent to the server if not empty.
     sni: str = ""
+    # A101: the endpoint's hostname, if it has one, is sent in place of `sni`.
+    auto_host_sni: bool = False
+    # A101: what was sent has to be a DNS name of the certificate, in place of `san_matchers`.
+    auto_sni_san_validation: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,7 +65,9 @@ class HashPolicy:
 class RetryOnPolicy:
     """When and how often to send again (A44)."""
 
+    # May be empty: nothing is sent again, also if the virtual host has a policy with codes.
     codes: frozenset[StatusCode]
+    # At least 1, at most 4: there are never more than 5 attempts.
     num_retries: int
     backoff_base_s: float
     backoff_max_s: float

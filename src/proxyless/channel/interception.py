@@ -1,0 +1,58 @@
+"""How does a chain of HTTP filters stand between an RPC and its application?
+
+Specs: A39 (filters), A33 (delay and abort). As the observer of the call: whatever the call tells,
+it tells the filters first. An RPC without filters has nothing of this.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from proxyless.runtime import IDLE_TIMER, Timer
+from proxyless.wire import StreamEnd
+
+if TYPE_CHECKING:
+    from proxyless.base import Metadata
+    from proxyless.channel.attempt import CallObserver
+    from proxyless.channel.call import Call
+    from proxyless.channel.config_selector import Interception
+    from proxyless.runtime import Clock
+
+
+class InterceptedObserver:
+    """One RPC's filters. Driven by its call."""
+
+    def __init__(self, call: Call, observer: CallObserver, interception: Interception) -> None:
+        self._call = call
+        self._observer = observer
+        self._interception = interception
+        self._had_head = False
+        # Pending while the RPC is delayed.
+        self._timer: Timer = IDLE_TIMER
+
+    def start(self, clock: Clock) -> None:
+        """Let the call go on, now or after the delay."""
+        if self._interception.delay_s > 0:
+            self._timer = clock.call_later(self._interception.delay_s, self._go_on)
+        else:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        if self._interception.abort is not None:
+            self._call.finish(StreamEnd(self._interception.abort))
+        else:
+            self._call.request_attempt()
+
+    def on_head(self, metadata: Metadata) -> None:
+        self._had_head = True
+        self._observer.on_head(self._interception.on_head(metadata))
+
+    def on_message(self, message: bytes) -> None:
+        self._observer.on_message(message)
+
+    def on_writable(self) -> None:
+        self._observer.on_writable()
+
+    def on_end(self, end: StreamEnd) -> None:
+        self._timer.cancel()
+        self._observer.on_end(self._interception.on_end(end, had_head=self._had_head))

@@ -1,0 +1,36 @@
+"""The command `proxyless`: one file per command.
+
+serve   a control plane from a directory of files
+
+Each command's module has `add_parser`, which says what it takes, and `run`, which does it and
+returns the exit code: 0 for done, 1 for failed, 2 for a command line that makes no sense.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Final
+
+from proxyless.cli import serve
+from proxyless.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["main"]
+
+COMMANDS: Final = (serve,)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line, the process's own unless given; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="proxyless", description="gRPC's xDS client stack in pure Python."
+    )
+    parser.add_argument("--version", action="version", version=f"proxyless {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        command.add_parser(commands)
+    parsed = parser.parse_args(arguments)
+    code: int = parsed.run(parsed)
+    return code

@@ -1,0 +1,166 @@
+"""Which resources does a file hold, and what is wrong with it, where?
+
+A file is YAML, of one document or several, or JSON. A document is a resource in standard proto-JSON
+with its `@type`, a list of such, or a mapping with such a list in `resources`:
+
+    "@type": type.googleapis.com/envoy.config.cluster.v3.Cluster
+    name: cart
+    type: EDS
+
+Text in, resources out: reading files is in `files`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+from google.protobuf import json_format
+
+from proxyless.controlplane.resource import Resource
+from proxyless.protos import descriptor_pool_of_envoy, message_class
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from proxyless.base import ValidationErrors
+
+# With aliases a small YAML file can stand for a huge document.
+NODES_MAX: Final = 500_000
+
+_TYPE: Final = "@type"
+_RESOURCES: Final = "resources"
+# libyaml, if PyYAML was built with it, is ten times as fast.
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+# How json_format says where it was: by a chain of fields, and sometimes by a path behind it.
+_FIELD: Final = re.compile(r"\AFailed to parse (?P<field>\S+) field: ")
+_PLACE: Final = re.compile(r' at "?\w+(?P<path>[^\s"]*?)"?\.*(\n.*)?\Z', re.DOTALL)
+_UNKNOWN_FIELD: Final = re.compile(r'has no field named "(?P<field>[^"]*)"')
+
+
+def parse_documents(
+    text: str, errors: ValidationErrors, *, is_json: bool = False
+) -> list[tuple[str, Resource]]:
+    """The resources, each with its place in the file; what is wrong is added to the errors."""
+    try:
+        documents = [json.loads(text)] if is_json else list(yaml.load_all(text, _LOADER))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        errors.add(_describe_syntax(error))
+        return []
+    if not _is_bounded(documents):
+        errors.add(f"has more than {NODES_MAX} values, aliases written out")
+        return []
+    found: list[tuple[str, Resource]] = []
+    for number, document in enumerate(documents):
+        if document is not None:  # A file may end with `---`, or be empty.
+            with errors.index(number):
+                for place, resource in _parse_document(document, errors):
+                    found.append((f"[{number}]{place}", resource))
+    return found
+
+
+def _parse_document(document: Any, errors: ValidationErrors) -> Iterator[tuple[str, Resource]]:  # noqa: ANN401 - whatever the file holds
+    if isinstance(document, dict) and _TYPE not in document and _RESOURCES in document:
+        if unknown := sorted(map(str, document.keys() - {_RESOURCES, "version_info"})):
+            errors.add(f"has {', '.join(map(repr, unknown))} beside {_RESOURCES!r}")
+        with errors.field(_RESOURCES):
+            yield from _parse_list(document[_RESOURCES], f".{_RESOURCES}", errors)
+    elif isinstance(document, list):
+        yield from _parse_list(document, "", errors)
+    elif (resource := _parse_resource(document, errors)) is not None:
+        yield "", resource
+
+
+def _parse_list(
+    items: Any,  # noqa: ANN401
+    place: str,
+    errors: ValidationErrors,
+) -> Iterator[tuple[str, Resource]]:
+    if not isinstance(items, list):
+        errors.add(f"is {_kind(items)}, wanted a list of resources")
+        return
+    for number, item in enumerate(items):
+        with errors.index(number):
+            if (resource := _parse_resource(item, errors)) is not None:
+                yield f"{place}[{number}]", resource
+
+
+def _parse_resource(item: Any, errors: ValidationErrors) -> Resource | None:  # noqa: ANN401
+    if not isinstance(item, dict) or not isinstance(item.get(_TYPE), str):
+        what = f"a mapping without {_TYPE!r}" if isinstance(item, dict) else _kind(item)
+        errors.add(f"is {what}, wanted a resource with its {_TYPE!r}")
+        return None
+    full_name = item[_TYPE].rpartition("/")[2]
+    try:
+        message = message_class(full_name)()
+    except KeyError:
+        errors.add(f"{_TYPE} {item[_TYPE]!r} is not known")
+        return None
+    fields = {key: value for key, value in item.items() if key != _TYPE}
+    try:
+        json_format.ParseDict(fields, message, descriptor_pool=descriptor_pool_of_envoy())
+    # Values of a kind that it does not expect make json_format raise what it happens to.
+    except (json_format.ParseError, AttributeError, TypeError, ValueError) as error:
+        path, what = _describe_field(str(error))
+        with errors.field(path):
+            errors.add(what)
+        return None
+    try:
+        return Resource.of(message)
+    except ValueError as error:
+        errors.add(str(error))
+        return None
+
+
+def _describe_syntax(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "is nested too deeply"
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
+    return " ".join(str(error).split())
+
+
+def _describe_field(text: str) -> tuple[str, str]:
+    """The path of the field that json_format dislikes, and why."""
+    chain: list[str] = []
+    while step := _FIELD.match(text):
+        chain.append(step["field"])
+        text = text[step.end() :]
+    path = ".".join(chain)
+    if place := _PLACE.search(text):
+        # This one knows the indexes of lists.
+        path = place["path"].strip(".")
+        text = text[: place.start()]
+    if unknown := _UNKNOWN_FIELD.search(text):
+        return f"{path}.{unknown['field']}".strip("."), "there is no such field"
+    return path, text.rstrip(".")
+
+
+def _is_bounded(documents: list[Any]) -> bool:
+    """Count values as often as they are referred to; a value inside itself has no end."""
+    left = NODES_MAX
+    to_visit: list[Any] = [documents]
+    while to_visit:
+        node = to_visit.pop()
+        children = list(node.values()) if isinstance(node, dict) else node
+        left -= len(children)
+        if left < 0:
+            return False
+        to_visit += [child for child in children if isinstance(child, dict | list)]
+    return True
+
+
+def _kind(value: object) -> str:
+    match value:
+        case dict():
+            return "a mapping"
+        case list():
+            return "a list"
+        case None:
+            return "nothing"
+        case _:
+            return f"{value!r:.80}"

@@ -1,0 +1,251 @@
+"""What is said to one server, and what is waited for?
+
+Specs: A27 (ADS), A57 (failure modes).
+
+The shell around `AdsState`: it sends what that says over a retried stream, hands responses to the
+client, and counts the time in which a resource has to come. That time runs only while the request
+is really on its way to the server.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
+
+from proxyless.base import OK, Status, StatusCode
+from proxyless.xds.client.ads import AdsState, join_errors, shorten
+from proxyless.xds.client.cache import Seen
+from proxyless.xds.client.codec import ADS_PATH, decode_response, encode_request
+from proxyless.xds.client.stream import RetriedStream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from proxyless.runtime import Timer
+    from proxyless.xds.bootstrap import Node, ServerConfig
+    from proxyless.xds.client.codec import DiscoveryRequest, DiscoveryResponse
+    from proxyless.xds.client.response import ErrorRules, Outcome
+    from proxyless.xds.client.stream import Tools
+    from proxyless.xds.client.transport import Transport
+
+LOGGER: Final = logging.getLogger("proxyless.xds")
+
+# Type URL and name.
+ResourceKey = tuple[str, str]
+
+
+class ConnectionOwner(Protocol):
+    """The client, as far as a connection needs it."""
+
+    def request_flush(self, connection: Connection) -> None:
+        """Call the connection's `flush` at the end of this turn."""
+
+    def is_awaited(self, key: ResourceKey) -> bool:
+        """Whether nothing is known about a resource yet."""
+        ...
+
+    def on_response(self, connection: Connection, response: DiscoveryResponse) -> Outcome | None:
+        """Take a response; None if nobody knows its type."""
+        ...
+
+    def on_contact(self, connection: Connection) -> None:
+        """The server answers."""
+
+    def on_unreachable(self, connection: Connection) -> None:
+        """The server cannot be reached: `status` says why."""
+
+    def on_timeout(self, connection: Connection, key: ResourceKey) -> None:
+        """A resource did not come in time."""
+
+    def read_when_told(self, connection: Connection) -> None:
+        """Read the next message when the watchers have heard of this one."""
+
+
+class Connection:
+    """One server. Driven by the client, its stream, its transport and the clock."""
+
+    def __init__(
+        self,
+        server: ServerConfig,
+        transport: Transport,
+        *,
+        node: Node,
+        rules: ErrorRules,
+        tools: Tools,
+        owner: ConnectionOwner,
+    ) -> None:
+        # Fixed at construction.
+        self.server = server
+        self.rules = rules
+        self._node = node
+        self._tools = tools
+        self._owner = owner
+        self.stream = RetriedStream(ADS_PATH, transport, tools, self)
+        # What is said, and what came, by type.
+        self._ads = AdsState(node)
+        self._seen: dict[str, Seen] = {}
+        # OK unless the server cannot be reached.
+        self.status = OK
+        # What was asked for and is not here yet, on this stream.
+        self._waits: dict[ResourceKey, _Wait] = {}
+        transport.watch_connectivity(self._on_connectivity)
+
+    def start(self) -> None:
+        self.stream.start()
+
+    def close(self) -> None:
+        """Say no more. Idempotent; the transport is its owner's to close."""
+        self._stop_waiting()
+        self.stream.close()
+
+    # What the client wants
+
+    def subscribe(self, key: ResourceKey) -> None:
+        self._ads.subscribe(*key)
+        self._owner.request_flush(self)
+
+    def unsubscribe(self, key: ResourceKey) -> None:
+        type_url, name = key
+        self._ads.unsubscribe(type_url, name)
+        self.stop_waiting_for(key)
+        if type_url in self._seen:
+            self._seen[type_url].forget(name)
+        self._owner.request_flush(self)
+
+    def seen(self, type_url: str) -> Seen:
+        """What came of this type, by its bytes."""
+        return self._seen.setdefault(type_url, Seen())
+
+    def flush(self) -> None:
+        """Tell the server of all changes since the last time."""
+        for change in self._ads.take_changes():
+            self._send(change.request)
+            if self.stream.is_ready:
+                type_url = change.request.type_url
+                self._wait_for((type_url, name) for name in change.added)
+
+    def _send(self, request: DiscoveryRequest) -> None:
+        if self._tools.trace.active:
+            self._tools.trace.emit(
+                "xds.request",
+                server=self.server.uri,
+                type_url=request.type_url,
+                names=request.resource_names,
+                version=request.version,
+                nonce=request.nonce,
+                error=request.error,
+            )
+        self.stream.send(encode_request(request))
+
+    # What the stream says
+
+    def on_stream_opened(self) -> None:
+        self._ads.open_stream()
+        self._owner.request_flush(self)
+        self.stream.reader()()
+
+    def on_stream_ready(self) -> None:
+        self.flush()
+        # "A connection has been established …, and the stream has been dispatched" - A57
+        self._wait_for(self._ads.subscriptions)
+
+    def on_stream_message(self, message: bytes) -> None:
+        response = decode_response(message)
+        if response is None:
+            LOGGER.warning("xds server %r: response cannot be decoded", self.server.uri)
+        else:
+            self.status = OK
+            self.stream.note_answer()
+            self._owner.on_contact(self)
+            self._on_response(response)
+        self._owner.read_when_told(self)
+
+    def _on_response(self, response: DiscoveryResponse) -> None:
+        type_url = response.type_url
+        outcome = None
+        if self._ads.is_expected(type_url):
+            outcome = self._owner.on_response(self, response)
+        if outcome is None:
+            url = shorten(type_url, 200)
+            LOGGER.warning("xds server %r: response of type %r is ignored", self.server.uri, url)
+            return
+        error = ""
+        if outcome.errors:
+            error = f"{join_errors(outcome.errors)}{node_note(self._node)}"
+            LOGGER.warning("xds server %r: %s", self.server.uri, error)
+        answer = self._ads.answer(
+            type_url,
+            version=response.version,
+            nonce=response.nonce,
+            error=error,
+            is_used=outcome.is_used,
+        )
+        self._send(answer)
+
+    def on_stream_ended(self, status: Status, *, has_answered: bool) -> None:
+        self._stop_waiting()
+        self._ads.close_stream()
+        if self._tools.trace.active:
+            self._tools.trace.emit("xds.stream_ended", server=self.server.uri, status=status)
+        # "we do not consider it an error if the ADS stream was closed after having received a
+        # response" - A57
+        if not has_answered:
+            self._fail(f"stream ended before any response: {status}")
+
+    def _on_connectivity(self, status: Status) -> None:
+        self._fail(status.details or status.code.name)
+
+    def _fail(self, reason: str) -> None:
+        text = f"xds server {self.server.uri!r}: {shorten(reason)}{node_note(self._node)}"
+        status = Status(StatusCode.UNAVAILABLE, text)
+        if status != self.status:
+            LOGGER.warning("%s", text)
+        self.status = status
+        self._owner.on_unreachable(self)
+
+    # Waiting for resources
+
+    def _wait_for(self, keys: Iterable[ResourceKey]) -> None:
+        """Give the server time for those of which nothing is known, all on one timer."""
+        awaited = [key for key in keys if key not in self._waits and self._owner.is_awaited(key)]
+        if awaited:
+            wait = _Wait(awaited)
+            wait.timer = self._tools.clock.call_later(
+                self.rules.timeout_s, partial(self._on_timeout, wait)
+            )
+            self._waits.update(dict.fromkeys(awaited, wait))
+
+    def stop_waiting_for(self, key: ResourceKey) -> None:
+        """The server said something about it, or nobody wants it any more."""
+        wait = self._waits.pop(key, None)
+        if wait is not None:
+            del wait.keys[key]
+            if not wait.keys:
+                wait.timer.cancel()
+
+    def _stop_waiting(self) -> None:
+        for wait in set(self._waits.values()):
+            wait.timer.cancel()
+        self._waits = {}
+
+    def _on_timeout(self, wait: _Wait) -> None:
+        for key in wait.keys:
+            self._waits.pop(key, None)
+        for key in wait.keys:
+            self._owner.on_timeout(self, key)
+
+
+class _Wait:
+    """The resources of one request that have not come yet."""
+
+    __slots__ = ("keys", "timer")
+
+    def __init__(self, keys: Iterable[ResourceKey]) -> None:
+        self.keys = dict.fromkeys(keys)
+        self.timer: Timer
+
+
+def node_note(node: Node) -> str:
+    """How every error text ends: who we are to the control plane."""
+    return f" (xds node {node.id!r})"

@@ -1,0 +1,162 @@
+"""How does a server learn of the load it causes?
+
+Specs: LRS v3, A27, LRS-01, LRS-02.
+
+One stream per server, open while anybody counts load for it. The server says how often and about
+which clusters it wants to hear. Trouble here is retried and logged, and concerns nobody else.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from proxyless.runtime import IDLE_TIMER, Timer
+from proxyless.xds.client.codec import LRS_PATH, decode_load_response, encode_load_report
+from proxyless.xds.client.load import ClusterLoad
+from proxyless.xds.client.stream import RetriedStream
+
+if TYPE_CHECKING:
+    from proxyless.base import Status
+    from proxyless.xds.bootstrap import Node, ServerConfig
+    from proxyless.xds.client.codec import ClusterStats, LoadStatsResponse
+    from proxyless.xds.client.stream import Tools
+    from proxyless.xds.client.transport import Transport
+    from proxyless.xds.client.transports import Transports
+
+LOGGER: Final = logging.getLogger("proxyless.xds")
+
+# A server that asks for less has made a mistake, and every report costs it, too.
+INTERVAL_MIN_S: Final = 1.0
+INTERVAL_MAX_S: Final = 24 * 3600.0
+
+_LoadKey = tuple[str, str]
+
+
+class LoadReporting:
+    """All that one client counts, by server. Driven by those who acquire and release."""
+
+    def __init__(self, node: Node, transports: Transports, tools: Tools) -> None:
+        self._node = node
+        self._transports = transports
+        self._tools = tools
+        self._reporters: dict[ServerConfig, LoadReporter] = {}
+
+    def acquire(self, server: ServerConfig, cluster: str, eds_service: str) -> ClusterLoad:
+        """The one counter of this cluster and EDS service, to be released."""
+        reporter = self._reporters.get(server)
+        if reporter is None:
+            transport = self._transports.acquire(server)
+            on_unused = partial(self._stop, server)
+            reporter = LoadReporter(server, transport, self._node, self._tools, on_unused)
+            self._reporters[server] = reporter
+            reporter.stream.start()
+        return reporter.acquire(cluster, eds_service)
+
+    def _stop(self, server: ServerConfig) -> None:
+        reporter = self._reporters.pop(server, None)
+        if reporter is not None:
+            reporter.close()
+            self._transports.release(server)
+
+    def close(self) -> None:
+        """Report nothing any more. Idempotent."""
+        for server in list(self._reporters):
+            self._stop(server)
+
+
+class LoadReporter:
+    """Reports to one server. Driven by its stream and by the interval that the server wants."""
+
+    def __init__(
+        self,
+        server: ServerConfig,
+        transport: Transport,
+        node: Node,
+        tools: Tools,
+        on_unused: partial[None],
+    ) -> None:
+        # Fixed at construction.
+        self._server = server
+        self._node = node
+        self._tools = tools
+        self._on_unused = on_unused
+        self.stream = RetriedStream(LRS_PATH, transport, tools, self)
+        # What is counted; those that nobody uses any more stay until they were reported.
+        self._loads: dict[_LoadKey, ClusterLoad] = {}
+        self._used = 0
+        # What the server wants, on this stream.
+        self._wanted: LoadStatsResponse | None = None
+        self._timer: Timer = IDLE_TIMER
+
+    def acquire(self, cluster: str, eds_service: str) -> ClusterLoad:
+        key = (cluster, eds_service)
+        load = self._loads.get(key)
+        if load is None:
+            now_s = self._tools.clock.now_s()
+            load = self._loads[key] = ClusterLoad(cluster, eds_service, now_s, self._on_load_unused)
+        if not load.users:
+            self._used += 1
+        load.users += 1
+        return load
+
+    def _on_load_unused(self) -> None:
+        self._used -= 1
+        if not self._used:
+            self._on_unused()
+
+    def close(self) -> None:
+        self._timer.cancel()
+        self.stream.close()
+
+    # What the stream says
+
+    def on_stream_opened(self) -> None:
+        self.stream.send(encode_load_report((), self._node))
+        self.stream.reader()()
+
+    def on_stream_ready(self) -> None:
+        return
+
+    def on_stream_message(self, message: bytes) -> None:
+        wanted = decode_load_response(message)
+        if wanted is None:
+            LOGGER.warning("lrs server %r: response cannot be decoded", self._server.uri)
+        else:
+            self.stream.note_answer()
+            if wanted != self._wanted:
+                self._wanted = wanted
+                self._timer.cancel()
+                self._start_timer(wanted)
+        self.stream.reader()()
+
+    def on_stream_ended(self, status: Status, *, has_answered: bool) -> None:
+        self._timer.cancel()
+        self._wanted = None
+        if not has_answered:
+            LOGGER.info("lrs server %r: stream ended: %s", self._server.uri, status)
+
+    # Reports
+
+    def _start_timer(self, wanted: LoadStatsResponse) -> None:
+        interval_s = min(max(wanted.interval_s, INTERVAL_MIN_S), INTERVAL_MAX_S)
+        self._timer = self._tools.clock.call_later(interval_s, self._report)
+
+    def _report(self) -> None:
+        assert self._wanted is not None, "reports begin when the server has said what it wants"
+        self.stream.send(encode_load_report(self._take(self._wanted)))
+        self._start_timer(self._wanted)
+
+    def _take(self, wanted: LoadStatsResponse) -> list[ClusterStats]:
+        now_s = self._tools.clock.now_s()
+        taken: list[ClusterStats] = []
+        for key, load in list(self._loads.items()):
+            if wanted.clusters is not None and load.cluster not in wanted.clusters:
+                continue
+            stats = load.take(now_s)
+            if stats is not None:
+                taken.append(stats)
+            if not load.users:
+                del self._loads[key]
+        return taken

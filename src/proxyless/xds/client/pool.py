@@ -1,0 +1,89 @@
+"""Which channels share a client?
+
+Specs: A71 (a client per data-plane target).
+
+By default each target has a client of its own, so that the fallback of one does not change what
+another one uses. A control plane behind a unix socket is an agent on this machine, and agents may
+serve one stream only (Istio's drops all but the newest), so there all targets share one client.
+docs/howto/one-ads-stream.md says when to choose otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from proxyless.xds.client.client import XdsClient, XdsClientOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from proxyless.xds.bootstrap import Bootstrap
+    from proxyless.xds.client.stream import Tools
+    from proxyless.xds.client.transport import TransportFactory
+
+# The scope of a client that all targets share, where others have their target.
+SHARED_SCOPE: Final = ""
+
+
+class XdsClients:
+    """The clients of one loop. Driven by those who acquire and release."""
+
+    def __init__(
+        self,
+        transports: TransportFactory,
+        tools: Tools,
+        options: XdsClientOptions = XdsClientOptions(),  # noqa: B008 - frozen
+    ) -> None:
+        # Fixed at construction.
+        self._transports = transports
+        self._tools = tools
+        self._options = options
+        # Who is there, by bootstrap and scope, and how many use it.
+        self._clients: dict[tuple[Bootstrap, str], XdsClient] = {}
+        self._scopes: dict[XdsClient, tuple[Bootstrap, str]] = {}
+        self._users: dict[XdsClient, int] = {}
+
+    def acquire(
+        self, bootstrap: Bootstrap, target: str, *, shared: bool | None = None
+    ) -> XdsClient:
+        """The client for a target, to be released. `shared` overrides what the server suggests."""
+        is_shared = is_agent(bootstrap) if shared is None else shared
+        scope = (bootstrap, SHARED_SCOPE if is_shared else target)
+        client = self._clients.get(scope)
+        if client is None:
+            client = XdsClient(bootstrap, self._transports, self._tools, self._options)
+            self._clients[scope] = client
+            self._scopes[client] = scope
+        self._users[client] = self._users.get(client, 0) + 1
+        return client
+
+    def release(self, client: XdsClient) -> None:
+        """Give a client back, once for each time it was acquired; the last one closes it."""
+        if client not in self._users:
+            raise ValueError("xds client is released more often than it was acquired")
+        self._users[client] -= 1
+        if not self._users[client]:
+            self._drop(client)
+
+    def _drop(self, client: XdsClient) -> None:
+        del self._users[client]
+        del self._clients[self._scopes.pop(client)]
+        client.close()
+
+    @property
+    def by_scope(self) -> Mapping[str, list[XdsClient]]:
+        """The clients by target, "" for a shared one, as CSDS shows them (A40)."""
+        found: dict[str, list[XdsClient]] = {}
+        for (_, scope), client in self._clients.items():
+            found.setdefault(scope, []).append(client)
+        return found
+
+    def close(self) -> None:
+        """Close every client, whoever uses it. Idempotent."""
+        for client in list(self._users):
+            self._drop(client)
+
+
+def is_agent(bootstrap: Bootstrap) -> bool:
+    """Whether the first server is an agent on this machine, which may serve one stream only."""
+    return bootstrap.servers[0].uri.startswith(("unix:", "unix-abstract:"))

@@ -1,0 +1,216 @@
+"""What does one response change?
+
+Specs: A27, A46 (one bad resource does not spoil the others), A53, A88, xRFC TP3.
+
+Each resource is decoded unless it is known by its bytes, and goes to the entry of its name. What
+nobody watches changes nothing, but what is wrong with it is said, too. Of a full-state type, a
+resource that was there and is not in the response was deleted.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from proxyless.base import Status, StatusCode
+from proxyless.xds.client.ads import shorten
+from proxyless.xds.client.api import Decoded
+from proxyless.xds.client.cache import Seen, Sighting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from proxyless.xds.client.api import DecodeContext, ResourceType
+    from proxyless.xds.client.cache import Entry, News
+    from proxyless.xds.client.codec import DiscoveryResponse, RawResource, ResourceError
+
+LOGGER: Final = logging.getLogger("proxyless.xds")
+
+
+class Shelf(Protocol):
+    """The entries that a response may change."""
+
+    def spell(self, name: str) -> str:
+        """The one true spelling of a name; a name that is not valid stays as it is."""
+        ...
+
+    def find(self, name: str) -> Entry | None:
+        """The entry of a resource that is watched, by the true spelling of its name."""
+        ...
+
+    def all(self) -> Iterable[Entry]:
+        """Every entry of the response's type, under the server that sent it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorRules:
+    """What becomes of a resource in use when its server says something is wrong (D26, A88)."""
+
+    nack_drops: bool
+    deletion_drops: bool
+    server_errors_count: bool
+    timeout_s: float
+    timeout_code: StatusCode
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a response came to."""
+
+    # In the order of the response.
+    news: list[tuple[Entry, News]] = field(default_factory=list)
+    # Entries that the server said anything about.
+    answered: list[Entry] = field(default_factory=list)
+    # Whatever has to be said in a NACK.
+    errors: list[str] = field(default_factory=list)
+    valid: int = 0
+
+    @property
+    def is_used(self) -> bool:
+        """Whether the response's version counts as the one in use (A46)."""
+        return self.valid > 0 or not self.errors
+
+
+class Ingestion:
+    """One response on its way into the cache."""
+
+    def __init__(
+        self,
+        resource_type: ResourceType[Any],
+        context: DecodeContext,
+        rules: ErrorRules,
+        *,
+        shelf: Shelf,
+        seen: Seen,
+        node_note: str,
+    ) -> None:
+        # Fixed at construction.
+        self._type = resource_type
+        self._context = context
+        self._rules = rules
+        self._shelf = shelf
+        self._seen = seen
+        self._node_note = node_note
+        self._label = type_label(resource_type.type_url)
+        # Grows with the response.
+        self._outcome = Outcome()
+        self._present: set[str] = set()
+        self._is_any_nameless = False
+
+    def run(self, response: DiscoveryResponse, now_s: float) -> Outcome:
+        self._seen.start_response()
+        for index, raw in enumerate(response.resources):
+            self._take(index, raw, response.version, now_s)
+        self._seen.end_response()
+        if self._rules.server_errors_count:
+            for error in response.errors:
+                self._take_error(error)
+        # A resource that could not even be named may be any of those that seem to be missing.
+        if self._type.is_full_state and not self._is_any_nameless:
+            self._delete_missing()
+        return self._outcome
+
+    def _take(self, index: int, raw: RawResource, version: str, now_s: float) -> None:
+        if raw.type_url != self._type.type_url:
+            self._is_any_nameless = True
+            got = shorten(raw.type_url, 200)
+            self._outcome.errors.append(f"{self._label} #{index}: resource has type {got!r}")
+            return
+        sighting = self._seen.find(raw.serialized)
+        if sighting is not None and raw.name in ("", sighting.name):
+            entry = self._shelf.find(sighting.name) if sighting.name else None
+            is_known = entry is None or sighting.error or entry.serialized == raw.serialized
+            if is_known and self._note_present(sighting.name):
+                self._remember(raw, sighting, entry)
+                self._apply_known(entry, sighting, version)
+                return
+            if is_known:
+                return
+        self._take_new(index, raw, version, now_s)
+
+    def _take_new(self, index: int, raw: RawResource, version: str, now_s: float) -> None:
+        decoded = self._decode(index, raw)
+        name = self._shelf.spell(decoded.name or raw.name)
+        if not self._note_present(name):
+            return
+        entry = self._shelf.find(name) if name else None
+        sighting = Sighting(name, decoded.error)
+        self._remember(raw, sighting, entry)
+        if decoded.error:
+            self._apply_known(entry, sighting, version)
+            return
+        self._outcome.valid += 1
+        if entry is not None:
+            self._note(entry, entry.on_valid(decoded.resource, raw.serialized, version, now_s))
+
+    def _decode(self, index: int, raw: RawResource) -> Decoded[Any]:
+        try:
+            decoded = self._type.decode(raw.serialized, self._context)
+        except Exception as error:
+            LOGGER.exception("%s #%d: decoding raised", self._label, index)
+            text = f"{self._label} #{index}: decoding raised {type(error).__name__}: {error}"
+            return Decoded(raw.name, error=text)
+        if decoded.resource is None and not decoded.error:
+            return Decoded(decoded.name, error=f"{self._label} #{index}: cannot be decoded")
+        if not decoded.name and not decoded.error and not raw.name:
+            return Decoded("", error=f"{self._label} #{index}: has no name")
+        return decoded
+
+    def _note_present(self, name: str) -> bool:
+        """Whether this is the first of its name in the response; the first one counts."""
+        if not name:
+            self._is_any_nameless = True
+            return True
+        if name in self._present:
+            text = f"{self._label} {shorten(name, 200)!r}: comes more than once in the response"
+            self._outcome.errors.append(text)
+            return False
+        self._present.add(name)
+        return True
+
+    def _remember(self, raw: RawResource, sighting: Sighting, entry: Entry | None) -> None:
+        self._seen.remember(raw.serialized, sighting, is_watched=entry is not None)
+
+    def _apply_known(self, entry: Entry | None, sighting: Sighting, version: str) -> None:
+        if sighting.error:
+            self._outcome.errors.append(sighting.error)
+            if entry is not None:
+                status = self._status(StatusCode.INVALID_ARGUMENT, sighting.error)
+                drops = self._rules.nack_drops
+                self._note(entry, entry.on_invalid(status, version, drops=drops))
+            return
+        self._outcome.valid += 1
+        if entry is not None:
+            self._note(entry, entry.on_unchanged(version))
+
+    def _take_error(self, error: ResourceError) -> None:
+        entry = self._shelf.find(self._shelf.spell(error.name))
+        if entry is None or entry.name in self._present:
+            return
+        self._present.add(entry.name)
+        text = f"{self._label} {entry.name!r}: server says: {error.text or 'nothing more'}"
+        status = self._status(StatusCode(error.code), text)
+        self._note(entry, entry.on_server_error(status, drops=self._rules.nack_drops))
+
+    def _delete_missing(self) -> None:
+        for entry in self._shelf.all():
+            if entry.has_resource and entry.name not in self._present:
+                text = f"{self._label} {entry.name!r}: resource was deleted by the server"
+                status = self._status(StatusCode.NOT_FOUND, text)
+                self._note(entry, entry.on_deleted(status, drops=self._rules.deletion_drops))
+
+    def _note(self, entry: Entry, news: News | None) -> None:
+        self._present.add(entry.name)
+        self._outcome.answered.append(entry)
+        if news is not None:
+            self._outcome.news.append((entry, news))
+
+    def _status(self, code: StatusCode, text: str) -> Status:
+        return Status(code, f"{shorten(text)}{self._node_note}")
+
+
+def type_label(type_url: str) -> str:
+    """The short name of a type, as people say it: `Listener`."""
+    return type_url.rpartition("/")[2].rpartition(".")[2] or type_url

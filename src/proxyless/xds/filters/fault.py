@@ -1,0 +1,128 @@
+"""Which RPCs are delayed or aborted on purpose?
+
+Specs: A33 (fault injection). `upstream_cluster`, `downstream_nodes`, `headers`, the response rate
+limit and everything about Envoy's runtime are not looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from proxyless.base import StatusCode
+from proxyless.wire.status import status_of_http
+from proxyless.xds.filters.api import want_message
+from proxyless.xds.proto_fields import read_denominator, read_duration_s, read_uint32
+
+if TYPE_CHECKING:
+    from proxyless.base import ValidationErrors
+    from proxyless.protos import Proto
+    from proxyless.xds.filters.api import FilterMessage
+
+FAULT_TYPE: Final = "envoy.extensions.filters.http.fault.v3.HTTPFault"
+
+
+@dataclass(frozen=True, slots=True)
+class Percentage:
+    """So many of so many. A header may give another, smaller numerator (A33)."""
+
+    numerator: int = 0
+    # 100, 10,000 or a million.
+    denominator: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class FaultDelay:
+    """Some RPCs wait before anything of them is sent."""
+
+    # None: a header of the RPC says how long.
+    delay_s: float | None
+    percentage: Percentage
+
+
+@dataclass(frozen=True, slots=True)
+class FaultAbort:
+    """Some RPCs end with this status and are never sent."""
+
+    # None: a header of the RPC says which.
+    code: StatusCode | None
+    percentage: Percentage
+
+
+@dataclass(frozen=True, slots=True)
+class FaultConfig:
+    """What may happen to an RPC; each draws on its own."""
+
+    delay: FaultDelay | None = None
+    abort: FaultAbort | None = None
+    # How many RPCs of the process may suffer at a time; None is no limit.
+    max_active_faults: int | None = None
+
+
+class FaultFilterFactory:
+    """Injects faults. Driven by the parsers of listeners and routes."""
+
+    config_types: Final = (FAULT_TYPE,)
+    override_types: Final = (FAULT_TYPE,)
+    is_terminal: Final = False
+
+    def parse_config(self, message: FilterMessage, errors: ValidationErrors) -> FaultConfig:
+        fault = want_message(message, FAULT_TYPE, errors)
+        return FaultConfig() if fault is None else _parse_fault(fault, errors)
+
+    def parse_override(self, message: FilterMessage, errors: ValidationErrors) -> FaultConfig:
+        return self.parse_config(message, errors)
+
+
+def _parse_fault(message: Proto, errors: ValidationErrors) -> FaultConfig:
+    delay = abort = None
+    if message.HasField("delay"):
+        with errors.field("delay"):
+            delay = _parse_delay(message.delay, errors)
+    if message.HasField("abort"):
+        with errors.field("abort"):
+            abort = _parse_abort(message.abort, errors)
+    return FaultConfig(delay, abort, read_uint32(message, "max_active_faults"))
+
+
+def _parse_delay(delay: Proto, errors: ValidationErrors) -> FaultDelay | None:
+    percentage = _parse_percentage(delay, errors)
+    # The name of the oneof is misspelled in Envoy's API.
+    match delay.WhichOneof("fault_delay_secifier"):
+        case "fixed_delay":
+            return FaultDelay(read_duration_s(delay, "fixed_delay", errors), percentage)
+        case "header_delay":
+            return FaultDelay(None, percentage)
+        case _:
+            return None
+
+
+def _parse_abort(abort: Proto, errors: ValidationErrors) -> FaultAbort | None:
+    percentage = _parse_percentage(abort, errors)
+    match abort.WhichOneof("error_type"):
+        case "grpc_status":
+            return FaultAbort(_parse_code(abort.grpc_status, errors), percentage)
+        case "http_status":
+            return FaultAbort(status_of_http(abort.http_status, "").code, percentage)
+        case "header_abort":
+            return FaultAbort(None, percentage)
+        case _:
+            return None
+
+
+def _parse_code(number: int, errors: ValidationErrors) -> StatusCode:
+    try:
+        return StatusCode(number)
+    except ValueError:
+        with errors.field("grpc_status"):
+            errors.add(f"is {number}, wanted a status code from 0 to {max(StatusCode)}")
+        return StatusCode.UNKNOWN
+
+
+def _parse_percentage(fault: Proto, errors: ValidationErrors) -> Percentage:
+    """The field of a delay or an abort. Unset is none at all."""
+    if not fault.HasField("percentage"):
+        return Percentage()
+    with errors.field("percentage"):
+        denominator = read_denominator(fault.percentage, errors)
+    return Percentage(min(fault.percentage.numerator, denominator), denominator)

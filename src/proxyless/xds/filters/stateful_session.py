@@ -1,0 +1,87 @@
+"""Which cookie keeps the RPCs of a session on one backend?
+
+Specs: A55 (the filter and its overrides), A60 (what the cookie's value says).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from proxyless.xds.filters.api import want_message
+from proxyless.xds.proto_fields import decode_any_as, read_duration_s
+
+if TYPE_CHECKING:
+    from proxyless.base import ValidationErrors
+    from proxyless.protos import Proto
+    from proxyless.xds.filters.api import FilterMessage
+
+_PACKAGE: Final = "envoy.extensions.filters.http.stateful_session.v3"
+STATEFUL_SESSION_TYPE: Final = f"{_PACKAGE}.StatefulSession"
+STATEFUL_SESSION_PER_ROUTE_TYPE: Final = f"{_PACKAGE}.StatefulSessionPerRoute"
+COOKIE_STATE_TYPE: Final = (
+    "envoy.extensions.http.stateful_session.cookie.v3.CookieBasedSessionState"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionCookie:
+    """The cookie that says where a session lives."""
+
+    name: str
+    # Of an RPC, for the cookie to have a meaning; empty is every path.
+    path: str = ""
+    # Told to the client with the cookie, not enforced by us; 0 is until the client ends.
+    ttl_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StatefulSessionConfig:
+    """How sessions are kept."""
+
+    # None: they are not.
+    cookie: SessionCookie | None = None
+
+
+class StatefulSessionFilterFactory:
+    """Keeps sessions. Driven by the parsers of listeners and routes."""
+
+    config_types: Final = (STATEFUL_SESSION_TYPE,)
+    override_types: Final = (STATEFUL_SESSION_PER_ROUTE_TYPE,)
+    is_terminal: Final = False
+
+    def parse_config(
+        self, message: FilterMessage, errors: ValidationErrors
+    ) -> StatefulSessionConfig:
+        session = want_message(message, STATEFUL_SESSION_TYPE, errors)
+        return StatefulSessionConfig() if session is None else _parse_session(session, errors)
+
+    def parse_override(
+        self, message: FilterMessage, errors: ValidationErrors
+    ) -> StatefulSessionConfig:
+        per_route = want_message(message, STATEFUL_SESSION_PER_ROUTE_TYPE, errors)
+        # The only other override is `disabled`.
+        if per_route is None or per_route.WhichOneof("override") != "stateful_session":
+            return StatefulSessionConfig()
+        with errors.field("stateful_session"):
+            return _parse_session(per_route.stateful_session, errors)
+
+
+def _parse_session(message: Proto, errors: ValidationErrors) -> StatefulSessionConfig:
+    """A StatefulSession. Without a state it does nothing, which is no error (A55-01)."""
+    if not message.HasField("session_state"):
+        return StatefulSessionConfig()
+    with errors.field("session_state"), errors.field("typed_config"):
+        state = decode_any_as(COOKIE_STATE_TYPE, message.session_state.typed_config, errors)
+        if state is None:
+            return StatefulSessionConfig()
+        with errors.key(COOKIE_STATE_TYPE), errors.field("cookie"):
+            return StatefulSessionConfig(_parse_cookie(state.cookie, errors))
+
+
+def _parse_cookie(cookie: Proto, errors: ValidationErrors) -> SessionCookie:
+    if not cookie.name:
+        with errors.field("name"):
+            errors.add("is empty, wanted the cookie's name")
+    ttl_s = read_duration_s(cookie, "ttl", errors) or 0.0
+    return SessionCookie(cookie.name, cookie.path, ttl_s)

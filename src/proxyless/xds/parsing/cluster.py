@@ -1,0 +1,331 @@
+"""How is a cluster reached and balanced, and what is wrong with what a control plane says about it?
+
+Specs: A27, A37 (discovery), A52 (LB policy), A50 (outlier detection), A32 (circuit breaking),
+A29 (TLS), A75 (idle_timeout, and whose LB policy counts in an aggregate), A55-05, LRS-01.
+
+What stands in fields that gRPC does not know is ignored, as other clients of the same mesh do.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from proxyless.xds.parsing.decoding import TYPE_URL_PREFIX, decode_resource
+from proxyless.xds.parsing.endpoint import HEALTH_STATUSES
+from proxyless.xds.parsing.lb_policy import (
+    DEFAULT_CONVERSIONS,
+    Conversion,
+    LbConfigConverter,
+    parse_duration_text,
+)
+from proxyless.xds.parsing.tls import parse_transport_socket
+from proxyless.xds.proto_fields import (
+    check_config_source,
+    decode_any_as,
+    read_duration_s,
+    read_uint32,
+)
+from proxyless.xds.resources import (
+    AggregateCluster,
+    Cluster,
+    Discovery,
+    EdsCluster,
+    HealthStatus,
+    LogicalDnsCluster,
+    OutlierDetection,
+)
+from proxyless.xds.resources.cluster import (
+    IDLE_TIMEOUT_DEFAULT_S,
+    MAX_REQUESTS_DEFAULT,
+    OVERRIDE_HOST_STATUS_DEFAULT,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from proxyless.base import ValidationErrors
+    from proxyless.lb import PolicyRegistry
+    from proxyless.protos import Proto
+    from proxyless.xds.client.api import DecodeContext, Decoded
+    from proxyless.xds.resources import UpstreamTls
+
+CLUSTER: Final = "envoy.config.cluster.v3.Cluster"
+AGGREGATE: Final = "envoy.extensions.clusters.aggregate.v3.ClusterConfig"
+HTTP_PROTOCOL_OPTIONS: Final = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+
+# "true": leaves use the LB policy of the aggregate above them, so it has to be valid (D27).
+AGGREGATE_BACKWARD_COMPAT: Final = "GRPC_XDS_AGGREGATE_CLUSTER_BACKWARD_COMPAT"
+
+TELEMETRY_LABELS: Final = "com.google.csm.telemetry_labels"
+
+PORT_MAX: Final = 65535
+PERCENT_MAX: Final = 100
+
+# envoy.config.core.v3.RoutingPriority
+_DEFAULT_PRIORITY: Final = 0
+
+_MISSING: Final = "is missing"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterType:
+    """CDS. Driven by the xDS client; `policies` are those that clusters may ask for."""
+
+    policies: PolicyRegistry
+    conversions: Sequence[Conversion] = DEFAULT_CONVERSIONS
+    # Read at each resource.
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+
+    type_url = f"{TYPE_URL_PREFIX}{CLUSTER}"
+    # "a missing one is deleted": responses hold all clusters.
+    is_full_state = True
+
+    def decode(self, serialized: bytes, context: DecodeContext) -> Decoded[Cluster]:
+        """The cluster in these bytes, or why there is none. Raises nothing."""
+        return decode_resource(
+            CLUSTER, serialized, lambda message, errors: self.parse(message, errors, context)
+        )
+
+    def parse(self, message: Proto, errors: ValidationErrors, context: DecodeContext) -> Cluster:
+        """The cluster. Counts only if nothing was added to errors."""
+        return Cluster(
+            name=message.name,
+            discovery=parse_discovery(message, errors),
+            lb_config=self._parse_lb_config(message, errors),
+            outlier_detection=_parse_outlier_detection(message, errors),
+            max_concurrent_requests=_parse_max_requests(message),
+            tls=_parse_tls(message, context, errors),
+            lrs_server=context.server if _parse_has_lrs(message, errors) else None,
+            idle_timeout_s=_parse_idle_timeout_s(message, errors),
+            override_host_status=_parse_override_host_status(message),
+            telemetry_labels=_parse_telemetry_labels(message),
+        )
+
+    def _parse_lb_config(
+        self, message: Proto, errors: ValidationErrors
+    ) -> tuple[Mapping[str, object], ...]:
+        # The policy of an aggregate counts for nothing, so nobody looks at it (A75-12).
+        is_aggregate = message.HasField("cluster_type")
+        if is_aggregate and self.environ.get(AGGREGATE_BACKWARD_COMPAT, "").lower() != "true":
+            return ()
+        converter = LbConfigConverter(self.policies, self.conversions, self.environ)
+        return converter.convert_cluster(message, errors)
+
+
+# ---------------------------------------------------------------------------------------------
+# Where endpoints come from (A37)
+
+
+def parse_discovery(message: Proto, errors: ValidationErrors) -> Discovery:
+    """Exactly one of EDS, LOGICAL_DNS and aggregate."""
+    if message.HasField("cluster_type"):
+        with errors.field("cluster_type.typed_config"):
+            return _parse_aggregate(message.cluster_type.typed_config, errors)
+    kind = type(message)
+    if message.type == kind.EDS:
+        with errors.field("eds_cluster_config"):
+            return _parse_eds(message, errors)
+    if message.type == kind.LOGICAL_DNS:
+        with errors.field("load_assignment"):
+            return _parse_logical_dns(message, errors)
+    known = kind.DESCRIPTOR.enum_types_by_name["DiscoveryType"].values_by_number.get(message.type)
+    got = known.name if known is not None else message.type
+    _add(errors, "type", f"is {got}, wanted EDS, LOGICAL_DNS or an aggregate cluster_type")
+    return EdsCluster()
+
+
+def _parse_eds(message: Proto, errors: ValidationErrors) -> EdsCluster:
+    config = message.eds_cluster_config
+    if not message.HasField("eds_cluster_config"):
+        errors.add(_MISSING)
+        return EdsCluster()
+    with errors.field("eds_config"):
+        check_config_source(config.eds_config, errors)
+    # The name of an EDS resource cannot be that of another type's (A47).
+    if not config.service_name and message.name.startswith("xdstp:"):
+        _add(errors, "service_name", "is empty, wanted a name, as the cluster has an xdstp name")
+    return EdsCluster(config.service_name)
+
+
+def _parse_logical_dns(message: Proto, errors: ValidationErrors) -> LogicalDnsCluster:
+    """The one endpoint of the one locality, which has a name in place of an address."""
+    nowhere = LogicalDnsCluster("", 0)
+    if not message.HasField("load_assignment"):
+        errors.add(_MISSING)
+        return nowhere
+    localities = message.load_assignment.endpoints
+    if len(localities) != 1:
+        _add(errors, "endpoints", f"has {len(localities)} localities, wanted 1")
+        return nowhere
+    endpoints = localities[0].lb_endpoints
+    if len(endpoints) != 1:
+        _add(errors, "endpoints[0].lb_endpoints", f"has {len(endpoints)} endpoints, wanted 1")
+        return nowhere
+    path = "endpoints[0].lb_endpoints[0].endpoint.address.socket_address"
+    address = endpoints[0].endpoint.address
+    if not address.HasField("socket_address"):
+        _add(errors, path, _MISSING)
+        return nowhere
+    with errors.field(path):
+        return _parse_dns_name(address.socket_address, errors)
+
+
+def _parse_dns_name(socket_address: Proto, errors: ValidationErrors) -> LogicalDnsCluster:
+    if socket_address.resolver_name:
+        _add(errors, "resolver_name", f"is {socket_address.resolver_name!r}, wanted none")
+    if not socket_address.address:
+        _add(errors, "address", "is empty, wanted a name")
+    if not socket_address.HasField("port_value"):
+        _add(errors, "port_value", _MISSING)
+    elif socket_address.port_value > PORT_MAX:
+        _add(errors, "port_value", f"is {socket_address.port_value}, wanted at most {PORT_MAX}")
+    return LogicalDnsCluster(socket_address.address, socket_address.port_value)
+
+
+def _parse_aggregate(typed_config: Proto, errors: ValidationErrors) -> AggregateCluster:
+    config = decode_any_as(AGGREGATE, typed_config, errors)
+    if config is None:
+        return AggregateCluster(())
+    if not config.clusters:
+        with errors.key(AGGREGATE):
+            _add(errors, "clusters", "is empty, wanted at least one cluster")
+    return AggregateCluster(tuple(config.clusters))
+
+
+# ---------------------------------------------------------------------------------------------
+# How connections and RPCs are treated
+
+
+def _parse_tls(
+    message: Proto, context: DecodeContext, errors: ValidationErrors
+) -> UpstreamTls | None:
+    if not message.HasField("transport_socket"):
+        return None
+    providers = context.bootstrap.certificate_providers
+    with errors.field("transport_socket"):
+        return parse_transport_socket(message.transport_socket, providers, errors)
+
+
+def _parse_has_lrs(message: Proto, errors: ValidationErrors) -> bool:
+    """Whether load is reported: only to the server that the cluster came from."""
+    if not message.HasField("lrs_server"):
+        return False
+    kind = message.lrs_server.WhichOneof("config_source_specifier")
+    if kind != "self":
+        _add(errors, "lrs_server", f"is {kind or 'unset'}, wanted self")
+    return True
+
+
+def _parse_idle_timeout_s(message: Proto, errors: ValidationErrors) -> float:
+    if not message.HasField("upstream_config"):
+        return IDLE_TIMEOUT_DEFAULT_S
+    with errors.field("upstream_config.typed_config"):
+        typed_config = message.upstream_config.typed_config
+        options = decode_any_as(HTTP_PROTOCOL_OPTIONS, typed_config, errors)
+        if options is None:
+            return IDLE_TIMEOUT_DEFAULT_S
+        with errors.key(HTTP_PROTOCOL_OPTIONS), errors.field("common_http_protocol_options"):
+            common = options.common_http_protocol_options
+            timeout_s = read_duration_s(common, "idle_timeout", errors)
+    return IDLE_TIMEOUT_DEFAULT_S if timeout_s is None else timeout_s
+
+
+def _parse_max_requests(message: Proto) -> int:
+    """Of the first threshold for the default priority (A32-01)."""
+    for threshold in message.circuit_breakers.thresholds:
+        if threshold.priority == _DEFAULT_PRIORITY:
+            limit = read_uint32(threshold, "max_requests")
+            return MAX_REQUESTS_DEFAULT if limit is None else limit
+    return MAX_REQUESTS_DEFAULT
+
+
+def _parse_override_host_status(message: Proto) -> frozenset[HealthStatus]:
+    common = message.common_lb_config
+    if not common.HasField("override_host_status"):
+        return OVERRIDE_HOST_STATUS_DEFAULT
+    # "unsupported values ignored, not NACKed" (A55-05)
+    statuses = map(HEALTH_STATUSES.get, common.override_host_status.statuses)
+    return frozenset(status for status in statuses if status is not None)
+
+
+def _parse_telemetry_labels(message: Proto) -> tuple[tuple[str, str], ...]:
+    by_filter = message.metadata.filter_metadata
+    if TELEMETRY_LABELS not in by_filter:
+        return ()
+    fields = by_filter[TELEMETRY_LABELS].fields
+    texts = [name for name in fields if fields[name].HasField("string_value")]
+    return tuple((name, fields[name].string_value) for name in sorted(texts))
+
+
+# ---------------------------------------------------------------------------------------------
+# Outlier detection (A50): fields that are unset keep the defaults of the policy's own config
+
+# Field of the message -> field of the config.
+_DURATIONS: Final = {
+    "interval": "interval",
+    "base_ejection_time": "baseEjectionTime",
+    "max_ejection_time": "maxEjectionTime",
+}
+_SUCCESS_RATE: Final = {
+    "success_rate_stdev_factor": "stdevFactor",
+    "enforcing_success_rate": "enforcementPercentage",
+    "success_rate_minimum_hosts": "minimumHosts",
+    "success_rate_request_volume": "requestVolume",
+}
+_FAILURE_PERCENTAGE: Final = {
+    "failure_percentage_threshold": "threshold",
+    "enforcing_failure_percentage": "enforcementPercentage",
+    "failure_percentage_minimum_hosts": "minimumHosts",
+    "failure_percentage_request_volume": "requestVolume",
+}
+_PERCENTAGES: Final = frozenset(
+    {
+        "max_ejection_percent",
+        "enforcing_success_rate",
+        "enforcing_failure_percentage",
+        "failure_percentage_threshold",
+    }
+)
+
+
+def _parse_outlier_detection(message: Proto, errors: ValidationErrors) -> OutlierDetection | None:
+    if not message.HasField("outlier_detection"):
+        return None
+    detection = message.outlier_detection
+    with errors.field("outlier_detection"):
+        config: dict[str, object] = {}
+        for source, name in _DURATIONS.items():
+            if (text := parse_duration_text(detection, source, errors)) is not None:
+                config[name] = text
+        config |= _parse_numbers(detection, {"max_ejection_percent": "maxEjectionPercent"}, errors)
+        # "if the enforcing_success_rate field is set to 0, the config success_rate_ejection field
+        # will be null" - A50; unset, it is 100.
+        if read_uint32(detection, "enforcing_success_rate") != 0:
+            config["successRateEjection"] = _parse_numbers(detection, _SUCCESS_RATE, errors)
+        # The other algorithm is off "if set to 0 or null" - A50; so it has to be asked for.
+        if read_uint32(detection, "enforcing_failure_percentage"):
+            numbers = _parse_numbers(detection, _FAILURE_PERCENTAGE, errors)
+            config["failurePercentageEjection"] = numbers
+    return OutlierDetection(config)
+
+
+def _parse_numbers(
+    message: Proto, fields: Mapping[str, str], errors: ValidationErrors
+) -> dict[str, object]:
+    """Those of these fields that are set, under their names in the config."""
+    numbers: dict[str, object] = {}
+    for source, name in fields.items():
+        value = read_uint32(message, source)
+        if value is None:
+            continue
+        if source in _PERCENTAGES and value > PERCENT_MAX:
+            _add(errors, source, f"is {value}, wanted at most {PERCENT_MAX}")
+        numbers[name] = value
+    return numbers
+
+
+def _add(errors: ValidationErrors, path: str, text: str) -> None:
+    with errors.field(path):
+        errors.add(text)

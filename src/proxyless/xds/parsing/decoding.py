@@ -1,0 +1,46 @@
+"""How do bytes become a resource, or a text that says everything that is wrong with them?
+
+The outer layer of each type of resource: it decodes the message, lets a pure function parse it, and
+turns what that function disliked into the one text that goes into the NACK.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from google.protobuf.message import DecodeError
+
+from proxyless.base import ValidationErrors
+from proxyless.protos import Proto, message_class
+from proxyless.xds.client.api import Decoded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+TYPE_URL_PREFIX: Final = "type.googleapis.com/"
+
+
+def decode_resource(
+    full_name: str,
+    serialized: bytes,
+    parse: Callable[[Proto, ValidationErrors], T | None],
+    name_field: str = "name",
+) -> Decoded[T]:
+    """The resource in these bytes, or why there is none. Bytes of any kind raise nothing."""
+    kind = full_name.rpartition(".")[2]
+    try:
+        message = message_class(full_name).FromString(serialized)
+    except DecodeError:
+        return Decoded("", error=f"{kind}: cannot be decoded as {full_name}")
+    errors = ValidationErrors()
+    name: str = getattr(message, name_field)
+    if not name:
+        with errors.field(name_field):
+            errors.add("is empty, wanted the resource's name")
+    resource = parse(message, errors)
+    if not errors.ok:
+        return Decoded(name, error=f"{kind} {name!r}: {errors}")
+    assert resource is not None, "a parser that returns None adds an error"
+    return Decoded(name, resource)

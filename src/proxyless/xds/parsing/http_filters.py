@@ -1,0 +1,181 @@
+"""Which filters does a listener name, and what do routes say about them?
+
+Specs: A39. What a config means, only its filter knows (`xds.filters`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from proxyless.xds.parsing.limits import FILTER_OVERRIDES_MAX, HTTP_FILTERS_MAX
+from proxyless.xds.proto_fields import (
+    Extension,
+    check_count,
+    decode_any_as,
+    decode_extension,
+    guard_parser,
+    unwrap_any,
+)
+from proxyless.xds.resources.filter import (
+    NO_OVERRIDES,
+    FilterOverride,
+    FilterOverrides,
+    HttpFilter,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from proxyless.base import ValidationErrors
+    from proxyless.protos import Proto
+    from proxyless.xds.filters.api import FilterFactory, FilterMessage, FilterRegistry
+
+FILTER_CONFIG_TYPE: Final = "envoy.config.route.v3.FilterConfig"
+
+_JUST_ENABLED: Final = FilterOverride()
+_JUST_DISABLED: Final = FilterOverride(is_disabled=True)
+
+
+def parse_http_filters(
+    messages: Sequence[Proto], filters: FilterRegistry, errors: ValidationErrors
+) -> tuple[HttpFilter, ...]:
+    """The chain of a connection manager, at the path of its list."""
+    if not check_count(messages, HTTP_FILTERS_MAX, errors):
+        return ()
+    chain: list[tuple[int, HttpFilter, FilterFactory]] = []
+    names: set[str] = set()
+    errors_before = errors.count
+    for index, message in enumerate(messages):
+        with errors.index(index):
+            _check_name(message.name, names, errors)
+            parsed = _parse_http_filter(message, filters, errors)
+        if parsed is not None:
+            chain.append((index, *parsed))
+    if not messages:
+        errors.add("is empty, wanted at least one filter")
+    elif not chain and errors.count == errors_before:
+        errors.add("has only optional filters that are not known, wanted one that ends the chain")
+    _check_terminal(chain, errors)
+    return tuple(entry for _, entry, _ in chain)
+
+
+def _check_name(name: str, names: set[str], errors: ValidationErrors) -> None:
+    if not name or name in names:
+        with errors.field("name"):
+            errors.add(f"is {name!r} again, wanted a unique one" if name else "is empty")
+    names.add(name)
+
+
+def _parse_http_filter(
+    message: Proto, filters: FilterRegistry, errors: ValidationErrors
+) -> tuple[HttpFilter, FilterFactory] | None:
+    """None if the filter is not there: because it is optional, or because of an error."""
+    if not message.HasField("typed_config"):
+        # Configs that come by a discovery of their own are not supported.
+        if not message.is_optional:
+            errors.add(
+                f"{message.WhichOneof('config_type') or 'nothing'} is set, wanted typed_config"
+            )
+        return None
+    with errors.field("typed_config"):
+        extension = unwrap_any(message.typed_config, errors)
+        if extension is None:
+            return None
+        factory = filters.get(extension.type_name)
+        if factory is None:
+            # "the individual filter will be ignored" - A39
+            if not message.is_optional:
+                errors.add(f"is of type {extension.type_name!r}, wanted one of a known filter")
+            return None
+        if extension.type_name not in factory.config_types:
+            errors.add(f"is {extension.type_name!r}, wanted {' or '.join(factory.config_types)}")
+            return None
+        config = _parse(factory.parse_config, extension, errors)
+    return HttpFilter(message.name, extension.type_name, config, message.disabled), factory
+
+
+def _check_terminal(
+    chain: Sequence[tuple[int, HttpFilter, FilterFactory]], errors: ValidationErrors
+) -> None:
+    """The last filter ends the chain, and no other one does."""
+    last = len(chain) - 1
+    for position, (index, entry, factory) in enumerate(chain):
+        if factory.is_terminal == (position == last):
+            continue
+        with errors.index(index):
+            if factory.is_terminal:
+                errors.add(f"is {entry.type_name}, which ends the chain, wanted it last")
+            else:
+                errors.add(f"is {entry.type_name} and last, wanted one that ends the chain")
+
+
+def parse_filter_overrides(
+    messages: Mapping[str, Proto], filters: FilterRegistry, errors: ValidationErrors
+) -> FilterOverrides:
+    """A typed_per_filter_config, at the path of the virtual host, route or cluster that has it."""
+    if not messages:
+        return NO_OVERRIDES
+    overrides: dict[str, FilterOverride] = {}
+    with errors.field("typed_per_filter_config"):
+        if not check_count(messages, FILTER_OVERRIDES_MAX, errors):
+            return NO_OVERRIDES
+        for name, message in messages.items():
+            with errors.key(name):
+                override = _parse_override(message, filters, errors)
+            if override is not None:
+                overrides[name] = override
+    return overrides
+
+
+def _parse_override(
+    message: Proto, filters: FilterRegistry, errors: ValidationErrors
+) -> FilterOverride | None:
+    extension = unwrap_any(message, errors)
+    if extension is None:
+        return None
+    if extension.type_name != FILTER_CONFIG_TYPE:
+        return _parse_override_config(extension, filters, errors)
+    wrapper = decode_any_as(FILTER_CONFIG_TYPE, message, errors)
+    return None if wrapper is None else _parse_filter_config(wrapper, filters, errors)
+
+
+def _parse_filter_config(
+    wrapper: Proto, filters: FilterRegistry, errors: ValidationErrors
+) -> FilterOverride | None:
+    """A FilterConfig: an override with a say about whether the filter runs at all."""
+    if wrapper.disabled:
+        return _JUST_DISABLED
+    with errors.key(FILTER_CONFIG_TYPE), errors.field("config"):
+        # Without a config it turns a filter on that is off in the listener.
+        if not wrapper.config.type_url and not wrapper.config.value:
+            return _JUST_ENABLED
+        inner = unwrap_any(wrapper.config, errors)
+        if inner is None or (wrapper.is_optional and filters.get(inner.type_name) is None):
+            return None
+        return _parse_override_config(inner, filters, errors)
+
+
+def _parse_override_config(
+    extension: Extension, filters: FilterRegistry, errors: ValidationErrors
+) -> FilterOverride | None:
+    factory = filters.get(extension.type_name)
+    if factory is None:
+        errors.add(f"is of type {extension.type_name!r}, wanted one of a known filter")
+        return None
+    if extension.type_name not in factory.override_types:
+        wanted = " or ".join(factory.override_types) or "none: this filter has no overrides"
+        errors.add(f"is {extension.type_name!r}, wanted {wanted}")
+        return None
+    return FilterOverride(_parse(factory.parse_override, extension, errors))
+
+
+def _parse(
+    parse: Callable[[FilterMessage, ValidationErrors], object],
+    extension: Extension,
+    errors: ValidationErrors,
+) -> object:
+    message = decode_extension(extension, errors)
+    if message is None:
+        return None
+    with errors.key(extension.type_name):
+        return guard_parser(parse, message, errors)

@@ -1,0 +1,166 @@
+"""How are connections to a cluster secured, and may we secure them so?
+
+Specs: A29 (UpstreamTlsContext), A82 (system roots), A101 (SNI).
+
+"An unsupported field is normally ignored. However if ignoring a field compromises security [...] we
+NACK the update" - A29. Certificates come only from certificate providers that the bootstrap names.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from proxyless.xds.parsing.matchers import parse_string_matcher
+from proxyless.xds.proto_fields import decode_any_as
+from proxyless.xds.resources import CertificateInstance, UpstreamTls
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from proxyless.base import ValidationErrors
+    from proxyless.protos import Proto
+    from proxyless.xds.resources import StringMatcher
+
+UPSTREAM_TLS_CONTEXT: Final = "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext"
+
+# Longer ones cannot be said in TLS (RFC 6066).
+SNI_LENGTH_MAX: Final = 255
+
+_UNSUPPORTED: Final = "is set, which is not supported"
+
+# Fields that would restrict what we accept, if we knew how.
+_UNSUPPORTED_IN_CONTEXT: Final = ("tls_params", "custom_handshaker")
+_UNSUPPORTED_IN_VALIDATION: Final = ("crl", "custom_validator_config")
+_UNSUPPORTED_LISTS_IN_VALIDATION: Final = ("verify_certificate_spki", "verify_certificate_hash")
+# Other ways to say who we are.
+_UNSUPPORTED_IDENTITIES: Final = ("tls_certificates", "tls_certificate_sds_secret_configs")
+
+
+def parse_transport_socket(
+    socket: Proto, providers: Collection[str], errors: ValidationErrors
+) -> UpstreamTls | None:
+    """The TLS of a TransportSocket. `providers` are the instance names that the bootstrap has."""
+    with errors.field("typed_config"):
+        message = decode_any_as(UPSTREAM_TLS_CONTEXT, socket.typed_config, errors)
+        if message is None:
+            return None
+        with errors.key(UPSTREAM_TLS_CONTEXT):
+            return parse_upstream_tls(message, providers, errors)
+
+
+def parse_upstream_tls(
+    message: Proto, providers: Collection[str], errors: ValidationErrors
+) -> UpstreamTls:
+    """An UpstreamTlsContext. Counts only if nothing was added to errors."""
+    if len(message.sni) > SNI_LENGTH_MAX:
+        with errors.field("sni"):
+            errors.add(f"has {len(message.sni)} characters, wanted at most {SNI_LENGTH_MAX}")
+    with errors.field("common_tls_context"):
+        return _Context(providers, errors).parse(message)
+
+
+class _Context:
+    """Reads the common_tls_context of one message. Driven by `parse_upstream_tls`."""
+
+    def __init__(self, providers: Collection[str], errors: ValidationErrors) -> None:
+        self._providers = providers
+        self._errors = errors
+
+    def parse(self, message: Proto) -> UpstreamTls:
+        context = message.common_tls_context
+        self._refuse_fields(context, _UNSUPPORTED_IN_CONTEXT)
+        ca, has_system_roots, matchers = self._parse_validation(context)
+        if ca is None and not has_system_roots:
+            self._errors.add("has no CA certificates, wanted ca_certificate_provider_instance")
+        return UpstreamTls(
+            ca=ca,
+            identity=self._parse_identity(context),
+            san_matchers=matchers,
+            sni=message.sni,
+            auto_host_sni=message.auto_host_sni,
+            auto_sni_san_validation=message.auto_sni_san_validation,
+        )
+
+    def _parse_validation(
+        self, context: Proto
+    ) -> tuple[CertificateInstance | None, bool, tuple[StringMatcher, ...]]:
+        """Who vouches for servers, whether the system's roots do, and what names are expected."""
+        match context.WhichOneof("validation_context_type"):
+            case "validation_context":
+                with self._errors.field("validation_context"):
+                    return self._parse_validation_context(context.validation_context)
+            case "combined_validation_context":
+                with self._errors.field("combined_validation_context"):
+                    return self._parse_combined(context.combined_validation_context)
+            case "validation_context_sds_secret_config" as field:
+                self._add(field, _UNSUPPORTED)
+            case _:
+                pass
+        return None, False, ()
+
+    def _parse_combined(
+        self, combined: Proto
+    ) -> tuple[CertificateInstance | None, bool, tuple[StringMatcher, ...]]:
+        with self._errors.field("default_validation_context"):
+            ca, has_system_roots, matchers = self._parse_validation_context(
+                combined.default_validation_context
+            )
+        # An older spelling, which control planes still use.
+        older = self._parse_instance(combined, "validation_context_certificate_provider_instance")
+        return ca or older, has_system_roots, matchers
+
+    def _parse_validation_context(
+        self, context: Proto
+    ) -> tuple[CertificateInstance | None, bool, tuple[StringMatcher, ...]]:
+        self._refuse_fields(context, _UNSUPPORTED_IN_VALIDATION)
+        self._refuse_lists(context, _UNSUPPORTED_LISTS_IN_VALIDATION)
+        if context.require_signed_certificate_timestamp.value:
+            self._add("require_signed_certificate_timestamp", _UNSUPPORTED)
+        ca = self._parse_instance(context, "ca_certificate_provider_instance")
+        matchers = tuple(self._parse_matchers(context.match_subject_alt_names))
+        # "if this field is present and the ca_certificate_provider_instance field is unset, system
+        # root certificates will be used" - A82
+        return ca, context.HasField("system_root_certs"), matchers
+
+    def _parse_matchers(self, messages: Proto) -> Iterator[StringMatcher]:
+        for index, message in enumerate(messages):
+            with self._errors.field("match_subject_alt_names"), self._errors.index(index):
+                matcher = parse_string_matcher(message, self._errors)
+            if matcher is not None:
+                yield matcher
+
+    def _parse_identity(self, context: Proto) -> CertificateInstance | None:
+        instance = self._parse_instance(context, "tls_certificate_provider_instance")
+        if instance is None:
+            # An older spelling, as above.
+            older = "tls_certificate_certificate_provider_instance"
+            instance = self._parse_instance(context, older)
+        if instance is None:
+            self._refuse_lists(context, _UNSUPPORTED_IDENTITIES)
+        return instance
+
+    def _parse_instance(self, owner: Proto, field: str) -> CertificateInstance | None:
+        """A certificate provider that the bootstrap has, if the field is set."""
+        if not owner.HasField(field):
+            return None
+        instance = getattr(owner, field)
+        if instance.instance_name not in self._providers:
+            what = (
+                f"is {instance.instance_name!r}, which is no certificate provider of the bootstrap"
+            )
+            self._add(f"{field}.instance_name", what)
+        return CertificateInstance(instance.instance_name, instance.certificate_name)
+
+    def _refuse_fields(self, message: Proto, fields: Collection[str]) -> None:
+        for field in fields:
+            if message.HasField(field):
+                self._add(field, _UNSUPPORTED)
+
+    def _refuse_lists(self, message: Proto, fields: Collection[str]) -> None:
+        for field in fields:
+            if getattr(message, field):
+                self._add(field, _UNSUPPORTED)
+
+    def _add(self, field: str, text: str) -> None:
+        with self._errors.field(field):
+            self._errors.add(text)

@@ -1,0 +1,119 @@
+"""Does the wheel carry Envoy's messages, and does it leave other people's packages alone?
+
+Built from a copy of the sources that has no descriptors, as a fresh clone has none, and installed
+into environments of their own beside packages with which a shared copy of those messages would
+collide (docs/adr/0011-private-descriptors.md). Needs a package index, as `make env` does.
+"""
+
+import email
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from collections.abc import Sequence
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DESCRIPTORS = "proxyless/protos/descriptors.bin"
+
+# Building and two installs take 25 s, from an index nearby.
+pytestmark = pytest.mark.timeout(240)
+
+OURS = """
+import proxyless
+from proxyless.protos import message_class
+ours = message_class("envoy.config.route.v3.Route")
+"""
+OTLP_EXPORTER = """
+import opentelemetry.exporter.otlp.proto.grpc.trace_exporter
+"""
+XDS_PROTOS = """
+from envoy.config.route.v3 import route_components_pb2
+theirs = route_components_pb2.Route
+"""
+
+
+def run(*command: str | Path) -> str:
+    """What the command prints; it must succeed, and nothing of this process leaks into it."""
+    environ = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    result = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, f"{command}: {result.stdout}{result.stderr}"
+    return result.stdout
+
+
+def pip(*arguments: str | Path) -> None:
+    run(sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments)
+
+
+def make_environment(directory: Path, requirements: Sequence[str | Path]) -> Path:
+    """A new environment with these packages; returns its Python."""
+    venv.create(directory, with_pip=False, symlinks=True)
+    python = directory / "bin" / "python"
+    pip("--python", python, "install", *requirements)
+    return python
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    source, output = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    without_built = shutil.ignore_patterns("descriptors.bin", "__pycache__")
+    shutil.copytree(ROOT / "src", source / "src", ignore=without_built)
+    for name in ("pyproject.toml", "README.md", "LICENSE", "tools/hatch_build.py"):
+        (source / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, source / name)
+    pip("wheel", "--no-deps", "--wheel-dir", output, source)
+    [path] = output.iterdir()
+    return path
+
+
+@pytest.fixture(scope="module")
+def beside_otlp(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    requirements = (wheel, "opentelemetry-exporter-otlp-proto-grpc")
+    return make_environment(tmp_path_factory.mktemp("beside_otlp"), requirements)
+
+
+@pytest.fixture(scope="module")
+def beside_xds_protos(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_environment(tmp_path_factory.mktemp("beside_xds_protos"), (wheel, "xds-protos"))
+
+
+def test_the_wheel_carries_the_descriptors(wheel: Path) -> None:
+    with ZipFile(wheel) as archive:
+        assert archive.getinfo(DESCRIPTORS).file_size > 10_000
+
+
+def test_the_wheel_installs_no_package_but_ours(wheel: Path) -> None:
+    with ZipFile(wheel) as archive:
+        packages = {name.partition("/")[0] for name in archive.namelist()}
+    assert {name for name in packages if not name.endswith(".dist-info")} == {"proxyless"}
+
+
+def test_xds_protos_is_no_requirement_of_users(wheel: Path) -> None:
+    with ZipFile(wheel) as archive:
+        [path] = (name for name in archive.namelist() if name.endswith("/METADATA"))
+        requirements = email.message_from_bytes(archive.read(path)).get_all("Requires-Dist", [])
+    assert any(requirement.startswith("protobuf") for requirement in requirements)
+    assert not any("xds-protos" in requirement for requirement in requirements)
+
+
+@pytest.mark.parametrize("code", [OURS + OTLP_EXPORTER, OTLP_EXPORTER + OURS], ids=["1st", "2nd"])
+def test_the_otlp_exporter_works_beside_us(beside_otlp: Path, code: str) -> None:
+    lines = (
+        "from importlib.util import find_spec",
+        "print(ours(name='r').name, find_spec('envoy'), find_spec('udpa'), find_spec('xds'))",
+    )
+    assert run(beside_otlp, "-I", "-c", code + "\n".join(lines)) == "r None None None\n"
+
+
+@pytest.mark.parametrize("code", [OURS + XDS_PROTOS, XDS_PROTOS + OURS], ids=["1st", "2nd"])
+def test_xds_protos_works_beside_us(beside_xds_protos: Path, code: str) -> None:
+    lines = (
+        "print(ours is theirs, ours.FromString(theirs(name='r').SerializeToString()).name)",
+        "print(ours.DESCRIPTOR.file.pool is theirs.DESCRIPTOR.file.pool)",
+    )
+    printed = run(beside_xds_protos, "-I", "-c", code + "\n".join(lines))
+    assert printed == "False r\nFalse\n"

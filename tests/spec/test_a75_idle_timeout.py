@@ -1,0 +1,123 @@
+"""For how long is a connection kept that no session uses?
+
+Specs: A75 "Reading the idle_timeout field in CDS".
+"""
+
+import pytest
+
+from proxyless.protos import Proto
+from proxyless.xds.parsing.cluster import HTTP_PROTOCOL_OPTIONS
+from tests.cluster_world import (
+    ROUND_ROBIN,
+    any_of,
+    any_with,
+    cluster,
+    decode_cluster,
+    parsed_cluster,
+    proto,
+    refused_cluster,
+    typed_struct,
+)
+
+HOUR_S = 3600.0
+PATH = f'upstream_config.typed_config["{HTTP_PROTOCOL_OPTIONS}"].common_http_protocol_options'
+
+
+def with_options(typed_config: Proto | None) -> Proto:
+    config = {"name": "http"} if typed_config is None else {"typed_config": typed_config}
+    return cluster(upstream_config=config)
+
+
+def with_common(**common: object) -> Proto:
+    return with_options(any_of(proto(HTTP_PROTOCOL_OPTIONS, common_http_protocol_options=common)))
+
+
+def with_idle_timeout(seconds: int = 0, nanos: int = 0) -> Proto:
+    return with_common(idle_timeout={"seconds": seconds, "nanos": nanos})
+
+
+@pytest.mark.spec("A75-16")
+def test_without_upstream_config_it_is_an_hour() -> None:
+    assert parsed_cluster(cluster()).idle_timeout_s == HOUR_S
+
+
+@pytest.mark.spec("A75-17")
+def test_a_config_of_another_type_is_refused() -> None:
+    name = ROUND_ROBIN.DESCRIPTOR.full_name
+    assert refused_cluster(with_options(any_of(ROUND_ROBIN))) == (
+        f"field:upstream_config.typed_config error:is {name}, wanted {HTTP_PROTOCOL_OPTIONS}"
+    )
+
+
+@pytest.mark.spec("A75-18")
+def test_no_config_one_that_cannot_be_decoded_and_a_typed_struct_are_refused() -> None:
+    assert refused_cluster(with_options(None)).startswith(
+        "field:upstream_config.typed_config.type_url error:is ''"
+    )
+    assert refused_cluster(with_options(any_with(HTTP_PROTOCOL_OPTIONS, b"\xff"))) == (
+        f'field:upstream_config.typed_config["{HTTP_PROTOCOL_OPTIONS}"] '
+        f"error:cannot be decoded as {HTTP_PROTOCOL_OPTIONS}"
+    )
+    assert refused_cluster(with_options(typed_struct(HTTP_PROTOCOL_OPTIONS))) == (
+        "field:upstream_config.typed_config "
+        f"error:is a TypedStruct of {HTTP_PROTOCOL_OPTIONS}, wanted {HTTP_PROTOCOL_OPTIONS}"
+    )
+
+
+@pytest.mark.spec("A75-19")
+def test_without_common_options_it_is_an_hour() -> None:
+    assert parsed_cluster(with_options(any_of(proto(HTTP_PROTOCOL_OPTIONS)))).idle_timeout_s == (
+        HOUR_S
+    )
+
+
+@pytest.mark.spec("A75-20")
+def test_without_idle_timeout_it_is_an_hour() -> None:
+    other_field = with_common(max_stream_duration={"seconds": 5})
+    assert parsed_cluster(other_field).idle_timeout_s == HOUR_S
+
+
+@pytest.mark.spec("A75-21", "A75-22", "A75-23", "A75-24")
+@pytest.mark.parametrize(
+    ("seconds", "nanos", "expected"),
+    [
+        (-1, 0, "seconds error:is -1, wanted 0 to 315576000000"),
+        (315_576_000_001, 0, "seconds error:is 315576000001, wanted 0 to 315576000000"),
+        (0, -1, "nanos error:is -1, wanted 0 to 999999999"),
+        (0, 1_000_000_000, "nanos error:is 1000000000, wanted 0 to 999999999"),
+    ],
+)
+def test_a_duration_out_of_range_is_refused(seconds: int, nanos: int, expected: str) -> None:
+    assert refused_cluster(with_idle_timeout(seconds, nanos)) == (
+        f"field:{PATH}.idle_timeout.{expected}"
+    )
+
+
+@pytest.mark.spec("A75-25", "A75-26")
+@pytest.mark.parametrize(
+    ("seconds", "nanos", "expected_s"),
+    [
+        (0, 0, 0.0),
+        (0, 1, 1e-9),
+        (0, 999_999_999, 0.999999999),
+        (1, 500_000_000, 1.5),
+        (90, 0, 90.0),
+        (315_576_000_000, 0, 315_576_000_000.0),
+        (315_576_000_000, 999_999_999, 315_576_000_000.999999999),
+    ],
+)
+def test_the_given_value_is_used(seconds: int, nanos: int, expected_s: float) -> None:
+    assert parsed_cluster(with_idle_timeout(seconds, nanos)).idle_timeout_s == expected_s
+
+
+@pytest.mark.spec("A75-27")
+def test_another_idle_timeout_is_another_resource() -> None:
+    first, same = parsed_cluster(with_idle_timeout(5)), parsed_cluster(with_idle_timeout(5))
+    assert first == same
+    assert first != parsed_cluster(with_idle_timeout(6))
+
+
+def test_a_refusal_says_whose_it_is() -> None:
+    decoded = decode_cluster(with_idle_timeout(-1))
+    assert decoded.name == "orders"
+    assert decoded.error.startswith(f"Cluster 'orders': [field:{PATH}.idle_timeout.seconds ")

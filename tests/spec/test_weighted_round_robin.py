@@ -1,0 +1,594 @@
+"""weighted_round_robin (A58): turns in proportion to what backends say they can do.
+
+What it has in common with round_robin is in test_as_round_robin.py.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pytest
+
+from proxyless.base import (
+    EMPTY_ATTRIBUTES,
+    OK,
+    Key,
+    Metadata,
+    Status,
+    ValidationError,
+)
+from proxyless.lb import CallTracker, Complete, LoadReport
+from proxyless.lb.policies.weighted_round_robin import (
+    WeightedRoundRobinConfig,
+    WeightedRoundRobinFactory,
+)
+from proxyless.protos import message_class
+from tests.spec.lb_world import ANY_RPC, READY, Name, World, endpoint
+
+PICKS = 10_000
+# Weights can be used at once.
+NO_BLACKOUT = {"blackoutPeriod": "0s"}
+OUT_OF_BAND = {"enableOobLoadReport": True, **NO_BLACKOUT}
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How an RPC ended."""
+
+    trailing_metadata: Metadata = ()
+    status: Status = OK
+
+
+def encode(report: LoadReport) -> bytes:
+    message = message_class("xds.data.orca.v3.OrcaLoadReport")(
+        cpu_utilization=report.cpu_utilization,
+        mem_utilization=report.mem_utilization,
+        application_utilization=report.application_utilization,
+        rps_fractional=report.qps,
+        eps=report.eps,
+        named_metrics=report.named_metrics,
+        utilization=report.utilization,
+    )
+    data: bytes = message.SerializeToString()
+    return data
+
+
+def weighing(weight: float) -> LoadReport:
+    """A report that makes an endpoint weigh this much."""
+    return LoadReport(qps=weight, application_utilization=1.0)
+
+
+class WeightedWorld(World):
+    """A world whose backends report their load."""
+
+    def __init__(self, *, seed: int = 1) -> None:
+        super().__init__(WeightedRoundRobinFactory(), seed=seed)
+
+    def start(self, *names: Name, config: Mapping[str, object] = NO_BLACKOUT) -> None:
+        """Have these endpoints, all of them READY."""
+        self.update(*names, config=config)
+        for name in names:
+            self[name].connecting()
+            self[name].ready()
+        self.expect_never()
+
+    def trackers(self, *names: Name) -> dict[Name, CallTracker]:
+        """Of these endpoints, all of which are picked sooner or later."""
+        found: dict[Name, CallTracker] = {}
+        while not found.keys() >= set(names):
+            result = self.picker.pick(ANY_RPC)
+            assert isinstance(result, Complete)
+            assert result.tracker is not None
+            found[self.name(result.subchannel.address)] = result.tracker
+        return found
+
+    def report(self, **reports: LoadReport) -> None:
+        """An RPC to each of these ends with its report."""
+        trackers = self.trackers(*reports)
+        for name, report in reports.items():
+            trackers[name].on_start()
+            trackers[name].on_end(End((("endpoint-load-metrics-bin", encode(report)),)))
+
+    def weigh(self, **weights: float) -> None:
+        """These endpoints report such weights, with RPCs."""
+        self.report(**{name: weighing(weight) for name, weight in weights.items()})
+
+    def shares(self, picks: int) -> dict[object, int]:
+        return dict(Counter(self.picks(picks)))
+
+
+@pytest.fixture
+def world() -> WeightedWorld:
+    return WeightedWorld()
+
+
+# ---------------------------------------------------------------------------------------------
+# Config
+
+
+@pytest.mark.spec("WRR-01")
+def test_what_is_not_said_has_its_default(world: World) -> None:
+    config = world.parse({})
+    assert isinstance(config, WeightedRoundRobinConfig)
+    assert config.enable_oob_load_report is False
+    assert config.oob_reporting_period_s == 10
+    assert config.blackout_period_s == 10
+    assert config.weight_expiration_period_s == 180
+    assert config.weight_update_period_s == 1
+    assert config.error_utilization_penalty == 1.0
+    assert world.parse(dict.fromkeys(["enableOobLoadReport", "blackoutPeriod"])) == config
+    assert world.parse({"whatever": 1}) == config
+
+
+@pytest.mark.spec("WRR-01")
+@pytest.mark.parametrize(
+    ("said", "used_s"), [("0s", 0.1), ("0.099s", 0.1), ("0.1s", 0.1), ("0.25s", 0.25), ("3s", 3)]
+)
+def test_weights_are_updated_every_100_ms_at_most(world: World, said: str, used_s: float) -> None:
+    config = world.parse({"weightUpdatePeriod": said})
+    assert config == WeightedRoundRobinConfig(weight_update_period_s=used_s)
+
+
+@pytest.mark.spec("WRR-01")
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("enableOobLoadReport", [1, "true", [], {}]),
+        ("oobReportingPeriod", [1, "1", "-1s", "1m", True, {}]),
+        ("blackoutPeriod", [10, "ten", "-0.5s"]),
+        ("weightExpirationPeriod", [180, "3min", [], "9999999999999s"]),
+        ("weightUpdatePeriod", [0.1, "100ms", {}]),
+        ("errorUtilizationPenalty", [-0.1, -1, "1.0", True, [], float("nan"), 1e39]),
+        ("metricNamesForComputingUtilization", ["cpu_utilization", [1], {}]),
+    ],
+)
+def test_what_is_no_value_of_its_field_is_refused(
+    world: World, field: str, values: list[object]
+) -> None:
+    for value in values:
+        with pytest.raises(ValidationError, match=f"field:{field} error:is .* wanted a "):
+            world.parse({field: value})
+
+
+@pytest.mark.spec("WRR-01", "WRR-03", "WRR-04")
+def test_bug_grpc_go_8915_blackout_and_expiration_are_not_mistaken_for_each_other(
+    world: WeightedWorld,
+) -> None:
+    world.start("a", "b", config={"blackoutPeriod": "2s", "weightExpirationPeriod": "50s"})
+    world.weigh(a=1, b=3)
+    world.advance(1)
+    assert world.shares(4) == {"a": 2, "b": 2}
+    world.advance(1)
+    assert world.shares(4) == {"a": 1, "b": 3}
+    world.advance(47)
+    assert world.shares(4) == {"a": 1, "b": 3}
+    world.advance(1)
+    assert world.shares(4) == {"a": 2, "b": 2}
+
+
+# ---------------------------------------------------------------------------------------------
+# What a report makes of an endpoint
+
+
+@pytest.mark.spec("WRR-02")
+@pytest.mark.parametrize(
+    ("config", "report", "weight"),
+    [
+        # Utilization: the application's, else the CPU's.
+        ({}, LoadReport(qps=10, application_utilization=0.5), 20),
+        ({}, LoadReport(qps=10, cpu_utilization=0.5), 20),
+        ({}, LoadReport(qps=10, application_utilization=0.5, cpu_utilization=0.1), 20),
+        ({}, LoadReport(qps=10, application_utilization=2.0), 5),
+        # Errors are a penalty.
+        ({}, LoadReport(qps=10, cpu_utilization=0.5, eps=5), 10),
+        ({"errorUtilizationPenalty": 3}, LoadReport(qps=10, cpu_utilization=0.5, eps=5), 5),
+        ({"errorUtilizationPenalty": 0}, LoadReport(qps=10, cpu_utilization=0.5, eps=5), 20),
+        # A114.
+        (
+            {"metricNamesForComputingUtilization": ["named_metrics.a.b", "mem_utilization"]},
+            LoadReport(qps=10, cpu_utilization=1, mem_utilization=0.1, named_metrics={"a.b": 0.5}),
+            20,
+        ),
+        (
+            {"metricNamesForComputingUtilization": ["utilization.gpu", "no_such_metric"]},
+            LoadReport(qps=10, application_utilization=0.5, utilization={"cpu": 0.9}),
+            20,
+        ),
+    ],
+)
+def test_the_weight_is_rpcs_by_utilization(
+    world: WeightedWorld, config: Mapping[str, object], report: LoadReport, weight: float
+) -> None:
+    world.start("a", "b", config={**NO_BLACKOUT, **config})
+    world.report(a=report, b=weighing(10))
+    world.advance(1)
+    assert world.shares(600) == {"a": 600 * weight / (weight + 10), "b": 6000 / (weight + 10)}
+
+
+@pytest.mark.spec("WRR-02")
+@pytest.mark.parametrize(
+    "report",
+    [
+        LoadReport(),
+        LoadReport(qps=100),
+        LoadReport(cpu_utilization=0.5, application_utilization=0.5),
+        LoadReport(qps=-100, cpu_utilization=0.5),
+        LoadReport(qps=100, cpu_utilization=-0.5),
+        LoadReport(qps=100, mem_utilization=0.5),
+        LoadReport(qps=float("nan"), cpu_utilization=0.5),
+        LoadReport(qps=float("inf"), cpu_utilization=0.5),
+        LoadReport(qps=100, cpu_utilization=float("nan")),
+    ],
+)
+def test_a_report_that_says_too_little_is_ignored(world: WeightedWorld, report: LoadReport) -> None:
+    config = {**NO_BLACKOUT, "weightExpirationPeriod": "10s"}
+    world.start("a", "b", config=config)
+    world.weigh(a=1, b=3)
+    world.advance(9)
+    world.report(a=report, b=report)
+    assert world.shares(4) == {"a": 1, "b": 3}
+    # Nor does it make the last one that counted any younger.
+    world.advance(1)
+    assert world.shares(4) == {"a": 2, "b": 2}
+
+
+@pytest.mark.spec("WRR-09")
+def test_an_rpc_without_a_report_or_with_nonsense_changes_nothing(world: WeightedWorld) -> None:
+    world.start("a", "b")
+    world.weigh(a=1, b=3)
+    for tracker in world.trackers("a", "b").values():
+        tracker.on_start()
+        tracker.on_end(End())
+        tracker.on_end(End((("endpoint-load-metrics-bin", b"\xff\xff"), ("other", "x"))))
+    world.advance(1)
+    assert world.shares(4) == {"a": 1, "b": 3}
+
+
+# ---------------------------------------------------------------------------------------------
+# Blackout and expiration
+
+
+@pytest.mark.spec("WRR-03")
+def test_a_weight_is_not_used_before_the_blackout_is_over(world: WeightedWorld) -> None:
+    world.start("a", "b", config={})
+    for _ in range(10):
+        world.weigh(a=1, b=3)
+        assert world.shares(4) == {"a": 2, "b": 2}
+        world.advance(1)
+    assert world.shares(4) == {"a": 1, "b": 3}
+
+
+@pytest.mark.spec("WRR-03")
+def test_without_a_blackout_the_first_report_counts(world: WeightedWorld) -> None:
+    world.start("a", "b", config=NO_BLACKOUT)
+    world.weigh(a=1, b=3)
+    world.advance(1)
+    assert world.shares(4) == {"a": 1, "b": 3}
+
+
+@pytest.mark.spec("WRR-03", "WRR-05")
+def test_a_reconnect_starts_a_blackout_with_its_first_report(world: WeightedWorld) -> None:
+    world.start("a", "b", "c", config={})
+    world.weigh(a=1, b=2, c=4)
+    world.advance(10)
+    assert world.shares(7) == {"a": 1, "b": 2, "c": 4}
+    world["c"].idle()
+    world.settle()
+    world["c"].connecting()
+    world["c"].ready()
+    # The mean of the others, though its old weight is young enough.
+    assert world.shares(9) == {"a": 2, "b": 4, "c": 3}
+    world.advance(5)
+    world.weigh(a=1, b=2, c=4)
+    world.advance(9)
+    assert world.shares(9) == {"a": 2, "b": 4, "c": 3}
+    world.advance(1)
+    assert world.shares(7) == {"a": 1, "b": 2, "c": 4}
+
+
+@pytest.mark.spec("WRR-04")
+def test_a_weight_is_not_used_when_the_last_report_is_too_old(world: WeightedWorld) -> None:
+    world.start("a", "b")
+    world.weigh(a=1, b=3)
+    world.advance(179)
+    assert world.shares(4) == {"a": 1, "b": 3}
+    world.advance(1)
+    assert world.shares(4) == {"a": 2, "b": 2}
+
+
+@pytest.mark.spec("WRR-03", "WRR-04")
+def test_after_expiration_there_is_a_blackout_again(world: WeightedWorld) -> None:
+    world.start("a", "b", config={"weightExpirationPeriod": "30s"})
+    world.weigh(a=1, b=3)
+    world.advance(30)
+    world.weigh(a=1, b=3)
+    world.advance(9)
+    assert world.shares(4) == {"a": 2, "b": 2}
+    world.advance(1)
+    assert world.shares(4) == {"a": 1, "b": 3}
+
+
+# ---------------------------------------------------------------------------------------------
+# Turns
+
+
+@pytest.mark.spec("WRR-05")
+def test_an_endpoint_without_a_weight_counts_as_the_mean_of_the_others(
+    world: WeightedWorld,
+) -> None:
+    world.start("a", "b", "c")
+    world.weigh(a=1, b=3)
+    world.advance(1)
+    assert world.shares(6) == {"a": 1, "b": 3, "c": 2}
+
+
+@pytest.mark.spec("WRR-05")
+def test_one_weight_alone_is_as_good_as_none(world: WeightedWorld) -> None:
+    world.start("a", "b", "c")
+    world.weigh(a=100)
+    world.advance(1)
+    assert world.shares(9) == {"a": 3, "b": 3, "c": 3}
+
+
+@pytest.mark.spec("WRR-05")
+def test_one_endpoint_gets_everything(world: WeightedWorld) -> None:
+    world.start("a")
+    world.weigh(a=5)
+    world.advance(1)
+    assert world.shares(5) == {"a": 5}
+
+
+@pytest.mark.spec("WRR-06")
+@pytest.mark.parametrize("seed", range(10))
+def test_any_six_picks_in_a_row_are_as_1_to_2_to_3(seed: int) -> None:
+    world = WeightedWorld(seed=seed)
+    world.start("a", "b", "c")
+    world.weigh(a=10, b=20, c=30)
+    world.advance(1)
+    picks = world.picks(60)
+    for start in range(54):
+        assert Counter(picks[start : start + 6]) == {"a": 1, "b": 2, "c": 3}
+
+
+@pytest.mark.spec("WRR-06")
+def test_no_endpoint_gets_more_than_ten_times_the_mean_or_less_than_a_hundredth(
+    world: WeightedWorld,
+) -> None:
+    names = [f"#{number}" for number in range(40)]
+    world.start(*names)
+    weights = dict.fromkeys(names, 1.0) | {names[0]: 961.0, names[1]: 1e-9}
+    # The mean is 25 minus next to nothing.
+    world.weigh(**weights)
+    world.advance(1)
+    parts = Counter(world.picks(5_000 + 38 * 20 + 5))
+    assert parts[names[0]] == pytest.approx(5_000, abs=5)
+    assert parts[names[1]] == pytest.approx(5, abs=1)
+    assert all(parts[name] == pytest.approx(20, abs=1) for name in names[2:])
+
+
+@pytest.mark.spec("WRR-06")
+@pytest.mark.parametrize("seed", range(3))
+def test_shares_are_within_two_percent_of_the_weights(seed: int) -> None:
+    world = WeightedWorld(seed=seed)
+    weights = {"a": 3.0, "b": 7.1, "c": 11.3, "d": 25.9, "e": 30.0}
+    world.start(*weights)
+    world.weigh(**weights)
+    world.advance(1)
+    parts = Counter(world.picks(PICKS))
+    for name, weight in weights.items():
+        expected = PICKS * weight / sum(weights.values())
+        assert parts[name] == pytest.approx(expected, rel=0.02)
+
+
+@pytest.mark.spec("WRR-06")
+def test_the_first_pick_goes_to_a_random_endpoint() -> None:
+    firsts = set()
+    for seed in range(15):
+        world = WeightedWorld(seed=seed)
+        world.start("a", "b", "c")
+        firsts.add(world.pick())
+    assert firsts == {"a", "b", "c"}
+
+
+@pytest.mark.spec("WRR-06")
+def test_bug_near_zero_weights_do_not_make_a_pick_spin(world: WeightedWorld) -> None:
+    names = [f"#{number}" for number in range(100)]
+    world.start(*names)
+    world.weigh(**dict.fromkeys(names, 1e-300) | {names[0]: 1e300})
+    world.advance(1)
+    # A thousandth of the heaviest, or it would take 1e600 rounds to come to a light one.
+    assert set(world.picks(3_000)) == set(names)
+
+
+# ---------------------------------------------------------------------------------------------
+# The timer
+
+
+@pytest.mark.spec("WRR-07")
+def test_new_weights_are_used_every_period_without_a_report(world: WeightedWorld) -> None:
+    world.start("a", "b", config={**NO_BLACKOUT, "weightUpdatePeriod": "5s"})
+    picker = world.picker
+    world.weigh(a=1, b=3)
+    world.advance(4.9)
+    assert world.shares(4) == {"a": 2, "b": 2}
+    world.advance(0.1)
+    assert world.shares(4) == {"a": 1, "b": 3}
+    world.weigh(a=3, b=1)
+    world.advance(4.9)
+    assert world.shares(4) == {"a": 1, "b": 3}
+    world.advance(0.1)
+    assert world.shares(4) == {"a": 3, "b": 1}
+    world.expect_reports()
+    assert world.picker is picker
+
+
+@pytest.mark.spec("WRR-07")
+def test_the_timer_dies_with_the_picker(world: WeightedWorld) -> None:
+    world.start("a", "b", "c")
+    assert world.clock.timers_pending == 1
+    for name in "abc":
+        world[name].connecting()
+    assert world.clock.timers_pending == 0
+
+
+@pytest.mark.spec("WRR-07")
+def test_each_picker_has_at_most_one_timer(world: WeightedWorld) -> None:
+    world.start("a", "b", "c")
+    for _ in range(5):
+        world["c"].connecting()
+        world["c"].ready()
+    world.update("a", "b", "c", config={**NO_BLACKOUT, "weightUpdatePeriod": "7s"})
+    assert world.clock.timers_pending == 1
+    # One endpoint has nobody to take turns with.
+    world.update("a")
+    assert world.clock.timers_pending == 0
+
+
+@pytest.mark.spec("WRR-07")
+def test_the_timer_dies_with_the_policy(world: WeightedWorld) -> None:
+    world.start("a", "b")
+    old = world.picker
+    world.policy.close()
+    world.expect_closed()
+    world.advance(10)
+    old.pick(ANY_RPC)
+    assert world.clock.timers_pending == 0
+
+
+# ---------------------------------------------------------------------------------------------
+# Updates
+
+
+@pytest.mark.spec("WRR-08")
+def test_an_update_with_the_same_endpoints_keeps_weights_and_blackouts(
+    world: WeightedWorld,
+) -> None:
+    world.start("a", "b", config={})
+    world.weigh(a=1, b=3)
+    world.advance(5)
+    world.update("b", "a", config={"errorUtilizationPenalty": 2})
+    world.expect_reports(READY)
+    world.advance(5)
+    assert world.shares(4) == {"a": 1, "b": 3}
+    world.update("a", "b", "c", config={"errorUtilizationPenalty": 2})
+    assert world.shares(4) == {"a": 1, "b": 3}
+
+
+@pytest.mark.spec("WRR-08")
+def test_an_endpoint_that_returns_has_to_report_anew(world: WeightedWorld) -> None:
+    world.start("a", "b")
+    world.weigh(a=1, b=3)
+    world.update("a", config=NO_BLACKOUT)
+    world.start("a", "b")
+    assert world.shares(4) == {"a": 2, "b": 2}
+
+
+@pytest.mark.spec("WRR-08")
+def test_bug_grpc_33694_ready_told_first_by_a_new_subchannel_restarts_no_blackout(
+    world: WeightedWorld,
+) -> None:
+    world.start("a", "b", config={})
+    world.weigh(a=1, b=3)
+    world.advance(10)
+    # New attributes: there are new subchannels, READY from the start because the connection is.
+    revision = EMPTY_ATTRIBUTES.with_(Key[int]("revision"), 2)
+    before = world["a"]
+    for name in "ab":
+        world.share(name, READY)
+    world.update(endpoint("a", revision), endpoint("b", revision), config={})
+    assert world["a"] is not before
+    assert world.shares(4) == {"a": 1, "b": 3}
+    world.advance(5)
+    assert world.shares(4) == {"a": 1, "b": 3}
+
+
+@pytest.mark.spec("WRR-01", "WRR-03", "WRR-04")
+def test_a_new_config_counts_at_once(world: WeightedWorld) -> None:
+    world.start("a", "b", config={"blackoutPeriod": "100s"})
+    world.weigh(a=1, b=3)
+    world.advance(1)
+    world.update("a", "b", config=NO_BLACKOUT)
+    world.expect_reports(READY)
+    assert world.shares(4) == {"a": 1, "b": 3}
+    world.update("a", "b", config={**NO_BLACKOUT, "weightExpirationPeriod": "1s"})
+    assert world.shares(4) == {"a": 2, "b": 2}
+
+
+# ---------------------------------------------------------------------------------------------
+# Out of band
+
+
+def watches(world: World, *names: Name) -> list[float]:
+    """How often the load of these is asked for, each watch of each."""
+    return [interval_s for name in names for interval_s, _ in world[name].load_watches]
+
+
+@pytest.mark.spec("WRR-09")
+def test_out_of_band_reports_count_and_those_of_rpcs_do_not(world: WeightedWorld) -> None:
+    world.start("a", "b", config={**OUT_OF_BAND, "oobReportingPeriod": "7s"})
+    assert watches(world, "a", "b") == [7, 7]
+    world["a"].report_load(weighing(1))
+    world["b"].report_load(weighing(3))
+    world.weigh(a=3, b=1)
+    world.advance(1)
+    assert world.shares(4) == {"a": 1, "b": 3}
+
+
+@pytest.mark.spec("WRR-09")
+def test_every_address_of_an_endpoint_is_watched_for_the_endpoint(world: WeightedWorld) -> None:
+    world.update(("a", "b"), "c", config=OUT_OF_BAND)
+    assert watches(world, "a", "b", "c") == [10, 10, 10]
+    world["a"].fail()
+    world["b"].ready()
+    world["c"].ready()
+    assert watches(world, "b", "c") == [10, 10]
+    world["b"].report_load(weighing(1))
+    world["c"].report_load(weighing(3))
+    world.advance(1)
+    assert world.shares(4) == {"b": 1, "c": 3}
+
+
+@pytest.mark.spec("WRR-09")
+def test_by_default_nothing_is_watched(world: WeightedWorld) -> None:
+    world.start("a", "b", config={"oobReportingPeriod": "7s"})
+    assert watches(world, "a", "b") == []
+
+
+@pytest.mark.spec("WRR-09")
+def test_the_source_of_reports_can_be_switched_both_ways(world: WeightedWorld) -> None:
+    world.start("a", "b")
+    world.weigh(a=1, b=3)
+    world.advance(1)
+    world.update("a", "b", config=OUT_OF_BAND)
+    assert watches(world, "a", "b") == [10, 10]
+    world.weigh(a=3, b=1)
+    world.advance(1)
+    assert world.shares(4) == {"a": 1, "b": 3}
+    world["a"].report_load(weighing(1))
+    world["b"].report_load(weighing(1))
+    world.advance(1)
+    assert world.shares(4) == {"a": 2, "b": 2}
+    world.update("a", "b", config=NO_BLACKOUT)
+    assert watches(world, "a", "b") == []
+    world.weigh(a=3, b=1)
+    world.advance(1)
+    assert world.shares(4) == {"a": 3, "b": 1}
+
+
+@pytest.mark.spec("WRR-09")
+def test_a_new_period_is_asked_for_once_and_costs_no_connection(world: WeightedWorld) -> None:
+    world.start("a", "b", config=OUT_OF_BAND)
+    before = [world["a"], world["b"]]
+    world.update("a", "b", config={**OUT_OF_BAND, "oobReportingPeriod": "0.5s"})
+    assert watches(world, "a", "b") == [0.5, 0.5]
+    assert [world["a"], world["b"]] == before
+
+
+@pytest.mark.spec("WRR-09")
+def test_a_new_connection_is_watched_like_the_old_one(world: WeightedWorld) -> None:
+    world.start("a", "b", config=OUT_OF_BAND)
+    world["a"].idle()
+    world.settle()
+    world["a"].connecting()
+    world["a"].ready()
+    assert watches(world, "a", "b") == [10, 10]

@@ -1,0 +1,76 @@
+"""Unit tests of proxyless.protos."""
+
+import zlib
+from pathlib import Path
+
+import pytest
+from google.protobuf import any_pb2, descriptor_pb2, descriptor_pool, json_format, struct_pb2
+
+from proxyless import protos
+from proxyless.protos import descriptor_pool_of_envoy, message_class
+
+ROUTE = "envoy.config.route.v3.Route"
+
+
+def test_a_message_has_the_fields_of_envoys_api() -> None:
+    route = message_class(ROUTE)(name="r")
+    route.match.prefix = "/"
+    route.route.cluster = "c"
+    again = message_class(ROUTE).FromString(route.SerializeToString())
+    assert (again.name, again.match.prefix, again.route.cluster) == ("r", "/", "c")
+
+
+def test_a_class_is_made_once() -> None:
+    assert message_class(ROUTE) is message_class(ROUTE)
+    assert descriptor_pool_of_envoy() is descriptor_pool_of_envoy()
+
+
+def test_a_name_that_we_do_not_carry_is_a_key_error() -> None:
+    with pytest.raises(KeyError, match="nobody"):
+        message_class("envoy.nobody.v3.Nothing")
+
+
+def test_the_pool_is_not_the_one_that_applications_share() -> None:
+    assert descriptor_pool_of_envoy() is not descriptor_pool.Default()
+    with pytest.raises(KeyError):
+        descriptor_pool.Default().FindMessageTypeByName(ROUTE)
+
+
+def test_well_known_types_are_our_own_and_work_as_usual() -> None:
+    struct = message_class("google.protobuf.Struct")()
+    struct.update({"a": [1, {"b": None}]})
+    packed = message_class("google.protobuf.Any")()
+    packed.Pack(struct)
+    assert packed.Is(struct.DESCRIPTOR)
+    assert not isinstance(struct, struct_pb2.Struct)
+    assert any_pb2.Any.FromString(packed.SerializeToString()).type_url == packed.type_url
+
+
+def test_proto_json_finds_types_in_the_pool() -> None:
+    type_url = f"type.googleapis.com/{ROUTE}"
+    packed = message_class("google.protobuf.Any")()
+    document = {"@type": type_url, "name": "r"}
+    json_format.ParseDict(document, packed, descriptor_pool=descriptor_pool_of_envoy())
+    assert message_class(ROUTE).FromString(packed.value).name == "r"
+
+
+def test_every_file_stands_after_those_it_imports() -> None:
+    seen: set[str] = set()
+    packed = Path(protos.__file__).with_name("descriptors.bin").read_bytes()
+    files = descriptor_pb2.FileDescriptorSet.FromString(zlib.decompress(packed))
+    for file in files.file:
+        assert seen.issuperset(file.dependency), file.name
+        seen.add(file.name)
+
+
+def test_a_checkout_without_descriptors_says_how_to_make_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # Below the pool's cache: a second pool would make classes that are not those of other tests.
+    monkeypatch.setattr("proxyless.protos.resources.files", lambda _: tmp_path)
+    with pytest.raises(RuntimeError) as raised:
+        protos._read_descriptors()
+    assert str(raised.value) == (
+        f"{tmp_path}/descriptors.bin is missing: the build makes it; "
+        "in a source checkout, run 'make env'"
+    )

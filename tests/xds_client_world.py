@@ -1,0 +1,313 @@
+"""The vocabulary of tests about the xDS client: a control plane that is a list, and its words.
+
+`FakeTransports` makes transports that reach `FakeServer`s: a test says what a server does, and sees
+what it was asked, decoded. `Text` is a trivial resource type: JSON with a name and a value.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from proxyless.base import OK, Status, StatusCode
+from proxyless.protos import Proto, message_class
+from proxyless.runtime import VirtualClock, seeded_random
+from proxyless.xds.bootstrap import Bootstrap, ChannelCreds, Node, ServerConfig
+from proxyless.xds.client import DecodeContext, Decoded, Tools, XdsClient, XdsClientOptions
+from proxyless.xds.client.codec import ADS_PATH, LRS_PATH
+from proxyless.xds.client.transport import StreamListener
+
+GONE = Status(StatusCode.UNAVAILABLE, "connection refused")
+WRAPPER_URL = "type.googleapis.com/envoy.service.discovery.v3.Resource"
+
+DiscoveryRequest = message_class("envoy.service.discovery.v3.DiscoveryRequest")
+DiscoveryResponse = message_class("envoy.service.discovery.v3.DiscoveryResponse")
+LoadStatsRequest = message_class("envoy.service.load_stats.v3.LoadStatsRequest")
+LoadStatsResponse = message_class("envoy.service.load_stats.v3.LoadStatsResponse")
+
+
+class Text:
+    """A resource type whose resources are JSON: {"name": ..., "value": ...}; "bad" is invalid."""
+
+    def __init__(self, label: str = "Text", *, is_full_state: bool = False) -> None:
+        self.type_url = f"type.googleapis.com/test.v3.{label}"
+        self.label = label
+        self.is_full_state = is_full_state
+        self.decoded = 0
+
+    def decode(self, serialized: bytes, context: DecodeContext) -> Decoded[str]:
+        self.decoded += 1
+        try:
+            document = json.loads(serialized)
+        except ValueError:
+            return Decoded("", error=f"{self.label}: is not JSON")
+        name, value = document["name"], document["value"]
+        if value == "bad":
+            return Decoded(name, error=f"{self.label} {name!r}: value is bad")
+        return Decoded(name, value)
+
+
+LISTENER = "Listener"
+ROUTES = "RouteConfiguration"
+
+
+def text(name: str, value: str = "v1") -> bytes:
+    return json.dumps({"name": name, "value": value}).encode()
+
+
+class Recorder:
+    """A watcher that remembers what it heard."""
+
+    def __init__(self, on_news: Callable[[], None] = lambda: None) -> None:
+        self.heard: list[Any] = []
+        self._on_news = on_news
+
+    def on_resource(self, resource: str | Status) -> None:
+        self.heard.append(resource)
+        self._on_news()
+
+    def on_ambient_error(self, status: Status) -> None:
+        self.heard.append(("ambient", status))
+        self._on_news()
+
+    def take(self) -> list[Any]:
+        heard, self.heard = self.heard, []
+        return heard
+
+    def take_codes(self) -> list[Any]:
+        """What was heard, statuses by their code only."""
+        return [_code(each) for each in self.take()]
+
+
+def _code(heard: Any) -> Any:
+    if isinstance(heard, Status):
+        return heard.code.name
+    if isinstance(heard, tuple):
+        return ("ambient", heard[1].code.name)
+    return heard
+
+
+class FakeStream:
+    """One stream, from the server's side: what it was sent, and what it says."""
+
+    def __init__(self, path: str, listener: StreamListener, clock: VirtualClock) -> None:
+        self.path = path
+        self._listener = listener
+        self._clock = clock
+        self.sent: list[bytes] = []
+        self.reads = 0
+        self.is_open = True
+        self._unread: list[bytes] = []
+
+    # The client's side
+
+    def send(self, message: bytes) -> None:
+        if self.is_open:
+            self.sent.append(message)
+
+    def read_next(self) -> None:
+        if self.is_open:
+            self.reads += 1
+            self._deliver()
+
+    def close(self) -> None:
+        self.is_open = False
+
+    # The server's side
+
+    def connect(self) -> None:
+        """The stream gets a connection."""
+        if self.is_open:
+            self._listener.on_ready()
+
+    def say(self, message: bytes) -> None:
+        """Send; it arrives when it was asked for."""
+        self._unread.append(message)
+        self._deliver()
+
+    def _deliver(self) -> None:
+        if self._unread and self.reads and self.is_open:
+            self.reads -= 1
+            message = self._unread.pop(0)
+            self._clock.call_later(0, lambda: self._arrive(message))
+
+    def _arrive(self, message: bytes) -> None:
+        if self.is_open:
+            self._listener.on_message(message)
+
+    def end(self, status: Status = OK) -> None:
+        if self.is_open:
+            self.is_open = False
+            self._listener.on_end(status)
+
+    def take_requests(self) -> list[Proto]:
+        """What the client said since the last time, decoded."""
+        sent, self.sent = self.sent, []
+        kind = LoadStatsRequest if self.path == LRS_PATH else DiscoveryRequest
+        return [kind.FromString(message) for message in sent]
+
+
+class FakeTransport:
+    """The way to one server."""
+
+    def __init__(self, server: FakeServer) -> None:
+        self.server = server
+        self.on_failure: Callable[[Status], None] | None = None
+        self.is_closed = False
+
+    def open(self, method_path: str, listener: StreamListener) -> FakeStream:
+        stream = FakeStream(method_path, listener, self.server.clock)
+        self.server.streams.append(stream)
+        if self.server.is_up:
+            self.server.clock.call_later(0, stream.connect)
+        return stream
+
+    def watch_connectivity(self, listener: Callable[[Status], None]) -> None:
+        self.on_failure = listener
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@dataclass
+class FakeServer:
+    """One control plane: every stream to it, and whether it can be reached."""
+
+    uri: str
+    clock: VirtualClock
+    is_up: bool = True
+    streams: list[FakeStream] = field(default_factory=list)
+    transports: list[FakeTransport] = field(default_factory=list)
+    _nonces: int = 0
+
+    @property
+    def ads(self) -> FakeStream:
+        """The latest ADS stream."""
+        return [stream for stream in self.streams if stream.path == ADS_PATH][-1]
+
+    @property
+    def lrs(self) -> FakeStream:
+        """The latest LRS stream."""
+        return [stream for stream in self.streams if stream.path == LRS_PATH][-1]
+
+    @property
+    def open_ads(self) -> int:
+        return sum(stream.is_open and stream.path == ADS_PATH for stream in self.streams)
+
+    def fail(self, status: Status = GONE) -> None:
+        """The channel reports TRANSIENT_FAILURE."""
+        for transport in self.transports:
+            if not transport.is_closed and transport.on_failure is not None:
+                transport.on_failure(status)
+
+    def respond(
+        self,
+        resource_type: Text,
+        *resources: bytes,
+        version: str = "1",
+        nonce: str | None = None,
+        wrapped: bool = False,
+    ) -> None:
+        """Send a response on the ADS stream and let it be processed."""
+        self.ads.say(self.response(resource_type, resources, version, nonce, wrapped=wrapped))
+        self.clock.advance(0)
+
+    def response(
+        self,
+        resource_type: Text,
+        resources: Iterable[bytes],
+        version: str = "1",
+        nonce: str | None = None,
+        *,
+        wrapped: bool = False,
+    ) -> bytes:
+        self._nonces += 1
+        message = DiscoveryResponse(
+            version_info=version,
+            type_url=resource_type.type_url,
+            nonce=f"n{self._nonces}" if nonce is None else nonce,
+        )
+        for serialized in resources:
+            if wrapped:
+                wrapper = message_class("envoy.service.discovery.v3.Resource")(
+                    name=json.loads(serialized)["name"]
+                )
+                wrapper.resource.type_url = resource_type.type_url
+                wrapper.resource.value = serialized
+                message.resources.add(type_url=WRAPPER_URL, value=wrapper.SerializeToString())
+            else:
+                message.resources.add(type_url=resource_type.type_url, value=serialized)
+        serialized_message: bytes = message.SerializeToString()
+        return serialized_message
+
+    def take_requests(self) -> list[Proto]:
+        return self.ads.take_requests()
+
+
+class FakeTransports:
+    """Makes transports, and knows the servers behind them by URI."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self.clock = clock
+        self.servers: dict[str, FakeServer] = {}
+
+    def server(self, uri: str) -> FakeServer:
+        return self.servers.setdefault(uri, FakeServer(uri, self.clock))
+
+    def create(self, server: ServerConfig) -> FakeTransport:
+        if server.uri == "unusable":
+            raise ValueError("no such credentials")
+        transport = FakeTransport(self.server(server.uri))
+        transport.server.transports.append(transport)
+        return transport
+
+
+def server_config(uri: str = "a", *features: str) -> ServerConfig:
+    return ServerConfig(uri, ChannelCreds("insecure"), features=frozenset(features))
+
+
+class ClientWorld:
+    """One client, its servers and its clock."""
+
+    def __init__(
+        self,
+        *servers: ServerConfig,
+        bootstrap: Bootstrap | None = None,
+        has_data_error_handling: bool = False,
+        resources_max: int = 100_000,
+    ) -> None:
+        self.clock = VirtualClock(1000.0)
+        self.transports = FakeTransports(self.clock)
+        self.tools = Tools(self.clock, seeded_random(1))
+        self.bootstrap = bootstrap or Bootstrap(
+            servers=servers or (server_config(),), node=Node(id="edge-7", cluster="edge")
+        )
+        options = XdsClientOptions(
+            has_data_error_handling=has_data_error_handling, resources_max=resources_max
+        )
+        self.client = XdsClient(self.bootstrap, self.transports, self.tools, options)
+        self.listeners = Text(LISTENER, is_full_state=True)
+        self.routes = Text(ROUTES)
+
+    def server(self, uri: str = "a") -> FakeServer:
+        return self.transports.server(uri)
+
+    def settle(self) -> None:
+        """Let everything happen that is due now."""
+        self.clock.advance(0)
+
+    def watch(self, resource_type: Text, name: str) -> Recorder:
+        """Watch, and let the request be sent."""
+        recorder = Recorder()
+        self.client.watch(resource_type, name, recorder)
+        self.settle()
+        return recorder
+
+    def close(self) -> None:
+        self.client.close()
+        self.settle()
+        assert self.clock.timers_pending == 0, "a closed client leaves no timer"
+        for server in self.transports.servers.values():
+            assert all(transport.is_closed for transport in server.transports)
