@@ -56,8 +56,9 @@ conformance: $(STAMP)  ## Rewrite docs/conformance.md from the tests; ARGS=--che
 bench: $(STAMP)  ## Measure RPCs against grpcio
 	@$(PY) bench/rpc.py $(ARGS)
 
-fuzz: $(STAMP)  ## Feed the wire room hostile bytes
+fuzz: $(STAMP)  ## Feed the wire room hostile bytes, and the parsers hostile resources
 	@$(PY) tools/fuzz_wire.py --inputs 200000 $(ARGS)
+	@$(PY) -m tools.fuzz_xds --inputs 20000 $(ARGS)
 
 demo: $(STAMP)  ## Call a gRPC server through our channel
 	@$(PY) examples/hello.py $(ARGS)

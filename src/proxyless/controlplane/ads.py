@@ -77,6 +77,13 @@ class Withheld:
         names = frozenset(pair for pair in self.names if pair[0] != type_url)
         return Withheld(self.types - {type_url}, names)
 
+    def differing_types(self, other: Withheld) -> set[str]:
+        """The types of which the other withholds something else."""
+        return {
+            *(self.types ^ other.types),
+            *(type_url for type_url, _ in self.names ^ other.names),
+        }
+
     def names_of(self, type_url: str) -> frozenset[str]:
         return frozenset(name for its_type, name in self.names if its_type == type_url)
 
@@ -221,10 +228,9 @@ class AdsStream:
 
     def on_snapshot(self, snapshot: Snapshot, withheld: Withheld = NOTHING_WITHHELD) -> list[Proto]:
         """Serve this one from now on; give the responses that are due now."""
-        if withheld != self._withheld:
-            self._withheld = withheld
-            for state in self._types.values():
-                state.seen = None
+        for type_url in self._withheld.differing_types(withheld) & self._types.keys():
+            self._types[type_url].seen = None
+        self._withheld = withheld
         if snapshot is not self._snapshot:
             self._snapshot = snapshot
             self._is_patience_over = False
@@ -235,7 +241,6 @@ class AdsStream:
         self._is_patience_over = True
         return self._advance()
 
-    @property
     def has_removal_pending(self) -> bool:
         """Whether the client has still to be told that some clusters are gone."""
         state, snapshot = self._types.get(CLUSTER), self._snapshot

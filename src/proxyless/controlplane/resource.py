@@ -13,6 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from google.protobuf.message import DecodeError
+
 from proxyless.protos import Proto, message_class
 
 if TYPE_CHECKING:
@@ -166,5 +168,5 @@ def _unpack(packed: Proto, full_name: str) -> Proto | None:
         return None
     try:
         return message_class(full_name).FromString(packed.value)
-    except ValueError:  # Bytes that are no such message are the client's to refuse.
+    except DecodeError:  # Bytes that are no such message are the client's to refuse.
         return None

@@ -133,7 +133,7 @@ class StreamPump:
             self._watch_removal()
 
     def _watch_removal(self) -> None:
-        if not self.core.has_removal_pending:
+        if not self.core.has_removal_pending():
             self._removal_timer.cancel()
         elif not self._removal_timer.pending:
             self._removal_timer = self._clock.call_later(REMOVAL_PATIENCE_S, self._on_patience_over)

@@ -11,7 +11,7 @@ cheap: entries of members who keep theirs are taken over.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, islice, takewhile
 from math import ceil
@@ -76,11 +76,14 @@ def build_ring(
 ) -> Ring[T]:
     """The ring of these members, each of them listed once."""
     assert members, "a ring without members is nobody's"
-    plan = _make_plan(members, size, None if before is None else before.plan)
+    members = tuple(members)  # Because they are kept, and the caller may change a list.
     # The order of twins, entries with the same hash, is that of the list.
     if before is None or before.has_twins:
-        return _build_from_scratch(plan)
-    return _edit(before, plan) or _build_from_scratch(plan)
+        weights = list(map(attrgetter("weight"), members))
+        return _build_from_scratch(Plan(members, weights, size, count_entries(weights, size)))
+    same = _find_same(before.plan.members, members)
+    plan = _change_plan(before.plan, members, size, same)
+    return _edit(before, plan, same) or _build_from_scratch(plan)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -102,9 +105,12 @@ def count_entries(weights: Sequence[int], size: RingSize) -> list[int]:
     return list(map(sub, limits, chain((0,), limits)))
 
 
-def _make_plan(members: Sequence[Member[T]], size: RingSize, before: Plan[T] | None) -> Plan[T]:
-    weights = list(map(attrgetter("weight"), members))
-    if before is not None and before.size == size and before.weights == weights:
+def _change_plan(
+    before: Plan[T], members: Sequence[Member[T]], size: RingSize, same: "_Same"
+) -> Plan[T]:
+    weights = list(before.weights)
+    weights[same.but(before.members)] = [member.weight for member in members[same.but(members)]]
+    if size == before.size and weights == before.weights:
         return Plan(members, weights, size, before.counts)
     return Plan(members, weights, size, count_entries(weights, size))
 
@@ -132,11 +138,14 @@ def _build_from_scratch(plan: Plan[T]) -> Ring[T]:
     return Ring(hashes, members, plan, has_twins=len(set(hashes)) < len(hashes))
 
 
-def _edit(before: Ring[T], plan: Plan[T]) -> Ring[T] | None:
+def _edit(before: Ring[T], plan: Plan[T], same: "_Same") -> Ring[T] | None:
     """Take the entries that are gone out, and put new ones in; None if that does not pay."""
-    gone, new = _compare(before.plan, plan)
-    changes = sum(gone.values()) + sum(new.values())
-    if changes > len(before.hashes) * _EDITED_PART_MAX:
+    same = _narrow(same, before.plan, plan)
+    # Everybody may have more or fewer than before, and there are more of them than entries.
+    if len(plan.members) - same.start - same.end > len(before.hashes):
+        return None
+    gone, new = _compare(_part(before.plan, same), _part(plan, same))
+    if sum(gone.values()) + sum(new.values()) > len(before.hashes) * _EDITED_PART_MAX:
         return None
     hashes, members = list(before.hashes), list(before.members)
     for member, count in gone.items():
@@ -153,23 +162,35 @@ def _edit(before: Ring[T], plan: Plan[T]) -> Ring[T] | None:
     return Ring(hashes, members, plan, has_twins=False)
 
 
-def _compare(before: Plan[T], after: Plan[T]) -> tuple[dict[Member[T], int], dict[Member[T], int]]:
-    """The members whose entries are gone, and those whose entries are new, with their counts."""
-    start, end = _find_same(before, after)
-    had, have = _part(before, start, end), _part(after, start, end)
+def _compare(
+    had: Mapping[Member[T], int], have: Mapping[Member[T], int]
+) -> tuple[dict[Member[T], int], dict[Member[T], int]]:
+    """Whose entries are gone, and whose are new, with their counts."""
     gone = {member: count for member, count in had.items() if have.get(member) != count}
     new = {member: count for member, count in have.items() if had.get(member) != count}
     return gone, new
 
 
-def _find_same(before: Plan[T], after: Plan[T]) -> tuple[int, int]:
-    """How much both plans have in common at their start, and how much at their end, or less."""
-    start = _count_same(before.members, after.members)
-    length = min(len(before.members), len(after.members)) - start
-    end = _count_same(islice(reversed(before.members), length), reversed(after.members))
-    is_start_same = before.counts[:start] == after.counts[:start]
-    is_end_same = end == 0 or before.counts[-end:] == after.counts[-end:]
-    return start if is_start_same else 0, end if is_end_same else 0
+# ---------------------------------------------------------------------------------------------
+# What two lists have in common
+
+
+@dataclass(frozen=True, slots=True)
+class _Same:
+    """How much two lists have in common at their start, and how much at their end."""
+
+    start: int
+    end: int
+
+    def but(self, items: Sequence[object]) -> slice:
+        """All items of one of them but those."""
+        return slice(self.start, len(items) - self.end)
+
+
+def _find_same(before: Sequence[Member[T]], after: Sequence[Member[T]]) -> _Same:
+    start = _count_same(before, after)
+    length = min(len(before), len(after)) - start
+    return _Same(start, _count_same(islice(reversed(before), length), reversed(after)))
 
 
 def _count_same(one: Iterable[Member[T]], other: Iterable[Member[T]]) -> int:
@@ -177,7 +198,15 @@ def _count_same(one: Iterable[Member[T]], other: Iterable[Member[T]]) -> int:
     return sum(takewhile(bool, map(is_, one, other)))
 
 
-def _part(plan: Plan[T], start: int, end: int) -> dict[Member[T], int]:
-    """The counts of all but so many members at the start and at the end."""
-    part = slice(start, len(plan.members) - end)
+def _narrow(same: _Same, before: Plan[T], after: Plan[T]) -> _Same:
+    """What is the same if counts have to be, too."""
+    has_start = before.counts[: same.start] == after.counts[: same.start]
+    rest = same.but(before.counts).stop, same.but(after.counts).stop
+    has_end = before.counts[rest[0] :] == after.counts[rest[1] :]
+    return _Same(same.start if has_start else 0, same.end if has_end else 0)
+
+
+def _part(plan: Plan[T], same: _Same) -> dict[Member[T], int]:
+    """The counts of all members but those."""
+    part = same.but(plan.members)
     return dict(zip(plan.members[part], plan.counts[part], strict=True))

@@ -1,7 +1,7 @@
 """What do the parts of the xDS tree tell each other beside configs?
 
-Three kinds of attribute: of a resolver's result, for every policy of the tree; of an endpoint, from cds
-down to where it is used; of an RPC, from the selector and the filters to the pickers.
+Three kinds of attribute: of a resolver's result, for every policy of the tree; of an endpoint, from
+cds down to where it is used; of an RPC, from the selector and the filters to the pickers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from proxyless.base import Key
 if TYPE_CHECKING:
     from proxyless.xds.client import XdsClient
     from proxyless.xds.config.xds_config import ClusterSubscriptions, XdsConfig
-    from proxyless.xds.resources import HealthStatus, Locality
+    from proxyless.xds.resources import HealthStatus, Locality, UpstreamTls
 
 # Of a resolver's result (A74-41, A74-42, A74-02).
 XDS_CONFIG: Final[Key[XdsConfig]] = Key("xds_config")
@@ -25,6 +25,8 @@ LOCALITY: Final[Key[Locality]] = Key("locality")
 LOCALITY_WEIGHT: Final[Key[int]] = Key("locality_weight")
 HEALTH_STATUS: Final[Key[HealthStatus]] = Key("health_status")
 HOSTNAME: Final[Key[str]] = Key("hostname")
+# How connections of its cluster are secured (A29); none if by the channel's fallback credentials.
+UPSTREAM_TLS: Final[Key[UpstreamTls]] = Key("upstream_tls")
 
 # Of an RPC: the child of xds_cluster_manager that picks for it (A31-18).
 CLUSTER: Final[Key[str]] = Key("cluster")

@@ -22,7 +22,7 @@ from proxyless.runtime import IDLE_TIMER, Timer
 from proxyless.transport import ClientTls, KeepaliveConfig, TransportOptions
 from proxyless.wire import Limits
 from proxyless.xds.bootstrap import INSECURE
-from proxyless.xds.credentials import GoogleTokens, TokenFile, read_tls
+from proxyless.xds.server_credentials import GoogleTokens, TokenFile, read_tls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -223,6 +223,8 @@ class GrpcStream:
     def read_next(self) -> None:
         if self._listener is not None:
             self._reads += 1
+            if self._call is not None and not self._messages:
+                self._call.release()
             self._wake()
 
     def close(self) -> None:
@@ -251,8 +253,8 @@ class GrpcStream:
         if self._listener is None:
             return
         self._messages.append(message)
-        if self._call is not None and len(self._messages) > self._reads:
-            # "The next ADS message is read only after" the watchers know this one: A27.
+        if self._call is not None and len(self._messages) >= self._reads:
+            # Nothing is read until it is asked for: that is what holds a control plane back.
             self._call.hold()
         self._wake()
 
@@ -277,8 +279,6 @@ class GrpcStream:
         elif self._messages and self._reads:
             self._reads -= 1
             message = self._messages.popleft()
-            if not self._messages and self._call is not None:
-                self._call.release()
             self._wake()
             listener.on_message(message)
         elif not self._messages and self._end is not None:

@@ -385,7 +385,48 @@ async def test_a_released_handle_does_nothing_and_cannot_be_watched(
         handle.watch(watcher)
     with pytest.raises(ValueError, match=text):
         handle.watch_health(watcher)
+    with pytest.raises(ValueError, match=text):
+        handle.watch_load_reports(10, lambda report: None)
     assert watcher.take() == []
+
+
+# ---------------------------------------------------------------------------------------------
+# Load
+
+
+async def test_watches_of_load_share_one_stream_while_there_is_a_connection(
+    world: SubchannelWorld,
+) -> None:
+    first, second = world.acquire(), world.acquire()
+    cancel = first.watch_load_reports(10, lambda report: None)
+    second.watch_load_reports(10, lambda report: None)
+    transport = await world.connected(first)
+    assert transport.calls == 1
+    cancel()
+    cancel()
+    await world.settle()
+    assert transport.calls == 1
+    second.release()
+    assert transport.calls == 0
+    assert first.transport is transport
+
+
+async def test_a_watch_of_load_does_not_keep_a_connection_that_is_to_close(
+    world: SubchannelWorld,
+) -> None:
+    handle = world.acquire()
+    going, closing = await world.connected(handle), world.acquire("10.0.0.2:80")
+    for each in (handle, closing):
+        each.watch_load_reports(10, lambda report: None)
+    await world.connected(closing)
+    await world.settle()
+    assert going.calls == 1
+    feed(going, goaway())
+    closing.release()
+    await world.settle()
+    assert not world.pool.connections
+    # And is there again on the next one.
+    assert (await world.connected(handle)).calls == 1
 
 
 # ---------------------------------------------------------------------------------------------

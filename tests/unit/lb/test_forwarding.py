@@ -14,6 +14,7 @@ from proxyless.base import (
 )
 from proxyless.lb.api import CallEnd, Complete, Subchannel
 from proxyless.lb.forwarding import ForwardingHelper, ForwardingSubchannel, join_trackers
+from proxyless.lb.orca import LoadReport
 from proxyless.lb.pickers import QUEUE_PICKER
 from proxyless.lb.policies.pick_first import PickFirst, PickFirstFactory
 from tests.spec.lb_world import (

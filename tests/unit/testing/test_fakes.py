@@ -3,7 +3,7 @@
 import pytest
 
 from proxyless.base import EMPTY_ATTRIBUTES, OK, Endpoint, IpAddress, State, Status, StatusCode
-from proxyless.lb import Complete, FailPicker, SubchannelPicker, Update
+from proxyless.lb import Complete, FailPicker, LoadReport, SubchannelPicker, Update
 from proxyless.lb.policies.round_robin import RoundRobinConfig, RoundRobinFactory
 from proxyless.testing import ConformanceError, FakeHelper, FakeSubchannel, Rule, address
 
@@ -89,6 +89,23 @@ def test_health_is_told_to_those_who_watch_it(helper: FakeHelper) -> None:
     subchannel.watch_health(lambda state, error: told.append((state, error.details)))
     helper.connection("a").set_health(FAILURE)
     assert told == [(READY, ""), (FAILURE, "10.0.0.1:80: not serving")]
+
+
+def test_load_is_told_to_those_who_watch_it(helper: FakeHelper) -> None:
+    told: list[LoadReport] = []
+    first, second = (helper.create_subchannel(address("a"), EMPTY_ATTRIBUTES) for _ in range(2))
+    cancel = first.watch_load_reports(10, told.append)
+    second.watch_load_reports(5, told.append)
+    assert [interval_s for interval_s, _ in second.load_watches] == [5]
+    helper.connection("a").report_load(LoadReport(qps=1))
+    cancel()
+    cancel()
+    helper.connection("a").report_load(LoadReport(qps=2))
+    second.release()
+    helper.connection("a").report_load(LoadReport(qps=3))
+    assert [report.qps for report in told] == [1, 1, 2]
+    with pytest.raises(ConformanceError, match="watches the load of"):
+        second.watch_load_reports(5, told.append)
 
 
 @pytest.mark.parametrize(

@@ -61,8 +61,10 @@ class CountingPicker(Picker):
 
     def pick(self, info: PickInfo) -> PickResult:
         result = self._child.pick(info)
-        if type(result) is Complete and type(result.subchannel) is CountedSubchannel:
-            return result.subchannel.pass_on(result)
+        if type(result) is Complete:
+            subchannel = result.subchannel
+            if type(subchannel) is CountedSubchannel:
+                return subchannel.pass_on(result)
         return result
 
     @property

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from proxyless.base import Address, Endpoint, State, Status, StatusCode
-from proxyless.lb.api import CallEnd, Cancel, StateListener, Subchannel
-from proxyless.lb.forwarding import ForwardingSubchannel
+from proxyless.lb.api import CallEnd, Cancel, Complete, StateListener, Subchannel
+from proxyless.lb.forwarding import ForwardingSubchannel, join_trackers
 from proxyless.lb.policies.outlier_algorithms import NEVER_EJECTED, EndpointView
 
 EJECTED: Final = "ejected by outlier detection"
@@ -70,7 +70,7 @@ class Counter:
 class CountedSubchannel(ForwardingSubchannel):
     """A subchannel of the child's. Driven by the child, the roster, and the health below."""
 
-    __slots__ = ("_on_release", "_watches", "counter", "listed_as")
+    __slots__ = ("_on_release", "_watches", "child_result", "counter", "listed_as", "parent_result")
 
     def __init__(
         self,
@@ -84,6 +84,10 @@ class CountedSubchannel(ForwardingSubchannel):
         # The address that was asked for: a subchannel may know it by another name.
         self.listed_as: Final = listed_as
         self._on_release: Final = on_release
+        # The child's last result, and what the parent is given for it. Not in a pair as above:
+        # with many endpoints each object that a pick touches is one more to wait for.
+        self.child_result: Complete | None = None
+        self.parent_result: Complete | None = None
         self._watches: dict[_HealthWatch, None] = {}
 
     def watch_health(self, listener: StateListener) -> Cancel:
@@ -98,6 +102,13 @@ class CountedSubchannel(ForwardingSubchannel):
             cancel_inner()
 
         return cancel
+
+    def pass_on(self, result: Complete) -> Complete:
+        if self.child_result is result and self.parent_result is not None:
+            return self.parent_result
+        passed_on = Complete(self.inner, join_trackers(self.counter, result.tracker))
+        self.child_result, self.parent_result = result, passed_on
+        return passed_on
 
     def release(self) -> None:
         self._watches.clear()

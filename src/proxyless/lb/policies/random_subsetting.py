@@ -7,14 +7,14 @@ that comes or goes changes one of the few at most. What is done with them is the
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from heapq import nsmallest
 from operator import itemgetter
 from typing import Final
 
 from xxhash import xxh64_intdigest
 
-from proxyless.base import Address, Endpoint, Status, ValidationErrors
+from proxyless.base import Endpoint, Status, ValidationErrors
 from proxyless.lb.api import Endpoints, Helper, Policy, Update
 from proxyless.lb.config import PolicyConfig, parse_policy_list, type_name
 from proxyless.lb.graceful_switch import GracefulSwitch
@@ -69,31 +69,37 @@ def _parse_subset_size(size: object, errors: ValidationErrors) -> int:
 # Decision
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranking:
+    """The endpoints with their ranks. Kept until the next update, to make that cheap."""
+
+    seed: int
+    # By id: the rank of an endpoint, and the endpoint, which keeps its id taken.
+    ranked: Mapping[int, tuple[int, Endpoint]] = field(default_factory=dict)
+
+    def updated(self, endpoints: Sequence[Endpoint]) -> "Ranking":
+        """The ranking of these endpoints."""
+        known = self.ranked
+        ranked = [known.get(id(each)) or (rank(each, self.seed), each) for each in endpoints]
+        return Ranking(self.seed, dict(zip(map(id, endpoints), ranked, strict=True)))
+
+
+def rank(endpoint: Endpoint, seed: int) -> int:
+    """ "If an endpoint defines multiple addresses - use the first one" - A68."""
+    return xxh64_intdigest(str(endpoint.addresses[0]).encode(errors="surrogatepass"), seed)
+
+
 def choose_subset(
-    endpoints: Sequence[Endpoint], size: int, ranks: Mapping[Address, int]
+    endpoints: Sequence[Endpoint], size: int, ranking: Ranking
 ) -> tuple[Endpoint, ...]:
-    """The endpoints whose first addresses have the lowest ranks, the lowest first.
+    """Those that rank lowest, the lowest first.
 
     "If the number of endpoints is less than `subset_size` always use all" - A68
     """
     if len(endpoints) <= size:
         return tuple(endpoints)
-    ranked = ((ranks[endpoint.addresses[0]], endpoint) for endpoint in endpoints)
+    ranked = map(ranking.ranked.__getitem__, map(id, endpoints))
     return tuple(endpoint for _, endpoint in nsmallest(size, ranked, key=itemgetter(0)))
-
-
-def rank_addresses(
-    endpoints: Sequence[Endpoint], seed: int, known: Mapping[Address, int]
-) -> dict[Address, int]:
-    """The hash of each first address with this seed; those that are known are taken over."""
-    ranks: dict[Address, int] = {}
-    for endpoint in endpoints:
-        address = endpoint.addresses[0]
-        rank = known.get(address)
-        if rank is None:
-            rank = xxh64_intdigest(str(address).encode(errors="surrogatepass"), seed)
-        ranks[address] = rank
-    return ranks
 
 
 # ---------------------------------------------------------------------------------------------
@@ -103,16 +109,14 @@ def rank_addresses(
 class RandomSubsetting:
     """Shows its child a part of the endpoints. Driven by its parent."""
 
-    __slots__ = ("_child", "_helper", "_ranks", "_seed")
+    __slots__ = ("_child", "_helper", "_ranking")
 
     def __init__(self, helper: Helper) -> None:
         # Fixed at construction.
         self._helper = helper
         self._child = GracefulSwitch(helper)
-        # Drawn once, when it is first needed.
-        self._seed: int | None = None
-        # From the last update that had endpoints, to make the next one cheap.
-        self._ranks: Mapping[Address, int] = {}
+        # From the last update that had endpoints. The seed is drawn with the first.
+        self._ranking: Ranking | None = None
 
     def update(self, update: Update) -> Status:
         config = update.config
@@ -132,10 +136,10 @@ class RandomSubsetting:
     def _choose(self, endpoints: Endpoints, size: int) -> Endpoints:
         if isinstance(endpoints, Status):
             return endpoints
-        if self._seed is None:
-            self._seed = self._helper.context.random.getrandbits(SEED_BITS)
-        self._ranks = rank_addresses(endpoints, self._seed, self._ranks)
-        subset = choose_subset(endpoints, size, self._ranks)
+        if self._ranking is None:
+            self._ranking = Ranking(self._helper.context.random.getrandbits(SEED_BITS))
+        self._ranking = self._ranking.updated(endpoints)
+        subset = choose_subset(endpoints, size, self._ranking)
         trace = self._helper.context.trace
         if trace.active:
             trace.emit("random_subsetting.subset", chosen=subset, of=len(endpoints))

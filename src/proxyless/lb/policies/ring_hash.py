@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, islice
+from operator import attrgetter
 from typing import ClassVar, Final
 
 from proxyless.base import (
@@ -280,7 +281,7 @@ class RingHash:
         if len(self._endpoints.children) < len(listed):
             self._members = merge_members(listed, endpoints)
         else:
-            self._members = [child.member for child in listed]
+            self._members = tuple(map(attrgetter("member"), listed))
 
     def _on_update(self, error: Status) -> None:
         """Use the members and settings there are; the error is why, if there are no members."""

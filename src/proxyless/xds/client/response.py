@@ -199,7 +199,11 @@ class Ingestion:
             if entry.has_resource and entry.name not in self._present:
                 text = f"{self._label} {entry.name!r}: resource was deleted by the server"
                 status = self._status(StatusCode.NOT_FOUND, text)
-                self._note(entry, entry.on_deleted(status, drops=self._rules.deletion_drops))
+                news = entry.on_deleted(status, drops=self._rules.deletion_drops)
+                if news is not None:
+                    fate = "" if self._rules.deletion_drops else ", and is kept in use"
+                    LOGGER.warning("%s%s", status.details, fate)
+                self._note(entry, news)
 
     def _note(self, entry: Entry, news: News | None) -> None:
         self._present.add(entry.name)

@@ -18,6 +18,8 @@ Each type of resource has two layers: a pure function over a decoded message, an
 xDS client drives. What parsers share is beside this room: `xds.proto_fields`, `xds.regex`.
 """
 
+from proxyless.xds.parsing.cluster import ClusterType
+from proxyless.xds.parsing.endpoint import EndpointType
 from proxyless.xds.parsing.listener import ListenerType, parse_listener
 from proxyless.xds.parsing.plugins import PluginParser
 from proxyless.xds.parsing.route import (
@@ -27,6 +29,8 @@ from proxyless.xds.parsing.route import (
 )
 
 __all__ = [
+    "ClusterType",
+    "EndpointType",
     "ListenerType",
     "PluginParser",
     "RouteConfigurationType",

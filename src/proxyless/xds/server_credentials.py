@@ -9,6 +9,7 @@ on, and nothing has to watch it. They are small, so they are read at once.
 from __future__ import annotations
 
 import asyncio
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -63,16 +64,15 @@ class TokenFile:
 
     def request(self, service_url: str, path: str, on_metadata: OnMetadata) -> None:
         content = _read(self._path)
-        if not isinstance(content, Status):
-            content = _bearer(content, self._path)
-        on_metadata(content)
+        found = content if isinstance(content, Status) else _bearer(content, f"file {self._path!r}")
+        on_metadata(found)
 
 
-def _bearer(token: bytes, path: str) -> Metadata | Status:
+def _bearer(token: bytes, source: str) -> Metadata | Status:
     stripped = token.strip()
     # What a token consists of: RFC 7515, section 3.1, and RFC 6750.
     if not stripped or not all(0x21 <= byte <= 0x7E for byte in stripped):  # noqa: PLR2004
-        return Status(StatusCode.UNAVAILABLE, f"file {path!r} holds no token")
+        return Status(StatusCode.UNAVAILABLE, f"{source} holds no token")
     return (("authorization", f"Bearer {stripped.decode('ascii')}"),)
 
 
@@ -82,12 +82,11 @@ class GoogleTokens:
     def __init__(self) -> None:
         """Raises ValueError if the package is not installed."""
         try:
-            import google.auth  # noqa: PLC0415 - only needed by those who have it
-            import google.auth.transport.requests  # noqa: PLC0415
+            self._auth: Any = import_module("google.auth")
+            self._requests: Any = import_module("google.auth.transport.requests")
         except ImportError as error:
             text = f"channel_creds google_default needs the package google-auth: {error}"
             raise ValueError(text) from error
-        self._auth: Any = google.auth
         self._credentials: Any = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -110,5 +109,5 @@ class GoogleTokens:
         if self._credentials is None:
             self._credentials, _ = self._auth.default(scopes=_SCOPES)
         if not self._credentials.valid:
-            self._credentials.refresh(self._auth.transport.requests.Request())
+            self._credentials.refresh(self._requests.Request())
         return str(self._credentials.token)

@@ -1,0 +1,347 @@
+"""Whose picks are measured, and in which world?
+
+Every policy that is registered and has a config here, by itself, and the tree that an xDS channel
+has. In this world every address is connected as soon as it is asked for.
+
+Those parts of the tree that do not exist yet have stand-ins, which do what a pick costs there and
+no more: `ClusterLookUp` finds the cluster of the RPC, `PassOn` hands the pick on.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from proxyless.assembly import default_policies
+from proxyless.base import (
+    EMPTY_ATTRIBUTES,
+    OK,
+    Address,
+    Attributes,
+    Endpoint,
+    IpAddress,
+    Key,
+    State,
+    Status,
+    ValidationErrors,
+)
+from proxyless.lb import (
+    Cancel,
+    Complete,
+    Context,
+    GracefulSwitch,
+    Helper,
+    Picker,
+    PickInfo,
+    PickResult,
+    Policy,
+    PolicyRegistry,
+    StateListener,
+    Subchannel,
+    Update,
+    parse_policy_list,
+)
+from proxyless.lb.api import LoadListener
+from proxyless.lb.attributes import REQUEST_HASH
+from proxyless.lb.forwarding import ForwardingHelper
+from proxyless.lb.hierarchy import with_path
+from proxyless.lb.orca import LoadReport
+from proxyless.runtime import VirtualClock, seeded_random
+
+CLUSTER: Final = Key[str]("bench_cluster")
+LOCALITIES: Final = 10
+# Enough to have seen a load report and to have weighed it.
+SETTLE_S: Final = 5.0
+INFOS: Final = 1024
+# How often all RPCs are picked for until everybody they need is connected.
+PASSES_MAX: Final = 10
+
+# What 10,000 endpoints may cost a pick, as a multiple of what 10 cost.
+FLAT: Final = 1.5
+# A search in a sorted ring: log 10,000 / log 10.
+LOGARITHMIC: Final = 4.0
+
+
+def _nowhere(index: int) -> tuple[str, ...]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A policy or a tree of them, and how it is set up."""
+
+    name: str
+    # A LoadBalancingConfig list.
+    config: Sequence[object]
+    # Where the endpoint of this index belongs in the tree.
+    path: Callable[[int], tuple[str, ...]] = _nowhere
+    ratio_max: float = FLAT
+
+
+# ---------------------------------------------------------------------------------------------
+# Subjects
+
+ROUND_ROBIN: Final[Sequence[object]] = ({"round_robin": {}},)
+_COUNTING: Final[Mapping[str, object]] = {
+    "successRateEjection": {},
+    "failurePercentageEjection": {},
+}
+
+
+def _targets(path: Callable[[int], str]) -> dict[str, object]:
+    names = [path(index) for index in range(LOCALITIES)]
+    return {"targets": {name: {"weight": 1, "childPolicy": list(ROUND_ROBIN)} for name in names}}
+
+
+def _locality(index: int) -> str:
+    return f"locality-{index % LOCALITIES}"
+
+
+_PRIORITY: Final = {"children": {"p0": {"config": list(ROUND_ROBIN)}}, "priorities": ["p0"]}
+
+
+def _tree(outliers: Mapping[str, object]) -> Sequence[object]:
+    """From the leaves up, as A75 has it."""
+    localities = [{"weighted_target_experimental": _targets(_locality)}]
+    priorities = {"children": {"p0": {"config": localities}}, "priorities": ["p0"]}
+    override = [{"pass_on": {"childPolicy": [{"priority_experimental": priorities}]}}]
+    detection = [{"outlier_detection_experimental": {"childPolicy": override, **outliers}}]
+    return ({"cluster_look_up": {"clusters": {"cluster-0": detection}}},)
+
+
+_SUBJECTS: Final = (
+    Subject("pick_first", ({"pick_first": {}},)),
+    Subject("round_robin", ROUND_ROBIN),
+    Subject("random", ({"random": {}},)),
+    Subject("least_request", ({"least_request_experimental": {}},)),
+    Subject(
+        "weighted_round_robin",
+        ({"weighted_round_robin": {"enableOobLoadReport": True, "blackoutPeriod": "0s"}},),
+    ),
+    Subject(
+        "ring_hash",
+        ({"ring_hash_experimental": {"minRingSize": 1024}},),
+        ratio_max=LOGARITHMIC,
+    ),
+    Subject(
+        "random_subsetting",
+        ({"random_subsetting_experimental": {"subsetSize": 20, "childPolicy": [*ROUND_ROBIN]}},),
+    ),
+    Subject("priority", ({"priority_experimental": _PRIORITY},), lambda index: ("p0",)),
+    Subject(
+        "weighted_target",
+        ({"weighted_target_experimental": _targets(_locality)},),
+        lambda index: (_locality(index),),
+    ),
+    Subject(
+        "outlier_detection",
+        ({"outlier_detection_experimental": {"childPolicy": [*ROUND_ROBIN], **_COUNTING}},),
+    ),
+    Subject(
+        "outlier_detection off",
+        ({"outlier_detection_experimental": {"childPolicy": [*ROUND_ROBIN]}},),
+    ),
+    Subject("tree", _tree(_COUNTING), lambda index: ("p0", _locality(index))),
+    Subject("tree, no outliers", _tree({}), lambda index: ("p0", _locality(index))),
+)
+
+
+def find_subjects() -> dict[str, Subject]:
+    """Those whose policies are all registered, by name."""
+    registry = registry_with_stand_ins()
+    return {each.name: each for each in _SUBJECTS if _is_known(each, registry)}
+
+
+def _is_known(subject: Subject, registry: PolicyRegistry) -> bool:
+    errors = ValidationErrors()
+    parse_policy_list(list(subject.config), errors, registry)
+    return errors.ok
+
+
+def make_infos() -> list[PickInfo]:
+    """RPCs to pick for, over and over: each with a place of its own on a ring."""
+    random = seeded_random(1)
+    attributes = EMPTY_ATTRIBUTES.with_(CLUSTER, "cluster-0")
+    hashes = (random.getrandbits(64) for _ in range(INFOS))
+    return [PickInfo("/a.B/C", attributes=attributes.with_(REQUEST_HASH, each)) for each in hashes]
+
+
+def make_picker(subject: Subject, size: int, infos: Sequence[PickInfo]) -> Picker:
+    """The picker of a policy with this many endpoints, which has a connection for each RPC."""
+    helper = ReadyHelper(registry_with_stand_ins())
+    errors = ValidationErrors()
+    config = parse_policy_list(list(subject.config), errors, helper.context.registry)
+    errors.raise_if_any(subject.name)
+    assert config is not None, "a config without errors names a policy"
+    policy = config.factory.create(helper)
+    endpoints = tuple(
+        with_path(Endpoint((_address(index),)), subject.path(index)) for index in range(size)
+    )
+    policy.update(Update(endpoints, config.config))
+    helper.clock.advance(SETTLE_S)
+    assert helper.state is State.READY or subject.name == "ring_hash", "all others connect at once"
+    for _ in range(PASSES_MAX):
+        assert helper.picker is not None, "a policy reports after its first update"
+        results = [helper.picker.pick(info) for info in infos]
+        if all(isinstance(result, Complete) for result in results):
+            return helper.picker
+        # A pick has asked for a connection, which is there soon.
+        helper.clock.advance(0)
+    raise AssertionError(f"{subject.name} with {size} endpoints picks nobody")
+
+
+def _address(index: int) -> Address:
+    return IpAddress(f"10.{index >> 16}.{index >> 8 & 255}.{index & 255}", 80)
+
+
+# ---------------------------------------------------------------------------------------------
+# The world
+
+
+def _no_cancel() -> None:
+    return
+
+
+class ReadySubchannel:
+    """Connected from the start, and for ever. Driven by a policy."""
+
+    __slots__ = ("_helper", "address")
+
+    def __init__(self, helper: "ReadyHelper", address: Address) -> None:
+        self.address: Final = address
+        self._helper: Final = helper
+
+    def watch(self, listener: StateListener) -> Cancel:
+        listener(State.READY, OK)
+        return _no_cancel
+
+    def watch_health(self, listener: StateListener) -> Cancel:
+        return self.watch(listener)
+
+    def watch_load_reports(self, interval_s: float, listener: LoadListener) -> Cancel:
+        self._helper.report_load_soon(listener)
+        return _no_cancel
+
+    def request_connection(self) -> None:
+        return
+
+    def reset_backoff(self) -> None:
+        return
+
+    def release(self) -> None:
+        return
+
+
+class ReadyHelper:
+    """The parent of a policy that is to be measured."""
+
+    def __init__(self, registry: PolicyRegistry) -> None:
+        self.clock = VirtualClock()
+        self._random = seeded_random(1)
+        self.context = Context(self.clock, self._random, registry)
+        self.state: State | None = None
+        self.picker: Picker | None = None
+
+    def create_subchannel(self, address: Address, attributes: Attributes) -> Subchannel:
+        return ReadySubchannel(self, address)
+
+    def update_state(self, state: State, picker: Picker) -> None:
+        self.state, self.picker = state, picker
+
+    def request_reresolution(self) -> None:
+        return
+
+    def report_load_soon(self, listener: LoadListener) -> None:
+        """Some load or other, so that no two endpoints weigh the same."""
+        report = LoadReport(application_utilization=self._random.uniform(0.3, 0.9), qps=100.0)
+        self.clock.call_later(0, lambda: listener(report))
+
+
+# ---------------------------------------------------------------------------------------------
+# Stand-ins
+
+
+class _LookUpPicker(Picker):
+    """Asks the picker of the RPC's cluster."""
+
+    __slots__ = ("_by_cluster",)
+
+    def __init__(self, by_cluster: Mapping[str | None, Picker]) -> None:
+        self._by_cluster: Final = by_cluster
+
+    def pick(self, info: PickInfo) -> PickResult:
+        return self._by_cluster[info.attributes.get(CLUSTER)].pick(info)
+
+
+class _PassOnPicker(Picker):
+    """Asks another one."""
+
+    __slots__ = ("_child",)
+
+    def __init__(self, child: Picker) -> None:
+        self._child: Final = child
+
+    def pick(self, info: PickInfo) -> PickResult:
+        return self._child.pick(info)
+
+    @property
+    def status(self) -> Status:
+        return self._child.status
+
+
+class _OneChild(ForwardingHelper):
+    """A policy with one child, whose pickers it puts into its own."""
+
+    def __init__(self, parent: Helper, wrap: Callable[[Picker], Picker]) -> None:
+        super().__init__(parent)
+        self._wrap = wrap
+        self._child = GracefulSwitch(self)
+
+    def update(self, update: Update) -> Status:
+        return self._child.update(update)
+
+    def exit_idle(self) -> None:
+        self._child.exit_idle()
+
+    def reset_backoff(self) -> None:
+        self._child.reset_backoff()
+
+    def close(self) -> None:
+        self._child.close()
+
+    def update_state(self, state: State, picker: Picker) -> None:
+        super().update_state(state, self._wrap(picker))
+
+
+class PassOn:
+    """In the place of xds_override_host: an RPC that has no override."""
+
+    name: Final = "pass_on"
+
+    def parse_config(
+        self, json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
+    ) -> object:
+        return parse_policy_list(json.get("childPolicy"), errors, registry)
+
+    def create(self, helper: Helper) -> Policy:
+        return _OneChild(helper, _PassOnPicker)
+
+
+class ClusterLookUp:
+    """In the place of xds_cluster_manager, with one cluster."""
+
+    name: Final = "cluster_look_up"
+
+    def parse_config(
+        self, json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
+    ) -> object:
+        clusters = json["clusters"]
+        assert isinstance(clusters, dict), "the config is one of ours"
+        [child] = clusters.values()
+        return parse_policy_list(child, errors, registry)
+
+    def create(self, helper: Helper) -> Policy:
+        return _OneChild(helper, lambda picker: _LookUpPicker({"cluster-0": picker}))
+
+
+def registry_with_stand_ins() -> PolicyRegistry:
+    return default_policies().extended([PassOn(), ClusterLookUp()])

@@ -1,0 +1,301 @@
+"""What is one cluster, as a tree of policies?
+
+Specs: A74-51..64 (the cluster comes from the XdsConfig), A75-01..15 (the tree), A37.
+
+A cluster of its own: outlier_detection > xds_cluster_impl > xds_override_host > priority > the
+cluster's LB policy for each priority. An aggregate: priority > a cds for each leaf, in order. The
+child is a config in JSON like any other, made anew only if something in it changed; the endpoints
+go down beside it, each tagged with the children that it is for.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from proxyless.base import OK, Key, State, Status, StatusCode, ValidationErrors
+from proxyless.lb import QUEUE_PICKER, Drop, Fail, GracefulSwitch
+from proxyless.lb.api import Picker, PickInfo, PickResult
+from proxyless.lb.config import PolicyConfig, parse_policy_list
+from proxyless.lb.forwarding import ForwardingHelper
+from proxyless.lb.pickers import FailPicker
+from proxyless.xds.attributes import CLUSTER_SUBSCRIPTIONS, XDS_CONFIG
+from proxyless.xds.config import ClusterConfig, ClusterError
+from proxyless.xds.lb.child_config import parse_cluster_name, parse_flag
+from proxyless.xds.lb.priorities import (
+    ChildNumbers,
+    EndpointMaker,
+    assign_numbers,
+    child_name,
+)
+from proxyless.xds.resources import AggregateCluster, EdsCluster, EndpointResource
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from proxyless.base import Attributes
+    from proxyless.lb import Helper, Policy, PolicyRegistry, Update
+    from proxyless.xds.config import ClusterSubscription
+
+NAME: Final = "cds_experimental"
+
+BACKWARD_COMPAT: Final = "GRPC_XDS_AGGREGATE_CLUSTER_BACKWARD_COMPAT"
+
+# Of an update, below an aggregate that insists on its own LB policy: that policy (A75-13).
+AGGREGATE_LB_CONFIG: Final[Key[tuple[Any, ...]]] = Key("aggregate_lb_config")
+
+LbConfig = tuple[Any, ...]
+
+# A cluster without endpoints has a branch all the same: drops and failover need it (A74-38).
+_EMPTY_PRIORITY: Final = ((),)
+
+# ---------------------------------------------------------------------------------------------
+# Config
+
+
+@dataclass(frozen=True, slots=True)
+class CdsConfig:
+    """Which cluster, and whether no route names it."""
+
+    cluster: str
+    is_dynamic: bool = False
+
+
+def parse_config(json: Mapping[str, object], errors: ValidationErrors) -> CdsConfig:
+    is_dynamic = parse_flag(json, errors, "isDynamic", "is_dynamic")
+    return CdsConfig(parse_cluster_name(json, errors), is_dynamic)
+
+
+# ---------------------------------------------------------------------------------------------
+# Decision: the child's config
+
+
+def aggregate_child(leaves: tuple[str, ...]) -> dict[str, object]:
+    """The policy of an aggregate: its leaves, the preferred one first (A75-01)."""
+    children = {name: {"config": [{NAME: {"cluster": name}}]} for name in leaves}
+    return {"priority_experimental": {"children": children, "priorities": list(leaves)}}
+
+
+def leaf_child(
+    entry: ClusterConfig, names: tuple[str, ...], lb_config: LbConfig
+) -> dict[str, object]:
+    """The policies of one cluster, top down (A75-03)."""
+    cluster = entry.cluster
+    child: dict[str, object] = {
+        # "true for EDS priorities, false for DNS" (A37-04)
+        "ignoreReresolutionRequests": isinstance(cluster.discovery, EdsCluster),
+        "config": list(lb_config),
+    }
+    priority = {"children": dict.fromkeys(names, child), "priorities": list(names)}
+    policy: dict[str, object] = {"priority_experimental": priority}
+    for name, config in (
+        ("xds_override_host_experimental", {"clusterName": entry.cluster_name}),
+        ("xds_cluster_impl_experimental", {"cluster": entry.cluster_name}),
+    ):
+        policy = {name: {**config, "childPolicy": [policy]}}
+    outlier = cluster.outlier_detection.config if cluster.outlier_detection is not None else {}
+    return {"outlier_detection_experimental": {**outlier, "childPolicy": [policy]}}
+
+
+# ---------------------------------------------------------------------------------------------
+# Pickers
+
+
+class DropPicker(Picker):
+    """The cluster does not exist: its RPCs must not wait for it (A31-41)."""
+
+    __slots__ = ("_result",)
+
+    def __init__(self, status: Status) -> None:
+        self._result: Final = Drop(status)
+
+    def pick(self, info: PickInfo) -> PickResult:
+        return self._result
+
+    @property
+    def status(self) -> Status:
+        return self._result.status
+
+
+class NotingPicker(Picker):
+    """Adds to a failure what is known about the cluster's endpoints (A74-39)."""
+
+    __slots__ = ("_note", "_picker")
+
+    def __init__(self, picker: Picker, note: str) -> None:
+        self._picker: Final = picker
+        self._note: Final = note
+
+    def pick(self, info: PickInfo) -> PickResult:
+        result = self._picker.pick(info)
+        return Fail(self._with_note(result.status)) if isinstance(result, Fail) else result
+
+    @property
+    def status(self) -> Status:
+        return self._with_note(self._picker.status)
+
+    def _with_note(self, status: Status) -> Status:
+        if self._note in status.details:
+            return status
+        return Status(status.code, f"{status.details} ({self._note})")
+
+
+# ---------------------------------------------------------------------------------------------
+# Policy
+
+
+class Cds:
+    """One cluster's policies. Driven by its parent and its child."""
+
+    def __init__(self, helper: Helper) -> None:
+        # Fixed at construction.
+        self._helper = helper
+        self._is_backward_compatible = os.environ.get(BACKWARD_COMPAT, "").lower() == "true"
+        # Present while the cluster is known.
+        self._child: _Child | None = None
+        # From the last update that was passed on.
+        self._entry: ClusterConfig | None = None
+        self._lb_config: LbConfig = ()
+        self._numbers = ChildNumbers()
+        self._endpoints = EndpointMaker()
+        self._child_json: dict[str, object] | None = None
+        self._child_config: PolicyConfig | None = None
+        # Held from the first update that did not know a dynamic cluster (A74-54).
+        self._subscription: ClusterSubscription | None = None
+
+    def update(self, update: Update) -> Status:
+        config = update.config
+        assert isinstance(config, CdsConfig), "the config is one of ours"
+        xds_config = update.attributes.get(XDS_CONFIG)
+        if xds_config is None:
+            return self._fail(_internal(f"cluster {config.cluster}: no xDS config in the update"))
+        result = xds_config.clusters.get(config.cluster) or xds_config.find(config.cluster)
+        if result is None:
+            return self._on_absent(config, update.attributes)
+        if isinstance(result, ClusterError):
+            return self._on_error(result)
+        entries = result if isinstance(result, tuple) else (result,)
+        if isinstance(entries[0].cluster.discovery, AggregateCluster):
+            return self._update_aggregate(update, entries)
+        return self._update_leaf(update, entries[0])
+
+    def exit_idle(self) -> None:
+        if self._child is not None:
+            self._child.policy.exit_idle()
+
+    def reset_backoff(self) -> None:
+        if self._child is not None:
+            self._child.policy.reset_backoff()
+
+    def close(self) -> None:
+        self._drop_child()
+        if self._subscription is not None:
+            self._subscription.release()
+            self._subscription = None
+
+    # Clusters that are not there
+
+    def _on_absent(self, config: CdsConfig, attributes: Attributes) -> Status:
+        subscriptions = attributes.get(CLUSTER_SUBSCRIPTIONS)
+        if not config.is_dynamic or subscriptions is None:
+            return self._fail(_internal(f"cluster {config.cluster} is not in the xDS config"))
+        if self._subscription is None:
+            self._subscription = subscriptions.subscribe(config.cluster)
+        if self._child is None:
+            self._helper.update_state(State.CONNECTING, QUEUE_PICKER)
+        return OK
+
+    def _on_error(self, error: ClusterError) -> Status:
+        if not error.does_not_exist:
+            return self._fail(error.status)
+        self._drop_child()
+        self._helper.update_state(State.TRANSIENT_FAILURE, DropPicker(error.status))
+        return OK
+
+    def _fail(self, status: Status) -> Status:
+        """Nothing can be picked from. The resolver cannot help, so the update counts as used."""
+        self._drop_child()
+        self._helper.update_state(State.TRANSIENT_FAILURE, FailPicker(status))
+        return OK
+
+    def _drop_child(self) -> None:
+        child, self._child = self._child, None
+        self._entry = self._child_json = self._child_config = None
+        if child is not None:
+            child.policy.close()
+
+    # Clusters that are
+
+    def _update_aggregate(self, update: Update, entries: tuple[ClusterConfig, ...]) -> Status:
+        self._entry = None
+        attributes = update.attributes
+        if self._is_backward_compatible:
+            attributes = attributes.with_(AGGREGATE_LB_CONFIG, entries[0].cluster.lb_config)
+        leaves = tuple(entry.cluster_name for entry in entries[1:])
+        # Always passed on: a leaf may have changed (A74-64).
+        return self._update_child(
+            aggregate_child(leaves), replace(update, attributes=attributes), entries[0]
+        )
+
+    def _update_leaf(self, update: Update, entry: ClusterConfig) -> Status:
+        lb_config = update.attributes.get(AGGREGATE_LB_CONFIG) or entry.cluster.lb_config
+        if entry is self._entry and lb_config == self._lb_config:
+            return OK
+        self._entry, self._lb_config = entry, lb_config
+        resource = entry.endpoints or EndpointResource(name=entry.cluster_name)
+        self._numbers = assign_numbers(self._numbers, resource.priorities or _EMPTY_PRIORITY)
+        names = tuple(child_name(entry.cluster_name, each) for each in self._numbers.numbers)
+        endpoints = self._endpoints.make(resource, names[: len(resource.priorities)])
+        whole = replace(update, endpoints=endpoints, resolution_note=entry.resolution_note)
+        return self._update_child(leaf_child(entry, names, lb_config), whole, entry)
+
+    def _update_child(
+        self, json: dict[str, object], update: Update, entry: ClusterConfig
+    ) -> Status:
+        if json != self._child_json:
+            errors = ValidationErrors()
+            config = parse_policy_list([json], errors, self._helper.context.registry)
+            if config is None or not errors.ok:
+                text = f"cluster {entry.cluster_name}: load balancing config: {errors}"
+                return self._fail(_internal(text))
+            self._child_json, self._child_config = json, config
+        if self._child is None:
+            self._child = _Child(self._helper)
+        self._child.note = entry.resolution_note
+        return self._child.policy.update(replace(update, config=self._child_config))
+
+
+def _internal(text: str) -> Status:
+    return Status(StatusCode.UNAVAILABLE, text)
+
+
+class _Child(ForwardingHelper):
+    """The policies below, and their helper."""
+
+    __slots__ = ("note", "policy")
+
+    def __init__(self, helper: Helper) -> None:
+        super().__init__(helper)
+        self.policy: Final = GracefulSwitch(self)
+        # What is known about where the endpoints came from.
+        self.note = ""
+
+    def update_state(self, state: State, picker: Picker) -> None:
+        if state is State.TRANSIENT_FAILURE and self.note:
+            picker = NotingPicker(picker, self.note)
+        super().update_state(state, picker)
+
+
+class CdsFactory:
+    """What the registry knows of cds_experimental."""
+
+    name: Final = NAME
+
+    def parse_config(
+        self, json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
+    ) -> CdsConfig:
+        return parse_config(json, errors)
+
+    def create(self, helper: Helper) -> Policy:
+        return Cds(helper)

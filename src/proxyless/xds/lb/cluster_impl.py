@@ -1,0 +1,302 @@
+"""Is this RPC dropped, and who counts it?
+
+Specs: A27 (drops), A32 (circuit breaker), LRS (load reports), A74-66 (TLS of the leaf cluster).
+
+All that holds for one cluster as a whole stands here, above its priorities (A75-06). A drop is
+decided before any endpoint is looked at; what is not dropped is counted while it is under way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from proxyless.base import State, Status, StatusCode
+from proxyless.lb import QUEUE_PICKER, Complete, Drop, GracefulSwitch
+from proxyless.lb.api import Picker, PickInfo, PickResult
+from proxyless.lb.forwarding import ForwardingHelper, ForwardingSubchannel
+from proxyless.xds.attributes import LOCALITY, UPSTREAM_TLS, XDS_CLIENT, XDS_CONFIG
+from proxyless.xds.config import ClusterConfig
+from proxyless.xds.lb.call_counters import PROCESS_COUNTERS
+from proxyless.xds.lb.child_config import parse_child_policy, parse_cluster_name
+from proxyless.xds.resources import EdsCluster, Locality
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from proxyless.base import Address, Attributes, ValidationErrors
+    from proxyless.lb import CallEnd, Helper, Policy, PolicyConfig, PolicyRegistry, Update
+    from proxyless.lb.api import Subchannel
+    from proxyless.runtime import Random
+    from proxyless.xds.bootstrap import ServerConfig
+    from proxyless.xds.client import XdsClient
+    from proxyless.xds.client.load import ClusterLoad, LocalityLoad
+    from proxyless.xds.lb.call_counters import CallCounter, CounterKey
+    from proxyless.xds.resources import DropCategory
+
+NAME: Final = "xds_cluster_impl_experimental"
+
+_MILLION: Final = 1_000_000
+
+# ---------------------------------------------------------------------------------------------
+# Config
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterImplConfig:
+    """Which cluster, and what picks in it; None stands for a config that was refused."""
+
+    cluster: str
+    child_policy: PolicyConfig | None
+
+
+# ---------------------------------------------------------------------------------------------
+# Picks
+
+
+class CallLimit:
+    """How many RPCs of a cluster are under way, and how many may be."""
+
+    __slots__ = ("counter", "maximum")
+
+    def __init__(self, counter: CallCounter, maximum: int) -> None:
+        self.counter = counter
+        self.maximum = maximum
+
+    @property
+    def is_reached(self) -> bool:
+        return self.counter.total() >= self.maximum
+
+
+class DroppingPicker(Picker):
+    """Drops what is to be dropped, then asks the child."""
+
+    __slots__ = ("_categories", "_child", "_limit", "_load", "_random", "_too_many")
+
+    def __init__(
+        self,
+        child: Picker,
+        categories: tuple[tuple[int, str, Drop], ...],
+        limit: CallLimit,
+        load: ClusterLoad | None,
+        random: Random,
+    ) -> None:
+        self._child: Final = child
+        self._categories: Final = categories
+        self._limit: Final = limit
+        self._load: Final = load
+        self._random: Final = random
+        text = f"circuit breaker drop: {limit.maximum} RPCs are under way"
+        self._too_many: Final = Drop(Status(StatusCode.UNAVAILABLE, text))
+
+    def pick(self, info: PickInfo) -> PickResult:
+        for per_million, name, drop in self._categories:
+            if self._random.randrange(_MILLION) < per_million:
+                return self._drop(name, drop)
+        if self._limit.is_reached:
+            return self._drop(None, self._too_many)
+        result = self._child.pick(info)
+        if isinstance(result, Complete):
+            subchannel = result.subchannel
+            assert isinstance(subchannel, ForwardingSubchannel), "the child's are all ours"
+            return subchannel.pass_on(result)
+        return result
+
+    def _drop(self, category: str | None, drop: Drop) -> Drop:
+        if self._load is not None:
+            self._load.drop(category)
+        return drop
+
+    @property
+    def status(self) -> Status:
+        return self._child.status
+
+
+def drop_results(drops: tuple[DropCategory, ...]) -> tuple[tuple[int, str, Drop], ...]:
+    """What a picker does for each category: made once, not for each RPC."""
+    return tuple(
+        (
+            each.per_million,
+            each.name,
+            Drop(Status(StatusCode.UNAVAILABLE, f"EDS-configured drop: {each.name}")),
+        )
+        for each in drops
+        if each.per_million
+    )
+
+
+class _Tracker:
+    """Counts the RPCs of one subchannel: for the circuit breaker and for its locality."""
+
+    __slots__ = ("_counter", "_load")
+
+    def __init__(self, counter: CallCounter, load: LocalityLoad | None) -> None:
+        self._counter = counter
+        self._load = load
+
+    def on_start(self) -> None:
+        self._counter.active += 1
+        if self._load is not None:
+            self._load.on_start()
+
+    def on_end(self, end: CallEnd) -> None:
+        self._counter.active -= 1
+        if self._load is not None:
+            self._load.on_end(end.status.is_ok)
+
+
+# ---------------------------------------------------------------------------------------------
+# Policy
+
+
+class ClusterImpl:
+    """One cluster. Driven by its parent and its child."""
+
+    def __init__(self, helper: Helper) -> None:
+        # Fixed at construction.
+        self._helper = helper
+        self._child = _Child(self, helper)
+        # From the last update.
+        self._entry: ClusterConfig | None = None
+        self._limit: CallLimit | None = None
+        self._counter_key: CounterKey = ("", "")
+        self._reported_to: tuple[XdsClient, ServerConfig] | None = None
+        self._load: ClusterLoad | None = None
+        # From the child's last report.
+        self._state = State.CONNECTING
+        self._picker: Picker = QUEUE_PICKER
+        self._held = False
+
+    def update(self, update: Update) -> Status:
+        config = update.config
+        assert isinstance(config, ClusterImplConfig), "the config is one of ours"
+        assert config.child_policy is not None, "a refused config is never used"
+        self._held = True
+        self._use_cluster(config.cluster, update.attributes)
+        status = self._child.policy.update(replace(update, config=config.child_policy))
+        self._held = False
+        self._report()
+        return status
+
+    def exit_idle(self) -> None:
+        self._child.policy.exit_idle()
+
+    def reset_backoff(self) -> None:
+        self._child.policy.reset_backoff()
+
+    def close(self) -> None:
+        self._child.policy.close()
+        if self._limit is not None:
+            PROCESS_COUNTERS.release(self._counter_key, self._limit.counter)
+            self._limit = None
+        self._report_load_to(None)
+
+    def _use_cluster(self, name: str, attributes: Attributes) -> None:
+        """Take over what the cluster's resources say. Without any, what they said stands."""
+        xds_config = attributes.get(XDS_CONFIG)
+        found = None if xds_config is None else xds_config.find(name)
+        if not isinstance(found, ClusterConfig):
+            if self._limit is None:
+                self._use_counter((name, ""), _MILLION)
+            return
+        self._entry = found
+        cluster = found.cluster
+        discovery = cluster.discovery
+        service = discovery.service_name if isinstance(discovery, EdsCluster) else ""
+        self._use_counter((name, service), cluster.max_concurrent_requests)
+        client = attributes.get(XDS_CLIENT)
+        if client is None or cluster.lrs_server is None:
+            self._report_load_to(None)
+        else:
+            self._report_load_to((client, cluster.lrs_server))
+
+    def _use_counter(self, key: CounterKey, maximum: int) -> None:
+        before = self._limit
+        if before is None or key != self._counter_key:
+            self._limit = CallLimit(PROCESS_COUNTERS.acquire(key), maximum)
+            if before is not None:
+                PROCESS_COUNTERS.release(self._counter_key, before.counter)
+            self._counter_key = key
+        elif before.maximum != maximum:
+            self._limit = CallLimit(before.counter, maximum)
+
+    def _report_load_to(self, where: tuple[XdsClient, ServerConfig] | None) -> None:
+        if where == self._reported_to:
+            return
+        if self._load is not None:
+            self._load.release()
+            self._load = None
+        self._reported_to = where
+        if where is not None:
+            client, server = where
+            self._load = client.load_stats(server, *self._counter_key)
+
+    # Called by the child.
+
+    def wrap(self, inner: Subchannel, attributes: Attributes) -> Subchannel:
+        """A subchannel whose RPCs are counted."""
+        assert self._limit is not None, "children act only after the first update"
+        load = None
+        if self._load is not None:
+            where = attributes.get(LOCALITY) or Locality()
+            load = self._load.locality((where.region, where.zone, where.sub_zone))
+        return ForwardingSubchannel(inner, _Tracker(self._limit.counter, load))
+
+    def secured(self, attributes: Attributes) -> Attributes:
+        """With the TLS config of this cluster, for whoever makes the connection (A74-66)."""
+        if self._entry is None or self._entry.cluster.tls is None:
+            return attributes
+        return attributes.with_(UPSTREAM_TLS, self._entry.cluster.tls)
+
+    def on_report(self, state: State, picker: Picker) -> None:
+        self._state, self._picker = state, picker
+        if not self._held:
+            self._report()
+
+    def _report(self) -> None:
+        assert self._limit is not None, "children report only after the first update"
+        endpoints = None if self._entry is None else self._entry.endpoints
+        drops = () if endpoints is None else endpoints.drops
+        is_all_dropped = any(each.per_million >= _MILLION for each in drops)
+        picker = DroppingPicker(
+            self._picker,
+            drop_results(drops),
+            self._limit,
+            self._load,
+            self._helper.context.random,
+        )
+        # "100 % drop works even with no endpoints (state READY)" (A32-03)
+        self._helper.update_state(State.READY if is_all_dropped else self._state, picker)
+
+
+class _Child(ForwardingHelper):
+    """The policies below, and their helper."""
+
+    __slots__ = ("_owner", "policy")
+
+    def __init__(self, owner: ClusterImpl, helper: Helper) -> None:
+        super().__init__(helper)
+        self._owner: Final = owner
+        self.policy: Final = GracefulSwitch(self)
+
+    def create_subchannel(self, address: Address, attributes: Attributes) -> Subchannel:
+        inner = super().create_subchannel(address, self._owner.secured(attributes))
+        return self._owner.wrap(inner, attributes)
+
+    def update_state(self, state: State, picker: Picker) -> None:
+        self._owner.on_report(state, picker)
+
+
+class ClusterImplFactory:
+    """What the registry knows of xds_cluster_impl_experimental."""
+
+    name: Final = NAME
+
+    def parse_config(
+        self, json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
+    ) -> ClusterImplConfig:
+        cluster = parse_cluster_name(json, errors)
+        return ClusterImplConfig(cluster, parse_child_policy(json, errors, registry))
+
+    def create(self, helper: Helper) -> Policy:
+        return ClusterImpl(helper)

@@ -1,0 +1,273 @@
+"""Which child picks for an RPC?
+
+Specs: A31 (xds_cluster_manager), A28 (state, retention); D21 (two names, two forms of config), D22.
+
+The child whose name the selector chose, and no other: siblings never influence a pick. A name that
+no child has means that selector and policy disagree, which must not happen: such RPCs are dropped.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from proxyless.base import State, Status, StatusCode
+from proxyless.lb import QUEUE_PICKER, Drop, PolicyConfig
+from proxyless.lb.aggregate import IDLE_IS_IDLE, StateCounts, aggregate, stick
+from proxyless.lb.api import Picker, PickInfo, PickResult
+from proxyless.lb.config import parse_policy_list, type_name
+from proxyless.lb.retained_child import RetainedChild, join_rejections
+from proxyless.xds.attributes import CLUSTER
+from proxyless.xds.lb.child_config import parse_child_policy, parse_cluster_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from proxyless.base import ValidationErrors
+    from proxyless.lb import Helper, Policy, PolicyRegistry, Update
+
+NAME: Final = "xds_cluster_manager_experimental"
+SEED_NAME: Final = "xds_cluster_manager"
+
+_NO_CHILDREN: Final = Status(StatusCode.UNAVAILABLE, "xds_cluster_manager has no children")
+
+# ---------------------------------------------------------------------------------------------
+# Config
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterManagerConfig:
+    """The children by name."""
+
+    children: Mapping[str, PolicyConfig] = field(default_factory=dict)
+
+
+def parse_config(
+    json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
+) -> ClusterManagerConfig:
+    """Either the map of today's gRPC or the seed's list of cds configs (A31-23)."""
+    children = _parse_map(json, errors, registry)
+    for spelling in ("cdsConfig", "cds_config"):
+        with errors.field(spelling):
+            children |= _parse_list(json.get(spelling, []), errors, registry)
+    return ClusterManagerConfig(children)
+
+
+def _parse_map(
+    json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
+) -> dict[str, PolicyConfig]:
+    children: dict[str, PolicyConfig] = {}
+    listed = json.get("children", {})
+    with errors.field("children"):
+        if not isinstance(listed, dict):
+            errors.add(f"is {type_name(listed)}, wanted an object")
+            return children
+        for name, child in listed.items():
+            with errors.key(name):
+                if not isinstance(child, dict):
+                    errors.add(f"is {type_name(child)}, wanted an object")
+                    continue
+                policy = parse_child_policy(child, errors, registry)
+            if policy is not None:
+                children[name] = policy
+    return children
+
+
+def _parse_list(
+    listed: object, errors: ValidationErrors, registry: PolicyRegistry
+) -> dict[str, PolicyConfig]:
+    children: dict[str, PolicyConfig] = {}
+    if not isinstance(listed, list):
+        errors.add(f"is {type_name(listed)}, wanted a list of cds configs")
+        return children
+    for index, entry in enumerate(listed):
+        with errors.index(index):
+            if not isinstance(entry, dict):
+                errors.add(f"is {type_name(entry)}, wanted an object")
+                continue
+            name = parse_cluster_name(entry, errors)
+            policy = parse_policy_list([{"cds_experimental": entry}], errors, registry)
+        if policy is not None:
+            children[name] = policy
+    return children
+
+
+# ---------------------------------------------------------------------------------------------
+# Picker
+
+
+class ClusterPicker(Picker):
+    """Asks the picker of the RPC's own child.
+
+    The map is the policy's own and changes with its children: picks run on the policy's loop, and
+    a copy for each report would make a thousand clusters cost a million entries.
+    """
+
+    __slots__ = ("_children", "_status")
+
+    def __init__(self, children: Mapping[str, _Child], status: Status) -> None:
+        self._children: Final = children
+        self._status: Final = status
+
+    def pick(self, info: PickInfo) -> PickResult:
+        name = info.attributes.get(CLUSTER)
+        child = self._children.get(name) if name is not None else None
+        if child is None or not child.is_pickable:
+            return _unknown(name)
+        return child.picker.pick(info)
+
+    @property
+    def status(self) -> Status:
+        return self._status
+
+
+def _unknown(name: str | None) -> Drop:
+    """The seed drops such RPCs, wait-for-ready or not (A31-28, A31-29)."""
+    what = "no cluster was chosen" if name is None else f"unknown cluster {name!r}"
+    return Drop(Status(StatusCode.INTERNAL, f"xds_cluster_manager: {what}"))
+
+
+# ---------------------------------------------------------------------------------------------
+# Policy
+
+
+class ClusterManager:
+    """Owns a child for each cluster. Driven by its parent and the children."""
+
+    def __init__(self, helper: Helper) -> None:
+        # Fixed at construction.
+        self._helper = helper
+        # Those that exist, whether they are in the config or not.
+        self._children: dict[str, _Child] = {}
+        # Of those in the config.
+        self._counts = StateCounts()
+        # Whether children are being called, so that what they say has to wait.
+        self._held = False
+
+    def update(self, update: Update) -> Status:
+        config = update.config
+        assert isinstance(config, ClusterManagerConfig), "the config is one of ours"
+        rejections: list[str] = []
+        # All of them first: a picker must know every cluster by the time this returns (A31-15).
+        for name in config.children:
+            self._have_child(name)
+        for name, child in self._children.items():
+            if name not in config.children:
+                self._set_pickable(child, is_pickable=False)
+                child.deactivate()
+        with self._hold():
+            for name, policy in config.children.items():
+                child = self._children[name]
+                rejections += child.update_policy(update, update.endpoints, policy)
+        self._report()
+        return join_rejections(rejections)
+
+    def exit_idle(self) -> None:
+        with self._hold():
+            for child in self._children.values():
+                if child.is_pickable:
+                    child.policy.exit_idle()
+        self._report()
+
+    def reset_backoff(self) -> None:
+        with self._hold():
+            for child in self._children.values():
+                child.policy.reset_backoff()
+        self._report()
+
+    def close(self) -> None:
+        children, self._children = self._children, {}
+        for child in children.values():
+            child.close()
+
+    def _have_child(self, name: str) -> None:
+        child = self._children.get(name)
+        if child is None:
+            child = self._children[name] = _Child(self._helper, name, self)
+        else:
+            child.reactivate()
+        self._set_pickable(child, is_pickable=True)
+
+    def _set_pickable(self, child: _Child, *, is_pickable: bool) -> None:
+        """Only children of the config are picked from and count (A28-08)."""
+        if child.is_pickable is not is_pickable:
+            child.is_pickable = is_pickable
+            if is_pickable:
+                self._counts.add(child.state)
+            else:
+                self._counts.remove(child.state)
+
+    # Called by children.
+
+    def on_change(self, child: _Child, before: State) -> None:
+        """A child reported."""
+        if child.is_pickable:
+            self._counts.move(before, child.state)
+            if not self._held:
+                self._report()
+
+    def destroy(self, name: str) -> None:
+        self._children.pop(name).close()
+
+    # Reports.
+
+    @contextmanager
+    def _hold(self) -> Iterator[None]:
+        """Children are called inside; what they say is acted on afterwards, all at once."""
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+
+    def _report(self) -> None:
+        state = aggregate(self._counts, IDLE_IS_IDLE)
+        picker = ClusterPicker(self._children, self._status(state))
+        self._helper.update_state(state, picker)
+
+    def _status(self, state: State) -> Status:
+        if state is not State.TRANSIENT_FAILURE:
+            return QUEUE_PICKER.status
+        pickable = (child for child in self._children.values() if child.is_pickable)
+        first = next(pickable, None)
+        return _NO_CHILDREN if first is None else first.picker.status
+
+
+class _Child(RetainedChild):
+    """One cluster's policy and its last report that counted."""
+
+    trace_name: ClassVar[str] = "xds_cluster_manager.child"
+
+    __slots__ = ("_owner", "is_pickable", "picker", "state")
+
+    def __init__(self, helper: Helper, name: str, owner: ClusterManager) -> None:
+        super().__init__(helper, name, owner.destroy)
+        self._owner: Final = owner
+        # From the last report. RPCs of a child that has not reported yet wait (A31-27).
+        self.state = State.CONNECTING
+        self.picker: Picker = QUEUE_PICKER
+        # Whether it is in the config.
+        self.is_pickable = False
+
+    def update_state(self, state: State, picker: Picker) -> None:
+        before = self.state
+        # A child that fails counts as failing until it is READY (A28-07); its picker is its own.
+        self.state = stick(before, state)
+        self.picker = picker
+        self._owner.on_change(self, before)
+
+
+class ClusterManagerFactory:
+    """What the registry knows of it, under either of its names (D21)."""
+
+    def __init__(self, name: str = NAME) -> None:
+        self.name: Final = name
+
+    def parse_config(
+        self, json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
+    ) -> ClusterManagerConfig:
+        return parse_config(json, errors, registry)
+
+    def create(self, helper: Helper) -> Policy:
+        return ClusterManager(helper)

@@ -1,0 +1,144 @@
+"""Does an update cost what it changes, even with 10,000 endpoints?
+
+Twice: by the number of calls, which is the same on every machine, and by processor time, which also
+sees what goes on inside a call.
+"""
+
+import gc
+import sys
+import time  # noqa: TID251 - this is about real time.
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from proxyless.base import EMPTY_ATTRIBUTES, Attributes, Endpoint, IpAddress
+from proxyless.lb import PolicyFactory, Update
+from proxyless.lb.hierarchy import with_path
+from proxyless.lb.policies.random import RandomFactory
+from proxyless.lb.policies.ring_hash import RING_SIZE_CAP, RingHashFactory
+from proxyless.lb.policies.round_robin import RoundRobinFactory
+from proxyless.lb.policies.weighted_target import WeightedTargetFactory
+from tests.spec.lb_world import World
+
+ENDPOINTS = 10_000
+# How much cheaper than the first update one is that changes one endpoint.
+RATIO = 20
+ROUNDS_MAX = 5
+
+TARGETS = [f"t{number}" for number in range(10)]
+
+
+def make_endpoint(number: int) -> Endpoint:
+    return Endpoint((IpAddress(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", 80),))
+
+
+def for_a_target(number: int) -> Endpoint:
+    return with_path(make_endpoint(number), (TARGETS[number % len(TARGETS)],))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A policy, and what it is told besides endpoints."""
+
+    factory: PolicyFactory
+    config: dict[str, object]
+    attributes: Attributes = EMPTY_ATTRIBUTES
+    make: Callable[[int], Endpoint] = make_endpoint
+
+
+CASES = {
+    "round_robin": Case(RoundRobinFactory(), {}),
+    "random": Case(RandomFactory(), {}),
+    "weighted_target": Case(
+        WeightedTargetFactory(),
+        {
+            "targets": {
+                name: {"weight": 1, "childPolicy": [{"round_robin": {}}]} for name in TARGETS
+            }
+        },
+        make=for_a_target,
+    ),
+    # 4,096 entries, so not everybody has one.
+    "ring_hash": Case(RingHashFactory(), {}),
+    "ring_hash with 30,000 entries": Case(
+        RingHashFactory(),
+        {"minRingSize": 30_000, "maxRingSize": 30_000},
+        EMPTY_ATTRIBUTES.with_(RING_SIZE_CAP, 30_000),
+    ),
+}
+
+
+class Bench:
+    """One policy with many endpoints. Each update replaces one of them."""
+
+    def __init__(self, case: Case) -> None:
+        others = () if case.factory.name == "round_robin" else (RoundRobinFactory(),)
+        self._world = World(case.factory, others=others)
+        self._config = self._world.parse(case.config)
+        self._case = case
+        self._endpoints = [case.make(number) for number in range(ENDPOINTS)]
+        self._new = map(case.make, range(ENDPOINTS, 2 * ENDPOINTS))
+
+    def first_update(self) -> Callable[[], object]:
+        return self._update()
+
+    def next_updates(self) -> Iterator[Callable[[], object]]:
+        """One after the other, each in another place."""
+        for place in range(777, ENDPOINTS, 1503):
+            self._endpoints[place] = next(self._new)
+            yield self._update()
+
+    def _update(self) -> Callable[[], object]:
+        update = Update(tuple(self._endpoints), self._config, self._case.attributes)
+        return lambda: self._world.policy.update(update)
+
+
+def count_calls(run: Callable[[], object]) -> int:
+    """How many functions are called, those of C included."""
+    calls = 0
+
+    def on_event(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event in {"call", "c_call"}
+
+    before = sys.getprofile()
+    sys.setprofile(on_event)
+    try:
+        run()
+    finally:
+        sys.setprofile(before)
+    return calls
+
+
+def processor_time_s(run: Callable[[], object]) -> float:
+    gc.collect()
+    gc.disable()
+    try:
+        start = time.process_time()
+        run()
+        return time.process_time() - start
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_changed_endpoint_costs_few_calls(name: str) -> None:
+    bench = Bench(CASES[name])
+    first = count_calls(bench.first_update())
+    for update in bench.next_updates():
+        assert count_calls(update) * RATIO <= first
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_changed_endpoint_costs_a_twentieth_of_all(name: str) -> None:
+    firsts: list[float] = []
+    nexts: list[float] = []
+    # Whatever else the machine does makes things slower, never faster.
+    for _ in range(ROUNDS_MAX):
+        bench = Bench(CASES[name])
+        firsts.append(processor_time_s(bench.first_update()))
+        nexts += [processor_time_s(update) for update in bench.next_updates()]
+        if min(nexts) * RATIO <= min(firsts):
+            return
+    pytest.fail(f"first update takes {min(firsts):.6f} s, a small one {min(nexts):.6f} s")

@@ -1,0 +1,124 @@
+"""Unit tests of proxyless.controlplane.resource."""
+
+import pytest
+
+from proxyless.controlplane import (
+    CLUSTER,
+    ENDPOINTS,
+    LISTENER,
+    ROUTE_CONFIG,
+    Resource,
+    aggregate_cluster,
+    dns_cluster,
+    eds_cluster,
+    endpoints,
+    listener,
+    route,
+    route_config,
+    socket_listener,
+)
+from proxyless.controlplane.resource import type_name
+from proxyless.protos import Proto, message_class
+
+
+def references(message: Proto) -> list[tuple[str, str, str]]:
+    return [
+        (each.path, type_name(each.type_url), each.name) for each in Resource.of(message).references
+    ]
+
+
+@pytest.mark.parametrize(
+    ("message", "type_url"),
+    [
+        (listener("x", "r"), LISTENER),
+        (route_config("x"), ROUTE_CONFIG),
+        (eds_cluster("x"), CLUSTER),
+        (endpoints("x", []), ENDPOINTS),
+    ],
+)
+def test_type_and_name_come_from_the_message(message: Proto, type_url: str) -> None:
+    resource = Resource.of(message)
+    assert (resource.type_url, resource.name) == (type_url, "x")
+    assert resource.message() == message
+
+
+def test_a_resource_of_any_other_type_has_its_name_too() -> None:
+    secret = message_class("envoy.extensions.transport_sockets.tls.v3.Secret")(name="key")
+    assert Resource.of(secret).name == "key"
+
+
+def test_a_resource_without_a_name_is_refused() -> None:
+    with pytest.raises(ValueError, match="cluster has no name"):
+        Resource.of(eds_cluster(""))
+
+
+def test_changing_the_message_later_changes_nothing() -> None:
+    cluster = eds_cluster("a")
+    resource = Resource.of(cluster)
+    cluster.name = "b"
+    assert resource.message().name == "a"
+    assert resource == Resource.of(eds_cluster("a"))
+
+
+def test_a_listener_needs_its_route_config_wherever_its_manager_stands() -> None:
+    inside = "rds.route_config_name"
+    assert references(listener("l", "r")) == [
+        (f"api_listener.api_listener.{inside}", "route config", "r")
+    ]
+    with_default = socket_listener("l", "1.2.3.4:80", "r")
+    with_default.default_filter_chain.CopyFrom(with_default.filter_chains[0])
+    assert references(with_default) == [
+        (f"filter_chains[0].filters[0].typed_config.{inside}", "route config", "r"),
+        (f"default_filter_chain.filters[0].typed_config.{inside}", "route config", "r"),
+    ]
+
+
+def test_a_listener_with_routes_of_its_own_needs_their_clusters() -> None:
+    place = "api_listener.api_listener.route_config.virtual_hosts[0].routes[1].route.cluster"
+    found = references(listener("l", [route(cluster="a"), route(cluster="b")]))
+    assert found[1] == (place, "cluster", "b")
+
+
+def test_routes_need_clusters_weighted_and_mirrored_ones_too() -> None:
+    mirrored = route(cluster="a")
+    mirrored.route.request_mirror_policies.add(cluster="m")
+    weighted = route(weighted={"b": 1, "c": 2})
+    by_header = route()
+    by_header.route.cluster_header = "x-cluster"
+    redirect = route()
+    redirect.redirect.host_redirect = "elsewhere"
+    found = references(route_config("r", mirrored, weighted, by_header, redirect))
+    routes = "virtual_hosts[0].routes"
+    assert found == [
+        (f"{routes}[0].route.cluster", "cluster", "a"),
+        (f"{routes}[0].route.request_mirror_policies[0].cluster", "cluster", "m"),
+        (f"{routes}[1].route.weighted_clusters.clusters[0].name", "cluster", "b"),
+        (f"{routes}[1].route.weighted_clusters.clusters[1].name", "cluster", "c"),
+    ]
+
+
+@pytest.mark.parametrize(("given", "wanted"), [(None, "c"), ("e", "e")])
+def test_a_cluster_needs_endpoints_by_its_own_or_another_name(
+    given: str | None, wanted: str
+) -> None:
+    found = references(eds_cluster("c", given))
+    assert found == [("eds_cluster_config.service_name", "endpoints", wanted)]
+
+
+def test_an_aggregate_needs_its_clusters_in_order() -> None:
+    found = references(aggregate_cluster("c", ["b", "a"]))
+    assert [name for _, _, name in found] == ["b", "a"]
+    assert found[0][0] == "cluster_type.typed_config.clusters[0]"
+
+
+def test_what_comes_from_elsewhere_is_not_needed_here() -> None:
+    from_file = eds_cluster("c")
+    from_file.eds_cluster_config.eds_config.path_config_source.path = "/etc/endpoints.yaml"
+    assert references(from_file) == []
+    assert references(dns_cluster("c", "host", 80)) == []
+
+
+def test_a_config_that_cannot_be_read_needs_nothing() -> None:
+    broken = listener("l", "r")
+    broken.api_listener.api_listener.value = b"\xff"
+    assert references(broken) == []

@@ -1,0 +1,194 @@
+"""Conversions of LB policies: which are used, what they make, and what a policy may do wrong."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from proxyless.base import ValidationErrors
+from proxyless.lb import Helper, Policy, PolicyRegistry
+from proxyless.lb.policies.round_robin import RoundRobinFactory
+from proxyless.protos import Proto
+from proxyless.xds.parsing.lb_policy import (
+    DEFAULT_CONVERSIONS,
+    Conversion,
+    LbConfigConverter,
+    parse_duration_text,
+)
+from tests.cluster_world import (
+    ROUND_ROBIN,
+    any_with,
+    cluster,
+    known_policies,
+    lb_policy,
+    parsed_cluster,
+    policies_of,
+    proto,
+    refused_cluster,
+    typed_struct,
+)
+
+WRR = "envoy.extensions.load_balancing_policies.client_side_weighted_round_robin.v3"
+
+
+def convert(
+    *typed_configs: Proto,
+    policies: PolicyRegistry | None = None,
+    conversions: tuple[Conversion, ...] = DEFAULT_CONVERSIONS,
+    environ: Mapping[str, str] | None = None,
+) -> tuple[list[object], str]:
+    """The config and what is wrong with it."""
+    errors = ValidationErrors()
+    converter = LbConfigConverter(policies or known_policies(), conversions, environ or {})
+    config = converter.convert(policies_of(*typed_configs), errors)
+    return list(config), str(errors)
+
+
+def test_a_conversion_for_a_policy_that_is_not_registered_is_skipped() -> None:
+    few = PolicyRegistry([RoundRobinFactory()])
+    ring_hash = lb_policy("ring_hash", "RingHash")
+    assert convert(ring_hash, ROUND_ROBIN, policies=few) == ([{"round_robin": {}}], "[]")
+
+
+def test_an_enum_value_whose_policy_is_not_registered_is_refused() -> None:
+    errors = ValidationErrors()
+    few = PolicyRegistry([RoundRobinFactory()])
+    LbConfigConverter(few, DEFAULT_CONVERSIONS, {}).convert_cluster(cluster(), errors)
+    assert str(errors) == (
+        "[field:lb_policy error:No known policies in list: xds_wrr_locality_experimental]"
+    )
+
+
+def test_conversions_of_ones_own() -> None:
+    def shorter(message: Proto, _errors: ValidationErrors, _convert: object) -> dict[str, object]:
+        return {"minRingSize": message.value}
+
+    mine = Conversion("google.protobuf.UInt32Value", "ring_hash_experimental", shorter, "MY_GUARD")
+    message = proto("google.protobuf.UInt32Value", value=7)
+    expected: list[object] = [{"ring_hash_experimental": {"minRingSize": 7}}]
+    assert convert(message, conversions=(mine,)) == (expected, "[]")
+    config, text = convert(message, conversions=(mine,), environ={"MY_GUARD": " False "})
+    assert config == []
+    assert text == "[error:has no policy that is supported, got google.protobuf.UInt32Value]"
+
+
+@pytest.mark.parametrize("value", ["", "true", "0", "anything"])
+def test_a_guard_is_off_only_if_it_says_false(value: str) -> None:
+    mine = Conversion("a.B", "c", lambda *_: {}, "MY_GUARD")
+    assert mine.is_enabled({"MY_GUARD": value})
+    assert mine.is_enabled({})
+    assert not mine.is_enabled({"MY_GUARD": "false"})
+
+
+class RaisingFactory:
+    """A policy of a user's own with a bug in its parser."""
+
+    name = "my.Policy"
+
+    def parse_config(
+        self, json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
+    ) -> object:
+        raise KeyError(json["size"])
+
+    def create(self, helper: Helper) -> Policy:
+        raise NotImplementedError
+
+
+def test_a_policy_whose_parser_raises_is_refused() -> None:
+    policies = PolicyRegistry([RaisingFactory()])
+    _, text = convert(typed_struct("my.Policy", {"size": 3}), policies=policies)
+    assert text == "[error:its policy could not parse it: KeyError(3)]"
+
+
+def test_a_typed_struct_without_a_type_is_refused() -> None:
+    _, text = convert(typed_struct(""), ROUND_ROBIN)
+    assert text.startswith(
+        "[field:policies[0].typed_extension_config.typed_config"
+        '["xds.type.v3.TypedStruct"].type_url error:'
+    )
+
+
+def test_numbers_of_a_typed_struct_are_integers_where_they_can_be() -> None:
+    custom = typed_struct("ring_hash_experimental", {"minRingSize": 7.0, "note": 0.5})
+    assert convert(custom) == ([{"ring_hash_experimental": {"minRingSize": 7, "note": 0.5}}], "[]")
+
+
+def least_request(**fields: object) -> Proto:
+    return lb_policy("least_request", "LeastRequest", **fields)
+
+
+def test_least_request() -> None:
+    assert convert(least_request()) == ([{"least_request_experimental": {}}], "[]")
+    four = least_request(choice_count={"value": 4})
+    assert convert(four) == ([{"least_request_experimental": {"choiceCount": 4}}], "[]")
+    _, text = convert(least_request(choice_count={"value": 1}))
+    assert text.endswith(".choice_count error:is 1, wanted at least 2]")
+
+
+def test_least_request_by_the_older_enum() -> None:
+    def config(**fields: Any) -> object:  # noqa: ANN401 - whatever the message takes
+        return parsed_cluster(cluster(lb_policy="LEAST_REQUEST", **fields)).lb_config
+
+    def in_each_locality(child: dict[str, int]) -> object:
+        policy = {"childPolicy": [{"least_request_experimental": child}]}
+        return ({"xds_wrr_locality_experimental": policy},)
+
+    assert config() == in_each_locality({})
+    assert config(least_request_lb_config={"choice_count": {"value": 3}}) == (
+        in_each_locality({"choiceCount": 3})
+    )
+    one = {"choice_count": {"value": 1}}
+    assert refused_cluster(cluster(lb_policy="LEAST_REQUEST", least_request_lb_config=one)) == (
+        "field:least_request_lb_config.choice_count error:is 1, wanted at least 2"
+    )
+
+
+def weighted_round_robin(**fields: object) -> Proto:
+    return proto(f"{WRR}.ClientSideWeightedRoundRobin", **fields)
+
+
+def test_weighted_round_robin_leaves_unset_fields_to_the_policy() -> None:
+    expected: list[object] = [{"weighted_round_robin": {}}]
+    assert convert(weighted_round_robin()) == (expected, "[]")
+    off = weighted_round_robin(enable_oob_load_report={"value": False})
+    assert convert(off) == (expected, "[]")
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"blackout_period": {"seconds": -1}}, "blackout_period.seconds error:is -1, wanted 0"),
+        (
+            {"weight_expiration_period": {"nanos": -1}},
+            "weight_expiration_period.nanos error:is -1, wanted 0",
+        ),
+        (
+            {"error_utilization_penalty": {"value": -0.5}},
+            "error_utilization_penalty error:is -0.5, wanted a number from 0",
+        ),
+        (
+            {"error_utilization_penalty": {"value": float("nan")}},
+            "error_utilization_penalty error:is nan, wanted a number from 0",
+        ),
+    ],
+)
+def test_bad_weighted_round_robin_is_refused(fields: dict[str, object], expected: str) -> None:
+    _, text = convert(weighted_round_robin(**fields))
+    assert f'["{WRR}.ClientSideWeightedRoundRobin"].{expected}' in text
+
+
+def test_bytes_that_no_type_explains_are_refused_by_name() -> None:
+    _, text = convert(
+        any_with("envoy.extensions.load_balancing_policies.random.v3.Random", b"\xff")
+    )
+    assert "error:cannot be decoded as envoy.extensions" in text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "nanos", "text"),
+    [(0, 0, "0s"), (5, 0, "5s"), (1, 500_000_000, "1.500000000s"), (0, 1, "0.000000001s")],
+)
+def test_duration_text(seconds: int, nanos: int, text: str) -> None:
+    message = weighted_round_robin(blackout_period={"seconds": seconds, "nanos": nanos})
+    assert parse_duration_text(message, "blackout_period", ValidationErrors()) == text
+    assert parse_duration_text(message, "weight_update_period", ValidationErrors()) is None

@@ -1,0 +1,239 @@
+"""TLS to a cluster: what is kept, what is refused because ignoring it would not be safe."""
+
+from typing import Any
+
+import pytest
+
+from proxyless.protos import Proto
+from proxyless.xds.parsing.tls import UPSTREAM_TLS_CONTEXT
+from proxyless.xds.resources import CertificateInstance, StringMatcher, UpstreamTls
+from tests.cluster_world import (
+    ROUND_ROBIN,
+    any_of,
+    any_with,
+    cluster,
+    parsed_cluster,
+    proto,
+    refused_cluster,
+    typed_struct,
+)
+
+ROOTS: dict[str, Any] = {"ca_certificate_provider_instance": {"instance_name": "roots"}}
+COMMON = f'field:transport_socket.typed_config["{UPSTREAM_TLS_CONTEXT}"].common_tls_context'
+COMBINED = "combined_validation_context.default_validation_context"
+UNSUPPORTED = "error:is set, which is not supported"
+
+
+def with_socket(typed_config: Proto | None) -> Proto:
+    socket = {"name": "tls"} if typed_config is None else {"typed_config": typed_config}
+    return cluster(transport_socket=socket)
+
+
+def with_tls(common: dict[str, Any] | None = None, **fields: Any) -> Proto:  # noqa: ANN401
+    """A cluster with this common_tls_context, and other fields of the message around it."""
+    context = {"validation_context": ROOTS} | (common or {})
+    message = proto(UPSTREAM_TLS_CONTEXT, common_tls_context=context, **fields)
+    return with_socket(any_of(message))
+
+
+def parsed_tls(message: Proto) -> UpstreamTls:
+    tls = parsed_cluster(message).tls
+    assert tls is not None
+    return tls
+
+
+def test_a_cluster_without_transport_socket_has_no_tls() -> None:
+    assert parsed_cluster(cluster()).tls is None
+
+
+def test_roots_alone() -> None:
+    assert parsed_tls(with_tls()) == UpstreamTls(ca=CertificateInstance("roots"))
+
+
+def test_everything_that_is_kept() -> None:
+    matchers = [
+        {"exact": "a.example"},
+        {"prefix": "B.", "ignore_case": True},
+        {"suffix": ".c"},
+        {"contains": "d"},
+        {"safe_regex": {"regex": "e+"}},
+    ]
+    roots = {
+        "ca_certificate_provider_instance": {"instance_name": "roots", "certificate_name": "r"}
+    }
+    validation = roots | {"match_subject_alt_names": matchers}
+    identity = {"instance_name": "identity", "certificate_name": "i"}
+    common = {
+        "validation_context": validation,
+        "tls_certificate_provider_instance": identity,
+        "alpn_protocols": ["h2"],
+    }
+    message = with_tls(common, sni="s.example", auto_host_sni=True, auto_sni_san_validation=True)
+    assert parsed_tls(message) == UpstreamTls(
+        ca=CertificateInstance("roots", "r"),
+        identity=CertificateInstance("identity", "i"),
+        san_matchers=(
+            StringMatcher("exact", "a.example"),
+            StringMatcher("prefix", "B.", ignore_case=True),
+            StringMatcher("suffix", ".c"),
+            StringMatcher("contains", "d"),
+            StringMatcher("regex", "e+"),
+        ),
+        sni="s.example",
+        auto_host_sni=True,
+        auto_sni_san_validation=True,
+    )
+
+
+def test_the_validation_context_may_be_combined() -> None:
+    combined = {"default_validation_context": ROOTS}
+    tls = parsed_tls(with_tls({"combined_validation_context": combined}))
+    assert tls.ca == CertificateInstance("roots")
+
+
+def test_older_spellings_count_if_the_newer_ones_are_absent() -> None:
+    older = {"instance_name": "roots", "certificate_name": "older"}
+    combined: dict[str, Any] = {"validation_context_certificate_provider_instance": older}
+    common = {
+        "combined_validation_context": combined,
+        "tls_certificate_certificate_provider_instance": {"instance_name": "identity"},
+    }
+    tls = parsed_tls(with_tls(common))
+    assert (tls.ca, tls.identity) == (
+        CertificateInstance("roots", "older"),
+        CertificateInstance("identity"),
+    )
+    combined["default_validation_context"] = ROOTS
+    assert parsed_tls(with_tls(common)).ca == CertificateInstance("roots")
+
+
+def test_system_roots() -> None:
+    system: dict[str, Any] = {"system_root_certs": {}}
+    assert parsed_tls(with_tls({"validation_context": system})).ca is None
+    # A provider goes first.
+    both = parsed_tls(with_tls({"validation_context": system | ROOTS}))
+    assert both.ca == CertificateInstance("roots")
+
+
+@pytest.mark.parametrize(
+    "common", [{"validation_context": {}}, {"combined_validation_context": {}}]
+)
+def test_without_roots_it_is_refused(common: dict[str, Any]) -> None:
+    expected = f"{COMMON} error:has no CA certificates, wanted ca_certificate_provider_instance"
+    assert refused_cluster(with_tls(common)) == expected
+    bare = with_socket(any_of(proto(UPSTREAM_TLS_CONTEXT)))
+    assert refused_cluster(bare) == expected
+
+
+@pytest.mark.parametrize(
+    ("common", "path"),
+    [
+        (
+            {"validation_context": {"ca_certificate_provider_instance": {"instance_name": "x"}}},
+            "validation_context.ca_certificate_provider_instance",
+        ),
+        (
+            {
+                "combined_validation_context": {
+                    "default_validation_context": {
+                        "ca_certificate_provider_instance": {"instance_name": "x"}
+                    }
+                }
+            },
+            f"{COMBINED}.ca_certificate_provider_instance",
+        ),
+        (
+            {"tls_certificate_provider_instance": {"instance_name": "x"}},
+            "tls_certificate_provider_instance",
+        ),
+        (
+            {"tls_certificate_certificate_provider_instance": {"instance_name": "x"}},
+            "tls_certificate_certificate_provider_instance",
+        ),
+    ],
+)
+def test_a_provider_that_the_bootstrap_does_not_have_is_refused(
+    common: dict[str, Any], path: str
+) -> None:
+    assert refused_cluster(with_tls(common)) == (
+        f"{COMMON}.{path}.instance_name "
+        "error:is 'x', which is no certificate provider of the bootstrap"
+    )
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("verify_certificate_spki", ["x"]),
+        ("verify_certificate_hash", ["x"]),
+        ("require_signed_certificate_timestamp", {"value": True}),
+        ("crl", {}),
+        ("custom_validator_config", {}),
+    ],
+)
+def test_checks_that_we_do_not_make_are_refused(field: str, value: object) -> None:
+    assert refused_cluster(with_tls({"validation_context": ROOTS | {field: value}})) == (
+        f"{COMMON}.validation_context.{field} {UNSUPPORTED}"
+    )
+
+
+def test_a_timestamp_that_is_not_required_is_no_error() -> None:
+    validation = ROOTS | {"require_signed_certificate_timestamp": {"value": False}}
+    assert parsed_tls(with_tls({"validation_context": validation})).ca is not None
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("tls_params", {}),
+        ("custom_handshaker", {}),
+        ("tls_certificates", [{}]),
+        ("tls_certificate_sds_secret_configs", [{}]),
+    ],
+)
+def test_other_ways_to_configure_tls_are_refused(field: str, value: object) -> None:
+    assert refused_cluster(with_tls({field: value})) == f"{COMMON}.{field} {UNSUPPORTED}"
+
+
+def test_other_identities_are_ignored_beside_a_provider() -> None:
+    common = {
+        "tls_certificate_provider_instance": {"instance_name": "identity"},
+        "tls_certificates": [{}],
+    }
+    assert parsed_tls(with_tls(common)).identity == CertificateInstance("identity")
+
+
+def test_roots_by_secret_discovery_are_refused() -> None:
+    text = refused_cluster(with_tls({"validation_context_sds_secret_config": {}}))
+    assert text.split("; ")[0] == f"{COMMON}.validation_context_sds_secret_config {UNSUPPORTED}"
+
+
+@pytest.mark.parametrize("matcher", [{}, {"safe_regex": {"regex": "("}}])
+def test_a_bad_matcher_is_named(matcher: dict[str, Any]) -> None:
+    validation = ROOTS | {"match_subject_alt_names": [{"exact": "a"}, matcher]}
+    assert refused_cluster(with_tls({"validation_context": validation})).startswith(
+        f"{COMMON}.validation_context.match_subject_alt_names[1]"
+    )
+
+
+def test_a_server_name_beyond_255_characters_is_refused() -> None:
+    assert parsed_tls(with_tls(sni="s" * 255)).sni == "s" * 255
+    path = COMMON.removesuffix(".common_tls_context")
+    assert refused_cluster(with_tls(sni="s" * 256)) == (
+        f"{path}.sni error:has 256 characters, wanted at most 255"
+    )
+
+
+@pytest.mark.parametrize(
+    ("typed_config", "expected"),
+    [
+        (None, ".type_url error:is ''"),
+        (any_of(ROUND_ROBIN), " error:is envoy."),
+        (any_with(UPSTREAM_TLS_CONTEXT, b"\xff"), f'["{UPSTREAM_TLS_CONTEXT}"] error:cannot be'),
+        (typed_struct(UPSTREAM_TLS_CONTEXT), " error:is a TypedStruct of envoy."),
+    ],
+)
+def test_other_transport_sockets_are_refused(typed_config: Proto | None, expected: str) -> None:
+    assert refused_cluster(with_socket(typed_config)).startswith(
+        f"field:transport_socket.typed_config{expected}"
+    )
