@@ -2,9 +2,9 @@
 
     python bench/xds.py [--rounds N] [--only WORKLOAD...] [--targets] [--json FILE]
 
-Each response goes through a real XdsClient whose transport is a function call: decoding, validation,
-cache, delivery and the ACK are in the figure, the network is not. CPU time of the process is taken:
-the first response, the same with one entry changed, and the same once more, byte for byte.
+Each response goes through a real XdsClient whose transport is a function call: decoding,
+validation, cache, delivery and the ACK are in the figure, the network is not. CPU time of the
+process is taken: the first response, the same with one entry changed, and that one once more.
 
 Exit codes: 0 measured (and with --targets: all met), 1 a target was missed, 2 wrong usage.
 """

@@ -7,7 +7,7 @@
 Pure: sizes in, serialized responses out.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -144,7 +144,7 @@ class _WrrLocality:
     name = WRR_LOCALITY
 
     def parse_config(
-        self, json: Any, errors: ValidationErrors, registry: PolicyRegistry
+        self, json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
     ) -> PolicyConfig | None:
         with errors.field("childPolicy"):
             return parse_policy_list(json.get("childPolicy"), errors, registry)

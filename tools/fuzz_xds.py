@@ -221,25 +221,20 @@ ASSIGNMENT: Final[dict[str, object]] = {
     ],
     "policy": {"drop_overloads": [{"category": "lb", "drop_percentage": PERCENT}]},
 }
-POLICIES: Final = {
-    "policies": [
-        {
-            "typed_extension_config": {
-                "name": "ring",
-                "typed_config": any_of(
-                    "envoy.extensions.load_balancing_policies.ring_hash.v3.RingHash",
-                    minimum_ring_size=4,
-                ),
-            }
-        }
-    ]
-}
+
+
+def policy_of(name: str, **fields: object) -> dict[str, object]:
+    typed_config = any_of(f"envoy.extensions.load_balancing_policies.{name}", **fields)
+    entry = {"typed_extension_config": {"name": name, "typed_config": typed_config}}
+    return {"policies": [entry]}
+
+
 EDS: Final = {"eds_config": {"ads": {}}, "service_name": "s"}
 CLUSTER: Final[dict[str, object]] = {
     "name": "a",
     "type": "EDS",
     "eds_cluster_config": EDS,
-    "load_balancing_policy": POLICIES,
+    "load_balancing_policy": policy_of("ring_hash.v3.RingHash", minimum_ring_size=4),
     "lrs_server": {"self": {}},
     "circuit_breakers": {"thresholds": [{"max_requests": 7}]},
     "outlier_detection": {"interval": "5s", "max_ejection_percent": 20, "consecutive_5xx": 3},
@@ -260,7 +255,7 @@ CLUSTER: Final[dict[str, object]] = {
 DNS: Final[dict[str, object]] = {
     "name": "d",
     "type": "LOGICAL_DNS",
-    "lb_policy": "ROUND_ROBIN",
+    "load_balancing_policy": policy_of("round_robin.v3.RoundRobin"),
     "load_assignment": {"endpoints": [{"lb_endpoints": [ENDPOINT]}]},
 }
 AGGREGATE: Final[dict[str, object]] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from proxyless.assembly import Registries, make_aio_channel
+from proxyless.assembly import ChannelSettings, Registries, make_aio_channel
 from proxyless.front import (
     ChannelCredentials,
     insecure_channel_credentials,
@@ -17,7 +17,7 @@ from proxyless.front import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import grpc
 
@@ -33,13 +33,18 @@ def insecure_channel(
     interceptors: Sequence[grpc.aio.ClientInterceptor] | None = None,
     *,
     registries: Registries | None = None,
+    bootstrap: Mapping[str, object] | str | None = None,
 ) -> AioChannel:
     """A channel without encryption. Raises ValueError for a target or option that is not valid."""
     credentials = insecure_channel_credentials()
-    return make_aio_channel(target, credentials, options, compression, interceptors, registries)
+    return make_aio_channel(
+        target,
+        credentials,
+        ChannelSettings(options, compression, interceptors, registries, bootstrap),
+    )
 
 
-def secure_channel(
+def secure_channel(  # noqa: PLR0913 - grpcio's arguments, and two
     target: str,
     credentials: ChannelCredentials | grpc.ChannelCredentials,
     options: Iterable[tuple[str, Any]] | None = None,
@@ -47,7 +52,10 @@ def secure_channel(
     interceptors: Sequence[grpc.aio.ClientInterceptor] | None = None,
     *,
     registries: Registries | None = None,
+    bootstrap: Mapping[str, object] | str | None = None,
 ) -> AioChannel:
     """A channel with credentials: ours, or grpcio's where they can be read."""
     known = to_channel_credentials(credentials)
-    return make_aio_channel(target, known, options, compression, interceptors, registries)
+    return make_aio_channel(
+        target, known, ChannelSettings(options, compression, interceptors, registries, bootstrap)
+    )

@@ -7,6 +7,7 @@ is used on it and gone with the loop.
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -33,14 +34,28 @@ from proxyless.resolver import STATIC_FACTORIES, DnsFactory
 from proxyless.runtime import AsyncioNetwork, LoopClock, system_random
 from proxyless.transport import Connector
 from proxyless.wire import IDENTITY
+from proxyless.xds.bootstrap import load_bootstrap
+from proxyless.xds.filters import FilterRegistry, default_filter_registry
+from proxyless.xds.lb import (
+    CdsFactory,
+    ClusterImplFactory,
+    ClusterManagerFactory,
+    WrrLocalityFactory,
+)
+from proxyless.xds.lb.cluster_manager import SEED_NAME
+from proxyless.xds.resolver import XdsResolverFactory, XdsTools
+from proxyless.xds.stack import XdsStack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import grpc
 
+    from proxyless.base import Status
     from proxyless.lb import PolicyFactory, PolicyRegistry
     from proxyless.resolver import ResolverFactory, ResolverRegistry
+    from proxyless.xds.bootstrap import Bootstrap
+    from proxyless.xds.filters import FilterFactory
 
 
 def default_policies() -> PolicyRegistry:
@@ -57,6 +72,11 @@ def default_policies() -> PolicyRegistry:
             RingHashFactory(),
             RandomFactory(),
             RandomSubsettingFactory(),
+            ClusterManagerFactory(),
+            ClusterManagerFactory(SEED_NAME),
+            CdsFactory(),
+            ClusterImplFactory(),
+            WrrLocalityFactory(),
         ]
     )
 
@@ -75,15 +95,21 @@ class Registries:
 
     policies: PolicyRegistry = field(default_factory=default_policies)
     resolvers: ResolverRegistry = field(default_factory=default_resolvers)
+    filters: FilterRegistry = field(default_factory=default_filter_registry)
 
     def extended(
         self,
         *,
         policies: Iterable[PolicyFactory] = (),
         resolvers: Iterable[ResolverFactory] = (),
+        filters: Iterable[FilterFactory] = (),
     ) -> Registries:
         """Registries that know these, too."""
-        return Registries(self.policies.extended(policies), self.resolvers.extended(resolvers))
+        return Registries(
+            self.policies.extended(policies),
+            self.resolvers.extended(resolvers),
+            self.filters.extended(filters),
+        )
 
 
 # A stack refers to its loop, so those of closed loops are dropped when the next one is made.
@@ -109,47 +135,68 @@ def _make_stack(loop: asyncio.AbstractEventLoop) -> LoopStack:
     return LoopStack(clock, random, network, connector.deadlines, pool)
 
 
+# The control planes of a loop. As with stacks, those of closed loops are dropped.
+_xds_stacks: dict[asyncio.AbstractEventLoop, XdsStack] = {}
+
+
+def xds_stack_of_running_loop() -> XdsStack:
+    """What the xDS channels of this loop share."""
+    loop = asyncio.get_running_loop()
+    xds_stack = _xds_stacks.get(loop)
+    if xds_stack is None:
+        for other in list(_xds_stacks):
+            if other.is_closed():
+                _xds_stacks.pop(other, None)
+        stack = stack_of_running_loop()
+        xds_stack = _xds_stacks[loop] = XdsStack(
+            stack, policies=default_policies(), resolvers=default_resolvers()
+        )
+    return xds_stack
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelSettings:
+    """What an application says about a channel, beside its target and credentials."""
+
+    options: Iterable[tuple[str, Any]] | None = None
+    compression: grpc.Compression | None = None
+    interceptors: Sequence[grpc.aio.ClientInterceptor] | None = None
+    registries: Registries | None = None
+    # Of the control plane: a document or a path; None is what the environment says.
+    bootstrap: Mapping[str, object] | str | None = None
+
+
 def make_aio_channel(
-    target: str,
-    credentials: ChannelCredentials,
-    options: Iterable[tuple[str, Any]] | None,
-    compression: grpc.Compression | None,
-    interceptors: Sequence[grpc.aio.ClientInterceptor] | None,
-    registries: Registries | None,
+    target: str, credentials: ChannelCredentials, settings: ChannelSettings
 ) -> AioChannel:
     """A channel for asyncio. Raises for wrong arguments here, not at the first RPC."""
-    open_core = _core_opener(target, credentials, options, registries)
     return AioChannel(
-        open_core, encoding=to_encoding(compression, IDENTITY), interceptors=interceptors
+        _core_opener(target, credentials, settings),
+        encoding=to_encoding(settings.compression, IDENTITY),
+        interceptors=settings.interceptors,
     )
 
 
 def make_sync_channel(
-    target: str,
-    credentials: ChannelCredentials,
-    options: Iterable[tuple[str, Any]] | None,
-    compression: grpc.Compression | None,
-    registries: Registries | None,
+    target: str, credentials: ChannelCredentials, settings: ChannelSettings
 ) -> SyncChannel:
     """A blocking channel. Raises for wrong arguments here, not at the first RPC."""
-    open_core = _core_opener(target, credentials, options, registries)
-    return SyncChannel(open_core, encoding=to_encoding(compression, IDENTITY))
+    open_core = _core_opener(target, credentials, settings)
+    return SyncChannel(open_core, encoding=to_encoding(settings.compression, IDENTITY))
 
 
 def _core_opener(
-    target: str,
-    credentials: ChannelCredentials,
-    options: Iterable[tuple[str, Any]] | None,
-    registries: Registries | None,
+    target: str, credentials: ChannelCredentials, settings: ChannelSettings
 ) -> Callable[[], Channel]:
     """Makes the channel proper, on the loop that runs then."""
-    channel_options = make_channel_options(options, credentials)
-    known = registries or Registries()
+    channel_options = make_channel_options(settings.options, credentials)
+    known = settings.registries or Registries()
+    resolvers = _with_xds(known, settings.bootstrap)
     # What is wrong is said now, not when the first RPC wants to be sent.
     parse_default_config(channel_options, known.policies)
     if not isinstance(target, str):
         raise TypeError(f"target is {target!r}, wanted a string")
-    factory, parsed = known.resolvers.match_target(target)
+    factory, parsed = resolvers.match_target(target)
     factory.default_authority(parsed)
 
     def open_core() -> Channel:
@@ -158,7 +205,21 @@ def _core_opener(
             channel_options,
             stack_of_running_loop(),
             policies=known.policies,
-            resolvers=known.resolvers,
+            resolvers=resolvers,
         )
 
     return open_core
+
+
+def _with_xds(known: Registries, bootstrap: Mapping[str, object] | str | None) -> ResolverRegistry:
+    """The resolvers, with ours for `xds:` unless the application has one of its own."""
+    if known.resolvers.find(XdsResolverFactory.scheme) is not None:
+        return known.resolvers
+
+    def load() -> Bootstrap | Status:
+        return load_bootstrap(bootstrap, os.environ)
+
+    def tools() -> XdsTools:
+        return xds_stack_of_running_loop().tools(known.policies, known.filters, DnsFactory())
+
+    return known.resolvers.extended([XdsResolverFactory(load, tools)])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from proxyless.assembly import Registries, make_sync_channel
+from proxyless.assembly import ChannelSettings, Registries, make_sync_channel
 from proxyless.front import (
     ChannelCredentials,
     insecure_channel_credentials,
@@ -17,7 +17,7 @@ from proxyless.front import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     import grpc
 
@@ -32,10 +32,15 @@ def insecure_channel(
     compression: grpc.Compression | None = None,
     *,
     registries: Registries | None = None,
+    bootstrap: Mapping[str, object] | str | None = None,
 ) -> SyncChannel:
     """A channel without encryption. Raises ValueError for a target or option that is not valid."""
     credentials = insecure_channel_credentials()
-    return make_sync_channel(target, credentials, options, compression, registries)
+    return make_sync_channel(
+        target,
+        credentials,
+        ChannelSettings(options, compression, registries=registries, bootstrap=bootstrap),
+    )
 
 
 def secure_channel(
@@ -45,7 +50,12 @@ def secure_channel(
     compression: grpc.Compression | None = None,
     *,
     registries: Registries | None = None,
+    bootstrap: Mapping[str, object] | str | None = None,
 ) -> SyncChannel:
     """A channel with credentials: ours, or grpcio's where they can be read."""
     known = to_channel_credentials(credentials)
-    return make_sync_channel(target, known, options, compression, registries)
+    return make_sync_channel(
+        target,
+        known,
+        ChannelSettings(options, compression, registries=registries, bootstrap=bootstrap),
+    )

@@ -1,4 +1,4 @@
-"""Does an update cost what it changes, even with 10,000 endpoints?
+"""Does an update cost what it changes, even with 10,000 endpoints? And what does a pick cost then?
 
 Twice: by the number of calls, which is the same on every machine, and by processor time, which also
 sees what goes on inside a call.
@@ -11,15 +11,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
+from xxhash import xxh64_intdigest
 
-from proxyless.base import EMPTY_ATTRIBUTES, Attributes, Endpoint, IpAddress
-from proxyless.lb import PolicyFactory, Update
+from proxyless.base import EMPTY_ATTRIBUTES, OK, Attributes, Endpoint, IpAddress
+from proxyless.lb import REQUEST_HASH, Complete, Picker, PickInfo, PolicyFactory, Update
 from proxyless.lb.hierarchy import with_path
 from proxyless.lb.policies.random import RandomFactory
 from proxyless.lb.policies.ring_hash import RING_SIZE_CAP, RingHashFactory
 from proxyless.lb.policies.round_robin import RoundRobinFactory
 from proxyless.lb.policies.weighted_target import WeightedTargetFactory
-from tests.spec.lb_world import World
+from proxyless.runtime import seeded_random
+from tests.spec.lb_world import READY, World
 
 ENDPOINTS = 10_000
 # How much cheaper than the first update one is that changes one endpoint.
@@ -142,3 +144,38 @@ def test_one_changed_endpoint_costs_a_twentieth_of_all(name: str) -> None:
         if min(nexts) * RATIO <= min(firsts):
             return
     pytest.fail(f"first update takes {min(firsts):.6f} s, a small one {min(nexts):.6f} s")
+
+
+def test_a_pick_costs_the_same_however_large_the_ring_is() -> None:
+    few, many = (ready_ring(count) for count in (10, 4000))
+    random = seeded_random(1)
+    rpcs = [
+        PickInfo("/s/m", attributes=EMPTY_ATTRIBUTES.with_(REQUEST_HASH, random.getrandbits(64)))
+        for _ in range(2000)
+    ]
+
+    def pick_all(picker: Picker) -> None:
+        for rpc in rpcs:
+            assert isinstance(picker.pick(rpc), Complete)
+
+    costs = [
+        (processor_time_s(lambda: pick_all(few)), processor_time_s(lambda: pick_all(many)))
+        for _ in range(ROUNDS_MAX)
+    ]
+    # A few more steps of a binary search, and memory that is further away.
+    assert min(cost for _, cost in costs) <= 2.5 * min(cost for cost, _ in costs)
+
+
+def ready_ring(count: int) -> Picker:
+    """The picker of a ring_hash policy with so many endpoints, all of them READY."""
+    world = World(RingHashFactory())
+    endpoints = [make_endpoint(number) for number in range(count)]
+    world.update(*endpoints)
+    for endpoint in endpoints:
+        world.shared[endpoint.addresses[0]] = (READY, OK)
+        place = xxh64_intdigest(f"{endpoint.addresses[0]}_0".encode())
+        attributes = EMPTY_ATTRIBUTES.with_(REQUEST_HASH, place)
+        world.picker.pick(PickInfo("/s/m", attributes=attributes))
+    world.settle()
+    assert len(world.live) == count
+    return world.picker

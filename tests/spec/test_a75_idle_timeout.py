@@ -5,19 +5,22 @@ Specs: A75 "Reading the idle_timeout field in CDS".
 
 import pytest
 
+from proxyless.base import Status
 from proxyless.protos import Proto
-from proxyless.xds.parsing.cluster import HTTP_PROTOCOL_OPTIONS
+from proxyless.xds.parsing.cluster import HTTP_PROTOCOL_OPTIONS, ClusterType
+from proxyless.xds.resources import Cluster
 from tests.cluster_world import (
     ROUND_ROBIN,
     any_of,
     any_with,
     cluster,
-    decode_cluster,
+    known_policies,
     parsed_cluster,
     proto,
     refused_cluster,
     typed_struct,
 )
+from tests.xds_client_world import ClientWorld
 
 HOUR_S = 3600.0
 PATH = f'upstream_config.typed_config["{HTTP_PROTOCOL_OPTIONS}"].common_http_protocol_options'
@@ -117,7 +120,38 @@ def test_another_idle_timeout_is_another_resource() -> None:
     assert first != parsed_cluster(with_idle_timeout(6))
 
 
-def test_a_refusal_says_whose_it_is() -> None:
-    decoded = decode_cluster(with_idle_timeout(-1))
-    assert decoded.name == "orders"
-    assert decoded.error.startswith(f"Cluster 'orders': [field:{PATH}.idle_timeout.seconds ")
+class Heard:
+    """A watcher that remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.resources: list[Cluster | Status] = []
+
+    def on_resource(self, resource: Cluster | Status) -> None:
+        self.resources.append(resource)
+
+    def on_ambient_error(self, status: Status) -> None:
+        raise AssertionError(f"wanted no ambient error, got {status}")
+
+
+@pytest.mark.spec("A75-28")
+def test_a_bad_idle_timeout_is_named_and_other_clusters_are_applied() -> None:
+    world, kind = ClientWorld(), ClusterType(known_policies(), environ={})
+    bad, good = Heard(), Heard()
+    world.client.watch(kind, "bad", bad)
+    world.client.watch(kind, "good", good)
+    world.settle()
+    world.server().take_requests()
+    resources = [with_idle_timeout(-1), with_idle_timeout(7)]
+    for message, name in zip(resources, ["bad", "good"], strict=True):
+        message.name = name
+    response = proto("envoy.service.discovery.v3.DiscoveryResponse", type_url=kind.type_url)
+    for message in resources:
+        response.resources.add(type_url=kind.type_url, value=message.SerializeToString())
+    world.server().ads.say(response.SerializeToString())
+    world.settle()
+    assert good.resources == [parsed_cluster(resources[1])]
+    assert not any(isinstance(resource, Cluster) for resource in bad.resources)
+    [nack] = world.server().take_requests()
+    expected = f"Cluster 'bad': [field:{PATH}.idle_timeout.seconds error:is -1, "
+    assert expected in nack.error_detail.message
+    assert "'good'" not in nack.error_detail.message

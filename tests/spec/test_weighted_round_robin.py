@@ -266,6 +266,17 @@ def test_without_a_blackout_the_first_report_counts(world: WeightedWorld) -> Non
     assert world.shares(4) == {"a": 1, "b": 3}
 
 
+@pytest.mark.spec("WRR-03")
+def test_without_a_blackout_a_reconnect_changes_no_weight(world: WeightedWorld) -> None:
+    world.start("a", "b", config=NO_BLACKOUT)
+    world.weigh(a=1, b=3)
+    world["b"].idle()
+    world.settle()
+    world["b"].connecting()
+    world["b"].ready()
+    assert world.shares(4) == {"a": 1, "b": 3}
+
+
 @pytest.mark.spec("WRR-03", "WRR-05")
 def test_a_reconnect_starts_a_blackout_with_its_first_report(world: WeightedWorld) -> None:
     world.start("a", "b", "c", config={})
@@ -432,6 +443,15 @@ def test_the_timer_dies_with_the_picker(world: WeightedWorld) -> None:
 
 
 @pytest.mark.spec("WRR-07")
+@pytest.mark.parametrize("names", ["", "xyz"], ids=["no endpoints", "other endpoints"])
+def test_the_timer_dies_when_all_endpoints_go_at_once(world: WeightedWorld, names: str) -> None:
+    world.start("a", "b", "c")
+    world.update(*names, config=NO_BLACKOUT)
+    world.expect_never(READY)
+    assert world.clock.timers_pending == 0
+
+
+@pytest.mark.spec("WRR-07")
 def test_each_picker_has_at_most_one_timer(world: WeightedWorld) -> None:
     world.start("a", "b", "c")
     for _ in range(5):
@@ -592,3 +612,6 @@ def test_a_new_connection_is_watched_like_the_old_one(world: WeightedWorld) -> N
     world["a"].connecting()
     world["a"].ready()
     assert watches(world, "a", "b") == [10, 10]
+    # What is gone is not asked any more.
+    world.update("a", "b", config={**OUT_OF_BAND, "oobReportingPeriod": "3s"})
+    assert watches(world, "a", "b") == [3, 3]

@@ -207,6 +207,20 @@ def test_watchers_share_a_subscription_and_late_ones_get_cached_data() -> None:
     world.close()
 
 
+@pytest.mark.spec("A27-08")
+def test_what_was_sent_before_anybody_asked_is_told_when_it_is_sent_again() -> None:
+    world = ClientWorld()
+    world.watch(world.listeners, "x")
+    world.server().respond(world.listeners, text("x"), text("y"))
+    world.server().respond(world.listeners, text("x"), text("y"), version="2")
+    assert world.listeners.decoded == 2
+    y = world.watch(world.listeners, "y")
+    assert y.take() == []
+    world.server().respond(world.listeners, text("x"), text("y"), version="3")
+    assert y.take() == ["v1"]
+    world.close()
+
+
 def test_nothing_is_told_after_cancel_even_if_it_was_on_its_way() -> None:
     world = ClientWorld()
     world.watch(world.listeners, "x")
@@ -420,6 +434,23 @@ def test_a_refused_first_version_is_an_error_and_not_a_missing_resource() -> Non
     assert heard.take() == []
     world.server().respond(world.listeners, text("x"), version="2")
     assert heard.take() == ["v1"]
+    world.close()
+
+
+def test_what_was_refused_is_refused_again_without_a_look_and_told_once() -> None:
+    world = ClientWorld()
+    heard = world.watch(world.listeners, "x")
+    world.server().respond(world.listeners, text("x"))
+    world.server().take_requests()
+    for version in ("2", "3"):
+        world.server().respond(world.listeners, text("x", "bad"), version=version)
+        (nack,) = world.server().take_requests()
+        assert nack.error_detail.message == "Listener 'x': value is bad (xds node 'edge-7')"
+    assert world.listeners.decoded == 2
+    # And back to what was in use all the time.
+    world.server().respond(world.listeners, text("x"), version="4")
+    assert heard.take_codes() == ["v1", (AMBIENT, "INVALID_ARGUMENT"), (AMBIENT, "OK")]
+    assert world.client.dump()[0].status is ResourceStatus.ACKED
     world.close()
 
 

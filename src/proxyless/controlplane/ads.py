@@ -132,6 +132,10 @@ class _TypeState:
     # The resources that `told` was last compared with; None if that must be done again.
     seen: Resources | None = None
 
+    def has_seen(self, resources: Resources) -> bool:
+        """Whether the client was told of these, or of their equals in another snapshot."""
+        return self.seen is resources or self.seen == resources
+
     def subscribe(self, type_url: str, names: Collection[str]) -> None:
         before, self.subscription = self.subscription, self.subscription.after(type_url, names)
         if self.subscription == before:
@@ -204,7 +208,7 @@ class AdsStream:
         state, snapshot = self._types.get(type_url), self._snapshot
         if state is None or snapshot is None or state.verdict is not Verdict.ACKED:
             return False
-        is_current = state.seen is snapshot.resources(type_url) and not state.is_answer_due
+        is_current = state.has_seen(snapshot.resources(type_url)) and not state.is_answer_due
         return is_current and snapshot.version_of(type_url) == version
 
     # Events
@@ -305,7 +309,7 @@ class AdsStream:
         if state is None or type_url in self._withheld.types:
             return None
         resources = snapshot.resources(type_url)
-        if not state.is_answer_due and (state.seen is resources or self._must_wait(type_url)):
+        if not state.is_answer_due and (state.has_seen(resources) or self._must_wait(type_url)):
             return None
         wanted = self._select(type_url, state, resources)
         is_complete = type_url != CLUSTER or self._may_remove_clusters(snapshot, state, wanted)
@@ -344,7 +348,7 @@ class AdsStream:
     def _is_second_stage_busy(self, snapshot: Snapshot) -> bool:
         """Whether listeners or route configs are still to be told, or to be answered."""
         return any(
-            state.verdict is Verdict.PENDING or state.seen is not snapshot.resources(type_url)
+            state.verdict is Verdict.PENDING or not state.has_seen(snapshot.resources(type_url))
             for type_url in _SECOND_STAGE
             if type_url not in self._withheld.types
             and (state := self._types.get(type_url)) is not None

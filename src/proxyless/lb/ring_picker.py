@@ -7,9 +7,9 @@ An RPC without a hash of its own goes to whoever is connected.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain
 from typing import Final, Generic, TypeVar
 
 from xxhash import xxh64_intdigest
@@ -17,7 +17,7 @@ from xxhash import xxh64_intdigest
 from proxyless.base import OK, Metadata, State, Status, StatusCode
 from proxyless.lb.api import QUEUE, Fail, Picker, PickInfo, PickResult
 from proxyless.lb.attributes import REQUEST_HASH
-from proxyless.lb.ring import Member, Ring
+from proxyless.lb.ring import Ring
 
 T = TypeVar("T")
 
@@ -72,20 +72,18 @@ class RingPicker(Picker, Generic[T]):
         """The first entry from there on that is not failing."""
         if self._snapshot.is_all_failing:
             return self._fail_with(first, info)
-        for member in self._members_from(first):
-            view = self._views.get(member.owner)
+        members, views = self._ring.members, self._views
+        for index in chain(range(first, len(members)), range(first)):
+            owner = members[index].owner
+            view = views.get(owner)
             if view is None:
-                self._snapshot.wake(member.owner)
+                self._snapshot.wake(owner)
                 return QUEUE
             if view.state is State.READY:
                 return view.picker.pick(info)
             if view.state is State.CONNECTING:
                 return QUEUE
         return self._fail_with(first, info)
-
-    def _members_from(self, first: int) -> Iterable[Member[T]]:
-        members = self._ring.members
-        return chain(islice(members, first, None), islice(members, first))
 
     def _fail_with(self, first: int, info: PickInfo) -> PickResult:
         """ "All children are in transient failure. Return the first failure." - A61."""

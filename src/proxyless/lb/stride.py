@@ -31,8 +31,8 @@ def choose_strides(weights: Sequence[float]) -> list[int]:
     """The strides for these weights, of which 0 means that nothing is known."""
     known = [weight for weight in weights if weight > 0]
     # "When less than two subchannels have load info, all subchannels will get the same weight" -
-    # A58
-    if len(known) < 2:  # noqa: PLR2004 - said by the sentence above
+    # A58. One that is known is the mean, so it gets no more than the others below.
+    if not known:
         return [STRIDE_MAX] * len(weights)
     # As parts of the heaviest, so that no sum is too large for a float, or too small.
     unit = max(known)

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Final
 import xxhash
 
 from proxyless.xds.matching import header_value
-from proxyless.xds.regex import compile_regex
+from proxyless.xds.regex import compile_rewrite
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from proxyless.base import Metadata
     from proxyless.runtime import Random
-    from proxyless.xds.regex import Regex
     from proxyless.xds.resources import HashPolicy
 
 _BITS: Final = 64
@@ -27,16 +28,16 @@ class RequestHash:
 
     def __init__(self, policies: tuple[HashPolicy, ...], channel_id: int) -> None:
         self._channel_id = channel_id
-        self._steps: list[tuple[HashPolicy, Regex | None]] = [
-            (each, compile_regex(each.rewrite[0]) if each.rewrite is not None else None)
+        self._steps: list[tuple[HashPolicy, Callable[[str], str] | None]] = [
+            (each, compile_rewrite(*each.rewrite) if each.rewrite is not None else None)
             for each in policies
         ]
 
     def compute(self, metadata: Metadata, random: Random) -> int:
         """The hash of an RPC with this metadata; a random one if no policy gives any."""
         result: int | None = None
-        for policy, regex in self._steps:
-            part = self._part(policy, regex, metadata)
+        for policy, rewrite in self._steps:
+            part = self._part(policy, rewrite, metadata)
             if part is not None:
                 # "the old value is rotated left by 1 bit and XORed with the new" - A42
                 rotated = 0 if result is None else (result << 1 | result >> (_BITS - 1)) & _MASK
@@ -45,12 +46,14 @@ class RequestHash:
                 break
         return random.getrandbits(_BITS) if result is None else result
 
-    def _part(self, policy: HashPolicy, regex: Regex | None, metadata: Metadata) -> int | None:
+    def _part(
+        self, policy: HashPolicy, rewrite: Callable[[str], str] | None, metadata: Metadata
+    ) -> int | None:
         if policy.kind == "channel_id":
             return self._channel_id
         value = header_value(metadata, policy.header)
         if value is None:
             return None
-        if regex is not None and policy.rewrite is not None:
-            value = regex.sub(policy.rewrite[1], value)
+        if rewrite is not None:
+            value = rewrite(value)
         return xxhash.xxh64_intdigest(value.encode("latin-1", "replace"))

@@ -140,7 +140,7 @@ async def test_a_request_that_is_refused_ends_the_stream(world: World) -> None:
 
 async def test_what_a_source_raises_ends_the_stream_and_is_not_hidden() -> None:
     world = World()
-    world.offer.source = {}.__getitem__  # type: ignore[assignment]
+    world.offer.source = {"other-node": mesh("a")}.__getitem__
     await world.ask(CLUSTER)
     with pytest.raises(TypeError):
         await world.ended

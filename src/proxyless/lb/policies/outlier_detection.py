@@ -64,7 +64,9 @@ class CountingPicker(Picker):
         if type(result) is Complete:
             subchannel = result.subchannel
             if type(subchannel) is CountedSubchannel:
-                return subchannel.pass_on(result)
+                if subchannel.child_result is result:
+                    return subchannel.parent_result
+                return subchannel.make_parent_result(result)
         return result
 
     @property

@@ -12,7 +12,15 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from proxyless.base import Address, Endpoint, State, Status, StatusCode
-from proxyless.lb.api import CallEnd, Cancel, Complete, StateListener, Subchannel
+from proxyless.lb.api import (
+    QUEUE,
+    CallEnd,
+    Cancel,
+    Complete,
+    PickResult,
+    StateListener,
+    Subchannel,
+)
 from proxyless.lb.forwarding import ForwardingSubchannel, join_trackers
 from proxyless.lb.policies.outlier_algorithms import NEVER_EJECTED, EndpointView
 
@@ -84,10 +92,10 @@ class CountedSubchannel(ForwardingSubchannel):
         # The address that was asked for: a subchannel may know it by another name.
         self.listed_as: Final = listed_as
         self._on_release: Final = on_release
-        # The child's last result, and what the parent is given for it. Not in a pair as above:
-        # with many endpoints each object that a pick touches is one more to wait for.
+        # The child's last result, and what the parent is given for it: what `pass_on` does, but in
+        # fewer objects. With many endpoints a pick waits for each one that it touches.
         self.child_result: Complete | None = None
-        self.parent_result: Complete | None = None
+        self.parent_result: PickResult = QUEUE
         self._watches: dict[_HealthWatch, None] = {}
 
     def watch_health(self, listener: StateListener) -> Cancel:
@@ -103,15 +111,16 @@ class CountedSubchannel(ForwardingSubchannel):
 
         return cancel
 
-    def pass_on(self, result: Complete) -> Complete:
-        if self.child_result is result and self.parent_result is not None:
-            return self.parent_result
+    def make_parent_result(self, result: Complete) -> Complete:
+        """What the parent is to see of this pick and, as long as it is the last one, of others."""
         passed_on = Complete(self.inner, join_trackers(self.counter, result.tracker))
         self.child_result, self.parent_result = result, passed_on
         return passed_on
 
     def release(self) -> None:
         self._watches.clear()
+        # It refers to us: a circle that somebody would have to find.
+        self.child_result, self.parent_result = None, QUEUE
         self._on_release(self)
         self.inner.release()
 

@@ -20,7 +20,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import chain
 from operator import attrgetter
 from typing import ClassVar, Final
 
@@ -335,9 +335,10 @@ class RingHash:
             return
         members = self._ring.members
         start = self._helper.context.random.randrange(len(members))
-        for member in chain(islice(members, start, None), islice(members, start)):
-            if member.owner.state is State.IDLE:
-                self._connect_soon(member.owner)
+        for index in chain(range(start, len(members)), range(start)):
+            child = members[index].owner
+            if child.state is State.IDLE:
+                self._connect_soon(child)
                 return
 
     # Reports.

@@ -125,12 +125,6 @@ class Entry:
             return self._set_ambient(OK)
         return self._set_value(resource)
 
-    def on_unchanged(self, version: str) -> News | None:
-        """The resource in use was sent again, byte for byte."""
-        self.version = version
-        self._accept()
-        return self._set_ambient(OK)
-
     def _accept(self) -> None:
         self.status = ResourceStatus.ACKED
         self.failed_version = ""
@@ -225,6 +219,8 @@ class Sighting:
 
     name: str
     error: str
+    # Who watches it; None if nobody does.
+    entry: Entry | None
 
 
 class Seen:
@@ -251,18 +247,16 @@ class Seen:
     def find(self, serialized: bytes) -> Sighting | None:
         return self._by_bytes.get(serialized) or self._others_before.get(serialized)
 
-    def remember(self, serialized: bytes, sighting: Sighting, *, is_watched: bool) -> None:
-        if not is_watched:
+    def remember(self, serialized: bytes, sighting: Sighting) -> None:
+        if sighting.entry is None:
             self._others[serialized] = sighting
-            return
-        before = self._bytes_of.get(sighting.name)
-        if before == serialized:
             return
         self.forget(sighting.name)
         self._by_bytes[serialized] = sighting
         self._bytes_of[sighting.name] = serialized
 
     def forget(self, name: str) -> None:
+        """Nobody watches it any more."""
         serialized = self._bytes_of.pop(name, None)
         if serialized is not None:
             self._by_bytes.pop(serialized, None)

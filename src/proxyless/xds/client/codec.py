@@ -9,7 +9,7 @@ other. What a resource means is not its business: it stays bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from google.protobuf.message import DecodeError, EncodeError
 
@@ -51,8 +51,7 @@ class DiscoveryRequest:
     node: Node | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RawResource:
+class RawResource(NamedTuple):
     """One resource of a response, out of its wrapper if it had one."""
 
     type_url: str

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from proxyless.base import Status, StatusCode
 from proxyless.xds.client.ads import shorten
-from proxyless.xds.client.api import Decoded
+from proxyless.xds.client.api import Decoded, ResourceStatus
 from proxyless.xds.client.cache import Seen, Sighting
 
 if TYPE_CHECKING:
@@ -102,7 +102,8 @@ class Ingestion:
     def run(self, response: DiscoveryResponse, now_s: float) -> Outcome:
         self._seen.start_response()
         for index, raw in enumerate(response.resources):
-            self._take(index, raw, response.version, now_s)
+            if not self._is_unchanged(raw, response.version):
+                self._take(index, raw, response.version, now_s)
         self._seen.end_response()
         if self._rules.server_errors_count:
             for error in response.errors:
@@ -112,6 +113,25 @@ class Ingestion:
             self._delete_missing()
         return self._outcome
 
+    def _is_unchanged(self, raw: RawResource, version: str) -> bool:
+        """Pass over a resource that is in use, byte for byte: in most responses, nearly all are."""
+        sighting = self._seen.find(raw.serialized)
+        if sighting is None or raw.type_url != self._type.type_url:
+            return False
+        entry = sighting.entry
+        if (
+            entry is None
+            or entry.status is not ResourceStatus.ACKED
+            or entry.serialized != raw.serialized
+            or entry.name in self._present
+            or raw.name not in ("", entry.name)
+        ):
+            return False
+        self._present.add(entry.name)
+        self._outcome.valid += 1
+        entry.version = version
+        return True
+
     def _take(self, index: int, raw: RawResource, version: str, now_s: float) -> None:
         if raw.type_url != self._type.type_url:
             self._is_any_nameless = True
@@ -119,16 +139,20 @@ class Ingestion:
             self._outcome.errors.append(f"{self._label} #{index}: resource has type {got!r}")
             return
         sighting = self._seen.find(raw.serialized)
-        if sighting is not None and raw.name in ("", sighting.name):
-            entry = self._shelf.find(sighting.name) if sighting.name else None
-            is_known = entry is None or sighting.error or entry.serialized == raw.serialized
-            if is_known and self._note_present(sighting.name):
-                self._remember(raw, sighting, entry)
-                self._apply_known(entry, sighting, version)
-                return
-            if is_known:
-                return
-        self._take_new(index, raw, version, now_s)
+        if sighting is None or not self._is_settled(raw, sighting):
+            self._take_new(index, raw, version, now_s)
+        elif self._note_present(sighting.name):
+            self._seen.remember(raw.serialized, sighting)
+            self._apply(sighting, version)
+
+    def _is_settled(self, raw: RawResource, sighting: Sighting) -> bool:
+        """What was refused is refused again, and what nobody watches need not be looked at."""
+        if raw.name not in ("", sighting.name):
+            return False
+        if sighting.entry is not None:
+            return bool(sighting.error)
+        # Somebody may have begun to watch it.
+        return not sighting.name or self._shelf.find(sighting.name) is None
 
     def _take_new(self, index: int, raw: RawResource, version: str, now_s: float) -> None:
         decoded = self._decode(index, raw)
@@ -136,13 +160,10 @@ class Ingestion:
         if not self._note_present(name):
             return
         entry = self._shelf.find(name) if name else None
-        sighting = Sighting(name, decoded.error)
-        self._remember(raw, sighting, entry)
-        if decoded.error:
-            self._apply_known(entry, sighting, version)
-            return
-        self._outcome.valid += 1
-        if entry is not None:
+        sighting = Sighting(name, decoded.error, entry)
+        self._seen.remember(raw.serialized, sighting)
+        self._apply(sighting, version)
+        if entry is not None and not decoded.error:
             self._note(entry, entry.on_valid(decoded.resource, raw.serialized, version, now_s))
 
     def _decode(self, index: int, raw: RawResource) -> Decoded[Any]:
@@ -170,20 +191,16 @@ class Ingestion:
         self._present.add(name)
         return True
 
-    def _remember(self, raw: RawResource, sighting: Sighting, entry: Entry | None) -> None:
-        self._seen.remember(raw.serialized, sighting, is_watched=entry is not None)
-
-    def _apply_known(self, entry: Entry | None, sighting: Sighting, version: str) -> None:
-        if sighting.error:
-            self._outcome.errors.append(sighting.error)
-            if entry is not None:
-                status = self._status(StatusCode.INVALID_ARGUMENT, sighting.error)
-                drops = self._rules.nack_drops
-                self._note(entry, entry.on_invalid(status, version, drops=drops))
+    def _apply(self, sighting: Sighting, version: str) -> None:
+        """Count it, and if it was refused, say so."""
+        if not sighting.error:
+            self._outcome.valid += 1
             return
-        self._outcome.valid += 1
-        if entry is not None:
-            self._note(entry, entry.on_unchanged(version))
+        self._outcome.errors.append(sighting.error)
+        if sighting.entry is not None:
+            status = self._status(StatusCode.INVALID_ARGUMENT, sighting.error)
+            drops = self._rules.nack_drops
+            self._note(sighting.entry, sighting.entry.on_invalid(status, version, drops=drops))
 
     def _take_error(self, error: ResourceError) -> None:
         entry = self._shelf.find(self._shelf.spell(error.name))

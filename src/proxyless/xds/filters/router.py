@@ -13,6 +13,7 @@ from proxyless.xds.filters.api import want_message
 
 if TYPE_CHECKING:
     from proxyless.base import ValidationErrors
+    from proxyless.runtime import Random
     from proxyless.xds.filters.api import FilterMessage
 
 ROUTER_TYPE: Final = "envoy.extensions.filters.http.router.v3.Router"
@@ -36,3 +37,6 @@ class RouterFilterFactory:
 
     def parse_override(self, message: FilterMessage, errors: ValidationErrors) -> RouterConfig:
         raise AssertionError("a filter without override types is never asked for an override")
+
+    def create(self, config: object, override: object | None, random: Random) -> None:
+        """Nothing: what it stands for is what happens without it."""

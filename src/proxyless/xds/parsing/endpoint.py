@@ -3,9 +3,7 @@
 Specs: A27-21 to A27-24 (localities, endpoints, drops), A61-01 (several addresses of an endpoint),
 A76 (hash_key), A81 (hostname).
 
-A control plane sends all endpoints of a cluster again when one of them changes. What an endpoint's
-bytes mean is therefore remembered from one version of a resource to the next, and endpoints that
-did not change are the same objects in both (`EndpointType`).
+Endpoints that did not change since the last version of a resource are not parsed again (`parts`).
 """
 
 from __future__ import annotations
@@ -14,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from proxyless.base import Address, IpAddress, ValidationErrors
 from proxyless.xds.parsing.decoding import TYPE_URL_PREFIX, decode_resource
+from proxyless.xds.parsing.parts import PartMemory
 from proxyless.xds.proto_fields import UINT32_MAX, parse_fraction
 from proxyless.xds.resources import (
     DropCategory,
@@ -34,10 +33,6 @@ CLUSTER_LOAD_ASSIGNMENT: Final = "envoy.config.endpoint.v3.ClusterLoadAssignment
 
 PORT_MAX: Final = 65535
 
-# Limits of what is remembered. Few endpoints are parsed faster than they are looked up.
-REMEMBERED_MIN: Final = 16
-REMEMBERED_MAX: Final = 200_000
-
 # Values of envoy.config.core.v3.HealthStatus; endpoints of any other value are left out (A27-23).
 HEALTH_STATUSES: Final[Mapping[int, HealthStatus]] = {
     0: HealthStatus.UNKNOWN,
@@ -45,25 +40,16 @@ HEALTH_STATUSES: Final[Mapping[int, HealthStatus]] = {
     3: HealthStatus.DRAINING,
 }
 
-# Endpoints by the bytes they were read from.
-Remembered = dict[bytes, EndpointInfo]
-
 
 class EndpointType:
-    """EDS. Driven by the xDS client.
-
-    Remembers the endpoints of each resource's last valid version, of the latest resources only:
-    what it answers does not depend on that, only how long it takes.
-    """
+    """EDS. Driven by the xDS client."""
 
     type_url: Final = f"{TYPE_URL_PREFIX}{CLUSTER_LOAD_ASSIGNMENT}"
     # A response holds some of the resources.
     is_full_state: Final = False
 
     def __init__(self) -> None:
-        # By resource name, the one that was used longest ago first.
-        self._remembered: dict[str, Remembered] = {}
-        self._count = 0
+        self._memory: Final = PartMemory[EndpointInfo]()
 
     def decode(self, serialized: bytes, context: DecodeContext) -> Decoded[EndpointResource]:
         """The endpoints in these bytes, or why there are none. Raises nothing."""
@@ -72,36 +58,26 @@ class EndpointType:
         )
 
     def _parse(self, message: Proto, errors: ValidationErrors) -> EndpointResource:
-        fresh: Remembered = {}
-        previous = self._remembered.get(message.cluster_name)
-        resource = parse_endpoints(message, errors, previous, fresh)
+        remembered = self._memory.parts_of(message.cluster_name)
+        parts: dict[bytes, EndpointInfo] = {}
+        resource = parse_endpoints(message, errors, remembered, parts)
         if errors.ok:
-            self._remember(resource.name, fresh)
+            self._memory.keep(resource.name, parts)
         return resource
-
-    def _remember(self, name: str, fresh: Remembered) -> None:
-        self._count -= len(self._remembered.pop(name, ()))
-        if not REMEMBERED_MIN <= len(fresh) <= REMEMBERED_MAX:
-            return
-        self._remembered[name] = fresh
-        self._count += len(fresh)
-        while self._count > REMEMBERED_MAX:
-            oldest = next(iter(self._remembered))
-            self._count -= len(self._remembered.pop(oldest))
 
 
 def parse_endpoints(
     message: Proto,
     errors: ValidationErrors,
     remembered: Mapping[bytes, EndpointInfo] | None = None,
-    remember: Remembered | None = None,
+    parts: dict[bytes, EndpointInfo] | None = None,
 ) -> EndpointResource:
     """The resource. Counts only if nothing was added to errors.
 
     `remembered` spares parsing endpoints whose bytes are known to be valid; all endpoints of this
-    message are put into `remember`.
+    message are put into `parts`.
     """
-    reader = _Reader(errors, remembered or {}, {} if remember is None else remember)
+    reader = _Reader(errors, remembered or {}, {} if parts is None else parts)
     with errors.field("endpoints"):
         priorities = reader.read_priorities(message.endpoints)
     with errors.field("policy.drop_overloads"):
@@ -119,12 +95,12 @@ class _Reader:
         self,
         errors: ValidationErrors,
         remembered: Mapping[bytes, EndpointInfo],
-        remember: Remembered,
+        parts: dict[bytes, EndpointInfo],
     ) -> None:
         # Fixed at construction.
         self._errors = errors
         self._remembered = remembered
-        self._remember = remember
+        self._parts = parts
         # Grows with each locality: "duplicate address anywhere" is an error (A27-22).
         self._addresses: set[Address] = set()
 
@@ -157,7 +133,7 @@ class _Reader:
         members[locality] = LocalityEndpoints(locality, weight, endpoints)
 
     def _read_endpoints(self, messages: Iterable[Proto]) -> tuple[EndpointInfo, ...]:
-        errors, remembered, remember = self._errors, self._remembered, self._remember
+        errors, remembered, parts = self._errors, self._remembered, self._parts
         endpoints: list[EndpointInfo] = []
         for index, message in enumerate(messages):
             key = message.SerializeToString()
@@ -167,7 +143,7 @@ class _Reader:
                     endpoint = _parse_endpoint(message, errors)
                 if endpoint is None:
                     continue
-            remember[key] = endpoint
+            parts[key] = endpoint
             for address in endpoint.addresses:
                 if address in self._addresses:
                     with errors.index(index):

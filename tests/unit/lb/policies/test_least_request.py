@@ -54,6 +54,7 @@ def busy(world: World, **rpcs: int) -> None:
         child.active_requests = rpcs.get(world.name(child.endpoint.addresses[0]), 0)
 
 
+@pytest.mark.spec("LR-02")
 @pytest.mark.parametrize(
     ("draws", "picked"),
     [

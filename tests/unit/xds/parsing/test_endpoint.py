@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from proxyless.base import IpAddress
 from proxyless.xds.client.api import Decoded
-from proxyless.xds.parsing import endpoint as module
 from proxyless.xds.parsing.endpoint import EndpointType
 from proxyless.xds.resources import EndpointInfo, EndpointResource
 from tests.cluster_world import (
@@ -172,27 +171,6 @@ def test_an_invalid_version_does_not_disturb_what_is_remembered() -> None:
     before = endpoints_of(kind.decode(many(20), CONTEXT))
     assert kind.decode(many(20, e3=0), CONTEXT).error
     assert endpoints_of(kind.decode(many(20), CONTEXT))[3] is before[3]
-
-
-def test_the_resource_that_was_used_longest_ago_is_forgotten_first(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(module, "REMEMBERED_MAX", 50)
-    kind = EndpointType()
-    first = {name: endpoints_of(kind.decode(many(20, name), CONTEXT)) for name in ("a", "b")}
-    kind.decode(many(20, "a", e3=7), CONTEXT)
-    kind.decode(many(20, "c"), CONTEXT)
-    assert endpoints_of(kind.decode(many(20, "a"), CONTEXT))[5] is first["a"][5]
-    assert endpoints_of(kind.decode(many(20, "b"), CONTEXT))[5] is not first["b"][5]
-
-
-def test_few_endpoints_and_very_many_are_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "REMEMBERED_MAX", 50)
-    kind = EndpointType()
-    for count in (1, 51):
-        kind.decode(many(count), CONTEXT)
-        assert kind._remembered == {}
-        assert kind._count == 0
 
 
 # ---------------------------------------------------------------------------------------------

@@ -1,0 +1,49 @@
+"""What do the xDS channels of one loop share?
+
+The clients of control planes, one per data-plane target or one per server (see `client.pool`), and
+the channels on which those speak. Made when the first xDS channel of a loop resolves its target.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from proxyless.xds.client import Tools, XdsClients
+from proxyless.xds.config.manager import ResourceTypes
+from proxyless.xds.grpc_transport import GrpcTransports
+from proxyless.xds.parsing import (
+    ClusterType,
+    EndpointType,
+    ListenerType,
+    RouteConfigurationType,
+)
+from proxyless.xds.resolver import XdsTools
+
+if TYPE_CHECKING:
+    from proxyless.channel import LoopStack
+    from proxyless.lb import PolicyRegistry
+    from proxyless.resolver import ResolverFactory, ResolverRegistry
+    from proxyless.xds.filters import FilterRegistry
+
+
+class XdsStack:
+    """The control planes of one loop. Driven by the resolvers of its channels."""
+
+    def __init__(
+        self, stack: LoopStack, *, policies: PolicyRegistry, resolvers: ResolverRegistry
+    ) -> None:
+        """The registries are for the channels to control planes, not for applications."""
+        transports = GrpcTransports(stack, policies=policies, resolvers=resolvers)
+        self.clients = XdsClients(transports, Tools(stack.clock, stack.random, stack.trace))
+
+    def tools(
+        self, policies: PolicyRegistry, filters: FilterRegistry, dns: ResolverFactory
+    ) -> XdsTools:
+        """For resolvers of channels that know these."""
+        types = ResourceTypes(
+            ListenerType(filters),
+            RouteConfigurationType(filters),
+            ClusterType(policies),
+            EndpointType(),
+        )
+        return XdsTools(self.clients.acquire, self.clients.release, types, filters, dns)

@@ -1,0 +1,65 @@
+"""How filters are found."""
+
+import pytest
+
+from proxyless.base import ValidationErrors
+from proxyless.runtime import Random
+from proxyless.xds.filters import FilterMessage, FilterRegistry, default_filter_registry
+from proxyless.xds.filters.api import want_message
+from proxyless.xds.filters.calls import ClientFilter
+from proxyless.xds.filters.router import ROUTER_TYPE, RouterFilterFactory
+
+
+class OwnFilterFactory:
+    """A filter of an application."""
+
+    config_types = ("own.Filter",)
+    override_types = ("own.Filter", "own.FilterPerRoute")
+    is_terminal = False
+
+    def parse_config(self, message: FilterMessage, errors: ValidationErrors) -> object:
+        raise NotImplementedError
+
+    def parse_override(self, message: FilterMessage, errors: ValidationErrors) -> object:
+        raise NotImplementedError
+
+    def create(
+        self, config: object, override: object | None, random: Random
+    ) -> ClientFilter | None:
+        raise NotImplementedError
+
+
+def test_a_filter_is_found_by_each_type_of_its_messages() -> None:
+    own = OwnFilterFactory()
+    registry = FilterRegistry([own])
+    assert registry.get("own.Filter") is own
+    assert registry.get("own.FilterPerRoute") is own
+    assert registry.get("own.Other") is None
+
+
+def test_extending_makes_a_new_registry() -> None:
+    default = default_filter_registry()
+    extended = default.extended([OwnFilterFactory()])
+    assert extended.get("own.Filter") is not None
+    assert extended.get(ROUTER_TYPE) is default.get(ROUTER_TYPE)
+    assert default.get("own.Filter") is None
+
+
+def test_a_type_belongs_to_one_filter() -> None:
+    with pytest.raises(ValueError, match=f"filter type '{ROUTER_TYPE}' is registered twice"):
+        default_filter_registry().extended([RouterFilterFactory()])
+
+
+def test_the_default_registry_knows_router_fault_and_stateful_session() -> None:
+    assert sorted(name.rpartition(".")[2] for name in default_filter_registry().type_names) == [
+        "HTTPFault",
+        "Router",
+        "StatefulSession",
+        "StatefulSessionPerRoute",
+    ]
+
+
+def test_a_filter_with_a_message_of_its_own_takes_no_object() -> None:
+    errors = ValidationErrors()
+    assert want_message({}, "own.Filter", errors) is None
+    assert str(errors) == "[error:is a TypedStruct, wanted own.Filter]"
