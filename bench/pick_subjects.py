@@ -71,7 +71,7 @@ class Subject:
 
     name: str
     # A LoadBalancingConfig list.
-    config: Sequence[object]
+    config: Sequence[Mapping[str, object]]
     # Where the endpoint of this index belongs in the tree.
     path: Callable[[int], tuple[str, ...]] = _nowhere
     ratio_max: float = FLAT
@@ -80,7 +80,7 @@ class Subject:
 # ---------------------------------------------------------------------------------------------
 # Subjects
 
-ROUND_ROBIN: Final[Sequence[object]] = ({"round_robin": {}},)
+ROUND_ROBIN: Final[Sequence[Mapping[str, object]]] = ({"round_robin": {}},)
 _COUNTING: Final[Mapping[str, object]] = {
     "successRateEjection": {},
     "failurePercentageEjection": {},
@@ -99,7 +99,7 @@ def _locality(index: int) -> str:
 _PRIORITY: Final = {"children": {"p0": {"config": list(ROUND_ROBIN)}}, "priorities": ["p0"]}
 
 
-def _tree(outliers: Mapping[str, object]) -> Sequence[object]:
+def _tree(outliers: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
     """From the leaves up, as A75 has it."""
     localities = [{"weighted_target_experimental": _targets(_locality)}]
     priorities = {"children": {"p0": {"config": localities}}, "priorities": ["p0"]}

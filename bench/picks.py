@@ -103,13 +103,13 @@ def measure(
 def take_turn(picker: Picker, infos: Sequence[PickInfo], seconds: float) -> float:
     """Nanoseconds per pick."""
     pick, now = picker.pick, time.process_time
-    picks, begin_s = 0, now()
-    end_s = begin_s + seconds
-    while (reached_s := now()) < end_s:
+    picks, begin_s, spent_s = 0, now(), 0.0
+    while not picks or spent_s < seconds:
         for info in infos:
             pick(info)
         picks += len(infos)
-    return (reached_s - begin_s) / picks * NANOSECONDS
+        spent_s = now() - begin_s
+    return spent_s / picks * NANOSECONDS
 
 
 def format_results(results: Sequence[Result]) -> str:

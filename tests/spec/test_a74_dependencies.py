@@ -1,6 +1,7 @@
 """A74: what is watched, when a config is complete, and what is in it."""
 
 from itertools import permutations
+from typing import Any
 
 import pytest
 
@@ -586,7 +587,7 @@ def test_known_subscription_that_lost_a_part_stays_as_it_was() -> None:
 @pytest.mark.spec("A74-50")
 def test_subscribe_and_release_inside_a_callback_and_after_close() -> None:
     world = World()
-    handles = []
+    handles: list[Any] = []
     on_update = world.watcher.on_update
 
     def subscribe_inside(config: XdsConfig) -> None:

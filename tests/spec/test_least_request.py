@@ -9,6 +9,7 @@ from functools import partial
 
 import pytest
 
+from proxyless.assembly import default_policies
 from proxyless.base import EMPTY_METADATA, OK, Metadata, Status, StatusCode, ValidationError
 from proxyless.lb import CallTracker, Complete
 from proxyless.lb.policies.least_request import LeastRequestConfig, LeastRequestFactory
@@ -99,8 +100,8 @@ def test_fewer_than_two_or_no_integer_is_refused(world: World, count: object) ->
 
 
 @pytest.mark.spec("LR-01")
-def test_it_has_its_name() -> None:
-    assert LeastRequestFactory().name == "least_request_experimental"
+def test_a_channel_knows_it_by_its_name() -> None:
+    assert isinstance(default_policies().find("least_request_experimental"), LeastRequestFactory)
 
 
 # ---------------------------------------------------------------------------------------------

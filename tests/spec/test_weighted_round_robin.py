@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from proxyless.assembly import default_policies
 from proxyless.base import (
     EMPTY_ATTRIBUTES,
     OK,
@@ -104,6 +105,11 @@ def world() -> WeightedWorld:
 
 # ---------------------------------------------------------------------------------------------
 # Config
+
+
+@pytest.mark.spec("WRR-01")
+def test_a_channel_knows_it_by_its_name() -> None:
+    assert isinstance(default_policies().find("weighted_round_robin"), WeightedRoundRobinFactory)
 
 
 @pytest.mark.spec("WRR-01")

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from proxyless.xds.config import ClusterConfig, XdsConfig
 
 SERVICE = "orders"
-ROUND_ROBIN = ({"round_robin": {}},)
+ROUND_ROBIN: tuple[dict[str, object], ...] = ({"round_robin": {}},)
 
 # ---------------------------------------------------------------------------------------------
 # Resources
@@ -172,7 +172,7 @@ class Watches:
             self._clock.call_later(0, tell)
         return cancel
 
-    def set(self, resource_type: FakeType, name: str, resource: object) -> None:
+    def put(self, resource_type: FakeType, name: str, resource: object) -> None:
         key = (resource_type.type_url, name)
         self._cached[key] = resource
         for watcher in list(self._watchers.get(key, ())):
@@ -189,6 +189,19 @@ class Watches:
     def count(self, resource_type: FakeType, name: str) -> int:
         """How many watchers one resource has now."""
         return len(self._watchers.get((resource_type.type_url, name), ()))
+
+
+def set_resource(watches: Watches, resource: object) -> None:
+    """The control plane has this."""
+    if isinstance(resource, Listener):
+        watches.put(LDS, resource.name, resource)
+    elif isinstance(resource, RouteConfiguration):
+        watches.put(RDS, resource.name, resource)
+    elif isinstance(resource, Cluster):
+        watches.put(CDS, resource.name, resource)
+    else:
+        assert isinstance(resource, EndpointResource), resource
+        watches.put(EDS, resource.name, resource)
 
 
 class FakeDns:
@@ -288,23 +301,12 @@ class World:
     def say(self, *resources: object) -> None:
         """What the control plane has now; all of these are heard in one turn."""
         for resource in resources:
-            self._set(resource)
+            set_resource(self.watches, resource)
         self.settle()
 
     def say_one_by_one(self, *resources: object) -> None:
         for resource in resources:
             self.say(resource)
-
-    def _set(self, resource: object) -> None:
-        if isinstance(resource, Listener):
-            self.watches.set(LDS, resource.name, resource)
-        elif isinstance(resource, RouteConfiguration):
-            self.watches.set(RDS, resource.name, resource)
-        elif isinstance(resource, Cluster):
-            self.watches.set(CDS, resource.name, resource)
-        else:
-            assert isinstance(resource, EndpointResource), resource
-            self.watches.set(EDS, resource.name, resource)
 
     def remove(self, resource_type: FakeType, name: str) -> None:
         """The control plane says that it does not exist."""
@@ -312,7 +314,7 @@ class World:
 
     def refuse(self, resource_type: FakeType, name: str, status: Status) -> None:
         """There is nothing to use, for this reason."""
-        self.watches.set(resource_type, name, status)
+        self.watches.put(resource_type, name, status)
         self.settle()
 
     def trouble(self, resource_type: FakeType, name: str, status: Status) -> None:

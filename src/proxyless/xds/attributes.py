@@ -30,3 +30,22 @@ UPSTREAM_TLS: Final[Key[UpstreamTls]] = Key("upstream_tls")
 
 # Of an RPC: the child of xds_cluster_manager that picks for it (A31-18).
 CLUSTER: Final[Key[str]] = Key("cluster")
+
+
+class OverrideHost:
+    """Where a session lives: the filter says where it did, the picker where the RPC goes (A55).
+
+    Addresses are texts, as in the cookie: those of one endpoint, the preferred one first.
+    """
+
+    __slots__ = ("actual_addresses", "cookie_addresses")
+
+    def __init__(self, cookie_addresses: tuple[str, ...] = ()) -> None:
+        # Fixed at construction. None: the session is new.
+        self.cookie_addresses: Final = cookie_addresses
+        # Set by the picker: the connected one, then the others. None: nobody said.
+        self.actual_addresses: tuple[str, ...] = ()
+
+
+# Of an RPC that belongs to a session, old or new.
+OVERRIDE_HOST: Final[Key[OverrideHost]] = Key("override_host")

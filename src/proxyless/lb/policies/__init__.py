@@ -6,7 +6,8 @@ random             each RPC goes to any endpoint that is connected
 ring_hash          RPCs with the same hash go to the same endpoint (A42, A61, A76)
 priority           the highest priority that works takes all RPCs (A56)
 least_request      of a few endpoints, the one with the fewest RPCs under way takes the next (A48)
-weighted_round_robin  endpoints take turns in proportion to what they can do (A58)
+weighted_round_robin
+                   endpoints take turns in proportion to what they say they can do (A58)
 weighted_target    children take RPCs in proportion to their weights
 random_subsetting  the child gets a few of many endpoints (A68)
 outlier_detection  endpoints whose RPCs fail are left alone for a while (A50), with its parts

@@ -77,7 +77,7 @@ class CountingPicker(Picker):
 # ---------------------------------------------------------------------------------------------
 # Policy
 
-# Tells a child apart from what it was told before that it has to ask for its subchannels again.
+# Of an endpoint. Whoever is told another one has to ask for its subchannels again.
 _GENERATION: Final = Key[int]("outlier_detection_generation")
 
 
@@ -87,6 +87,7 @@ class OutlierDetection:
     __slots__ = (
         "_child",
         "_config",
+        "_counted",
         "_generation",
         "_held",
         "_helper",
@@ -106,7 +107,8 @@ class OutlierDetection:
         self._listed: tuple[Endpoint, ...] = ()
         # How often counting was turned on or off, after it was known for the first time.
         self._generation = 0
-        # Empty of endpoints while nothing is counted.
+        # Those of the endpoints that are counted, and what is known about them: none or all.
+        self._counted: tuple[Endpoint, ...] = ()
         self._roster = Roster()
         # When the interval began; None while there is none.
         self._started_at_s: float | None = None
@@ -123,13 +125,13 @@ class OutlierDetection:
         self._config = config
         if not isinstance(update.endpoints, Status):
             self._listed = update.endpoints
-        self._update_roster()
+        is_roster_new = self._update_roster()
         self._restart_timer(config.interval_s)
         with self._hold():
             endpoints = self._mark(update.endpoints)
             status = self._child.update(replace(update, endpoints=endpoints, config=config.child))
             # Not earlier: most of those that are not listed any more are gone by now.
-            for subchannel in self._roster.subchannels:
+            for subchannel in self._roster.subchannels if is_roster_new else ():
                 subchannel.follow()
         return status
 
@@ -149,12 +151,17 @@ class OutlierDetection:
 
     # Updates.
 
-    def _update_roster(self) -> None:
-        listed = self._listed if self._is_counting else ()
+    def _update_roster(self) -> bool:
+        """Have those endpoints counted that are to be; whether they are others than before."""
+        counted = self._listed if self._is_counting else ()
+        if counted == self._counted:
+            return False
+        self._counted = counted
         because = "is not listed" if self._is_counting else "outlier detection is off"
-        for endpoint in self._roster.replace_endpoints(listed):
+        for endpoint in self._roster.replace_endpoints(counted):
             if endpoint.standing.is_ejected:
                 self._trace(Kind.UNEJECTED, endpoint, because)
+        return True
 
     def _mark(self, endpoints: Endpoints) -> Endpoints:
         if isinstance(endpoints, Status) or not self._generation:

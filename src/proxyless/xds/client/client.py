@@ -29,7 +29,7 @@ from proxyless.xds.client.transports import Transports
 from proxyless.xds.names import servers_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from proxyless.xds.bootstrap import Bootstrap, ServerConfig
     from proxyless.xds.client.api import Cancel, ResourceDump, ResourceType, ResourceWatcher
@@ -47,6 +47,8 @@ T = TypeVar("T")
 DOES_NOT_EXIST_TIMEOUT_S: Final = 15.0
 TRANSIENT_TIMEOUT_S: Final = 30.0
 
+DATA_ERROR_VARIABLE: Final = "GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING"
+
 # A control plane decides what is watched, so there is a limit.
 RESOURCES_MAX: Final = 100_000
 NAME_CHARACTERS_MAX: Final = 4_096
@@ -59,6 +61,11 @@ class XdsClientOptions:
     # A88's treatment of bad data instead of the seed's (D26).
     has_data_error_handling: bool = False
     resources_max: int = RESOURCES_MAX
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str]) -> XdsClientOptions:
+        """As the variables of gRPC ask for (D26)."""
+        return cls(has_data_error_handling=environ.get(DATA_ERROR_VARIABLE, "").lower() == "true")
 
 
 class XdsClient:

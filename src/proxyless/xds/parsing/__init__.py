@@ -4,6 +4,7 @@ Envoy's messages in, frozen `resources` out. What is wrong is collected by field
 one text for the NACK; nothing here raises because of what came in, and every list has a bound.
 
 decoding        bytes to a resource or a text: the outer layer of each type of resource
+parts           what did not change since the last version of a resource
 limits          how large a resource may be
 listener        LDS: ListenerType, parse_listener
 route           RDS: RouteConfigurationType, parse_route_configuration

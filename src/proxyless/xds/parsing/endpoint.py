@@ -173,21 +173,17 @@ class _Reader:
 
 
 def _parse_endpoint(message: Proto, errors: ValidationErrors) -> EndpointInfo | None:
-    """None if the endpoint is not to be used, or if something is wrong with it."""
+    """None if the endpoint is not to be used. Counts only if nothing was added to errors."""
     health = HEALTH_STATUSES.get(message.health_status)
     if health is None:
         return None
-    errors_before = errors.count
     weight = 1
     if message.HasField("load_balancing_weight"):
         weight = message.load_balancing_weight.value
         if weight == 0:
             _add(errors, "load_balancing_weight", "is 0, wanted at least 1")
-    addresses = _parse_addresses(message, errors)
-    if errors.count != errors_before:
-        return None
     return EndpointInfo(
-        addresses=addresses,
+        addresses=_parse_addresses(message, errors),
         weight=weight,
         health=health,
         hostname=message.endpoint.hostname,

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 from proxyless.xds.parsing.decoding import TYPE_URL_PREFIX, decode_resource
 from proxyless.xds.parsing.http_filters import parse_http_filters
+from proxyless.xds.parsing.parts import PartMemory
 from proxyless.xds.parsing.plugins import NO_PLUGINS
 from proxyless.xds.parsing.route import RouteContext, parse_route_configuration
 from proxyless.xds.proto_fields import check_config_source, decode_any_as, read_duration_s
 from proxyless.xds.resources.listener import HttpConnectionManager, Listener
+from proxyless.xds.resources.route import Route
 
 if TYPE_CHECKING:
     from proxyless.base import ValidationErrors
@@ -38,16 +40,23 @@ class ListenerType:
     def __init__(self, filters: FilterRegistry, plugins: PluginParsers = NO_PLUGINS) -> None:
         self._filters: Final = filters
         self._plugins: Final = plugins
+        self._memory: Final = PartMemory[Route]()
 
     def decode(self, serialized: bytes, context: DecodeContext) -> Decoded[Listener]:
+        """The listener in these bytes, or why there is none. Raises nothing."""
         routes = RouteContext(self._filters, self._plugins, context.server.is_trusted)
         return decode_resource(
-            LISTENER, serialized, lambda message, errors: parse_listener(message, routes, errors)
+            LISTENER,
+            serialized,
+            lambda message, errors: parse_listener(message, routes, errors, self._memory),
         )
 
 
 def parse_listener(
-    message: Proto, context: RouteContext, errors: ValidationErrors
+    message: Proto,
+    context: RouteContext,
+    errors: ValidationErrors,
+    memory: PartMemory[Route] | None = None,
 ) -> Listener | None:
     """An envoy.config.listener.v3.Listener. It counts only if no error was added."""
     if not message.HasField("api_listener"):
@@ -60,11 +69,16 @@ def parse_listener(
         if manager is None:
             return None
         with errors.key(HTTP_CONNECTION_MANAGER):
-            return Listener(message.name, parse_connection_manager(manager, context, errors))
+            return Listener(
+                message.name, parse_connection_manager(manager, context, errors, memory)
+            )
 
 
 def parse_connection_manager(
-    manager: Proto, context: RouteContext, errors: ValidationErrors
+    manager: Proto,
+    context: RouteContext,
+    errors: ValidationErrors,
+    memory: PartMemory[Route] | None = None,
 ) -> HttpConnectionManager:
     """An HttpConnectionManager. It counts only if no error was added."""
     with errors.field("http_filters"):
@@ -80,12 +94,15 @@ def parse_connection_manager(
         options = manager.common_http_protocol_options
         max_stream_duration_s = read_duration_s(options, "max_stream_duration", errors)
     return HttpConnectionManager(
-        _parse_routes(manager, context, errors), http_filters, max_stream_duration_s
+        _parse_routes(manager, context, errors, memory), http_filters, max_stream_duration_s
     )
 
 
 def _parse_routes(
-    manager: Proto, context: RouteContext, errors: ValidationErrors
+    manager: Proto,
+    context: RouteContext,
+    errors: ValidationErrors,
+    memory: PartMemory[Route] | None,
 ) -> str | RouteConfiguration:
     match kind := manager.WhichOneof("route_specifier"):
         case "rds":
@@ -93,7 +110,7 @@ def _parse_routes(
                 return _parse_rds(manager.rds, errors)
         case "route_config":
             with errors.field("route_config"):
-                return parse_route_configuration(manager.route_config, context, errors)
+                return parse_route_configuration(manager.route_config, context, errors, memory)
         case _:
             errors.add(f"route_specifier is {kind or 'unset'}, wanted rds or route_config")
             return ""

@@ -27,6 +27,7 @@ from proxyless.xds.parsing.matchers import (
     parse_path_matcher,
     parse_runtime_fraction,
 )
+from proxyless.xds.parsing.parts import PartMemory
 from proxyless.xds.parsing.plugins import NO_PLUGINS, parse_plugins
 from proxyless.xds.parsing.route_policies import parse_hash_policies, parse_retry
 from proxyless.xds.proto_fields import UINT32_MAX, check_count, read_duration_s, read_uint32
@@ -43,7 +44,7 @@ from proxyless.xds.resources.route import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from proxyless.base import ValidationErrors
     from proxyless.protos import Proto
@@ -79,21 +80,39 @@ class RouteConfigurationType:
     def __init__(self, filters: FilterRegistry, plugins: PluginParsers = NO_PLUGINS) -> None:
         self._filters: Final = filters
         self._plugins: Final = plugins
+        self._memory: Final = PartMemory[Route]()
 
     def decode(self, serialized: bytes, context: DecodeContext) -> Decoded[RouteConfiguration]:
+        """The routes in these bytes, or why there are none. Raises nothing."""
         routes = RouteContext(self._filters, self._plugins, context.server.is_trusted)
         return decode_resource(
             ROUTE_CONFIGURATION,
             serialized,
-            lambda message, errors: parse_route_configuration(message, routes, errors),
+            lambda message, errors: parse_route_configuration(
+                message, routes, errors, self._memory
+            ),
         )
 
 
 def parse_route_configuration(
-    message: Proto, context: RouteContext, errors: ValidationErrors
+    message: Proto,
+    context: RouteContext,
+    errors: ValidationErrors,
+    memory: PartMemory[Route] | None = None,
 ) -> RouteConfiguration:
-    """A RouteConfiguration. It counts only if no error was added."""
-    return _Parser(context, errors).parse(message)
+    """A RouteConfiguration. It counts only if no error was added.
+
+    The memory spares parsing routes that are as they were; it belongs to one choice of filters and
+    plugins.
+    """
+    if memory is None:
+        return _Parser(context, errors, {}).parse(message)
+    key = (message.name, context.is_trusted)
+    parser = _Parser(context, errors, memory.parts_of(key))
+    resource = parser.parse(message)
+    if errors.ok:
+        memory.keep(key, parser.parts)
+    return resource
 
 
 class _Parser:
@@ -102,9 +121,14 @@ class _Parser:
     Methods that return None for a route drop it; an error may or may not have been added.
     """
 
-    def __init__(self, context: RouteContext, errors: ValidationErrors) -> None:
+    def __init__(
+        self, context: RouteContext, errors: ValidationErrors, remembered: Mapping[bytes, Route]
+    ) -> None:
         self._context: Final = context
         self._errors: Final = errors
+        # Valid routes by their bytes: of the last version, and of this one.
+        self._remembered: Final = remembered
+        self.parts: Final[dict[bytes, Route]] = {}
         # Equal parts are one object: tables of thousands of routes repeat few of them.
         self._shared: Final[dict[Hashable, object]] = {}
         # By name. None is a plugin that is not known, but optional.
@@ -151,11 +175,24 @@ class _Parser:
             if check_count(messages, self._routes_left, errors):
                 self._routes_left -= len(messages)
                 for index, message in enumerate(messages):
-                    with errors.index(index):
-                        route = self._parse_route(message)
+                    route = self._recall_route(message, index)
                     if route is not None:
                         routes.append(route)
         return tuple(routes)
+
+    def _recall_route(self, message: Proto, index: int) -> Route | None:
+        """The route, which is parsed only if no equal one is known."""
+        serialized = message.SerializeToString()
+        route = self._remembered.get(serialized) or self.parts.get(serialized)
+        errors_before = self._errors.count
+        if route is None:
+            with self._errors.index(index):
+                route = self._parse_route(message)
+            # A route to a plugin depends on more than its own bytes.
+            if route is None or self._errors.count > errors_before or _names_plugin(route):
+                return route
+        self.parts[serialized] = route
+        return route
 
     def _parse_route(self, message: Proto) -> Route | None:
         errors = self._errors
@@ -332,6 +369,10 @@ class _Parser:
             message.typed_per_filter_config, self._context.filters, errors
         )
         return WeightedCluster(message.name, weight, overrides)
+
+
+def _names_plugin(route: Route) -> bool:
+    return isinstance(route.action, RouteAction) and isinstance(route.action.choice, PluginChoice)
 
 
 def _check_domains(domains: Sequence[str], errors: ValidationErrors) -> None:

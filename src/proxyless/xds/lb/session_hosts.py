@@ -1,0 +1,360 @@
+"""Which hosts may sessions stay on, and who holds the subchannel to each?
+
+Specs: A75 "Changes in xds_override_host LB Policy" (A75-29..43, A75-52..63, A75-71).
+
+Theory of operation
+    A host is one address of an endpoint. Its subchannel is held by the child, or by us if the child
+    does not want it and a session needs it, or there is none. What the child holds is wrapped, so
+    that a subchannel that it gives back stays as it is, connection and all, if we go on holding it.
+    An address that is not listed has a host only as long as the child holds a subchannel to it.
+
+`choose_host` is the decision for one RPC. Nothing here reports, waits or reads the clock.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import Enum
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+from proxyless.base import EMPTY_ATTRIBUTES, Address, Attributes, State, Status
+from proxyless.lb.api import Complete
+from proxyless.lb.forwarding import ForwardingSubchannel
+from proxyless.lb.hierarchy import with_path
+from proxyless.xds.attributes import HEALTH_STATUS
+from proxyless.xds.resources import HealthStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+
+    from proxyless.base import Endpoint
+    from proxyless.lb.api import Cancel, LoadListener, StateListener, Subchannel
+
+# "with a minimum of 5 seconds between runs to minimize overhead" - A75
+SWEEP_INTERVAL_MIN_S: Final = 5.0
+
+_NEVER: Final = -math.inf
+
+# ---------------------------------------------------------------------------------------------
+# Decision: one RPC
+
+
+class HostView(Protocol):
+    """All that the choice may know about one host."""
+
+    @property
+    def health(self) -> HealthStatus: ...
+
+    @property
+    def state(self) -> State | None:
+        """Of its subchannel; None if there is none."""
+        ...
+
+
+class Verdict(Enum):
+    """What is done for an RPC of a session, and why."""
+
+    USE = "the session's host is READY"
+    CONNECT = "the session's host is IDLE and is asked to connect"
+    WAIT = "the session's host is CONNECTING"
+    CREATE = "the session's host has no subchannel and gets one"
+    DELEGATE = "no host of the session is usable: the child picks"
+
+
+H = TypeVar("H", bound=HostView)
+
+
+def choose_host(
+    cookie_addresses: Iterable[str], hosts: Mapping[str, H], usable: Collection[HealthStatus]
+) -> tuple[Verdict, H | None]:
+    """What to do, and with which host; with none if there is nothing to be done to one.
+
+    A READY host is worth more than an IDLE one, and so on down the verdicts; among equals the first
+    one of the cookie.
+    """
+    idle: H | None = None
+    without_subchannel: H | None = None
+    is_connecting = False
+    for address in cookie_addresses:
+        host = hosts.get(address)
+        if host is None or host.health not in usable:
+            continue
+        match host.state:
+            case State.READY:
+                return Verdict.USE, host
+            case State.IDLE:
+                idle = idle or host
+            case State.CONNECTING:
+                is_connecting = True
+            case None:
+                without_subchannel = without_subchannel or host
+    if idle is not None:
+        return Verdict.CONNECT, idle
+    if is_connecting:
+        return Verdict.WAIT, None
+    if without_subchannel is not None:
+        return Verdict.CREATE, without_subchannel
+    return Verdict.DELEGATE, None
+
+
+# ---------------------------------------------------------------------------------------------
+# Hosts and their subchannels
+
+
+def health_of(endpoint: Endpoint) -> HealthStatus:
+    return endpoint.attributes.get(HEALTH_STATUS) or HealthStatus.UNKNOWN
+
+
+class Host:
+    """One address. Driven by the roster and, while it is listed, by the picks of sessions."""
+
+    __slots__ = (
+        "address",
+        "addresses",
+        "attributes",
+        "endpoint",
+        "health",
+        "held_by_child",
+        "is_awaited",
+        "last_used_s",
+        "owned",
+    )
+
+    def __init__(self, address: Address) -> None:
+        # Fixed at construction.
+        self.address: Final = address
+        # From the last update. Without an endpoint it is not listed.
+        self.endpoint: Endpoint | None = None
+        self.health = HealthStatus.UNKNOWN
+        self.addresses: tuple[str, ...] = ()
+        self.attributes: Attributes = EMPTY_ATTRIBUTES
+        # Set by picks: when the last one of a session chose it, and whether one waits for it.
+        self.last_used_s = _NEVER
+        self.is_awaited = False
+        # The child's subchannels, and ours: there is one only if the child has none.
+        self.held_by_child: dict[HostSubchannel, None] = {}
+        self.owned: HostSubchannel | None = None
+
+    @property
+    def subchannel(self) -> HostSubchannel | None:
+        """The one that sessions use: of the child's the newest."""
+        return next(reversed(self.held_by_child), self.owned)
+
+    @property
+    def state(self) -> State | None:
+        subchannel = self.subchannel
+        return None if subchannel is None else subchannel.state
+
+    def list_as(self, endpoint: Endpoint) -> None:
+        """Take over what the endpoint says."""
+        if endpoint is self.endpoint:
+            return
+        self.endpoint = endpoint
+        self.health = health_of(endpoint)
+        others = (each for each in endpoint.addresses if each != self.address)
+        self.addresses = tuple(map(str, (self.address, *others)))
+        # As those further down see it, so that it makes the same subchannels.
+        self.attributes = with_path(endpoint, ()).attributes
+
+    def unlist(self) -> None:
+        """It is no place for sessions any more."""
+        self.endpoint = None
+        self.addresses = ()
+        self.last_used_s = _NEVER
+        self.drop_owned()
+
+    def drop_owned(self) -> None:
+        """Release the subchannel that only sessions needed, if there is one."""
+        subchannel, self.owned = self.owned, None
+        if subchannel is not None:
+            subchannel.inner.release()
+
+    def is_expired(self, now_s: float, idle_timeout_s: float) -> bool:
+        """Whether no session used it for so long that none is likely to come back."""
+        return self.last_used_s + idle_timeout_s <= now_s
+
+
+class HostSubchannel(ForwardingSubchannel):
+    """A subchannel that can pass from the child to us. Driven by the child and the one inside.
+
+    Once the child has released it, the child hears nothing more, whoever holds it then.
+    """
+
+    __slots__ = ("_child_watches", "_roster", "host", "override", "state")
+
+    def __init__(self, inner: Subchannel, host: Host, roster: Hosts) -> None:
+        super().__init__(inner)
+        # Fixed at construction.
+        self.host: Final = host
+        self._roster: Final = roster
+        # The result for an RPC whose session lives here.
+        self.override: Final = Complete(inner)
+        # From inside.
+        self.state: State | None = None
+        # The child's watches, that have to end with its interest.
+        self._child_watches: dict[Cancel, None] = {}
+        inner.watch(self._on_state)
+
+    def watch(self, listener: StateListener) -> Cancel:
+        return self._until_released(self.inner.watch(listener))
+
+    def watch_health(self, listener: StateListener) -> Cancel:
+        return self._until_released(self.inner.watch_health(listener))
+
+    def watch_load_reports(self, interval_s: float, listener: LoadListener) -> Cancel:
+        return self._until_released(self.inner.watch_load_reports(interval_s, listener))
+
+    def release(self) -> None:
+        watches, self._child_watches = self._child_watches, {}
+        for cancel in watches:
+            cancel()
+        self._roster.on_child_release(self)
+
+    def _until_released(self, cancel_inner: Cancel) -> Cancel:
+        self._child_watches[cancel_inner] = None
+
+        def cancel() -> None:
+            # After the release there is nothing to cancel.
+            if cancel_inner in self._child_watches:
+                del self._child_watches[cancel_inner]
+                cancel_inner()
+
+        return cancel
+
+    def _on_state(self, state: State, status: Status) -> None:
+        before, self.state = self.state, state
+        if before is not None:
+            self._roster.on_state(self, before)
+
+
+class Hosts:
+    """All hosts of a cluster. Driven by the policy, its child's subchannels, and theirs."""
+
+    __slots__ = ("_hosts", "_keeps", "_on_news", "listed")
+
+    def __init__(self, keeps: Callable[[Host], bool], on_news: Callable[[], None]) -> None:
+        # Fixed at construction: whether a host's subchannel stays when the child is done with it,
+        # and who hears that RPCs that wait might find something else now.
+        self._keeps: Final = keeps
+        self._on_news: Final = on_news
+        # All there are: listed, or with a subchannel of the child's.
+        self._hosts: dict[Address, Host] = {}
+        # By text, for picks, which see every change. "Keys are endpoint addresses" (A75-29)
+        self.listed: Final[dict[str, Host]] = {}
+
+    def __iter__(self) -> Iterator[Host]:
+        return iter(self.listed.values())
+
+    def replace(self, endpoints: Iterable[Endpoint]) -> None:
+        """List these and no others. Of an address that comes twice, the first one counts."""
+        wanted: dict[Address, Endpoint] = {}
+        for endpoint in endpoints:
+            for address in endpoint.addresses:
+                wanted.setdefault(address, endpoint)
+        for host in [each for each in self if each.address not in wanted]:
+            self._unlist(host)
+        for address, endpoint in wanted.items():
+            known = self._hosts.get(address)
+            if known is None or known.endpoint is not endpoint:
+                self._list(self._have(address), endpoint)
+
+    def wrap_for_child(self, inner: Subchannel, address: Address) -> HostSubchannel:
+        """The child's subchannel to this address; from now on it is not ours (A75-43)."""
+        host = self._have(address)
+        subchannel = HostSubchannel(inner, host, self)
+        host.held_by_child[subchannel] = None
+        # Not earlier: the new one may share the connection, and meanwhile it stays open.
+        host.drop_owned()
+        if host.is_awaited:
+            self._tell(host)
+        return subchannel
+
+    def own(self, host: Host, inner: Subchannel) -> None:
+        """Hold this subchannel to a host that has none, for sessions."""
+        assert host.subchannel is None, "a host has one subchannel at a time"
+        host.owned = HostSubchannel(inner, host, self)
+
+    def clear(self) -> None:
+        """List nothing, and let go of what only sessions needed."""
+        for host in list(self):
+            self._unlist(host)
+
+    # Called by subchannels.
+
+    def on_child_release(self, subchannel: HostSubchannel) -> None:
+        """Release it in earnest, or go on holding it."""
+        host = subchannel.host
+        del host.held_by_child[subchannel]
+        if host.subchannel is None and self._keeps(host):
+            host.owned = subchannel
+            return
+        subchannel.inner.release()
+        self._forget_if_unused(host)
+        if host.is_awaited:
+            self._tell(host)
+
+    def on_state(self, subchannel: HostSubchannel, before: State) -> None:
+        """Tell if RPCs of sessions may wait for this: the child need not report it."""
+        host = subchannel.host
+        if subchannel is not host.subchannel or subchannel.state is before:
+            return
+        is_lost = before is State.READY and host.last_used_s != _NEVER
+        if subchannel is host.owned or host.is_awaited or is_lost:
+            self._tell(host)
+
+    def _tell(self, host: Host) -> None:
+        host.is_awaited = False
+        self._on_news()
+
+    # The list.
+
+    def _have(self, address: Address) -> Host:
+        host = self._hosts.get(address)
+        if host is None:
+            host = self._hosts[address] = Host(address)
+        return host
+
+    def _list(self, host: Host, endpoint: Endpoint) -> None:
+        host.list_as(endpoint)
+        self.listed[host.addresses[0]] = host
+
+    def _unlist(self, host: Host) -> None:
+        del self.listed[host.addresses[0]]
+        host.unlist()
+        self._forget_if_unused(host)
+
+    def _forget_if_unused(self, host: Host) -> None:
+        if host.endpoint is None and host.subchannel is None:
+            self._hosts.pop(host.address, None)
+
+
+# ---------------------------------------------------------------------------------------------
+# The sweep
+
+
+def sweep(hosts: Iterable[Host], now_s: float, idle_timeout_s: float) -> list[Host]:
+    """Drop what no session used lately; whose subchannels were dropped (A75-37).
+
+    One that is connecting stays: only a session asks it to, and that one still waits.
+    """
+    expired = [
+        host
+        for host in hosts
+        if host.owned is not None
+        and host.owned.state is not State.CONNECTING
+        and host.is_expired(now_s, idle_timeout_s)
+    ]
+    for host in expired:
+        host.drop_owned()
+    return expired
+
+
+def next_sweep_delay_s(hosts: Iterable[Host], now_s: float, idle_timeout_s: float) -> float:
+    """When the first host will expire; what has expired but is still held is due (A75-38)."""
+    delay_s = idle_timeout_s
+    for host in hosts:
+        if not host.is_expired(now_s, idle_timeout_s):
+            delay_s = min(delay_s, host.last_used_s + idle_timeout_s - now_s)
+        elif host.owned is not None:
+            delay_s = 0.0
+    return max(delay_s, SWEEP_INTERVAL_MIN_S)

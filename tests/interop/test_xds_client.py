@@ -1,0 +1,264 @@
+"""Our xDS client and a control plane on grpcio's server: streams, certificates, tokens, restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import grpc.aio
+
+from proxyless.assembly import default_policies, default_resolvers
+from proxyless.base import OK, Status, StatusCode
+from proxyless.channel import LoopStack, SubchannelPool
+from proxyless.runtime import AsyncioNetwork, LoopClock, seeded_random
+from proxyless.transport import Connector
+from proxyless.xds.bootstrap import (
+    Bootstrap,
+    CallCreds,
+    ChannelCreds,
+    Node,
+    ServerConfig,
+    TlsConfig,
+)
+from proxyless.xds.client import Tools, XdsClient
+from proxyless.xds.client.codec import ADS_PATH, LRS_PATH
+from proxyless.xds.grpc_transport import GrpcTransports
+from tests.certificates import CertificateAuthority
+from tests.transport_world import until
+from tests.xds_client_world import (
+    DiscoveryRequest,
+    DiscoveryResponse,
+    LoadStatsRequest,
+    LoadStatsResponse,
+    Recorder,
+    Text,
+    text,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from proxyless.protos import Proto
+
+ON_BOTH_LOOPS = True
+
+
+class ControlPlane(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Answers each new subscription with what it has, and notes what it was told."""
+
+    def __init__(self, port: int, credentials: Any = None) -> None:  # noqa: ANN401 - grpc's
+        self.port = port
+        self._credentials = credentials
+        self._server: grpc.aio.Server | None = None
+        self.values: dict[str, str] = {}
+        self.requests: list[Proto] = []
+        self.reports: list[Proto] = []
+        self.metadata: list[dict[str, str]] = []
+        self.streams = 0
+
+    async def start(self) -> None:
+        self._server = grpc.aio.server()
+        self._server.add_generic_rpc_handlers((self,))
+        address = f"127.0.0.1:{self.port}"
+        if self._credentials is None:
+            self._server.add_insecure_port(address)
+        else:
+            self._server.add_secure_port(address, self._credentials)
+        await self._server.start()
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            await self._server.stop(None)
+            self._server = None
+
+    def service(self, details: Any) -> Any:  # noqa: ANN401
+        method = {ADS_PATH: self._ads, LRS_PATH: self._lrs}[details.method]
+        return grpc.stream_stream_rpc_method_handler(method)
+
+    async def _ads(self, requests: Any, context: Any) -> None:  # noqa: ANN401
+        self.streams += 1
+        self.metadata.append({key: str(value) for key, value in context.invocation_metadata()})
+        answered: list[str] = []
+        async for serialized in requests:
+            request = DiscoveryRequest.FromString(serialized)
+            self.requests.append(request)
+            if (names := list(request.resource_names)) != answered:
+                answered = names
+                await context.write(self._response(request.type_url, names))
+
+    def _response(self, type_url: str, names: list[str]) -> bytes:
+        response = DiscoveryResponse(type_url=type_url, version_info="1", nonce="n")
+        for name in names:
+            if name in self.values:
+                response.resources.add(type_url=type_url, value=text(name, self.values[name]))
+        serialized: bytes = response.SerializeToString()
+        return serialized
+
+    async def _lrs(self, requests: Any, context: Any) -> None:  # noqa: ANN401
+        response = LoadStatsResponse(send_all_clusters=True)
+        response.load_reporting_interval.seconds = 1
+        await context.write(response.SerializeToString())
+        async for serialized in requests:
+            self.reports.append(LoadStatsRequest.FromString(serialized))
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@asynccontextmanager
+async def serving(credentials: Any = None) -> AsyncIterator[ControlPlane]:  # noqa: ANN401
+    control_plane = ControlPlane(free_port(), credentials)
+    await control_plane.start()
+    try:
+        yield control_plane
+    finally:
+        await control_plane.stop()
+
+
+@asynccontextmanager
+async def client_of(server: ServerConfig) -> AsyncIterator[XdsClient]:
+    clock, random = LoopClock(asyncio.get_running_loop()), seeded_random(1)
+    connector = Connector(clock=clock)
+    async with SubchannelPool(connector, clock=clock, random=random) as pool:
+        stack = LoopStack(clock, random, AsyncioNetwork(), connector.deadlines, pool)
+        transports = GrpcTransports(
+            stack, policies=default_policies(), resolvers=default_resolvers()
+        )
+        bootstrap = Bootstrap(servers=(server,), node=Node("edge-7"))
+        client = XdsClient(bootstrap, transports, Tools(clock, random))
+        try:
+            yield client
+        finally:
+            client.close()
+
+
+def insecure(port: int) -> ServerConfig:
+    return ServerConfig(f"dns:///localhost:{port}", ChannelCreds("insecure"))
+
+
+async def test_resources_come_and_survive_a_restart_of_the_control_plane() -> None:
+    listeners, heard = Text("Listener", is_full_state=True), Recorder()
+    async with serving() as control_plane, client_of(insecure(control_plane.port)) as client:
+        control_plane.values["x"] = "v1"
+        client.watch(listeners, "x", heard)
+        await until(lambda: heard.heard == ["v1"], "the first version")
+        await until(lambda: len(control_plane.requests) == 2, "the ACK")
+        assert control_plane.requests[0].node.id == "edge-7"
+        assert control_plane.requests[1].response_nonce == "n"
+        await control_plane.stop()
+        control_plane.values["x"] = "v2"
+        await control_plane.start()
+        await until(lambda: "v2" in heard.heard, "the second version")
+        # Nobody was told to do without the first one meanwhile.
+        assert not any(isinstance(each, Status) for each in heard.heard)
+
+
+async def test_an_unreachable_control_plane_is_named_with_the_cause() -> None:
+    port, heard = free_port(), Recorder()
+    async with client_of(insecure(port)) as client:
+        client.watch(Text(), "x", heard)
+        await until(lambda: heard.heard, "the outage")
+        status = heard.heard[0]
+        assert status.code is StatusCode.UNAVAILABLE
+        assert f"xds server 'dns:///localhost:{port}'" in status.details
+        assert "refused" in status.details
+        assert status.details.endswith("(xds node 'edge-7')")
+
+
+async def test_load_is_reported_while_somebody_counts() -> None:
+    async with serving() as control_plane, client_of(insecure(control_plane.port)) as client:
+        load = client.load_stats(client.bootstrap.servers[0], "c", "e")
+        load.locality(("r", "z", "s")).on_start()
+        await until(lambda: len(control_plane.reports) == 2, "a report")
+        assert control_plane.reports[0].node.id == "edge-7"
+        (stats,) = control_plane.reports[1].cluster_stats
+        assert stats.upstream_locality_stats[0].total_issued_requests == 1
+        load.release()
+
+
+def write_files(folder: Path, authority: CertificateAuthority) -> TlsConfig:
+    certificate, key = authority.issue(["client"], client=True)
+    (folder / "ca.pem").write_bytes(authority.certificate_pem)
+    (folder / "cert.pem").write_bytes(certificate)
+    (folder / "key.pem").write_bytes(key)
+    return TlsConfig(*(str(folder / name) for name in ("ca.pem", "cert.pem", "key.pem")))
+
+
+def server_credentials(authority: CertificateAuthority) -> Any:  # noqa: ANN401
+    certificate, key = authority.issue(["localhost"])
+    return grpc.ssl_server_credentials(
+        [(key, certificate)], authority.certificate_pem, require_client_auth=True
+    )
+
+
+async def test_certificates_and_tokens_are_read_from_files(tmp_path: Path) -> None:
+    authority, heard = CertificateAuthority(), Recorder()
+    tls = write_files(tmp_path, authority)
+    (tmp_path / "token").write_text("ey.one\n")
+    tokens = (CallCreds("jwt_token_file", str(tmp_path / "token")),)
+    async with serving(server_credentials(authority)) as control_plane:
+        control_plane.values["x"] = "v1"
+        uri = f"dns:///localhost:{control_plane.port}"
+        server = ServerConfig(uri, ChannelCreds("tls", tls), tokens)
+        async with client_of(server) as client:
+            client.watch(Text(), "x", heard)
+            await until(lambda: heard.heard == ["v1"], "the resource")
+            assert control_plane.metadata[0]["authorization"] == "Bearer ey.one"
+            # What was renewed is used by the next stream.
+            (tmp_path / "token").write_text("ey.two")
+            await control_plane.stop()
+            await control_plane.start()
+            await until(lambda: len(control_plane.metadata) == 2, "another stream")
+            assert control_plane.metadata[1]["authorization"] == "Bearer ey.two"
+
+
+async def test_certificates_that_come_late_or_are_replaced_are_used(tmp_path: Path) -> None:
+    wrong, right, heard = CertificateAuthority(), CertificateAuthority(), Recorder()
+    async with serving(server_credentials(right)) as control_plane:
+        control_plane.values["x"] = "v1"
+        tls = TlsConfig(*(str(tmp_path / name) for name in ("ca.pem", "cert.pem", "key.pem")))
+        server = ServerConfig(f"dns:///localhost:{control_plane.port}", ChannelCreds("tls", tls))
+        async with client_of(server) as client:
+            client.watch(Text(), "x", heard)
+            await until(lambda: heard.heard, "the trouble")
+            assert "ca.pem' cannot be read: No such file" in heard.heard[0].details
+            write_files(tmp_path, wrong)
+            await until(lambda: "certificate refused" in str(heard.heard[-1]), "the refusal")
+            write_files(tmp_path, right)
+            await until(lambda: heard.heard[-1] == "v1", "the resource")
+
+
+async def test_a_token_is_never_shown_on_a_plaintext_channel(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("ey.one")
+    tokens, heard = (CallCreds("jwt_token_file", str(tmp_path / "token")),), Recorder()
+    async with serving() as control_plane:
+        uri = f"dns:///localhost:{control_plane.port}"
+        async with client_of(ServerConfig(uri, ChannelCreds("insecure"), tokens)) as client:
+            client.watch(Text(), "x", heard)
+            await until(lambda: heard.heard, "the refusal")
+            assert "UNAUTHENTICATED" in heard.heard[0].details
+            assert control_plane.streams == 0
+
+
+async def test_fifty_broken_streams_tell_the_watcher_nothing_new() -> None:
+    listeners, heard = Text("Listener", is_full_state=True), Recorder()
+    async with serving() as control_plane, client_of(insecure(control_plane.port)) as client:
+        control_plane.values["x"] = "v1"
+        client.watch(listeners, "x", heard)
+        await until(lambda: heard.heard == ["v1"], "the resource")
+        for round_ in range(3):
+            await control_plane.stop()
+            await control_plane.start()
+            await until(lambda round_=round_: control_plane.streams == round_ + 2, "a new stream")
+        await until(lambda: len(control_plane.requests) >= 8, "the ACKs")
+        resources = [each for each in heard.heard if not isinstance(each, tuple)]
+        assert resources == ["v1"]
+        assert not heard.heard[1:] or heard.heard[-1] == ("ambient", OK)

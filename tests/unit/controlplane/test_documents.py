@@ -1,0 +1,201 @@
+"""Unit tests of proxyless.controlplane.documents."""
+
+import json
+
+import pytest
+import yaml
+from google.protobuf import json_format
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxyless.base import ValidationErrors
+from proxyless.controlplane import eds_cluster, simple_mesh
+from proxyless.controlplane.documents import NODES_MAX, parse_documents
+from proxyless.protos import descriptor_pool_of_envoy
+
+CLUSTER = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+HCM = (
+    "type.googleapis.com/"
+    "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
+)
+
+
+def names(text: str, *, is_json: bool = False) -> list[tuple[str, str]]:
+    """The place and name of each resource of a text that is good."""
+    errors = ValidationErrors()
+    found = parse_documents(text, errors, is_json=is_json)
+    assert errors.ok, str(errors)
+    return [(place, resource.name) for place, resource in found]
+
+
+def complaint(text: str, *, is_json: bool = False) -> str:
+    """What is said about a text that is bad."""
+    errors = ValidationErrors()
+    parse_documents(text, errors, is_json=is_json)
+    return str(errors)
+
+
+# What a file may hold
+
+
+def test_a_document_is_a_resource() -> None:
+    text = f'"@type": {CLUSTER}\nname: a\nconnect_timeout: 1.5s\nlbPolicy: RANDOM\n'
+    [(_, resource)] = parse_documents(text, ValidationErrors())
+    message = resource.message()
+    assert message.connect_timeout.ToMilliseconds() == 1500
+    assert message.lb_policy == message.RANDOM
+
+
+def test_a_document_is_a_list_of_resources() -> None:
+    text = f'- {{"@type": {CLUSTER}, name: a}}\n- {{"@type": {CLUSTER}, name: b}}\n'
+    assert names(text) == [("[0][0]", "a"), ("[0][1]", "b")]
+
+
+def test_a_document_holds_a_list_of_resources_as_envoys_files_do() -> None:
+    text = f'version_info: "1"\nresources:\n- {{"@type": {CLUSTER}, name: a}}\n'
+    assert names(text) == [("[0].resources[0]", "a")]
+
+
+def test_a_file_holds_several_documents_and_empty_ones_do_not_count() -> None:
+    one = f'"@type": {CLUSTER}\nname: '
+    assert names(f"{one}a\n---\n---\n{one}b\n---\n") == [("[0]", "a"), ("[2]", "b")]
+    assert names("") == []
+    assert names("# nothing yet\n") == []
+
+
+def test_a_file_is_json() -> None:
+    text = json.dumps({"resources": [{"@type": CLUSTER, "name": "a"}]}, indent="\t")
+    assert names(text, is_json=True) == [("[0].resources[0]", "a")]
+
+
+def test_aliases_are_written_out() -> None:
+    text = f'- &first {{"@type": {CLUSTER}, name: a, type: EDS}}\n- <<: *first\n  name: b\n'
+    found = parse_documents(text, ValidationErrors())
+    assert [resource.message().type for _, resource in found] == [3, 3]
+
+
+def test_what_our_builders_make_survives_a_file() -> None:
+    snapshot = simple_mesh("api", {"a": ["10.0.0.1:80"], "b": []})
+    pool = descriptor_pool_of_envoy()
+    documents = [
+        {
+            "@type": resource.type_url,
+            **json_format.MessageToDict(resource.message(), descriptor_pool=pool),
+        }
+        for resource in snapshot
+    ]
+    plain = json.loads(json.dumps(documents))
+    for text in (yaml.safe_dump_all(plain), json.dumps(plain)):
+        found = parse_documents(text, ValidationErrors())
+        assert [resource for _, resource in found] == list(snapshot)
+
+
+# What is wrong, and where
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"nam": "a"}, "[field:[0].nam error:there is no such field]"),
+        ({"name": "a", "lb_policy": "MAGIC"}, "[field:[0].lb_policy error:Invalid enum value"),
+        (
+            {"name": "a", "loadAssignment": {"endpoints": [{}, {"lbEndpoints": [{"x": 1}]}]}},
+            "[field:[0].loadAssignment.endpoints[1].lbEndpoints[0].x error:there is no such field]",
+        ),
+        ({"name": "a", "connectTimeout": "soon"}, "[field:[0].connectTimeout error:Duration"),
+        (
+            {"name": "a", "clusterType": {"typedConfig": {"@type": "x/no.Such", "y": 1}}},
+            "[field:[0].clusterType.typedConfig error:",
+        ),
+        ({"name": 3}, "[field:[0].name error:"),
+        ({}, "[field:[0] error:cluster has no name, wanted one to be asked for by]"),
+    ],
+)
+def test_a_bad_field_is_named_by_its_path(fields: dict[str, object], said: str) -> None:
+    # The reasons are protobuf's words, and may change.
+    document = {"@type": CLUSTER, **fields}
+    assert complaint(yaml.safe_dump(document)).startswith(said)
+    assert complaint(json.dumps(document), is_json=True).startswith(said)
+
+
+def test_a_bad_field_inside_an_any_is_named_by_its_path() -> None:
+    manager = {"@type": HCM, "rdss": {}}
+    document = {
+        "@type": "type.googleapis.com/envoy.config.listener.v3.Listener",
+        "name": "api",
+        "apiListener": {"apiListener": manager},
+    }
+    assert complaint(json.dumps(document)) == (
+        "[field:[0].apiListener.apiListener.rdss error:there is no such field]"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[1]", "[field:[0][0] error:is 1, wanted a resource with its '@type']"),
+        ("name: a", "[field:[0] error:is a mapping without '@type', wanted a resource with its"),
+        ("resources: {}", "[field:[0].resources error:is a mapping, wanted a list of resources]"),
+        ("resources: []\nx: 1", "[field:[0] error:has 'x' beside 'resources']"),
+        ("text", "[field:[0] error:is 'text', wanted a resource with its '@type']"),
+        ('"@type": a/no.Such', "[field:[0] error:@type 'a/no.Such' is not known]"),
+        ("a: [b\nc: d", "[error:line 2, column 2: did not find expected ',' or ']'"),
+        ("a: !!python/object:os.system {}", "could not determine a constructor for the tag"),
+        ("a\0b", "[error:"),
+    ],
+)
+def test_what_is_no_resource_is_refused(text: str, said: str) -> None:
+    assert said in complaint(text)
+
+
+def test_bad_json_is_refused_with_its_place() -> None:
+    assert "line 1 column 2" in complaint("{", is_json=True)
+
+
+def test_every_bad_document_is_named() -> None:
+    said = complaint(f'"@type": {CLUSTER}\n---\nx: 1\n---\n"@type": {CLUSTER}\nname: a\n')
+    assert "field:[0] " in said
+    assert "field:[1] " in said
+    assert "field:[2] " not in said
+
+
+# Files that mean harm
+
+
+def test_a_bomb_of_aliases_is_refused() -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
+    assert complaint("\n".join(lines)) == (
+        f"[error:has more than {NODES_MAX} values, aliases written out]"
+    )
+
+
+def test_a_value_inside_itself_is_refused() -> None:
+    assert "aliases written out" in complaint("&a [*a]")
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+def test_deep_nesting_is_refused(is_json: bool) -> None:
+    assert complaint("[" * 5_000 + "]" * 5_000, is_json=is_json) != "[]"
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.dates(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.integers(), inner),
+        max_leaves=8,
+    ),
+    st.sampled_from(["@type", "name", "edsClusterConfig", "loadAssignment", "metadata", "type"]),
+)
+def test_any_value_in_any_place_is_taken_or_refused(value: object, field: str) -> None:
+    document = {"@type": CLUSTER, "name": "a", field: value}
+    errors = ValidationErrors()
+    found = parse_documents(yaml.dump([document, value]), errors)
+    assert len(found) <= 2
+
+
+def test_a_good_resource_is_the_same_as_the_built_one() -> None:
+    text = f'{{"@type": {CLUSTER}, name: a, type: EDS, connectTimeout: 5s, edsClusterConfig: '
+    text += "{edsConfig: {ads: {}, resourceApiVersion: V3}}}"
+    [(_, resource)] = parse_documents(text, ValidationErrors())
+    assert resource.message() == eds_cluster("a")

@@ -1,0 +1,246 @@
+"""Unit tests of proxyless.controlplane.files."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from proxyless.base import ValidationError, ValidationErrors
+from proxyless.controlplane import CLUSTER, FileSource, Snapshot
+from proxyless.controlplane import files as files_module
+from proxyless.controlplane.files import POLL_INTERVAL_S
+from proxyless.runtime import VirtualClock
+
+
+def clusters(*names: str) -> str:
+    return "---\n".join(f'"@type": {CLUSTER}\nname: {name}\ntype: STATIC\n' for name in names)
+
+
+class World:
+    """A directory, a source that watches it, and what it says."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.clock = VirtualClock()
+        self.snapshots: list[Snapshot] = []
+        self.problems: list[str] = []
+        self.source = FileSource(
+            directory,
+            self.clock,
+            on_snapshot=self.snapshots.append,
+            on_problem=lambda error: self.problems.append(str(error)),
+        )
+        self._writes = 0
+
+    def write(self, name: str, text: str) -> None:
+        path = self.directory / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        # Two writes within one tick of the file system's clock must differ.
+        self._writes += 1
+        os.utime(path, ns=(self._writes * 10**9, self._writes * 10**9))
+
+    def start(self) -> list[str]:
+        self.source.start()
+        return self.names()
+
+    def names(self) -> list[str]:
+        assert self.source.snapshot is not None
+        return list(self.source.snapshot.resources(CLUSTER))
+
+    def look(self) -> None:
+        self.clock.advance(POLL_INTERVAL_S)
+
+    def complaint(self) -> str:
+        with pytest.raises(ValidationError) as caught:
+            self.source.load()
+        return str(caught.value).removeprefix(f"directory {str(self.directory)!r}: ")
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_all_files_below_the_directory_count(world: World) -> None:
+    world.write("b.yaml", clusters("b1", "b2"))
+    world.write("a.yml", clusters("a"))
+    world.write("more/c.json", f'{{"@type": "{CLUSTER}", "name": "c"}}')
+    world.write("notes.txt", "not this")
+    world.write(".hidden.yaml", "[nor this")
+    world.write("..data/d.yaml", "[nor that")
+    assert world.start() == ["a", "b1", "b2", "c"]
+
+
+def test_an_empty_directory_is_an_empty_snapshot(world: World) -> None:
+    assert world.start() == []
+
+
+def test_a_directory_that_is_not_there_is_said(tmp_path: Path) -> None:
+    assert World(tmp_path / "none").complaint() == "[error:there is no such directory]"
+
+
+def test_a_bad_start_raises_and_starts_no_timer(world: World) -> None:
+    world.write("a.yaml", "x: 1")
+    with pytest.raises(ValidationError, match=r"a.yaml\[0\]"):
+        world.source.start()
+    assert world.clock.timers_pending == 0
+
+
+# Changes
+
+
+def test_a_change_is_seen_at_the_next_look(world: World) -> None:
+    world.write("a.yaml", clusters("a"))
+    world.start()
+    world.write("a.yaml", clusters("a", "b"))
+    world.clock.advance(POLL_INTERVAL_S * 0.9)
+    assert world.snapshots == []
+    world.clock.advance(POLL_INTERVAL_S * 0.1)
+    assert world.names() == ["a", "b"]
+    assert [snapshot.version for snapshot in world.snapshots] == ["2"]
+
+
+def test_files_come_and_go(world: World) -> None:
+    world.write("a.yaml", clusters("a"))
+    world.start()
+    world.write("b.yaml", clusters("b"))
+    world.look()
+    assert world.names() == ["a", "b"]
+    (world.directory / "a.yaml").unlink()
+    world.look()
+    assert world.names() == ["b"]
+
+
+def test_nothing_is_said_while_nothing_changes(world: World) -> None:
+    world.write("a.yaml", clusters("a"))
+    world.start()
+    for _ in range(5):
+        world.look()
+    world.write("a.yaml", f"# a comment\n{clusters('a')}")
+    world.look()
+    assert world.snapshots == []
+
+
+def test_files_that_did_not_change_are_not_read_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.write("a.yaml", clusters("a"))
+    world.write("b.yaml", clusters("b"))
+    world.start()
+    read: list[str] = []
+    real = files_module._read_bounded
+
+    def note(path: Path, errors: ValidationErrors) -> str:
+        read.append(path.name)
+        return real(path, errors)
+
+    monkeypatch.setattr(files_module, "_read_bounded", note)
+    world.write("b.yaml", clusters("c"))
+    world.look()
+    assert read == ["b.yaml"]
+    assert world.names() == ["a", "c"]
+
+
+def test_a_bad_file_keeps_the_last_good_snapshot_and_is_said_once(world: World) -> None:
+    world.write("a.yaml", clusters("a"))
+    world.start()
+    before = world.source.snapshot
+    world.write("a.yaml", f'"@type": {CLUSTER}\nnam: b\n')
+    world.look()
+    world.look()
+    assert world.source.snapshot is before
+    assert world.snapshots == []
+    [problem] = world.problems
+    assert "field:a.yaml[0].nam error:there is no such field" in problem
+
+
+def test_a_file_that_is_mended_is_served(world: World) -> None:
+    world.write("a.yaml", clusters("a"))
+    world.start()
+    world.write("a.yaml", "x: 1")
+    world.look()
+    world.write("a.yaml", clusters("b"))
+    world.look()
+    assert world.names() == ["b"]
+    assert len(world.snapshots) == 1
+    # And the same mistake is said again.
+    world.write("a.yaml", "x: 1")
+    world.look()
+    assert len(world.problems) == 2
+
+
+def test_a_reference_that_leads_nowhere_is_a_problem(world: World) -> None:
+    world.write("a.yaml", clusters("a"))
+    world.start()
+    world.write(
+        "a.yaml", clusters("a").replace("STATIC", "EDS\nedsClusterConfig: {edsConfig: {ads: {}}}")
+    )
+    world.look()
+    assert "there is no endpoints 'a'" in world.problems[0]
+    assert world.names() == ["a"]
+
+
+def test_a_directory_that_goes_away_keeps_the_last_good_snapshot(
+    world: World, tmp_path: Path
+) -> None:
+    world.write("a.yaml", clusters("a"))
+    world.start()
+    tmp_path.rename(tmp_path.with_name("elsewhere"))
+    world.look()
+    world.look()
+    assert len(world.problems) == 1
+    assert "there is no such directory" in world.problems[0]
+    assert world.names() == ["a"]
+
+
+def test_a_closed_source_looks_no_more(world: World) -> None:
+    world.start()
+    world.source.close()
+    assert world.clock.timers_pending == 0
+
+
+# What is wrong
+
+
+def test_a_name_in_two_files_is_said_with_both_places(world: World) -> None:
+    world.write("a.yaml", clusters("x", "a"))
+    world.write("b.yaml", clusters("a"))
+    assert world.complaint() == (
+        "[field:b.yaml[0] error:cluster 'a' is there already, at a.yaml[1]]"
+    )
+
+
+def test_every_bad_file_is_said(world: World) -> None:
+    world.write("a.yaml", "x: 1")
+    world.write("b.yaml", "[")
+    world.write("c.json", "[")
+    said = world.complaint()
+    assert [name for name in ("a.yaml[0]", "b.yaml", "c.json") if f"field:{name} " in said] == [
+        "a.yaml[0]",
+        "b.yaml",
+        "c.json",
+    ]
+
+
+def test_a_file_that_is_too_large_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files_module, "FILE_BYTES_MAX", 10)
+    world.write("a.yaml", "#" * 11)
+    assert world.complaint() == "[field:a.yaml error:has more than 10 bytes]"
+
+
+def test_too_many_files_are_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files_module, "FILES_MAX", 1)
+    world.write("a.yaml", "")
+    world.write("b.yaml", "")
+    assert world.complaint() == "[error:has 2 files, wanted at most 1]"
+
+
+def test_a_file_that_is_no_text_is_refused(world: World) -> None:
+    (world.directory / "a.yaml").write_bytes(b"a\xff")
+    assert world.complaint() == "[field:a.yaml error:is not UTF-8 at byte 1]"
+
+
+def test_a_file_that_cannot_be_read_is_said(world: World) -> None:
+    (world.directory / "a.yaml").mkdir()
+    assert world.complaint() == "[field:a.yaml error:cannot be read: Is a directory]"

@@ -1,0 +1,104 @@
+"""What is one server asked next?"""
+
+from proxyless.xds.bootstrap import Node
+from proxyless.xds.client.ads import ERROR_TEXT_MAX, NACK_TEXT_MAX, AdsState, join_errors, shorten
+from proxyless.xds.client.codec import DiscoveryRequest
+
+NODE = Node("me")
+
+
+def requests(state: AdsState) -> list[DiscoveryRequest]:
+    return [change.request for change in state.take_changes()]
+
+
+def test_nothing_is_asked_without_a_stream() -> None:
+    state = AdsState(NODE)
+    state.subscribe("T", "x")
+    assert state.take_changes() == []
+    state.open_stream()
+    assert requests(state) == [DiscoveryRequest("T", ("x",), node=NODE)]
+    assert state.take_changes() == []
+
+
+def test_changes_say_which_names_are_new_on_this_stream() -> None:
+    state = AdsState(NODE)
+    state.subscribe("T", "x")
+    state.open_stream()
+    assert [change.added for change in state.take_changes()] == [["x"]]
+    state.subscribe("T", "y")
+    state.subscribe("T", "y")
+    assert [change.added for change in state.take_changes()] == [["y"]]
+    state.unsubscribe("T", "x")
+    (change,) = state.take_changes()
+    assert (change.added, change.request.resource_names) == ([], ("y",))
+    state.close_stream()
+    state.open_stream()
+    assert [change.added for change in state.take_changes()] == [["y"]]
+
+
+def test_a_name_that_came_and_went_in_one_turn_is_not_new() -> None:
+    state = AdsState(NODE)
+    state.open_stream()
+    state.subscribe("T", "x")
+    state.unsubscribe("T", "x")
+    assert state.take_changes() == []
+    state.subscribe("T", "y")
+    state.subscribe("T", "x")
+    state.unsubscribe("T", "x")
+    assert [change.added for change in state.take_changes()] == [["y"]]
+
+
+def test_a_type_without_names_is_not_said_on_a_new_stream() -> None:
+    state = AdsState(NODE)
+    state.open_stream()
+    state.subscribe("T", "x")
+    state.subscribe("U", "u")
+    state.take_changes()
+    state.unsubscribe("T", "x")
+    assert [each.resource_names for each in requests(state)] == [()]
+    state.open_stream()
+    assert [each.type_url for each in requests(state)] == ["U"]
+    assert not state.is_expected("T")
+
+
+def test_answers_carry_what_was_accepted() -> None:
+    state = AdsState(NODE)
+    state.subscribe("T", "x")
+    state.open_stream()
+    assert not state.is_expected("T")
+    state.take_changes()
+    assert state.is_expected("T")
+    ack = state.answer("T", version="1", nonce="a")
+    assert ack == DiscoveryRequest("T", ("x",), "1", "a")
+    nack = state.answer("T", version="2", nonce="b", error="bad", is_used=False)
+    assert nack == DiscoveryRequest("T", ("x",), "1", "b", "bad")
+    partial = state.answer("T", version="3", nonce="c", error="bad", is_used=True)
+    assert partial == DiscoveryRequest("T", ("x",), "3", "c", "bad")
+    state.open_stream()
+    assert requests(state) == [DiscoveryRequest("T", ("x",), "3", "", node=NODE)]
+
+
+def test_subscriptions_are_all_that_is_asked_for() -> None:
+    state = AdsState(NODE)
+    state.subscribe("T", "x")
+    state.subscribe("U", "x")
+    state.subscribe("T", "y")
+    state.unsubscribe("T", "x")
+    state.unsubscribe("V", "x")
+    assert list(state.subscriptions) == [("T", "y"), ("U", "x")]
+
+
+def test_errors_are_joined_up_to_a_limit() -> None:
+    assert join_errors(["one", "two"]) == "one; two"
+    many = ["e" * 100] * 1000
+    joined = join_errors(many)
+    assert len(joined) < NACK_TEXT_MAX + 100
+    said = joined.count("eee; ")
+    assert joined.endswith(f"; and {1000 - said} more errors")
+
+
+def test_a_text_is_one_line_of_bounded_length() -> None:
+    assert shorten("a\nb\r\nc") == "a b c"
+    long = shorten("x" * (ERROR_TEXT_MAX + 1))
+    assert long == f"{'x' * ERROR_TEXT_MAX}... ({ERROR_TEXT_MAX + 1} characters)"
+    assert shorten("x" * ERROR_TEXT_MAX) == "x" * ERROR_TEXT_MAX

@@ -1,0 +1,84 @@
+"""How do requests and responses of ADS and LRS look on the wire?"""
+
+from types import MappingProxyType
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxyless.protos import message_class
+from proxyless.xds.bootstrap import Node
+from proxyless.xds.client import codec
+from tests.xds_client_world import WRAPPER_URL, DiscoveryRequest, DiscoveryResponse
+
+TYPE_URL = "type.googleapis.com/test.v3.Text"
+
+
+def test_a_nack_has_an_error_and_an_ack_has_none() -> None:
+    request = codec.DiscoveryRequest("T", ("x", "y"), "1", "n")
+    message = DiscoveryRequest.FromString(codec.encode_request(request))
+    assert not message.HasField("error_detail")
+    assert not message.HasField("node")
+    request = codec.DiscoveryRequest("T", ("x", "y"), "1", "n", "bad")
+    message = DiscoveryRequest.FromString(codec.encode_request(request))
+    assert message.error_detail.message == "bad"
+
+
+def test_a_node_without_locality_and_metadata_says_nothing_of_them() -> None:
+    request = codec.DiscoveryRequest("T", (), node=Node("me"))
+    message = DiscoveryRequest.FromString(codec.encode_request(request))
+    assert message.node.id == "me"
+    assert not message.node.HasField("locality")
+    assert not message.node.HasField("metadata")
+
+
+def test_metadata_of_any_shape_is_sent() -> None:
+    metadata = MappingProxyType({"a": {"b": [1, 2.5, None, "x", {"c": False}]}})
+    request = codec.DiscoveryRequest("T", (), node=Node("me", metadata=metadata))
+    message = DiscoveryRequest.FromString(codec.encode_request(request))
+    inner = message.node.metadata["a"]["b"]
+    assert [inner[0], inner[1], inner[2], inner[3], inner[4]["c"]] == [1, 2.5, None, "x", False]
+
+
+def test_a_wrapped_resource_is_unwrapped_once() -> None:
+    wrapper = message_class("envoy.service.discovery.v3.Resource")(name="x", version="7")
+    wrapper.resource.type_url = TYPE_URL
+    wrapper.resource.value = b"inner"
+    response = DiscoveryResponse(type_url=TYPE_URL, version_info="1", nonce="n")
+    response.resources.add(type_url=WRAPPER_URL, value=wrapper.SerializeToString())
+    response.resources.add(type_url=TYPE_URL, value=b"plain")
+    decoded = codec.decode_response(response.SerializeToString())
+    assert decoded == codec.DiscoveryResponse(
+        TYPE_URL,
+        "1",
+        "n",
+        [codec.RawResource(TYPE_URL, b"inner", "x"), codec.RawResource(TYPE_URL, b"plain")],
+        [],
+    )
+
+
+def test_an_error_code_that_is_none_is_unknown() -> None:
+    response = DiscoveryResponse()
+    for code in (0, 5, 16, 17, -1):
+        error = response.resource_errors.add()
+        error.resource_name.name = "x"
+        error.error_detail.code = code
+    decoded = codec.decode_response(response.SerializeToString())
+    assert decoded is not None
+    assert [error.code for error in decoded.errors] == [2, 5, 16, 2, 2]
+
+
+@given(st.binary(max_size=200))
+def test_bytes_of_any_kind_raise_nothing(serialized: bytes) -> None:
+    codec.decode_response(serialized)
+    codec.decode_load_response(serialized)
+
+
+def test_a_load_response_names_clusters_or_wants_all() -> None:
+    message = message_class("envoy.service.load_stats.v3.LoadStatsResponse")(clusters=["c", "d"])
+    message.load_reporting_interval.FromMilliseconds(1500)
+    wanted = codec.decode_load_response(message.SerializeToString())
+    assert wanted == codec.LoadStatsResponse(1.5, frozenset({"c", "d"}))
+    message.send_all_clusters = True
+    assert codec.decode_load_response(message.SerializeToString()) == codec.LoadStatsResponse(
+        1.5, None
+    )

@@ -1,0 +1,118 @@
+"""How bytes of any kind end: as a resource or as one text."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxyless.base import ValidationErrors
+from proxyless.protos import Proto, message_class
+from proxyless.xds.client.api import Decoded
+from proxyless.xds.filters import default_filter_registry
+from proxyless.xds.parsing import ListenerType, RouteConfigurationType
+from proxyless.xds.parsing.decoding import decode_resource
+from tests.unit.xds.parsing.messages import context, route, routes
+
+CLUSTER = "envoy.config.cluster.v3.Cluster"
+ASSIGNMENT = "envoy.config.endpoint.v3.ClusterLoadAssignment"
+TYPES = (
+    ListenerType(default_filter_registry()),
+    RouteConfigurationType(default_filter_registry()),
+)
+
+
+def parse_name(message: Proto, _errors: ValidationErrors) -> str:
+    return f"parsed {message.name}"
+
+
+def refuse(_message: Proto, errors: ValidationErrors) -> None:
+    with errors.field("lb_policy"):
+        errors.add("unsupported value 9")
+
+
+def cluster(name: str) -> bytes:
+    return bytes(message_class(CLUSTER)(name=name).SerializeToString())
+
+
+def test_what_the_parser_made_is_the_resource() -> None:
+    decoded = decode_resource(CLUSTER, cluster("a"), parse_name)
+    assert decoded == Decoded("a", "parsed a")
+
+
+def test_what_the_parser_disliked_is_the_text() -> None:
+    decoded: Decoded[None] = decode_resource(CLUSTER, cluster("payments"), refuse)
+    assert decoded == Decoded(
+        "payments", error="Cluster 'payments': [field:lb_policy error:unsupported value 9]"
+    )
+
+
+def test_a_resource_has_a_name() -> None:
+    decoded = decode_resource(CLUSTER, b"", parse_name)
+    assert decoded == Decoded(
+        "", error="Cluster '': [field:name error:is empty, wanted the resource's name]"
+    )
+
+
+def test_the_name_may_be_another_field() -> None:
+    serialized = message_class(ASSIGNMENT)(cluster_name="a").SerializeToString()
+    decoded = decode_resource(
+        ASSIGNMENT, serialized, lambda message, _: str(message.cluster_name), "cluster_name"
+    )
+    assert decoded == Decoded("a", "a")
+
+
+def test_bytes_that_are_no_message_are_an_error() -> None:
+    for kind in TYPES:
+        decoded = kind.decode(b"\xff", context())
+        name = kind.type_url.removeprefix("type.googleapis.com/")
+        assert decoded == Decoded(
+            "", error=f"{name.rpartition('.')[2]}: cannot be decoded as {name}"
+        )
+
+
+def wrap(tag: int, payload: bytes) -> bytes:
+    """A field with a length, around a message."""
+    length, size = bytearray(), len(payload)
+    while size > 0x7F:
+        length.append(size & 0x7F | 0x80)
+        size >>= 7
+    return bytes((tag, *length, size)) + payload
+
+
+def nested_struct(depth: int) -> bytes:
+    """A TypedStruct's value: a Struct in a Value in an entry of a Struct, and so on."""
+    struct = b""
+    for _ in range(depth):
+        value = wrap(0x2A, struct)
+        struct = wrap(0x0A, wrap(0x12, value))
+    return wrap(0x12, struct)
+
+
+def test_only_so_many_messages_nest() -> None:
+    typed_struct = message_class("xds.type.v3.TypedStruct")(type_url="host/own.Filter")
+    message = routes(route())
+    override = message.virtual_hosts[0].typed_per_filter_config["own"]
+    override.type_url = "host/xds.type.v3.TypedStruct"
+    ends = {}
+    for depth in (30, 5_000):
+        override.value = typed_struct.SerializeToString() + nested_struct(depth)
+        ends[depth] = TYPES[1].decode(message.SerializeToString(), context()).error
+    assert ends[30].endswith("error:is of type 'own.Filter', wanted one of a known filter]")
+    assert ends[5_000].endswith("error:cannot be decoded as xds.type.v3.TypedStruct]")
+
+
+@given(st.binary(max_size=200))
+@settings(max_examples=300)
+def test_any_bytes_are_a_resource_or_an_error(serialized: bytes) -> None:
+    for kind in TYPES:
+        decoded = kind.decode(serialized, context())
+        assert (decoded.resource is None) == bool(decoded.error)
+
+
+@given(st.data())
+@settings(max_examples=300)
+def test_damaged_bytes_are_a_resource_or_an_error(data: st.DataObject) -> None:
+    serialized = bytearray(routes(route(timeout="1s"), route(cluster="b")).SerializeToString())
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(serialized) - 1))
+        serialized[at] = data.draw(st.integers(0, 255))
+    decoded = TYPES[1].decode(bytes(serialized), context())
+    assert (decoded.resource is None) == bool(decoded.error)

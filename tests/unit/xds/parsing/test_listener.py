@@ -1,0 +1,99 @@
+"""What a listener says. What is refused about its filters and routes is in tests/spec."""
+
+from proxyless.xds.filters import default_filter_registry
+from proxyless.xds.filters.router import RouterConfig
+from proxyless.xds.parsing import ListenerType
+from proxyless.xds.resources import HttpConnectionManager, HttpFilter, Listener
+from tests.unit.xds.parsing.messages import (
+    MANAGER_PATH,
+    ROUTER,
+    UNKNOWN,
+    any_of,
+    decode_listener,
+    listener,
+    listener_error,
+    make,
+    route,
+)
+
+
+def test_listeners_are_full_state() -> None:
+    kind = ListenerType(default_filter_registry())
+    assert kind.type_url == "type.googleapis.com/envoy.config.listener.v3.Listener"
+    assert kind.is_full_state
+
+
+def test_a_listener_is_its_connection_manager() -> None:
+    decoded = decode_listener(
+        listener(common_http_protocol_options={"max_stream_duration": "2.5s"})
+    )
+    router = HttpFilter("router", ROUTER, RouterConfig())
+    assert decoded.name == "api.example"
+    assert decoded.error == ""
+    assert decoded.resource == Listener(
+        "api.example", HttpConnectionManager("routes", (router,), max_stream_duration_s=2.5)
+    )
+
+
+def test_no_limit_is_not_the_same_as_nothing_said() -> None:
+    manager = listener(common_http_protocol_options={"max_stream_duration": "0s"})
+    zero = decode_listener(manager).resource
+    assert zero is not None
+    assert zero.api_listener is not None
+    assert zero.api_listener.max_stream_duration_s == 0.0
+    unset = decode_listener(listener()).resource
+    assert unset is not None
+    assert unset.api_listener is not None
+    assert unset.api_listener.max_stream_duration_s is None
+
+
+def test_fields_about_clients_behind_proxies_are_refused() -> None:
+    extension = {"name": "e", "typed_config": any_of(UNKNOWN)}
+    assert listener_error(xff_num_trusted_hops=2, original_ip_detection_extensions=[extension]) == (
+        "[field:xff_num_trusted_hops error:is 2, wanted 0;"
+        " field:original_ip_detection_extensions error:is set, wanted none]"
+    )
+
+
+def test_a_wrong_stream_duration_is_told_at_its_field() -> None:
+    assert listener_error(common_http_protocol_options={"max_stream_duration": "-1s"}) == (
+        "[field:common_http_protocol_options.max_stream_duration.seconds"
+        " error:is -1, wanted 0 to 315576000000]"
+    )
+
+
+def test_what_is_wrong_with_routes_inside_is_told_with_the_whole_path() -> None:
+    host = {"domains": ["*"], "routes": [route(cluster="")]}
+    fields = {"http_filters": [], "route_config": {"virtual_hosts": [host]}}
+    message = make(
+        "envoy.config.listener.v3.Listener",
+        {
+            "name": "l",
+            "api_listener": {"api_listener": any_of(MANAGER_PATH.split('"')[1], **fields)},
+        },
+    )
+    assert decode_listener(message).error == (
+        f"Listener 'l': [field:{MANAGER_PATH}.http_filters"
+        " error:is empty, wanted at least one filter;"
+        f" field:{MANAGER_PATH}.route_config.virtual_hosts[0].routes[0].route.cluster"
+        " error:is empty, wanted the name of a cluster]"
+    )
+
+
+def test_the_trust_in_a_server_reaches_routes_inside() -> None:
+    host = {"domains": ["*"], "routes": [route(auto_host_rewrite=True)]}
+    fields = {
+        "http_filters": [{"name": "router", "typed_config": any_of(ROUTER)}],
+        "route_config": {"virtual_hosts": [host]},
+    }
+    message = make(
+        "envoy.config.listener.v3.Listener",
+        {
+            "name": "l",
+            "api_listener": {"api_listener": any_of(MANAGER_PATH.split('"')[1], **fields)},
+        },
+    )
+    for trusted in (False, True):
+        resource = decode_listener(message, trusted=trusted).resource
+        assert resource is not None
+        assert f"auto_host_rewrite={trusted}" in repr(resource)

@@ -1,0 +1,136 @@
+"""What becomes of cluster specifier plugins and of routes that name one."""
+
+from collections.abc import Mapping, Sequence
+
+from proxyless.base import ValidationErrors
+from proxyless.protos import Proto
+from proxyless.xds.parsing import PluginParser
+from proxyless.xds.parsing.limits import CLUSTER_SPECIFIER_PLUGINS_MAX
+from proxyless.xds.resources import ClusterSpecifierPlugin, PluginChoice, RouteAction
+from tests.unit.xds.parsing.messages import (
+    UNKNOWN,
+    Json,
+    any_of,
+    decode_routes,
+    route,
+    routes,
+    typed_struct,
+)
+
+
+def parse_own(
+    config: Proto | Mapping[str, object], errors: ValidationErrors
+) -> Sequence[Mapping[str, object]]:
+    if "policy" not in config:
+        with errors.field("policy"):
+            errors.add("is missing")
+        return ()
+    return ({str(config["policy"]): {}},)
+
+
+PLUGINS: dict[str, PluginParser] = {"own.Plugin": parse_own}
+
+
+def plugin(name: str, config: Json, **fields: object) -> Json:
+    return {"extension": {"name": name, "typed_config": config}, **fields}
+
+
+def own(policy: str = "lookup") -> Json:
+    return typed_struct("own.Plugin", {"policy": policy})
+
+
+def error_of(*plugins: Json) -> str:
+    message = routes(route(), cluster_specifier_plugins=list(plugins))
+    return decode_routes(message, plugins=PLUGINS).error.removeprefix(
+        "RouteConfiguration 'routes': "
+    )
+
+
+def test_a_route_to_a_plugin_has_its_policy() -> None:
+    message = routes(
+        route(cluster_specifier_plugin="p"),
+        cluster_specifier_plugins=[plugin("p", own()), plugin("unused", own("other"))],
+    )
+    resource = decode_routes(message, plugins=PLUGINS).resource
+    assert resource is not None
+    (parsed,) = resource.virtual_hosts[0].routes
+    assert isinstance(parsed.action, RouteAction)
+    assert parsed.action.choice == PluginChoice("p")
+    assert resource.plugins == (ClusterSpecifierPlugin("p", ({"lookup": {}},)),)
+
+
+def test_routes_to_an_unknown_optional_plugin_are_dropped() -> None:
+    message = routes(
+        route(cluster_specifier_plugin="new"),
+        {**route(), "name": "kept"},
+        cluster_specifier_plugins=[plugin("new", any_of(UNKNOWN), is_optional=True)],
+    )
+    resource = decode_routes(message).resource
+    assert resource is not None
+    assert [each.name for each in resource.virtual_hosts[0].routes] == ["kept"]
+    assert resource.plugins == ()
+
+
+def test_an_unknown_plugin_is_refused() -> None:
+    assert error_of(plugin("new", any_of(UNKNOWN))) == (
+        "[field:cluster_specifier_plugins[0].extension.typed_config"
+        f" error:is of type '{UNKNOWN}', wanted one of a known plugin]"
+    )
+
+
+def test_a_plugin_has_a_name_of_its_own() -> None:
+    assert error_of(plugin("", own()), plugin("p", own()), plugin("p", own())) == (
+        "[field:cluster_specifier_plugins[0].extension.name error:is empty;"
+        " field:cluster_specifier_plugins[2].extension.name"
+        " error:is 'p' again, wanted a unique one]"
+    )
+
+
+def test_a_plugin_has_a_config() -> None:
+    assert error_of({"extension": {"name": "p"}}) == (
+        "[field:cluster_specifier_plugins[0].extension.typed_config.type_url"
+        " error:is '', wanted one such as 'host/package.Type']"
+    )
+
+
+def test_what_a_plugin_dislikes_is_told_at_its_field() -> None:
+    assert error_of(plugin("p", typed_struct("own.Plugin", {}))) == (
+        '[field:cluster_specifier_plugins[0].extension.typed_config["own.Plugin"].policy'
+        " error:is missing]"
+    )
+
+
+def test_a_plugin_that_raises_refuses_the_resource() -> None:
+    def parse(_config: object, _errors: ValidationErrors) -> Sequence[Mapping[str, object]]:
+        raise RuntimeError("a bug")
+
+    message = routes(route(), cluster_specifier_plugins=[plugin("p", own())])
+    assert decode_routes(message, plugins={"own.Plugin": parse}).error.endswith(
+        '["own.Plugin"] error:its parser raised RuntimeError: a bug]'
+    )
+
+
+def test_a_plugin_s_message_has_to_be_carried_or_come_as_json() -> None:
+    message = routes(route(), cluster_specifier_plugins=[plugin("p", any_of(UNKNOWN))])
+    config = message.cluster_specifier_plugins[0].extension.typed_config
+    config.type_url = "host/own.Plugin"
+    assert "is of a type that is not known here" in decode_routes(message, plugins=PLUGINS).error
+
+
+def test_a_route_names_a_plugin_that_is_there() -> None:
+    decoded = decode_routes(routes(route(cluster_specifier_plugin="p")))
+    assert decoded.error == (
+        "RouteConfiguration 'routes':"
+        " [field:virtual_hosts[0].routes[0].route.cluster_specifier_plugin"
+        " error:is 'p', wanted one of the cluster_specifier_plugins]"
+    )
+
+
+def test_there_is_a_bound() -> None:
+    message = routes()
+    for _ in range(CLUSTER_SPECIFIER_PLUGINS_MAX + 1):
+        message.cluster_specifier_plugins.add()
+    assert decode_routes(message).error == (
+        "RouteConfiguration 'routes': [field:cluster_specifier_plugins"
+        " error:has 10001 elements, wanted at most 10000]"
+    )
