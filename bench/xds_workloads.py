@@ -7,19 +7,16 @@
 Pure: sizes in, serialized responses out.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from proxyless.assembly import default_policies
-from proxyless.base import ValidationErrors
-from proxyless.lb import Helper, Policy, PolicyConfig, PolicyRegistry, parse_policy_list
 from proxyless.protos import Proto, message_class
 from proxyless.xds.client import ResourceType
 from proxyless.xds.filters import default_filter_registry
 from proxyless.xds.parsing.cluster import CLUSTER, ClusterType
 from proxyless.xds.parsing.endpoint import CLUSTER_LOAD_ASSIGNMENT, EndpointType
-from proxyless.xds.parsing.lb_policy import WRR_LOCALITY
 from proxyless.xds.parsing.route import ROUTE_CONFIGURATION, RouteConfigurationType
 
 LOCALITIES = 10
@@ -134,31 +131,6 @@ def _add_policy(policies: Proto, config: Proto) -> None:
     extension.typed_config.Pack(config)
 
 
-# ---------------------------------------------------------------------------------------------
-# Types
-
-
-class _WrrLocality:
-    """The locality-picking policy as far as parsing goes, where no registry has it."""
-
-    name = WRR_LOCALITY
-
-    def parse_config(
-        self, json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
-    ) -> PolicyConfig | None:
-        with errors.field("childPolicy"):
-            return parse_policy_list(json.get("childPolicy"), errors, registry)
-
-    def create(self, helper: Helper) -> Policy:
-        raise NotImplementedError("nothing is balanced here")
-
-
-def make_cluster_type() -> ClusterType:
-    policies = default_policies()
-    is_known = policies.find(WRR_LOCALITY) is not None
-    return ClusterType(policies if is_known else policies.extended([_WrrLocality()]))
-
-
 WORKLOADS = {
     workload.name: workload
     for workload in (
@@ -170,6 +142,12 @@ WORKLOADS = {
             lambda: RouteConfigurationType(default_filter_registry()),
             make_routes,
         ),
-        Workload("clusters", "clusters", (250, 500, 1000), make_cluster_type, make_clusters),
+        Workload(
+            "clusters",
+            "clusters",
+            (250, 500, 1000),
+            lambda: ClusterType(default_policies()),
+            make_clusters,
+        ),
     )
 }

@@ -11,8 +11,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from proxyless.assembly import default_policies
-from proxyless.base import ValidationErrors
-from proxyless.lb import Helper, Policy, PolicyConfig, PolicyRegistry, parse_policy_list
+from proxyless.lb import PolicyRegistry
 from proxyless.protos import Proto, message_class
 from proxyless.xds.bootstrap import (
     Bootstrap,
@@ -23,7 +22,6 @@ from proxyless.xds.bootstrap import (
 from proxyless.xds.client.api import DecodeContext, Decoded
 from proxyless.xds.parsing.cluster import AGGREGATE, CLUSTER, ClusterType
 from proxyless.xds.parsing.endpoint import CLUSTER_LOAD_ASSIGNMENT, EndpointType
-from proxyless.xds.parsing.lb_policy import WRR_LOCALITY
 from proxyless.xds.resources import Cluster, EndpointResource
 
 SERVER = ServerConfig("xds.example:443", ChannelCreds("insecure"))
@@ -145,26 +143,9 @@ def assignment(*localities: dict[str, Any], **changes: Any) -> Proto:  # noqa: A
 # Answers
 
 
-class WrrLocalityStandIn:
-    """The locality-picking policy as far as parsing goes: its config is its child's."""
-
-    name = WRR_LOCALITY
-
-    def parse_config(
-        self, json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
-    ) -> PolicyConfig | None:
-        with errors.field("childPolicy"):
-            return parse_policy_list(json.get("childPolicy"), errors, registry)
-
-    def create(self, helper: Helper) -> Policy:
-        raise NotImplementedError("a parser creates no policy")
-
-
 def known_policies() -> PolicyRegistry:
-    """Those of every channel, and the locality-picking one."""
-    defaults = default_policies()
-    is_known = defaults.find(WRR_LOCALITY) is not None
-    return defaults if is_known else defaults.extended([WrrLocalityStandIn()])
+    """Those of every channel."""
+    return default_policies()
 
 
 def decode_cluster(

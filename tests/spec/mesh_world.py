@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from proxyless.assembly import Registries
 from proxyless.base import OK, Address, Metadata, State, Status, StatusCode, parse_address
 from proxyless.channel import Call, Channel, ChannelOptions, LoopStack, SubchannelPool
+from proxyless.lb import PolicyRegistry
 from proxyless.resolver import ResolverRegistry
 from proxyless.runtime import AsyncioNetwork, DeadlineQueue, VirtualClock, seeded_random
 from proxyless.xds.config.dependencies import Wanted
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from proxyless.channel.subchannel import SubchannelOptions
+    from proxyless.lb import Helper, Update
     from proxyless.lb.api import Cancel, StateListener
     from proxyless.resolver import Resolver, ResolverContext, ResolverListener, Target
 
@@ -50,14 +52,15 @@ class Backend:
         self.state = State.IDLE
         self.status = OK
         self.transport: FakeTransport | None = None
+        # All that there were: RPCs under way go on when nobody wants the connection any more.
+        self._transports: list[FakeTransport] = []
         self.handles: list[Handle] = []
 
     @property
     def streams(self) -> list[FakeStream]:
-        """Those of the current connection that are not over."""
-        if self.transport is None:
-            return []
-        return [stream for stream in self.transport.streams if not stream.is_ended]
+        """Those that are not over, in the order in which they were opened."""
+        streams = (stream for transport in self._transports for stream in transport.streams)
+        return [stream for stream in streams if not stream.is_ended]
 
     def connect(self) -> None:
         if self.state is State.IDLE:
@@ -70,6 +73,7 @@ class Backend:
         if self.is_up:
             self.accepts += 1
             self.transport = FakeTransport()
+            self._transports.append(self.transport)
             self._become(State.READY)
         else:
             text = f"{self.address}: connection refused"
@@ -315,3 +319,55 @@ class MeshWorld:
 
     def streams(self, address: str) -> list[FakeStream]:
         return self.backend(address).streams
+
+
+class SpyFactory:
+    """A kind of policy that works as ever, and shows what was created and what it was told."""
+
+    def __init__(self, real: Any) -> None:  # noqa: ANN401 - any factory
+        self.name = real.name
+        self._real = real
+        self.created: list[Any] = []
+        self.alive: list[Any] = []
+        self.updates: list[Update] = []
+
+    def parse_config(self, json: Any, errors: Any, registry: Any) -> Any:  # noqa: ANN401
+        return self._real.parse_config(json, errors, registry)
+
+    def create(self, helper: Helper) -> Any:  # noqa: ANN401
+        spied = _SpiedPolicy(self, self._real.create(helper))
+        self.created.append(spied)
+        self.alive.append(spied)
+        return spied
+
+
+class _SpiedPolicy:
+    def __init__(self, spy: SpyFactory, policy: Any) -> None:  # noqa: ANN401
+        self._spy = spy
+        self._policy = policy
+        self.updates: list[Update] = []
+        self.exit_idle = policy.exit_idle
+        self.reset_backoff = policy.reset_backoff
+
+    def update(self, update: Update) -> Status:
+        self._spy.updates.append(update)
+        self.updates.append(update)
+        status: Status = self._policy.update(update)
+        return status
+
+    def close(self) -> None:
+        self._spy.alive.remove(self)
+        self._policy.close()
+
+
+def spying(*names: str) -> tuple[Registries, dict[str, SpyFactory]]:
+    """Registries in which these policies are watched, and who watches them."""
+    known = Registries()
+    spies: dict[str, SpyFactory] = {}
+    factories: list[Any] = []
+    for name in known.policies.names:
+        factory = known.policies.find(name)
+        if name in names:
+            factory = spies[name] = SpyFactory(factory)
+        factories.append(factory)
+    return Registries(PolicyRegistry(factories), known.resolvers, known.filters), spies

@@ -94,8 +94,9 @@ def count_entries(weights: Sequence[int], size: RingSize) -> list[int]:
     """How many entries each member has, if these are their weights.
 
     "such that the subchannel with the smallest weight has a whole number of entries, clamped" - A42
-    What is left of a fraction counts for the members after: with more members than entries, some
-    have none. In floating point, as elsewhere, so that all clients come to the same numbers.
+    What is left of a fraction counts for the members after, in the order of the list: with more
+    members than entries, some have none. In floating point, as elsewhere, so that all clients come
+    to the same numbers.
     """
     total = sum(weights)
     smallest = min(weights) / total

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 # What gRPC's other xDS clients use: often enough for a dead peer, rare enough for any server.
 KEEPALIVE_TIME_S: Final = 300.0
+# How often files are looked at while there is no connection, unless they are refreshed faster.
+LOOK_INTERVAL_S: Final = 10.0
 # A response holds every resource of a type. 100,000 endpoints are about 10 MB, so this is far more
 # than a working control plane sends, and still less than what would hurt a client.
 MESSAGE_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -65,8 +67,8 @@ class GrpcTransports:
             server.uri, options, self._stack, policies=self._policies, resolvers=self._resolvers
         )
 
-    def call_soon(self, callback: Callable[[], None]) -> Timer:
-        return self._stack.clock.call_later(0, callback)
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
+        return self._stack.clock.call_later(delay_s, callback)
 
 
 def make_options(server: ServerConfig) -> ChannelOptions:
@@ -111,6 +113,7 @@ class GrpcTransport:
         self._channel: Channel | None = None
         self._on_failure: Callable[[Status], None] | None = None
         self._timer: Timer = IDLE_TIMER
+        self._look_timer: Timer = IDLE_TIMER
         self._streams: dict[GrpcStream, None] = {}
         self._is_closed = False
 
@@ -130,6 +133,7 @@ class GrpcTransport:
     def close(self) -> None:
         self._is_closed = True
         self._timer.cancel()
+        self._look_timer.cancel()
         for stream in list(self._streams):
             stream.close()
         if self._channel is not None:
@@ -138,7 +142,7 @@ class GrpcTransport:
     # For the streams
 
     def call_soon(self, callback: Callable[[], None]) -> Timer:
-        return self._factory.call_soon(callback)
+        return self._factory.call_later(0, callback)
 
     def on_stream_over(self, stream: GrpcStream) -> None:
         self._streams.pop(stream, None)
@@ -164,16 +168,27 @@ class GrpcTransport:
 
     def _on_state(self, state: State) -> None:
         if state is State.TRANSIENT_FAILURE and not self._timer.pending and not self._is_closed:
-            self._timer = self._factory.call_soon(self._tell_failure)
+            self._timer = self._factory.call_later(0, self._tell_failure)
 
     def _tell_failure(self) -> None:
         channel = self._channel
         if channel is None or channel.state is not State.TRANSIENT_FAILURE:
             return
-        # It may be because the certificates have expired, and there may be new ones.
-        self._renew()
+        self._look_for_files()
         if self._on_failure is not None:
             self._on_failure(_status_of(channel))
+
+    def _look_for_files(self) -> None:
+        """Look for new certificates while there is no connection: it may be because of the old."""
+        self._look_timer.cancel()
+        config = self._server.channel_creds.config
+        if config is None or self._is_closed:
+            return
+        self._renew()
+        assert self._channel is not None, "only a channel can fail"
+        if self._channel.state is State.TRANSIENT_FAILURE:
+            interval_s = min(config.refresh_interval_s, LOOK_INTERVAL_S)
+            self._look_timer = self._factory.call_later(interval_s, self._look_for_files)
 
 
 def _status_of(channel: Channel) -> Status:

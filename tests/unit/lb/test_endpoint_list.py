@@ -264,6 +264,37 @@ def test_a_lazy_child_has_no_policy_until_it_is_wanted(lazy: Children) -> None:
     assert started.told["close"] == 1
 
 
+def test_children_are_listed_in_the_order_of_the_endpoints(children: Children) -> None:
+    children.update("a", "b", "c")
+    children.update("c", "d", "c", "a")
+    assert list(children.list.listed) == [children[name] for name in "cdca"]
+
+
+def test_a_child_is_told_of_another_endpoint_only_if_it_is_another(children: Children) -> None:
+    told: list[Endpoint] = []
+
+    class Noted(StubChild):
+        __slots__ = ()
+
+        def set_endpoint(self, endpoint: Endpoint) -> None:
+            super().set_endpoint(endpoint)
+            told.append(endpoint)
+
+    children.list._child_type = Noted
+    children.update("a", "b")
+    children.update(endpoint("b"), endpoint("a"), "c")
+    children.update("b", heavy("a"), "c")
+    assert told == [*map(endpoint, "abc"), heavy("a")]
+
+
+def test_a_child_may_be_connected_at_once(lazy: Children) -> None:
+    lazy.update("a")
+    lazy.list.connect(lazy["a"])
+    assert len(lazy["a"].stub.updates) == 1
+    lazy.list.connect(lazy["a"])
+    assert lazy["a"].stub.told["exit_idle"] == 1
+
+
 NAMES = st.sampled_from(["a", "b", "c", "d", ("a", "b"), ("b", "a"), ("c", "d", "a")])
 LISTS = st.lists(st.tuples(NAMES, st.booleans()), max_size=8)
 

@@ -47,6 +47,8 @@ class ChildConfig:
 
     policy: PolicyConfig
     ignore_reresolution_requests: bool = False
+    # Priorities that the child itself may have to try, each for a failover timeout (A75-08).
+    inner_priorities: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +92,19 @@ def _parse_child(
             if not isinstance(flag, bool):
                 errors.add(f"is {type_name(flag)}, wanted a boolean")
         ignores_requests |= flag is True
+    inner_priorities = json.get("innerPriorities", 1)
+    with errors.field("innerPriorities"):
+        if type(inner_priorities) is not int or inner_priorities < 1:
+            errors.add(f"is {inner_priorities!r}, wanted an integer from 1")
+            inner_priorities = 1
     with errors.field("config"):
         if "config" not in json:
             errors.add("is missing, wanted a list of policies")
             return None
         policy = parse_policy_list(json["config"], errors, registry)
-    return None if policy is None else ChildConfig(policy, ignores_requests)
+    if policy is None:
+        return None
+    return ChildConfig(policy, ignores_requests, inner_priorities)
 
 
 def _parse_priorities(
@@ -313,7 +322,7 @@ class Priority:
         return [None if child is None else child.view for child in children]
 
     def _create_child(self, name: str) -> Sequence[str]:
-        child = _Child(self, name)
+        child = _Child(self, name, self._config.children[name].inner_priorities)
         # Before the update: the child may report, or fail, inside it.
         self._children[name] = child
         with self._hold():
@@ -323,6 +332,7 @@ class Priority:
         """Send the child its part of the last update. Returns why it cannot use it, if so."""
         config = self._config.children[child.name]
         child.ignores_requests = config.ignore_reresolution_requests
+        child.inner_priorities = config.inner_priorities
         return child.update_policy(self._update, self._split.of(child.name), config.policy)
 
     def _enact(self, choice: Use, names: Sequence[str]) -> None:
@@ -369,15 +379,17 @@ class _Child(RetainedChild):
         "_failover_timer",
         "_owner",
         "ignores_requests",
+        "inner_priorities",
         "report",
     )
 
-    def __init__(self, owner: Priority, name: str) -> None:
+    def __init__(self, owner: Priority, name: str, inner_priorities: int) -> None:
         super().__init__(owner.helper, name, owner.destroy)
         # Fixed at construction.
         self._owner: Final = owner
         # From the last update; the owner's to set.
         self.ignores_requests = False
+        self.inner_priorities = inner_priorities
         # From the last report, or the failover timer.
         self.report = _Report(State.CONNECTING, QUEUE_PICKER)
         # Whether READY or IDLE was reported "more recently than TRANSIENT_FAILURE" - A56
@@ -417,13 +429,17 @@ class _Child(RetainedChild):
     # The failover timer.
 
     def _start_failover_timer(self) -> Timer:
-        return self.context.clock.call_later(FAILOVER_TIMEOUT_S, self._on_failover_timeout)
+        return self.context.clock.call_later(self._timeout_s, self._on_failover_timeout)
+
+    @property
+    def _timeout_s(self) -> float:
+        return FAILOVER_TIMEOUT_S * self.inner_priorities
 
     def _on_failover_timeout(self) -> None:
         self.trace("failover timer fired")
         if not self._owner.switches.keeps_connecting:
             # "the child will be treated as if it reported TRANSIENT_FAILURE" - A56
-            text = f"failover timeout ({FAILOVER_TIMEOUT_S:g}s) expired while CONNECTING"
+            text = f"failover timeout ({self._timeout_s:g}s) expired while CONNECTING"
             error = Status(StatusCode.UNAVAILABLE, f"child {self.name!r}: {text}")
             self._earns_failover_time = False
             self.report = _Report(State.TRANSIENT_FAILURE, FailPicker(error))

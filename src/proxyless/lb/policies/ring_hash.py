@@ -3,9 +3,8 @@
 Specs: A42, A61 "Ring Hash", A76; requirements RH-01 to RH-12.
 
 Where hashes belong is decided in `ring`, and where an RPC goes in `ring_picker`; the children are
-the business of `endpoint_list`. This
-policy connects an endpoint only when an RPC needs it, so it has its own rule for what all of them
-are together: `aggregate_endpoints`.
+the business of `endpoint_list`. An endpoint is connected only when an RPC needs it, so this policy
+has its own rule for what all of them are together: `aggregate_endpoints`.
 
 Theory of operation
     A pick looks up its hash. It waits for the owner to connect, and goes on along the ring from

@@ -71,10 +71,17 @@ def parse_config(json: Mapping[str, object], errors: ValidationErrors) -> CdsCon
 # Decision: the child's config
 
 
-def aggregate_child(leaves: tuple[str, ...]) -> dict[str, object]:
+def aggregate_child(leaves: tuple[ClusterConfig, ...]) -> dict[str, object]:
     """The policy of an aggregate: its leaves, the preferred one first (A75-01)."""
-    children = {name: {"config": [{NAME: {"cluster": name}}]} for name in leaves}
-    return {"priority_experimental": {"children": children, "priorities": list(leaves)}}
+    children = {
+        leaf.cluster_name: {
+            "config": [{NAME: {"cluster": leaf.cluster_name}}],
+            # A leaf may try all its priorities before the next leaf is used (A75-08).
+            "innerPriorities": len(leaf.endpoints.priorities) or 1 if leaf.endpoints else 1,
+        }
+        for leaf in leaves
+    }
+    return {"priority_experimental": {"children": children, "priorities": list(children)}}
 
 
 def leaf_child(
@@ -232,10 +239,9 @@ class Cds:
         attributes = update.attributes
         if self._is_backward_compatible:
             attributes = attributes.with_(AGGREGATE_LB_CONFIG, entries[0].cluster.lb_config)
-        leaves = tuple(entry.cluster_name for entry in entries[1:])
         # Always passed on: a leaf may have changed (A74-64).
         return self._update_child(
-            aggregate_child(leaves), replace(update, attributes=attributes), entries[0]
+            aggregate_child(entries[1:]), replace(update, attributes=attributes), entries[0]
         )
 
     def _update_leaf(self, update: Update, entry: ClusterConfig) -> Status:

@@ -1,0 +1,453 @@
+"""A74, the policies' part: cds, the names of its children, what it is told and what it says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proxyless.assembly import Registries
+from proxyless.base import EMPTY_ATTRIBUTES, OK, State, StatusCode, ValidationErrors
+from proxyless.lb import Update
+from proxyless.lb.config import parse_policy_list
+from proxyless.lb.hierarchy import path_of
+from proxyless.testing.fakes import FakeHelper
+from proxyless.xds.attributes import (
+    CLUSTER_SUBSCRIPTIONS,
+    HEALTH_STATUS,
+    LOCALITY,
+    LOCALITY_WEIGHT,
+    XDS_CLIENT,
+    XDS_CONFIG,
+)
+from proxyless.xds.config import ClusterConfig, ClusterError, XdsConfig
+from proxyless.xds.lb.cds import CdsConfig, CdsFactory
+from proxyless.xds.lb.priorities import ChildNumbers, assign_numbers, child_name
+from proxyless.xds.resources import (
+    ClusterSpecifierPlugin,
+    DropCategory,
+    HealthStatus,
+    Locality,
+    LocalityEndpoints,
+    PathMatcher,
+    PluginChoice,
+    Route,
+    RouteAction,
+    RouteConfiguration,
+)
+from tests.spec.mesh_world import MeshWorld, spying
+from tests.spec.xds_world import (
+    CDS,
+    EDS,
+    aggregate,
+    cluster,
+    dns,
+    endpoints,
+    host,
+    listener,
+    locality,
+    prioritized,
+    route,
+    route_config,
+    unavailable,
+)
+
+A, B, C = "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"
+
+
+def mesh(registries: Registries | None = None) -> MeshWorld:
+    """One route to cluster a at A."""
+    world = MeshWorld(registries)
+    world.start(route_config("a"), cluster("a"), endpoints("a", A))
+    return world
+
+
+def plugin_routes(*, name: str = "dynamic", routed: str = "a") -> RouteConfiguration:
+    """A route whose cluster a plugin decides: always the cluster of that name; and a plain one."""
+    lb_config = ({"cds_experimental": {"cluster": name, "isDynamic": True}},)
+    to_plugin = RouteAction(choice=PluginChoice("plugin"))
+    routes = (Route(path=PathMatcher("prefix", "/dynamic."), action=to_plugin), route(routed))
+    plugin = ClusterSpecifierPlugin("plugin", lb_config)
+    return RouteConfiguration(name="routes", virtual_hosts=(host(*routes),), plugins=(plugin,))
+
+
+# ---------------------------------------------------------------------------------------------
+# What reaches the policies
+
+
+@pytest.mark.spec("A74-41", "A74-42")
+def test_config_and_subscriptions_reach_the_policies_as_attributes() -> None:
+    registries, spies = spying("cds_experimental")
+    world = mesh(registries)
+    update = spies["cds_experimental"].updates[-1]
+    assert update.config == CdsConfig("a"), "the JSON config has only the name"
+    config = update.attributes.get(XDS_CONFIG)
+    assert config is not None
+    assert list(config.clusters) == ["a"]
+    subscriptions = update.attributes.get(CLUSTER_SUBSCRIPTIONS)
+    assert subscriptions is not None
+    subscriptions.subscribe("another")
+    world.settle()
+    assert "another" in world.watches.names(CDS)
+
+
+@pytest.mark.spec("A74-01", "A74-51")
+def test_policies_start_no_watch() -> None:
+    registries, spies = spying("cds_experimental")
+    world = MeshWorld(registries)
+    world.start(
+        route_config("top", "a"),
+        aggregate("top", "a", "b"),
+        *(cluster(name) for name in "ab"),
+        *(endpoints(name, A) for name in "ab"),
+    )
+    assert len(spies["cds_experimental"].alive) == 3, "the second leaf is not needed yet"
+    for name in ("top", "a", "b"):
+        assert world.watches.count(CDS, name) == 1
+    assert world.watches.count(EDS, "a") == 1
+    client = spies["cds_experimental"].updates[-1].attributes.get(XDS_CLIENT)
+    assert client is not None
+
+
+@pytest.mark.spec("A74-65")
+def test_xds_cluster_resolver_does_not_exist() -> None:
+    registry = Registries().policies
+    errors = ValidationErrors()
+    assert parse_policy_list([{"xds_cluster_resolver_experimental": {}}], errors, registry) is None
+    assert "xds_cluster_resolver" in str(errors)
+    assert not any("cluster_resolver" in name for name in registry.names)
+
+
+# ---------------------------------------------------------------------------------------------
+# Empty clusters and errors
+
+
+@pytest.mark.spec("A74-38", "A74-39")
+def test_cluster_without_endpoints_fails_and_says_why() -> None:
+    world = MeshWorld()
+    world.watches.put(EDS, "a", unavailable("bad priorities"))
+    world.start(route_config("a"), cluster("a"))
+    _, observer = world.call()
+    assert observer.status.code is StatusCode.UNAVAILABLE
+    assert "EDS resource a: bad priorities" in observer.status.details
+    world.say(endpoints("a", A))
+    assert world.serve() == A
+
+
+@pytest.mark.spec("A74-38", "A32-03")
+def test_everything_dropped_works_without_endpoints_and_is_ready() -> None:
+    world = MeshWorld()
+    drops = (DropCategory("throttle", 1_000_000),)
+    world.start(route_config("a"), cluster("a"), endpoints("a", drops=drops))
+    assert world.channel.state is State.READY
+    for wait_for_ready in (True, False):
+        _, observer = world.call(wait_for_ready=wait_for_ready)
+        assert observer.status.code is StatusCode.UNAVAILABLE
+        assert "throttle" in observer.status.details
+
+
+@pytest.mark.spec("A74-38")
+def test_aggregate_fails_over_past_a_leaf_without_endpoints() -> None:
+    world = MeshWorld()
+    world.start(
+        route_config("top"),
+        aggregate("top", "empty", "a"),
+        cluster("empty"),
+        endpoints("empty"),
+        cluster("a"),
+        endpoints("a", A),
+    )
+    assert world.serve() == A
+
+
+@pytest.mark.spec("A74-39")
+def test_note_is_in_the_status_of_a_cluster_that_cannot_be_reached() -> None:
+    world = MeshWorld()
+    world.backend(A).is_up = False
+    world.start(route_config("a"), cluster("a"), endpoints("a", A))
+    world.watches.trouble(CDS, "a", unavailable("NACKed by this client"))
+    world.clock.advance(1.0)
+    _, observer = world.call()
+    assert observer.status.code is StatusCode.UNAVAILABLE
+    assert "CDS resource a: NACKed by this client" in observer.status.details
+
+
+@pytest.mark.spec("A74-40")
+def test_leaf_in_error_does_not_fail_rpcs_while_another_serves() -> None:
+    world = MeshWorld()
+    world.start(
+        route_config("top"),
+        aggregate("top", "x", "a"),
+        *(cluster(name) for name in "xa"),
+        endpoints("x", B),
+        endpoints("a", A),
+    )
+    assert world.serve() == B
+    world.remove(CDS, "x")
+    assert world.serve() == A
+    world.say(cluster("x"))
+    assert world.serve() == B
+
+
+@pytest.mark.spec("A74-33", "A74-57", "A54-02")
+def test_cluster_in_error_fails_its_own_rpcs_only_and_recovers() -> None:
+    registries, spies = spying("xds_cluster_impl_experimental")
+    world = MeshWorld(registries)
+    world.watches.put(CDS, "b", unavailable("bad"))
+    routes = RouteConfiguration(
+        name="routes", virtual_hosts=(host(route("b", "/to.B/"), route("a")),)
+    )
+    world.start(routes, cluster("a"), endpoints("a", A))
+    assert world.serve() == A
+    _, observer = world.call("/to.B/Method")
+    assert observer.status.code is StatusCode.UNAVAILABLE
+    assert "CDS resource b: bad" in observer.status.details
+    world.say(cluster("b"), endpoints("b", B))
+    assert world.serve("/to.B/Method") == B
+    assert len(spies["xds_cluster_impl_experimental"].alive) == 2
+    world.remove(CDS, "b")
+    assert len(spies["xds_cluster_impl_experimental"].alive) == 1, "the child is dropped"
+    world.say(cluster("b"))
+    assert world.serve("/to.B/Method") == B
+
+
+# ---------------------------------------------------------------------------------------------
+# The config of cds, dynamic clusters
+
+
+@pytest.mark.spec("A74-52")
+@pytest.mark.parametrize("spelling", ["isDynamic", "is_dynamic"])
+def test_config_has_a_cluster_and_a_flag(spelling: str) -> None:
+    registry = Registries().policies
+    errors = ValidationErrors()
+    factory = CdsFactory()
+    assert factory.parse_config({"cluster": "a"}, errors, registry) == CdsConfig("a")
+    dynamic = factory.parse_config({"cluster": "a", spelling: True}, errors, registry)
+    assert dynamic == CdsConfig("a", is_dynamic=True)
+    assert errors.ok
+    factory.parse_config({spelling: "yes"}, errors, registry)
+    assert f"field:{spelling} error:is a string, wanted a boolean" in str(errors)
+    assert "field:cluster error:is empty" in str(errors)
+
+
+@pytest.mark.spec("A74-53", "A74-54", "A74-55", "A74-43")
+def test_dynamic_cluster_is_subscribed_once_until_its_policy_is_gone() -> None:
+    world = MeshWorld()
+    world.start(plugin_routes(), cluster("a"), endpoints("a", A))
+    assert "dynamic" in world.watches.names(CDS)
+    _, waiting = world.call("/dynamic.Service/Method")
+    assert waiting.is_running, "CONNECTING until it is known"
+    for address in (B, A):
+        world.say(endpoints("a", address))
+    assert world.resolver._manager._subscribed["dynamic"] == 1  # type: ignore[union-attr]  # noqa: SLF001
+    world.say(cluster("dynamic"), endpoints("dynamic", C))
+    world.settle()
+    world.answer_all()
+    assert waiting.status == OK
+    world.remove(CDS, "dynamic")
+    assert "dynamic" in world.watches.names(CDS)
+    # The plugin's child is retained by the cluster manager before it is destroyed.
+    world.say(route_config("a"))
+    world.clock.advance(15 * 60.0)
+    assert "dynamic" not in world.watches.names(CDS)
+
+
+@pytest.mark.spec("A74-55")
+def test_update_that_does_not_know_a_dynamic_cluster_leaves_the_child_alone() -> None:
+    helper = FakeHelper(registry=Registries().policies)
+    policy = CdsFactory().create(helper)
+    config = CdsConfig("d", is_dynamic=True)
+    subscriptions = _Subscriptions()
+    absent, present = _attributes({}, subscriptions), _attributes({"d": _entry("d")}, subscriptions)
+    policy.update(Update((), config, absent))
+    assert helper.reports[-1].state is State.CONNECTING
+    assert subscriptions.taken == ["d"]
+    policy.update(Update((), config, present))
+    count = len(helper.reports)
+    policy.update(Update((), config, absent))
+    assert len(helper.reports) == count
+    assert subscriptions.taken == ["d"]
+    policy.close()
+    assert subscriptions.released == ["d"]
+
+
+@pytest.mark.spec("A74-56")
+def test_absent_cluster_that_is_not_dynamic_fails_clearly_and_recovers() -> None:
+    helper = FakeHelper(registry=Registries().policies)
+    policy = CdsFactory().create(helper)
+    policy.update(Update((), CdsConfig("d"), _attributes({})))
+    assert [report.state for report in helper.reports] == [State.TRANSIENT_FAILURE]
+    assert "cluster d is not in the xDS config" in helper.reports[-1].picker.status.details
+    policy.update(Update((), CdsConfig("d"), _attributes({"d": _entry("d")})))
+    assert helper.reports[-1].state is State.CONNECTING
+    policy.close()
+
+
+class _Subscriptions:
+    """Who subscribed to what."""
+
+    def __init__(self) -> None:
+        self.taken: list[str] = []
+        self.released: list[str] = []
+
+    def subscribe(self, name: str) -> Any:  # noqa: ANN401
+        self.taken.append(name)
+        owner = self
+
+        class Handle:
+            def release(self) -> None:
+                owner.released.append(name)
+
+        return Handle()
+
+
+def _entry(name: str) -> tuple[ClusterConfig, ...]:
+    return (ClusterConfig(name, cluster(name), endpoints(name, A)),)
+
+
+def _attributes(clusters: dict[str, Any], subscriptions: Any = None) -> Any:  # noqa: ANN401
+    routes = route_config("a")
+    config = XdsConfig(listener(routes), routes, routes.virtual_hosts[0], clusters)
+    attributes = EMPTY_ATTRIBUTES.with_(XDS_CONFIG, config)
+    if subscriptions is not None:
+        attributes = attributes.with_(CLUSTER_SUBSCRIPTIONS, subscriptions)
+    return attributes
+
+
+# ---------------------------------------------------------------------------------------------
+# The priority policy below
+
+
+@pytest.mark.spec("A74-58", "A37-04")
+def test_priority_has_one_child_per_priority_highest_first() -> None:
+    registries, spies = spying("priority_experimental")
+    world = MeshWorld(registries)
+    world.start(
+        route_config("a", "named"),
+        cluster("a"),
+        prioritized("a", [locality("x", A)], [locality("y", B)]),
+        dns("named", "backend.example"),
+    )
+    world.dns.answer("backend.example:80", C)
+    world.settle()
+    configs: list[Any] = [update.config for update in spies["priority_experimental"].updates]
+    eds_config = next(each for each in configs if len(each.priorities) == 2)
+    assert eds_config.priorities == (child_name("a", 0), child_name("a", 1))
+    assert all(child.ignore_reresolution_requests for child in eds_config.children.values())
+    dns_config = next(each for each in configs if len(each.priorities) == 1)
+    assert not any(child.ignore_reresolution_requests for child in dns_config.children.values())
+
+
+@pytest.mark.spec("A74-59")
+def test_endpoints_are_tagged_with_child_and_locality() -> None:
+    registries, spies = spying("priority_experimental")
+    world = MeshWorld(registries)
+    world.start(
+        route_config("a"),
+        cluster("a"),
+        prioritized("a", [locality("x", A, weight=3)], [locality("y", B, weight=5)]),
+    )
+    found = spies["priority_experimental"].updates[-1].endpoints
+    assert isinstance(found, tuple)
+    first, second = found
+    assert path_of(first) == (child_name("a", 0), str(Locality(zone="x")))
+    assert path_of(second) == (child_name("a", 1), str(Locality(zone="y")))
+    assert first.attributes.get(LOCALITY) == Locality(zone="x")
+    assert first.attributes.get(LOCALITY_WEIGHT) == 3
+    assert second.attributes.get(LOCALITY_WEIGHT) == 5
+    assert first.attributes.get(HEALTH_STATUS) is HealthStatus.UNKNOWN
+
+
+def numbers(*updates: str) -> list[tuple[int, ...]]:
+    """The numbers after each update; "ab cd" is two priorities with two localities each."""
+    state = ChildNumbers()
+    seen = []
+    for update in updates:
+        priorities = [
+            tuple(LocalityEndpoints(Locality(zone=zone), 1, ()) for zone in zones)
+            for zones in update.split()
+        ]
+        state = assign_numbers(state, priorities)
+        seen.append(state.numbers)
+    return seen
+
+
+@pytest.mark.spec("A74-60", "A74-61")
+def test_table_of_child_numbers() -> None:
+    assert numbers("ab cd", "ab e") == [(0, 1), (0, 2)]
+    assert numbers("ab cd", "c ab") == [(0, 1), (1, 0)]
+    assert numbers("ab cd", "abc d", "ab cd") == [(0, 1), (0, 1), (0, 1)]
+    assert numbers("bc ad", "abc d") == [(0, 1), (1, 2)]
+
+
+@pytest.mark.spec("A74-60")
+def test_first_locality_in_sorted_order_decides_however_they_are_listed() -> None:
+    assert numbers("ab cd", "da") == numbers("ab cd", "ad") == [(0, 1), (0,)]
+
+
+@pytest.mark.spec("A74-62")
+def test_dropped_number_is_never_handed_out_again() -> None:
+    assert numbers("a b", "a", "a c", "a", "a b") == [(0, 1), (0,), (0, 2), (0,), (0, 3)]
+
+
+@pytest.mark.spec("A74-63")
+def test_names_include_the_cluster() -> None:
+    assert child_name("a", 0) != child_name("b", 0)
+    assert "a" in child_name("a", 0)
+
+
+@pytest.mark.spec("A74-60")
+def test_localities_that_move_keep_their_connections() -> None:
+    world = MeshWorld()
+    world.start(
+        route_config("a"), cluster("a"), prioritized("a", [locality("x", A)], [locality("y", B)])
+    )
+    assert world.serve() == A
+    world.say(prioritized("a", [locality("z", C)], [locality("x", A)]))
+    world.settle()
+    assert world.serve() == C
+    world.backend(C).down()
+    world.clock.advance(1.0)
+    assert world.serve() == A
+    assert world.backend(A).accepts == 1
+
+
+@pytest.mark.spec("A74-64")
+def test_unchanged_leaf_is_not_told_and_an_aggregate_always_is() -> None:
+    registries, spies = spying("xds_cluster_impl_experimental", "priority_experimental")
+    world = MeshWorld(registries)
+    world.start(
+        route_config("a", "b"),
+        *(cluster(name) for name in "ab"),
+        endpoints("a", A),
+        endpoints("b", B),
+    )
+    impl = spies["xds_cluster_impl_experimental"]
+    count = len(impl.updates)
+    world.say(endpoints("b", C))
+    assert len(impl.updates) == count + 1
+    world.say(cluster("top"), aggregate("top", "a"), route_config("top", "b"))
+    priorities = spies["priority_experimental"]
+    del priorities.updates[:]
+    world.say(endpoints("b", A))
+    told = [list(each.config.children) for each in priorities.updates]  # type: ignore[attr-defined]
+    assert ["a"] in told, "the aggregate's priority policy"
+
+
+def test_error_with_no_config_at_all_is_clear() -> None:
+    helper = FakeHelper(registry=Registries().policies)
+    policy = CdsFactory().create(helper)
+    policy.update(Update((), CdsConfig("d"), EMPTY_ATTRIBUTES))
+    assert "no xDS config" in helper.reports[-1].picker.status.details
+    policy.close()
+
+
+@pytest.mark.parametrize("does_not_exist", [True, False])
+def test_error_of_a_cluster_is_told_by_code_unavailable(does_not_exist: bool) -> None:
+    helper = FakeHelper(registry=Registries().policies)
+    policy = CdsFactory().create(helper)
+    error = ClusterError(unavailable("CDS resource d: gone"), does_not_exist)
+    policy.update(Update((), CdsConfig("d"), _attributes({"d": error})))
+    assert helper.reports[-1].state is State.TRANSIENT_FAILURE
+    assert helper.reports[-1].picker.status == error.status
+    policy.close()

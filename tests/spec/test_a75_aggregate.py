@@ -1,0 +1,373 @@
+"""A75: the tree of a cluster, and aggregates as priorities of cds policies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proxyless.base import OK, Status, StatusCode
+from proxyless.wire import StreamEnd
+from proxyless.xds.lb.priorities import child_name
+from proxyless.xds.resources import DropCategory, OutlierDetection
+from tests.spec.mesh_world import MeshWorld, spying
+from tests.spec.xds_world import (
+    CDS,
+    aggregate,
+    cluster,
+    dns,
+    endpoints,
+    host,
+    hosts,
+    locality,
+    prioritized,
+    route,
+    route_config,
+)
+
+A, B, C, D = (f"10.0.0.{number}:80" for number in range(1, 5))
+
+PRIORITY = "priority_experimental"
+CDS_POLICY = "cds_experimental"
+OUTLIER = "outlier_detection_experimental"
+IMPL = "xds_cluster_impl_experimental"
+OVERRIDE = "xds_override_host_experimental"
+LEAF_LAYERS = (OUTLIER, IMPL, OVERRIDE, PRIORITY)
+
+
+def config_of(update: Any) -> Any:  # noqa: ANN401
+    return update.config
+
+
+def layers_below(config: Any) -> list[str]:  # noqa: ANN401
+    """The names of policies down a chain of only children, as far as it goes."""
+    names = []
+    while (child := _only_child(config)) is not None:
+        names.append(child.name)
+        config = child.config
+    return names
+
+
+def _only_child(config: Any) -> Any:  # noqa: ANN401
+    return getattr(config, "child_policy", getattr(config, "child", None))
+
+
+def aggregate_mesh(world: MeshWorld, *leaves: str) -> MeshWorld:
+    """An aggregate called top; leaf x has its endpoint at A, y at B, z at C."""
+    places = {"x": A, "y": B, "z": C}
+    world.start(
+        route_config("top"),
+        aggregate("top", *leaves),
+        *(cluster(name) for name in places),
+        *(endpoints(name, address) for name, address in places.items()),
+    )
+    return world
+
+
+# ---------------------------------------------------------------------------------------------
+# The tree
+
+
+@pytest.mark.spec("A75-01")
+def test_aggregate_is_a_priority_of_one_cds_per_leaf() -> None:
+    registries, spies = spying(CDS_POLICY, PRIORITY)
+    aggregate_mesh(MeshWorld(registries), "x", "y")
+    top = next(
+        config_of(update)
+        for update in spies[PRIORITY].updates
+        if config_of(update).priorities == ("x", "y")
+    )
+    assert {child.policy.name for child in top.children.values()} == {CDS_POLICY}
+    assert [child.policy.config.cluster for child in top.children.values()] == ["x", "y"]
+
+
+@pytest.mark.spec("A75-02")
+def test_nested_aggregates_are_one_layer() -> None:
+    registries, spies = spying(PRIORITY)
+    world = MeshWorld(registries)
+    world.start(
+        route_config("top"),
+        aggregate("top", "nested", "z"),
+        aggregate("nested", "x", "y"),
+        *(cluster(name) for name in "xyz"),
+        *(endpoints(name, A) for name in "xyz"),
+    )
+    of_aggregates = [
+        config_of(update).priorities
+        for update in spies[PRIORITY].updates
+        if not config_of(update).priorities[0].startswith("{")
+    ]
+    assert of_aggregates
+    assert set(of_aggregates) == {("x", "y", "z")}
+    # One for the aggregate, one for the only leaf that is needed.
+    assert len(spies[PRIORITY].alive) == 2
+
+
+@pytest.mark.spec("A75-03", "A50-01")
+def test_order_of_the_policies_of_a_cluster() -> None:
+    registries, spies = spying(OUTLIER, *LEAF_LAYERS)
+    world = MeshWorld(registries)
+    lb_config: Any = ({"xds_wrr_locality_experimental": {"childPolicy": [{"round_robin": {}}]}},)
+    world.start(route_config("a"), cluster("a", lb_config=lb_config), endpoints("a", A))
+    config = config_of(spies[OUTLIER].updates[-1])
+    assert layers_below(config) == [IMPL, OVERRIDE, PRIORITY]
+    priority = config_of(spies[PRIORITY].updates[-1])
+    [child] = priority.children.values()
+    assert child.policy.name == "xds_wrr_locality_experimental"
+    assert child.policy.config.child_policy.name == "round_robin"
+    assert world.serve() == A
+
+
+@pytest.mark.spec("A75-04", "A75-06")
+def test_one_instance_of_each_survives_changes_of_priority() -> None:
+    registries, spies = spying(OUTLIER, IMPL, OVERRIDE)
+    world = MeshWorld(registries)
+    world.start(
+        route_config("a"), cluster("a"), prioritized("a", [locality("x", A)], [locality("y", B)])
+    )
+    assert world.serve() == A
+    world.backend(A).down()
+    world.clock.advance(1.0)
+    assert world.serve() == B
+    world.say(prioritized("a", [locality("y", B)], [locality("x", A)]))
+    world.say(prioritized("a", [locality("z", C)]))
+    world.settle()
+    assert world.serve() == C
+    for spy in spies.values():
+        assert len(spy.created) == 1
+        assert len(spy.alive) == 1
+
+
+@pytest.mark.spec("A75-05")
+def test_outlier_state_follows_an_endpoint_across_priorities() -> None:
+    world = MeshWorld()
+    outlier = OutlierDetection(
+        {
+            "interval": "10s",
+            "baseEjectionTime": "300s",
+            "maxEjectionPercent": 50,
+            "failurePercentageEjection": {
+                "threshold": 50,
+                "enforcementPercentage": 100,
+                "minimumHosts": 2,
+                "requestVolume": 5,
+            },
+        }
+    )
+    world.start(
+        route_config("a"),
+        cluster("a", outlier_detection=outlier),
+        prioritized("a", [locality("x", A, B)], [locality("y", C)]),
+    )
+    for _ in range(20):
+        world.call()
+        for stream in world.streams(A):
+            stream.end(_error())
+        world.answer_all()
+    world.clock.advance(10.0)
+    assert {world.serve() for _ in range(4)} == {B}, "A is ejected"
+    world.say(prioritized("a", [locality("x", B)], [locality("y", A, C)]))
+    world.backend(B).down()
+    world.clock.advance(1.0)
+    assert {world.serve() for _ in range(4)} == {C}, "and stays so in its new priority"
+    world.clock.advance(310.0)
+    assert {world.serve() for _ in range(4)} == {A, C}
+
+
+def _error() -> StreamEnd:
+    return StreamEnd(Status(StatusCode.UNKNOWN, "broken"))
+
+
+@pytest.mark.spec("A75-06")
+def test_circuit_breaker_and_drops_cover_the_whole_cluster() -> None:
+    world = MeshWorld()
+    world.start(
+        route_config("a"),
+        cluster("a", max_concurrent_requests=2),
+        prioritized("a", [locality("x", A)], [locality("y", B)]),
+    )
+    world.call()
+    world.backend(A).is_up = False
+    [stream] = world.streams(A)
+    world.backend(A).down()
+    world.clock.advance(1.0)
+    world.call()
+    assert len(world.streams(B)) == 1
+    _, third = world.call()
+    assert third.status.code is StatusCode.UNAVAILABLE
+    assert "circuit breaker" in third.status.details
+    stream.end(_error())
+    _, fourth = world.call()
+    assert fourth.is_running
+    drops = (DropCategory("all", 1_000_000),)
+    world.say(prioritized("a", [locality("x", A)], [locality("y", B)], drops=drops))
+    _, fifth = world.call()
+    assert "EDS-configured drop: all" in fifth.status.details
+
+
+@pytest.mark.spec("A75-07")
+def test_failover_inside_an_aggregate_and_back() -> None:
+    world = aggregate_mesh(MeshWorld(), "x", "y")
+    assert world.serve() == A
+    world.backend(A).down()
+    world.clock.advance(1.0)
+    assert world.serve() == B
+    world.backend(A).up()
+    world.clock.advance(1.0)
+    assert world.serve() == A
+
+
+@pytest.mark.spec("A75-08")
+def test_leaf_with_two_priorities_tries_both_before_the_next_leaf() -> None:
+    world = MeshWorld()
+    slow = world.backend(A)
+    slow.connect = lambda: None  # type: ignore[method-assign]
+    world.start(
+        route_config("top"),
+        aggregate("top", "x", "y"),
+        cluster("x"),
+        prioritized("x", [locality("p", A)], [locality("q", B)]),
+        cluster("y"),
+        endpoints("y", C),
+    )
+    _, waiting = world.call(wait_for_ready=True)
+    world.clock.advance(9.9)
+    assert world.backend(B).accepts == world.backend(C).accepts == 0
+    world.clock.advance(0.2)
+    assert world.backend(B).accepts == 1, "the second priority of the first leaf"
+    assert world.backend(C).accepts == 0
+    world.answer_all()
+    assert waiting.status == OK
+
+
+@pytest.mark.spec("A75-09")
+def test_reordering_keeps_the_branches_of_leaves_that_stay() -> None:
+    registries, spies = spying(IMPL)
+    world = aggregate_mesh(MeshWorld(registries), "x", "y")
+    world.backend(A).down()
+    world.clock.advance(1.0)
+    assert world.serve() == B
+    world.say(aggregate("top", "y", "x"))
+    assert world.serve() == B
+    world.say(aggregate("top", "y", "z"))
+    assert world.serve() == B
+    assert world.backend(B).accepts == 1
+    created = len(spies[IMPL].created)
+    world.say(aggregate("top", "z", "y"))
+    world.settle()
+    assert world.serve() == C
+    assert len(spies[IMPL].created) == created + 1
+
+
+@pytest.mark.spec("A75-10")
+def test_cluster_switches_between_eds_and_aggregate_in_place() -> None:
+    world = MeshWorld()
+    world.start(route_config("a"), cluster("a"), endpoints("a", A), cluster("x"), endpoints("x", B))
+    assert world.serve() == A
+    for _ in range(3):
+        _, running = world.call()
+        world.say(aggregate("a", "x"))
+        world.settle()
+        world.answer_all()
+        assert running.status == OK
+        assert world.serve() == B
+        world.say(cluster("a"))
+        world.settle()
+        assert world.serve() == A
+
+
+@pytest.mark.spec("A75-11")
+def test_settings_come_from_each_leaf() -> None:
+    registries, spies = spying("pick_first", "round_robin")
+    world = MeshWorld(registries)
+    drops = (DropCategory("leaf", 1_000_000),)
+    world.start(
+        route_config("top"),
+        aggregate("top", "x", "y", max_concurrent_requests=1, lb_config=({"pick_first": {}},)),
+        cluster("x", lb_config=({"round_robin": {}},), max_concurrent_requests=3),
+        endpoints("x", A),
+        cluster("y"),
+        endpoints("y", B, drops=drops),
+    )
+    calls = [world.call()[1] for _ in range(4)]
+    assert [each.is_running for each in calls] == [True, True, True, False]
+    assert len(spies["round_robin"].alive) == 1
+    world.backend(A).down()
+    world.clock.advance(1.0)
+    _, dropped = world.call()
+    assert "EDS-configured drop: leaf" in dropped.status.details
+
+
+@pytest.mark.spec("A75-12", "A75-14")
+@pytest.mark.parametrize("value", [None, "false", "1", "yes"])
+def test_aggregates_own_policy_is_ignored(
+    value: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it is ACKed is proved where resources are parsed."""
+    name = "GRPC_XDS_AGGREGATE_CLUSTER_BACKWARD_COMPAT"
+    monkeypatch.delenv(name, raising=False)
+    if value is not None:
+        monkeypatch.setenv(name, value)
+    assert _leaf_policies() == {"round_robin"}
+
+
+@pytest.mark.spec("A75-13", "A75-15")
+def test_backward_compatible_aggregate_uses_its_own_policy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("GRPC_XDS_AGGREGATE_CLUSTER_BACKWARD_COMPAT", "true")
+    assert _leaf_policies() == {"least_request_experimental"}
+    # The same leaf, routed to directly, has its own.
+    assert _leaf_policies(directly=True) == {"least_request_experimental", "round_robin"}
+
+
+def _leaf_policies(*, directly: bool = False) -> set[str]:
+    names = ("least_request_experimental", "round_robin")
+    registries, spies = spying(*names)
+    world = MeshWorld(registries)
+    routes = [route("x", "/direct.")] if directly else []
+    world.start(
+        hosts(host(*routes, route("top"))),
+        aggregate("top", "x", lb_config=({"least_request_experimental": {}},)),
+        cluster("x"),
+        endpoints("x", A),
+    )
+    assert world.serve() == A
+    return {name for name in names if spies[name].alive}
+
+
+def test_aggregate_of_eds_and_dns_fails_over_in_order() -> None:
+    world = MeshWorld()
+    world.start(
+        route_config("top"),
+        aggregate("top", "x", "named", "z"),
+        cluster("x"),
+        prioritized("x", [locality("p", A)], [locality("q", B)]),
+        dns("named", "backend.example"),
+        cluster("z"),
+        endpoints("z", D),
+    )
+    world.dns.answer("backend.example:80", C)
+    world.settle()
+    for address in (A, B, C):
+        assert world.serve() == address
+        world.backend(address).down()
+        world.clock.advance(1.0)
+    assert world.serve() == D
+    for address in (C, B, A):
+        world.backend(address).up()
+        world.clock.advance(1.0)
+        assert world.serve() == address
+
+
+def test_deleted_aggregate_drops_and_returns() -> None:
+    world = aggregate_mesh(MeshWorld(), "x", "y")
+    world.remove(CDS, "top")
+    _, observer = world.call(wait_for_ready=True)
+    assert observer.status.code is StatusCode.UNAVAILABLE
+    world.say(aggregate("top", "x", "y"))
+    assert world.serve() == A
+
+
+def test_names_of_children_do_not_collide_with_leaves() -> None:
+    assert child_name("x", 0) != "x"
