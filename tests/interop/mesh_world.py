@@ -51,6 +51,10 @@ class NamedBackend:
     async def _answer(self, _request: bytes, _context: Untyped) -> bytes:
         return self.name.encode()
 
+    async def leave(self) -> None:
+        """Stop serving at once; other servers of this process go on."""
+        await self._server.stop(None)
+
     async def stop(self) -> None:
         await stop_server(self._server)
 

@@ -1,0 +1,242 @@
+"""Does a service join a mesh: our channel, our control plane, grpcio's backends, real sockets?"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+
+import proxyless
+from proxyless.controlplane import (
+    CLUSTER,
+    ControlPlane,
+    Snapshot,
+    aggregate_cluster,
+    dns_cluster,
+    eds_cluster,
+    endpoints,
+    listener,
+    route,
+    route_config,
+    simple_mesh,
+)
+from tests.interop.mesh_world import NamedBackend, backends
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+TARGET = "xds:///api"
+WHERE = "/test.Mesh/Where"
+
+
+@asynccontextmanager
+async def joined(control_plane: ControlPlane) -> AsyncIterator[Callable[..., Any]]:
+    """A channel, as the call that asks who serves."""
+    async with proxyless.aio.insecure_channel(
+        TARGET, bootstrap=control_plane.bootstrap()
+    ) as channel:
+        call = channel.unary_unary(WHERE)
+
+        async def where(**settings: Any) -> str:  # noqa: ANN401
+            reply = await call(b"", timeout=20.0, **settings)
+            return bytes(reply).decode()
+
+        yield where
+
+
+def mesh_of(started: list[NamedBackend], *routes: Any) -> Snapshot:  # noqa: ANN401
+    """A cluster for each backend, with its name, and these routes."""
+    return Snapshot.of(
+        [
+            listener("api", "api-routes"),
+            route_config("api-routes", *routes),
+            *(eds_cluster(backend.name) for backend in started),
+            *(endpoints(backend.name, [backend.address]) for backend in started),
+        ]
+    )
+
+
+async def failure(call: Callable[..., Any], **settings: Any) -> grpc.aio.AioRpcError | None:  # noqa: ANN401
+    """How a call fails; None if it does not."""
+    try:
+        await call(**settings)
+    except grpc.aio.AioRpcError as error:
+        return error
+    return None
+
+
+async def test_rpcs_go_where_the_control_plane_says() -> None:
+    async with backends("a", "b", "c") as started:
+        snapshot = mesh_of(
+            started, route(headers={"who": "c"}, cluster="c"), route(weighted={"a": 1, "b": 3})
+        )
+        async with ControlPlane(snapshot) as control_plane, joined(control_plane) as where:
+            served = Counter([await where() for _ in range(400)])
+            assert served["a"] + served["b"] == 400
+            assert 50 < served["a"] < 150
+            assert await where(metadata=(("who", "c"),)) == "c"
+            assert not control_plane.nacks
+
+
+async def test_updates_under_load_lose_nothing() -> None:
+    async with backends("a", "b") as started:
+        snapshot = mesh_of(started, route(cluster="a"))
+        async with ControlPlane(snapshot) as control_plane, joined(control_plane) as where:
+            assert await where() == "a"
+            running = True
+            served: Counter[str] = Counter()
+
+            async def load() -> None:
+                while running:
+                    served[await where()] += 1
+
+            tasks = [asyncio.create_task(load()) for _ in range(10)]
+            for turn in range(40):
+                name = "ab"[turn % 2]
+                control_plane.set_snapshot(
+                    mesh_of(started, route(cluster="ba"[turn % 2]))
+                    if turn % 3
+                    else simple_mesh("api", {name: [started[turn % 2].address]})
+                )
+                await asyncio.sleep(0.01)
+            running = False
+            await asyncio.gather(*tasks)
+            assert set(served) == {"a", "b"}
+
+
+@pytest.mark.timeout(120)
+async def test_control_plane_restarted_fifty_times_under_load() -> None:
+    async with backends("a", "b") as started:
+        places = [backend.address for backend in started]
+        snapshot = simple_mesh("api", {"a": places})
+        async with ControlPlane(snapshot) as control_plane:
+            bootstrap = control_plane.bootstrap()
+            async with proxyless.aio.insecure_channel(TARGET, bootstrap=bootstrap) as channel:
+                call = channel.unary_unary(WHERE)
+                await call(b"", timeout=20.0)
+                running, count = True, 0
+
+                async def load() -> None:
+                    nonlocal count
+                    while running:
+                        await call(b"", timeout=20.0)
+                        count += 1
+
+                tasks = [asyncio.create_task(load()) for _ in range(5)]
+                for _ in range(50):
+                    await control_plane.stop()
+                    await control_plane.start()
+                # Subscriptions resume by themselves: what changes now arrives.
+                control_plane.set_snapshot(simple_mesh("api", {"a": places[1:]}, version="2"))
+                while {bytes(await call(b"", timeout=20.0)) for _ in range(20)} != {b"b"}:  # noqa: ASYNC110 - nobody sets an event
+                    await asyncio.sleep(0.05)
+                running = False
+                await asyncio.gather(*tasks)
+                assert count > 50
+                [stream] = control_plane.streams
+                assert not control_plane.nacks
+                assert stream is not None
+
+
+async def test_aggregate_fails_over_to_dns_and_back() -> None:
+    async with backends("a", "b") as started:
+        first, second = started
+        port = int(second.address.rpartition(":")[2])
+        snapshot = Snapshot.of(
+            [
+                listener("api", [route(cluster="top")]),
+                aggregate_cluster("top", ["near", "far"]),
+                eds_cluster("near"),
+                endpoints("near", [first.address]),
+                dns_cluster("far", "localhost", port),
+            ]
+        )
+        async with ControlPlane(snapshot) as control_plane, joined(control_plane) as where:
+            assert await where() == "a"
+            await first.leave()
+            assert await where(wait_for_ready=True) == "b"
+            await first.start()
+            while await where(wait_for_ready=True) != "a":  # noqa: ASYNC110 - nobody sets an event
+                await asyncio.sleep(0.05)
+
+
+async def test_deleted_cluster_drops_even_patient_rpcs() -> None:
+    async with backends("a") as started:
+        snapshot = mesh_of(started, route(cluster="a"))
+        async with ControlPlane(snapshot) as control_plane, joined(control_plane) as where:
+            assert await where() == "a"
+            control_plane.set_snapshot(snapshot.without(CLUSTER, "a", partial=True))
+            while (error := await failure(where, wait_for_ready=True)) is None:  # noqa: ASYNC110 - nobody sets an event
+                await asyncio.sleep(0.01)
+            assert error.code() is grpc.StatusCode.UNAVAILABLE
+            assert "CDS resource a" in str(error.details())
+            control_plane.set_snapshot(snapshot)
+            while await failure(where) is not None:  # noqa: ASYNC110 - nobody sets an event
+                await asyncio.sleep(0.01)
+
+
+async def test_blocking_channel_joins_too() -> None:
+    async with backends("a") as started:
+        snapshot = mesh_of(started, route(cluster="a"))
+        async with ControlPlane(snapshot) as control_plane:
+
+            def call_blocking() -> bytes:
+                with proxyless.insecure_channel(
+                    TARGET, bootstrap=control_plane.bootstrap()
+                ) as channel:
+                    return bytes(channel.unary_unary(WHERE)(b"", timeout=20.0))
+
+            assert await asyncio.to_thread(call_blocking) == b"a"
+
+
+@pytest.mark.spec("A27-01")
+async def test_bootstrap_comes_from_argument_file_or_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with backends("a") as started:
+        snapshot = mesh_of(started, route(cluster="a"))
+        async with ControlPlane(snapshot) as control_plane:
+            good = json.dumps(control_plane.bootstrap())
+            bad = json.dumps({"xds_servers": []})
+            path = tmp_path / "bootstrap.json"
+            path.write_text(good)
+
+            async def outcome(**settings: Any) -> str:  # noqa: ANN401
+                async with proxyless.aio.insecure_channel(TARGET, **settings) as channel:
+                    call = channel.unary_unary(WHERE)
+                    error = await failure(call, request=b"", timeout=20.0)
+                    if error is None:
+                        return bytes(await call(b"", timeout=20.0)).decode()
+                    assert error.code() is grpc.StatusCode.UNAVAILABLE
+                    assert channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE
+                    return str(error.details())
+
+            monkeypatch.delenv("GRPC_XDS_BOOTSTRAP", raising=False)
+            monkeypatch.delenv("GRPC_XDS_BOOTSTRAP_CONFIG", raising=False)
+            assert "GRPC_XDS_BOOTSTRAP" in await outcome()
+            monkeypatch.setenv("GRPC_XDS_BOOTSTRAP_CONFIG", bad)
+            assert "xds_servers" in await outcome()
+            monkeypatch.setenv("GRPC_XDS_BOOTSTRAP", str(path))
+            assert await outcome() == "a", "the file wins over the inline document"
+            path.write_text(bad)
+            assert await outcome(bootstrap=json.loads(good)) == "a", "the argument wins over both"
+
+
+@pytest.mark.spec("A27-04")
+async def test_targets_of_the_scheme() -> None:
+    async with backends("a") as started:
+        snapshot = mesh_of(started, route(cluster="a"))
+        async with ControlPlane(snapshot) as control_plane:
+            bootstrap = control_plane.bootstrap()
+            for target in ("xds:///api", "xds:api"):
+                async with proxyless.aio.insecure_channel(target, bootstrap=bootstrap) as channel:
+                    assert bytes(await channel.unary_unary(WHERE)(b"", timeout=20)) == b"a"
+            for target in ("xds:///", "xds:", "xds:///api/"):
+                with pytest.raises(ValueError, match="xds"):
+                    proxyless.aio.insecure_channel(target, bootstrap=bootstrap)
