@@ -3,8 +3,8 @@
 Every policy that is registered and has a config here, by itself, and the tree that an xDS channel
 has. In this world every address is connected as soon as it is asked for.
 
-Those parts of the tree that do not exist yet have stand-ins, which do what a pick costs there and
-no more: `ClusterLookUp` finds the cluster of the RPC, `PassOn` hands the pick on.
+Of the tree, xDS's own policies have stand-ins, which need no control plane and do the least that a
+pick costs there: `ClusterLookUp` finds the cluster of the RPC, `PassOn` hands the pick on.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -6,6 +6,7 @@ what it was asked, decoded. `Text` is a trivial resource type: JSON with a name 
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -334,3 +335,9 @@ class ClientWorld:
         assert self.clock.timers_pending == 0, "a closed client leaves no timer"
         for server in self.transports.servers.values():
             assert all(transport.is_closed for transport in server.transports)
+
+
+def grpcio_tasks() -> list[str]:
+    """The tasks of grpcio's server, whose `stop` does not wait for those of its handlers."""
+    names = (task.get_name() for task in asyncio.all_tasks())
+    return [name for name in names if name.startswith(("rpc_task", "HandleExceptions"))]

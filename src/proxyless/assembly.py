@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from proxyless.channel import Channel, LoopStack, SubchannelPool, parse_default_config
 from proxyless.front import (
@@ -40,6 +40,7 @@ from proxyless.xds.lb import (
     CdsFactory,
     ClusterImplFactory,
     ClusterManagerFactory,
+    OverrideHostFactory,
     WrrLocalityFactory,
 )
 from proxyless.xds.lb.cluster_manager import SEED_NAME
@@ -76,6 +77,7 @@ def default_policies() -> PolicyRegistry:
             ClusterManagerFactory(SEED_NAME),
             CdsFactory(),
             ClusterImplFactory(),
+            OverrideHostFactory(),
             WrrLocalityFactory(),
         ]
     )
@@ -155,6 +157,17 @@ def xds_stack_of_running_loop() -> XdsStack:
 
 
 @dataclass(frozen=True, slots=True)
+class Stacks:
+    """Where a channel finds what it shares with others; a simulated host has its own."""
+
+    channel: Callable[[], LoopStack] = stack_of_running_loop
+    xds: Callable[[], XdsStack] = xds_stack_of_running_loop
+
+
+RUNNING_LOOP: Final = Stacks()
+
+
+@dataclass(frozen=True, slots=True)
 class ChannelSettings:
     """What an application says about a channel, beside its target and credentials."""
 
@@ -164,6 +177,7 @@ class ChannelSettings:
     registries: Registries | None = None
     # Of the control plane: a document or a path; None is what the environment says.
     bootstrap: Mapping[str, object] | str | None = None
+    stacks: Stacks = RUNNING_LOOP
 
 
 def make_aio_channel(
@@ -191,7 +205,7 @@ def _core_opener(
     """Makes the channel proper, on the loop that runs then."""
     channel_options = make_channel_options(settings.options, credentials)
     known = settings.registries or Registries()
-    resolvers = _with_xds(known, settings.bootstrap)
+    resolvers = _with_xds(known, settings)
     # What is wrong is said now, not when the first RPC wants to be sent.
     parse_default_config(channel_options, known.policies)
     if not isinstance(target, str):
@@ -203,7 +217,7 @@ def _core_opener(
         return Channel(
             target,
             channel_options,
-            stack_of_running_loop(),
+            settings.stacks.channel(),
             policies=known.policies,
             resolvers=resolvers,
         )
@@ -211,15 +225,15 @@ def _core_opener(
     return open_core
 
 
-def _with_xds(known: Registries, bootstrap: Mapping[str, object] | str | None) -> ResolverRegistry:
+def _with_xds(known: Registries, settings: ChannelSettings) -> ResolverRegistry:
     """The resolvers, with ours for `xds:` unless the application has one of its own."""
     if known.resolvers.find(XdsResolverFactory.scheme) is not None:
         return known.resolvers
 
     def load() -> Bootstrap | Status:
-        return load_bootstrap(bootstrap, os.environ)
+        return load_bootstrap(settings.bootstrap, os.environ)
 
     def tools() -> XdsTools:
-        return xds_stack_of_running_loop().tools(known.policies, known.filters, DnsFactory())
+        return settings.stacks.xds().tools(known.policies, known.filters, DnsFactory())
 
     return known.resolvers.extended([XdsResolverFactory(load, tools)])

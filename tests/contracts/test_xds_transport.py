@@ -24,7 +24,7 @@ from proxyless.transport import Connector
 from proxyless.xds.client.codec import ADS_PATH
 from proxyless.xds.grpc_transport import MESSAGE_BYTES_MAX, GrpcTransports
 from tests.transport_world import until
-from tests.xds_client_world import GONE, FakeTransports, server_config
+from tests.xds_client_world import GONE, FakeTransports, grpcio_tasks, server_config
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -193,6 +193,7 @@ class GrpcWorld(World):
         self.transport.close()
         if self._server is not None:
             await self._server.stop(None)
+            await until(lambda: not grpcio_tasks(), "grpcio's tasks to end")
 
 
 @asynccontextmanager

@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 
 from proxyless.cli import main
-from proxyless.controlplane import FileSource
-from proxyless.runtime import VirtualClock
 from tests.interop.mesh_world import ROOT, backends
 from tests.transport_world import PATIENCE_S
 from tools.envoy_env import CannotInstallError, find_envoy
@@ -54,8 +52,6 @@ async def test_the_python_code_runs(tmp_path: Path) -> None:
 
 def test_the_files_are_good(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "shop.yaml").write_text(next(blocks("yaml")))
-    ignore = {"on_snapshot": lambda _: None, "on_problem": lambda _: None}
-    assert len(FileSource(tmp_path, VirtualClock(), **ignore).load()) == 3
     assert main(["serve", str(tmp_path), "--once-check"]) == 0
     # What the page shows is what is said.
     assert capsys.readouterr().out in PAGE.read_text()

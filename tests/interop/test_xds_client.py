@@ -36,6 +36,7 @@ from tests.xds_client_world import (
     LoadStatsResponse,
     Recorder,
     Text,
+    grpcio_tasks,
     text,
 )
 
@@ -62,7 +63,7 @@ class ControlPlane(grpc.GenericRpcHandler):  # type: ignore[misc]
         self.streams = 0
 
     async def start(self) -> None:
-        self._server = grpc.aio.server()
+        self._server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
         self._server.add_generic_rpc_handlers((self,))
         address = f"127.0.0.1:{self.port}"
         if self._credentials is None:
@@ -75,6 +76,7 @@ class ControlPlane(grpc.GenericRpcHandler):  # type: ignore[misc]
         if self._server is not None:
             await self._server.stop(None)
             self._server = None
+            await until(lambda: not grpcio_tasks(), "grpcio's tasks to end")
 
     def service(self, details: Any) -> Any:  # noqa: ANN401
         method = {ADS_PATH: self._ads, LRS_PATH: self._lrs}[details.method]

@@ -6,13 +6,20 @@ From the top of the tree down:
 - `cds`: one cluster, from the XdsConfig: its endpoints and the policies below. An aggregate is a
   priority policy with a cds for each leaf (A75). `priorities` names the children of that.
 - `cluster_impl`: drops, circuit breaker, load reports, TLS.
-- `override_host`: sessions that stay on their backend.
+- `override_host`: sessions that stay on their backend; `session_hosts` knows who holds which.
 - `wrr_locality`: the localities of one priority, by weight.
 """
 
 from proxyless.xds.lb.cds import CdsFactory
 from proxyless.xds.lb.cluster_impl import ClusterImplFactory
 from proxyless.xds.lb.cluster_manager import ClusterManagerFactory
+from proxyless.xds.lb.override_host import OverrideHostFactory
 from proxyless.xds.lb.wrr_locality import WrrLocalityFactory
 
-__all__ = ["CdsFactory", "ClusterImplFactory", "ClusterManagerFactory", "WrrLocalityFactory"]
+__all__ = [
+    "CdsFactory",
+    "ClusterImplFactory",
+    "ClusterManagerFactory",
+    "OverrideHostFactory",
+    "WrrLocalityFactory",
+]

@@ -239,21 +239,22 @@ class OverrideHostPolicy:
 
     def _attend(self) -> None:
         wanted, self._wanted = self._wanted, {}
-        # If there is nothing to connect to, those who wait have to choose again.
-        if not all([self._connect(host) for host in wanted]):
+        created = [host for host in wanted if self._connect_or_create(host)]
+        if created:
+            # Those who wait find an IDLE host now.
             self._publish()
 
-    def _connect(self, host: Host) -> bool:
+    def _connect_or_create(self, host: Host) -> bool:
+        """Whether it has a subchannel now that it did not have."""
         if host.subchannel is not None:
-            # Asked for once or many times, for a session or by the child: it is all the same.
             host.subchannel.request_connection()
-            return host.subchannel.state is State.IDLE
-        # It may be gone by now; those who wait were told then (A75-67).
-        if host.endpoint is not None:
-            inner = self._helper.create_subchannel(host.address, host.attributes)
-            self.hosts.own(host, inner)
-            self._trace("override_host.created", host)
-        return False
+            return False
+        if host.endpoint is None:
+            # It vanished; the update that did it told those who wait (A75-67).
+            return False
+        self.hosts.own(host, self._helper.create_subchannel(host.address, host.attributes))
+        self._trace("override_host.created", host)
+        return True
 
     # Called by the child.
 

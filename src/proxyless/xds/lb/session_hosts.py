@@ -88,6 +88,9 @@ def choose_host(
                 is_connecting = True
             case None:
                 without_subchannel = without_subchannel or host
+            case _:
+                # It fails, and is not worth waiting for (A75-62).
+                continue
     if idle is not None:
         return Verdict.CONNECT, idle
     if is_connecting:

@@ -1,11 +1,14 @@
 """What a route configuration says. What is refused and dropped is in tests/spec."""
 
+from typing import Any
+
 import pytest
 
-from proxyless.protos import message_class
+from proxyless.protos import Proto, message_class
 from proxyless.xds.filters import default_filter_registry
-from proxyless.xds.parsing import RouteConfigurationType
+from proxyless.xds.parsing import PluginParser, RouteConfigurationType
 from proxyless.xds.parsing import route as route_module
+from proxyless.xds.parsing.parts import PARTS_MIN
 from proxyless.xds.resources import (
     ClusterChoice,
     NonForwardingAction,
@@ -15,7 +18,16 @@ from proxyless.xds.resources import (
     RouteConfiguration,
     VirtualHost,
 )
-from tests.unit.xds.parsing.messages import Json, decode_routes, parsed_routes, route, routes
+from tests.unit.xds.parsing.messages import (
+    Json,
+    context,
+    decode_routes,
+    make,
+    parsed_routes,
+    route,
+    routes,
+    typed_struct,
+)
 
 
 def action_of(**action: object) -> RouteAction:
@@ -168,3 +180,81 @@ def test_thousands_of_wrong_routes_make_a_text_with_a_bound() -> None:
     error = decode_routes(routes(*[{"match": {}}] * 2_000)).error
     assert error.endswith("; and 1900 more]")
     assert len(error) < 20_000
+
+
+# From one version to the next
+
+
+def versions(*messages: Proto, plugins: dict[str, PluginParser] | None = None) -> list[Any]:
+    """What one type of resource makes of these, one after the other."""
+    kind = RouteConfigurationType(default_filter_registry(), plugins or {})
+    return [kind.decode(each.SerializeToString(), context()) for each in messages]
+
+
+def many_routes(changed: int | None = None) -> Proto:
+    clusters = [f"{n}-changed" if n == changed else str(n) for n in range(PARTS_MIN)]
+    return routes(*(route(cluster=cluster) for cluster in clusters))
+
+
+def test_routes_that_did_not_change_are_the_same_objects() -> None:
+    first, second = versions(many_routes(), many_routes(changed=3))
+    before, after = (each.resource.virtual_hosts[0].routes for each in (first, second))
+    same = [one is other for one, other in zip(before, after, strict=True)]
+    assert same == [n != 3 for n in range(PARTS_MIN)]
+    assert after[3].action.choice == ClusterChoice("3-changed")
+    assert second == decode_routes(many_routes(changed=3))
+
+
+def test_a_refused_version_is_not_remembered() -> None:
+    wrong = many_routes()
+    wrong.virtual_hosts[0].routes.add()
+    refused, after = versions(wrong, many_routes())
+    assert "routes[16].match error:is unset" in refused.error
+    assert after == decode_routes(many_routes())
+
+
+def test_equal_wrong_routes_are_wrong_in_every_version() -> None:
+    wrong = routes(*[route(cluster="")] * PARTS_MIN)
+    first, second = versions(wrong, wrong)
+    assert first == second
+    assert f"routes[{PARTS_MIN - 1}].route.cluster error:is empty" in second.error
+
+
+def test_the_memory_of_a_trusted_server_s_routes_is_its_own() -> None:
+    kind = RouteConfigurationType(default_filter_registry())
+    serialized = routes(*[route(auto_host_rewrite=True, cluster=str(n)) for n in range(20)])
+    for trusted in (True, False, True):
+        decoded = kind.decode(serialized.SerializeToString(), context(trusted=trusted))
+        assert decoded.resource is not None
+        for each in decoded.resource.virtual_hosts[0].routes:
+            assert isinstance(each.action, RouteAction)
+            assert each.action.auto_host_rewrite is trusted
+
+
+def test_a_route_to_a_plugin_depends_on_the_plugin() -> None:
+    def with_plugin(type_name: str) -> Proto:
+        message = many_routes()
+        message.virtual_hosts[0].routes.add(
+            match={"prefix": ""}, route={"cluster_specifier_plugin": "p"}
+        )
+        plugin = make(
+            "envoy.config.route.v3.ClusterSpecifierPlugin",
+            {
+                "extension": {"name": "p", "typed_config": typed_struct(type_name, {})},
+                "is_optional": True,
+            },
+        )
+        message.cluster_specifier_plugins.add().CopyFrom(plugin)
+        return message
+
+    known, unknown, again = versions(
+        with_plugin("own.Plugin"),
+        with_plugin("own.Other"),
+        with_plugin("own.Plugin"),
+        plugins={"own.Plugin": lambda _config, _errors: ({"lookup": {}},)},
+    )
+    assert len(known.resource.virtual_hosts[0].routes) == PARTS_MIN + 1
+    assert len(unknown.resource.virtual_hosts[0].routes) == PARTS_MIN
+    assert unknown.resource.plugins == ()
+    assert again == known
+    assert [plugin.name for plugin in again.resource.plugins] == ["p"]

@@ -1,0 +1,68 @@
+"""How does a server learn of the load it causes? The times between reports."""
+
+import pytest
+
+from tests.xds_client_world import ClientWorld, LoadStatsResponse, server_config
+
+
+def ask_for_reports(world: ClientWorld, seconds: int) -> None:
+    response = LoadStatsResponse(send_all_clusters=True)
+    response.load_reporting_interval.seconds = seconds
+    world.server().lrs.say(response.SerializeToString())
+    world.settle()
+
+
+@pytest.mark.parametrize(("asked_s", "interval_s"), [(-5, 1), (0, 1), (7, 7), (10**9, 86_400)])
+def test_an_interval_is_kept_between_sane_bounds(asked_s: int, interval_s: int) -> None:
+    world = ClientWorld()
+    world.client.load_stats(server_config(), "c", "")
+    ask_for_reports(world, asked_s)
+    world.server().lrs.take_requests()
+    world.clock.advance(interval_s - 0.5)
+    assert world.server().lrs.take_requests() == []
+    world.clock.advance(0.5)
+    assert len(world.server().lrs.take_requests()) == 1
+    world.close()
+
+
+def test_the_same_wish_again_does_not_delay_a_report() -> None:
+    world = ClientWorld()
+    world.client.load_stats(server_config(), "c", "")
+    ask_for_reports(world, 10)
+    world.server().lrs.take_requests()
+    world.clock.advance(9)
+    ask_for_reports(world, 10)
+    world.clock.advance(1)
+    assert len(world.server().lrs.take_requests()) == 1
+    world.clock.advance(5)
+    ask_for_reports(world, 20)
+    world.clock.advance(19)
+    assert world.server().lrs.take_requests() == []
+    world.clock.advance(1)
+    assert len(world.server().lrs.take_requests()) == 1
+    world.close()
+
+
+def test_a_counter_that_is_used_again_before_its_report_is_the_same_one() -> None:
+    world = ClientWorld()
+    keeps_the_stream = world.client.load_stats(server_config(), "d", "")
+    load = world.client.load_stats(server_config(), "c", "")
+    load.drop(None)
+    load.release()
+    assert world.client.load_stats(server_config(), "c", "") is load
+    load.release()
+    ask_for_reports(world, 1)
+    world.clock.advance(1)
+    # Reported, and not used any more: the next one starts afresh.
+    assert world.client.load_stats(server_config(), "c", "") is not load
+    keeps_the_stream.release()
+    world.close()
+
+
+def test_load_may_be_released_after_its_client_was_closed() -> None:
+    world = ClientWorld()
+    load = world.client.load_stats(server_config(), "c", "")
+    world.settle()
+    world.close()
+    load.drop(None)
+    load.release()
