@@ -29,6 +29,7 @@ from bench.clients import (
     OpenBlockingClient,
     OpenClient,
 )
+from bench.pacing import run_paced
 from bench.samples import Sample, percentile
 from bench.threads import measure_blocking, warm_up_blocking
 from bench.workloads import WORKLOADS, Workload
@@ -94,6 +95,18 @@ def worker_for(workload: Workload) -> Worker:
     return unary_worker if workload.kind == "unary" else stream_worker
 
 
+async def run_turn(client: Client, workload: Workload, duration_s: float) -> int:
+    """One turn as it is measured; returns its operations."""
+    if workload.rate_per_s is None:
+        return await run_workers(worker_for(workload), client, workload, duration_s)
+    unary, message = client.unary, workload.request()
+
+    async def ask() -> None:
+        await unary(message)
+
+    return await run_paced(ask, workload.rate_per_s, duration_s)
+
+
 async def run_workers(worker: Worker, client: Client, workload: Workload, duration_s: float) -> int:
     """Run the workload's number of workers for a while; returns their operations together."""
     turn = Turn()
@@ -106,9 +119,8 @@ async def run_workers(worker: Worker, client: Client, workload: Workload, durati
 
 
 async def measure(client: Client, workload: Workload, duration_s: float) -> Sample:
-    worker = worker_for(workload)
     wall_s, cpu_s = time.perf_counter(), time.process_time()
-    operations = await run_workers(worker, client, workload, duration_s)
+    operations = await run_turn(client, workload, duration_s)
     cpu_s, wall_s = time.process_time() - cpu_s, time.perf_counter() - wall_s
     if workload.kind != "unary":
         return Sample(operations, cpu_s, wall_s)
@@ -121,16 +133,22 @@ async def measure(client: Client, workload: Workload, duration_s: float) -> Samp
 async def measure_latencies(client: Client, workload: Workload, duration_s: float) -> list[float]:
     """Latencies in microseconds, ordered."""
     latencies_ns: list[int] = []
+    unary, message, now = client.unary, workload.request(), time.perf_counter_ns
+
+    async def timed_ask() -> None:
+        start = now()
+        await unary(message)
+        latencies_ns.append(now() - start)
 
     async def timed_worker(client: Client, workload: Workload, turn: Turn) -> int:
-        unary, message, now = client.unary, workload.request(), time.perf_counter_ns
         while turn.is_running:
-            start = now()
-            await unary(message)
-            latencies_ns.append(now() - start)
+            await timed_ask()
         return 0
 
-    await run_workers(timed_worker, client, workload, duration_s)
+    if workload.rate_per_s is None:
+        await run_workers(timed_worker, client, workload, duration_s)
+    else:
+        await run_paced(timed_ask, workload.rate_per_s, duration_s)
     return [latency / NANOSECONDS_PER_MICROSECOND for latency in sorted(latencies_ns)]
 
 
@@ -138,7 +156,7 @@ async def profile(client: Client, workload: Workload, duration_s: float) -> str:
     """The functions that took the most time of this thread, as cProfile sees them."""
     profiler = cProfile.Profile()
     with profiler:
-        await run_workers(worker_for(workload), client, workload, duration_s)
+        await run_turn(client, workload, duration_s)
     text = io.StringIO()
     pstats.Stats(profiler, stream=text).strip_dirs().sort_stats("tottime").print_stats(
         PROFILE_LINES

@@ -18,6 +18,7 @@ from bench.processes import (
     TurnFailedError,
     run_backend,
     run_client,
+    run_mesh,
 )
 from bench.report import Results
 from bench.samples import Sample
@@ -62,7 +63,7 @@ class Run:
 
     async def execute(self) -> None:
         async with AsyncExitStack() as stack:
-            backend = await stack.enter_async_context(run_backend())
+            backend = await enter_backend(stack, self._plan.clients)
             self.backend_name = backend.name
             for name in self._plan.clients:
                 await self._open(stack, name, backend)
@@ -113,8 +114,20 @@ class Run:
         self._say(f"{name} failed: {error}")
 
 
+async def enter_backend(stack: AsyncExitStack, clients: Sequence[str]) -> Backend:
+    """The backend, with a control plane if one of the clients wants that."""
+    backend = await stack.enter_async_context(run_backend())
+    if backend.three_addresses is None or not any(CLIENTS[c].backend == "xds" for c in clients):
+        return backend
+    mesh = await stack.enter_async_context(run_mesh())
+    await mesh.serve("spread", addresses=backend.three_addresses.split(","))
+    return replace(backend, control_plane=mesh.address)
+
+
 async def profile(client: str, workload: str, duration_s: float, warm_up_s: float) -> str:
     """The profile of one client on one workload, as text."""
-    async with run_backend() as backend, run_client(client, backend) as process:
+    async with AsyncExitStack() as stack:
+        backend = await enter_backend(stack, [client])
+        process = await stack.enter_async_context(run_client(client, backend))
         answer = await process.order(workload, duration_s, warm_up_s, is_profile=True)
         return str(answer["profile"])

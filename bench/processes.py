@@ -1,4 +1,4 @@
-"""How are the backend and the clients started, talked to and always ended?
+"""How are the backend, the control plane and the clients started, talked to and always ended?
 
 Every process is owned by an `async with` block: leaving it, by success, error or Ctrl-C, ends the
 process. A process that does not answer in time is an error of that process, never a hang.
@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bench.backend import BackendUnavailableError, backend_command
 from bench.clients import CLIENTS, ClientUnavailableError
@@ -45,6 +46,8 @@ class Backend:
     raw_address: str | None
     # Three gRPC ports of it, with commas.
     three_addresses: str | None
+    # Of a control plane that names those three, if there is one.
+    control_plane: str | None = None
 
     def address_for(self, client: str) -> str | None:
         """Where this client should connect to; None if there is no such port."""
@@ -55,6 +58,8 @@ class Backend:
                 return self.raw_address
             case "three":
                 return self.three_addresses
+            case "xds":
+                return self.control_plane
 
     def cpu_s(self) -> float | None:
         """CPU time it has used so far, where /proc can tell."""
@@ -67,12 +72,48 @@ class Backend:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-class ClientProcess:
-    """One warm client; takes one order at a time."""
+class OrderedProcess:
+    """A process that takes one order at a time: a line of JSON to it, a line of JSON back."""
 
     def __init__(self, name: str, process: Process) -> None:
         self.name = name
         self._process = process
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def ask(self, order: Mapping[str, object], patience_s: float) -> Mapping[str, Any]:
+        """Its answer to an order."""
+        stdin = self._process.stdin
+        assert stdin is not None, "a process that takes orders is started with a pipe as stdin"
+        with suppress(ConnectionError):  # The missing answer will say that it is gone.
+            stdin.write(json.dumps(order).encode() + b"\n")
+            await stdin.drain()
+        answer = await self._answer(patience_s)
+        if "error" in answer:
+            raise TurnFailedError(f"{self.name}: {answer['error']}")
+        return answer
+
+    async def _answer(self, patience_s: float) -> Mapping[str, Any]:
+        stdout = self._process.stdout
+        assert stdout is not None, "a process that takes orders is started with a pipe as stdout"
+        try:
+            async with asyncio.timeout(patience_s):
+                line = await stdout.readline()
+        except TimeoutError:
+            self._process.kill()
+            raise ClientLostError(f"no answer in {patience_s:.0f} s") from None
+        if not line:
+            code = await self._process.wait()
+            raise ClientLostError(f"process ended with exit code {code}")
+        answer = json.loads(line)
+        assert isinstance(answer, dict), "an answer is a JSON object"
+        return answer
+
+
+class ClientProcess(OrderedProcess):
+    """One warm client."""
 
     async def wait_ready(self) -> None:
         """Return once it is connected; raises ClientUnavailableError if it cannot run here."""
@@ -90,38 +131,30 @@ class ClientProcess:
             "warm_up_s": warm_up_s,
             "is_profile": is_profile,
         }
-        stdin = self._process.stdin
-        assert stdin is not None, "a client process is started with a pipe as stdin"
-        with suppress(ConnectionError):  # The missing answer will say that it is gone.
-            stdin.write(json.dumps(order).encode() + b"\n")
-            await stdin.drain()
         patience_s = TURN_TIMEOUT_FACTOR * (duration_s + warm_up_s) + TURN_TIMEOUT_GRACE_S
-        answer = await self._answer(patience_s)
-        if "error" in answer:
-            raise TurnFailedError(f"{workload}: {answer['error']}")
-        return answer
+        return await self.ask(order, patience_s)
 
-    async def _answer(self, patience_s: float) -> Mapping[str, object]:
-        stdout = self._process.stdout
-        assert stdout is not None, "a client process is started with a pipe as stdout"
-        try:
-            async with asyncio.timeout(patience_s):
-                line = await stdout.readline()
-        except TimeoutError:
-            self._process.kill()
-            raise ClientLostError(f"no answer in {patience_s:.0f} s") from None
-        if not line:
-            code = await self._process.wait()
-            raise ClientLostError(f"process ended with exit code {code}")
-        answer = json.loads(line)
-        assert isinstance(answer, dict), "an answer is a JSON object"
-        return answer
+
+class MeshProcess(OrderedProcess):
+    """A control plane. `address` is where it listens."""
+
+    address = ""
+
+    async def wait_ready(self) -> None:
+        """Return once it listens."""
+        answer = await self._answer(START_TIMEOUT_S)
+        self.address = str(answer["address"])
+
+    async def serve(self, mesh: str, **arguments: object) -> float:
+        """Serve this mesh of `bench.meshes`; returns when it began to, in monotonic seconds."""
+        answer = await self.ask({"serve": mesh, "arguments": arguments}, START_TIMEOUT_S)
+        return float(answer["at_s"])
 
 
 @asynccontextmanager
 async def run_backend() -> AsyncIterator[Backend]:
     command = await asyncio.to_thread(backend_command)
-    async with _running(command.argv, leaves_at_eof=False) as process:
+    async with running(command.argv, leaves_at_eof=False) as process:
         assert process.stdout is not None, "the backend is started with a pipe as stdout"
         async with asyncio.timeout(START_TIMEOUT_S):
             words = (await process.stdout.readline()).decode().split()
@@ -135,20 +168,31 @@ async def run_backend() -> AsyncIterator[Backend]:
 
 
 @asynccontextmanager
+async def run_mesh(*options: str) -> AsyncIterator[MeshProcess]:
+    """A control plane that listens, and serves nothing yet."""
+    argv = (sys.executable, "-m", "bench.mesh", *options)
+    async with running(argv, leaves_at_eof=True) as process:
+        mesh = MeshProcess("mesh", process)
+        await mesh.wait_ready()
+        yield mesh
+
+
+@asynccontextmanager
 async def run_client(name: str, backend: Backend) -> AsyncIterator[ClientProcess]:
     """A client that is connected and ready; raises ClientUnavailableError or ClientLostError."""
     address = backend.address_for(name)
     if address is None:
         raise ClientUnavailableError(f"backend {backend.name} has no port for it")
     argv = (sys.executable, "-m", "bench.child", name, address)
-    async with _running(argv, leaves_at_eof=True) as process:
+    async with running(argv, leaves_at_eof=True) as process:
         client = ClientProcess(name, process)
         await client.wait_ready()
         yield client
 
 
 @asynccontextmanager
-async def _running(argv: tuple[str, ...], *, leaves_at_eof: bool) -> AsyncIterator[Process]:
+async def running(argv: tuple[str, ...], *, leaves_at_eof: bool) -> AsyncIterator[Process]:
+    """A process with pipes to it, ended when the block is left."""
     path = os.pathsep.join([str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
     process = await asyncio.create_subprocess_exec(
         *argv,

@@ -34,6 +34,9 @@ QUICK_ROUNDS, QUICK_SECONDS = 3, 0.3
 PROFILE_SECONDS = 3.0
 PACKAGES = ("grpcio", "uvloop", "hpack")
 INTERRUPTED = 130
+# Which clients are usual: those that are told the addresses, or those of a control plane.
+TARGET_KINDS = ("direct", "xds")
+XDS_WORKLOADS = ("unary-16B-1", "unary-16B-16", "unary-16B-100", "open-16B-2000")
 
 
 def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -42,6 +45,7 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help=f"length of a turn (default {SECONDS})")
     parser.add_argument("--only", nargs="+", metavar="WORKLOAD", help="names or their beginnings")
     parser.add_argument("--clients", nargs="+", metavar="CLIENT", help="names or their beginnings")
+    parser.add_argument("--target", choices=TARGET_KINDS, default="direct", help="kind of channel")
     parser.add_argument("--floor", action="store_true", help="also the floors: lean probe, raw TCP")
     parser.add_argument("--quick", action="store_true", help="short: shows that it works, no more")
     parser.add_argument("--profile", nargs=2, metavar=("CLIENT", "WORKLOAD"), help="top functions")
@@ -65,8 +69,16 @@ def fill_defaults(arguments: argparse.Namespace) -> None:
         arguments.seconds = QUICK_SECONDS if is_quick else SECONDS
     if arguments.rounds < 1 or arguments.seconds <= 0:
         raise ValueError("--rounds and --seconds must be positive")
-    arguments.only = select_names(WORKLOADS, arguments.only or list(WORKLOADS))
-    usual = [name for name, kind in CLIENTS.items() if arguments.floor or not kind.is_floor]
+    is_xds = arguments.target == "xds"
+    usual_work = [name for name, work in WORKLOADS.items() if work.rate_per_s is None]
+    arguments.only = select_names(
+        WORKLOADS, arguments.only or (XDS_WORKLOADS if is_xds else usual_work)
+    )
+    usual = [
+        name
+        for name, kind in CLIENTS.items()
+        if (arguments.floor or not kind.is_floor) and (kind.backend == "xds") is is_xds
+    ]
     arguments.clients = select_names(CLIENTS, arguments.clients or usual)
     if arguments.profile:
         client, workload = arguments.profile

@@ -74,11 +74,25 @@ def _channel_targets_of(client: str) -> tuple[Target, ...]:
     )
 
 
+def _xds_targets_of(client: str) -> tuple[Target, ...]:
+    return (
+        Target(client, "unary-16B-100", "cpu", 0.30),
+        Target(client, "unary-16B-16", "cpu", 0.30),
+        Target(client, "unary-16B-1", "cpu", 0.50),
+        Target(client, "unary-16B-100", "rate", 4.0),
+        Target(client, "unary-16B-1", "p50", 1.00),
+        Target(client, "open-16B-2000", "cpu", 0.50),
+        Target(client, "open-16B-2000", "p50", 1.00),
+    )
+
+
 TARGETS: tuple[Target, ...] = (
     *_targets_of("transport_uvloop", (0.12, 0.15, 0.40)),
     *_targets_of("transport_asyncio", (0.15, 0.20, 0.45)),
     *_channel_targets_of("channel_uvloop"),
     *_channel_targets_of("channel_asyncio"),
+    *_xds_targets_of("xds_uvloop"),
+    *_xds_targets_of("xds_asyncio"),
     Target("channel_sync", "blocking-16B-1", "cpu", 0.80),
     Target("channel_sync", "blocking-16B-1", "p50", 1.00),
     Target("channel_sync", "blocking-16B-8", "cpu", 0.40),

@@ -1,8 +1,8 @@
 """What is a client asked to do in one turn?
 
-Every workload is a closed loop: `concurrency` coroutines, each asking again as soon as it is
-answered; blocking clients have as many threads instead. An operation is one unary RPC, or one
-message of a server stream.
+A workload is a closed loop: `concurrency` coroutines, each asking again as soon as it is answered;
+blocking clients have as many threads instead. One with a rate is an open loop: it asks so often,
+answered or not. An operation is one unary RPC, or one message of a server stream.
 """
 
 from dataclasses import dataclass
@@ -21,6 +21,8 @@ class Workload:
     concurrency: int
     # Long enough that opening a stream is not what is measured, short enough to end a turn soon.
     messages_per_call: int = 1
+    # An open loop asks so often; its concurrency is what comes of it.
+    rate_per_s: float | None = None
 
     def request(self) -> bytes:
         """The message that makes the backend answer with messages of `size_bytes`."""
@@ -36,6 +38,7 @@ WORKLOADS: dict[str, Workload] = {
         Workload("unary-16B-1", "unary", 16, 1),
         Workload("unary-16B-16", "unary", 16, 16),
         Workload("unary-16B-100", "unary", 16, 100),
+        Workload("open-16B-2000", "unary", 16, 1, rate_per_s=2000.0),
         Workload("unary-1KiB-100", "unary", KIB, 100),
         Workload("unary-64KiB-100", "unary", 64 * KIB, 100),
         Workload("stream-16B-1", "stream", 16, 1, messages_per_call=1000),

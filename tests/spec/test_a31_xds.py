@@ -9,13 +9,17 @@ import pytest
 
 from proxyless.base import EMPTY_ATTRIBUTES, OK, State, Status, StatusCode, ValidationErrors
 from proxyless.lb import Drop, GracefulSwitch, Picker, PickInfo, Update
+from proxyless.protos import message_class
 from proxyless.wire import StreamEnd
 from proxyless.xds.attributes import CLUSTER
+from proxyless.xds.filters import default_filter_registry
+from proxyless.xds.parsing import RouteContext, parse_route_configuration
 from proxyless.xds.resources import (
     HeaderMatcher,
     PathMatcher,
     RetryOnPolicy,
     Route,
+    RouteAction,
     StringMatcher,
 )
 from proxyless.xds.routing import RouteDefaults, route_timeout_s
@@ -588,6 +592,45 @@ def test_deadline_counts_from_the_start_and_covers_retries_and_streams() -> None
     assert observer.is_running
     world.clock.advance(0.2)
     assert observer.status.code is StatusCode.DEADLINE_EXCEEDED
+
+
+@pytest.mark.spec("A31-45")
+def test_only_the_two_fields_of_the_seed_matter_in_its_dialect() -> None:
+    """As the control plane says it: grpc_timeout_offset is there and is not looked at."""
+    for fields, cap_s in (
+        ({"grpc_timeout_offset": 3}, 15.0),
+        ({"grpc_timeout_offset": 3, "timeout": 7}, 7.0),
+        ({"grpc_timeout_offset": 3, "timeout": 7, "max_grpc_timeout": 9}, 9.0),
+        ({"idle_timeout": 2, "timeout": 7}, 7.0),
+    ):
+        found = _parsed_action(fields)
+        assert route_timeout_s(found, RouteDefaults()) == cap_s
+        world = MeshWorld()
+        routes = hosts(host(Route(path=PathMatcher("prefix", "/"), action=found)))
+        world.start(routes, *two_clusters())
+        _, observer = world.call()
+        world.clock.advance(cap_s - 0.1)
+        assert observer.is_running
+        world.clock.advance(0.2)
+        assert observer.status.code is StatusCode.DEADLINE_EXCEEDED
+
+
+def _parsed_action(durations: dict[str, int]) -> RouteAction:
+    """An action to cluster a with these fields, through the parser."""
+    message = message_class("envoy.config.route.v3.RouteConfiguration")(name="routes")
+    route_message = message.virtual_hosts.add(name="all", domains=["*"]).routes.add()
+    route_message.match.prefix = "/"
+    route_message.route.cluster = "a"
+    for name, seconds in durations.items():
+        getattr(route_message.route, name).seconds = seconds
+    context = RouteContext(default_filter_registry(), {}, False)
+    errors = ValidationErrors()
+    parsed = parse_route_configuration(message, context, errors)
+    assert errors.ok, errors
+    assert parsed is not None
+    found = parsed.virtual_hosts[0].routes[0].action
+    assert isinstance(found, RouteAction)
+    return found
 
 
 FINAL_TABLE = list(product((None, 0.0, 4.0), (None, 0.0, 6.0), (None, 0.0, 8.0)))

@@ -42,6 +42,7 @@ class Snapshot:
         version: str,
         *,
         is_partial: bool,
+        to_check: Iterable[Resource] | None = None,
     ) -> None:
         self._by_type: Final = by_type
         self._versions: Final = versions
@@ -49,7 +50,7 @@ class Snapshot:
         self.version: Final = version
         self.is_partial: Final = is_partial
         if not is_partial:
-            self.check().raise_if_any(f"snapshot {version!r}")
+            self.check(to_check).raise_if_any(f"snapshot {version!r}")
 
     @classmethod
     def of(
@@ -68,9 +69,12 @@ class Snapshot:
     ) -> Snapshot:
         """One that has these, too, in place of those with the same type and name."""
         by_type = dict(self._by_type)
-        for type_url, added in _group(resources).items():
+        groups = _group(resources)
+        for type_url, added in groups.items():
             by_type[type_url] = MappingProxyType({**self.resources(type_url), **added})
-        return self._become(by_type, version, partial)
+        # Nothing is taken away, so what was complete can only lack what the new ones name.
+        added_only = (found for group in groups.values() for found in group.values())
+        return self._become(by_type, version, partial, None if self.is_partial else added_only)
 
     def without(
         self,
@@ -98,19 +102,25 @@ class Snapshot:
         return self._become(by_type | _group(resources), version, partial)
 
     def _become(
-        self, by_type: dict[str, Resources], version: str | None, partial: bool | None
+        self,
+        by_type: dict[str, Resources],
+        version: str | None,
+        partial: bool | None,
+        to_check: Iterable[Resource] | None = None,
     ) -> Snapshot:
         """Share the types that are the same; give the others the new version."""
         new_version = _next_version(self.version) if version is None else version
         versions = dict(self._versions)
         for type_url, resources in by_type.items():
-            if resources == self.resources(type_url):
-                by_type[type_url] = self.resources(type_url)
+            before = self.resources(type_url)
+            # Equal mappings are compared item by item, even with themselves.
+            if resources is before or resources == before:
+                by_type[type_url] = before
             else:
                 versions[type_url] = new_version
         newest = new_version if versions != self._versions else self.version
         is_partial = self.is_partial if partial is None else partial
-        return Snapshot(by_type, versions, newest, is_partial=is_partial)
+        return Snapshot(by_type, versions, newest, is_partial=is_partial, to_check=to_check)
 
     def resources(self, type_url: str) -> Resources:
         """All of one type by name; the same object as before, if nothing of the type changed."""
@@ -128,10 +138,10 @@ class Snapshot:
         """The types that have resources."""
         return tuple(type_url for type_url, resources in self._by_type.items() if resources)
 
-    def check(self) -> ValidationErrors:
-        """Every reference to a resource that is not there, by the path of the field."""
+    def check(self, resources: Iterable[Resource] | None = None) -> ValidationErrors:
+        """Every reference, of these or of all, to what is not there, by the path of the field."""
         errors = ValidationErrors()
-        for resource in self:
+        for resource in self if resources is None else resources:
             for reference in resource.references:
                 if self.get(reference.type_url, reference.name) is None:
                     wanted = type_name(reference.type_url)

@@ -83,6 +83,8 @@ def test_routes_need_clusters_weighted_and_mirrored_ones_too() -> None:
     mirrored = route(cluster="a")
     mirrored.route.request_mirror_policies.add(cluster="m")
     weighted = route(weighted={"b": 1, "c": 2})
+    weighted.route.weighted_clusters.clusters.add(cluster_header="x-cluster")
+    mirrored.route.request_mirror_policies.add(cluster_header="x-mirror")
     by_header = route()
     by_header.route.cluster_header = "x-cluster"
     redirect = route()
@@ -116,6 +118,12 @@ def test_what_comes_from_elsewhere_is_not_needed_here() -> None:
     from_file.eds_cluster_config.eds_config.path_config_source.path = "/etc/endpoints.yaml"
     assert references(from_file) == []
     assert references(dns_cluster("c", "host", 80)) == []
+
+
+def test_a_network_filter_of_another_kind_needs_nothing() -> None:
+    built = socket_listener("l", "1.2.3.4:80", "r")
+    built.filter_chains[0].filters[0].typed_config.type_url = "type.googleapis.com/other.Filter"
+    assert references(built) == []
 
 
 def test_a_config_that_cannot_be_read_needs_nothing() -> None:

@@ -134,3 +134,20 @@ def test_taking_away_what_is_needed_is_refused() -> None:
     with pytest.raises(ValidationError, match="there is no cluster 'a'"):
         mesh("a").without(CLUSTER, "a")
     assert mesh("a").without(CLUSTER, "a", partial=True).get(CLUSTER, "a") is None
+
+
+def test_what_is_added_is_checked_and_what_was_complete_stays_so() -> None:
+    snapshot = mesh("a")
+    with pytest.raises(ValidationError, match="there is no cluster 'z'"):
+        snapshot.with_(route_config("more", route(cluster="z")))
+    assert snapshot.with_(route_config("more", route(cluster="a"))).check().ok
+    # A partial one is not known to be complete: then all of it counts.
+    partial = Snapshot.of([listener("api", "r")], partial=True)
+    with pytest.raises(ValidationError, match="there is no route config 'r'"):
+        partial.with_(endpoints("a", []), partial=False)
+
+
+def test_a_snapshot_shows_its_version_and_counts() -> None:
+    shown = "<Snapshot '1' listener: 1, route config: 1, cluster: 2, endpoints: 2>"
+    assert repr(mesh("a", "b")) == shown
+    assert repr(Snapshot.of(())) == "<Snapshot '1' empty>"

@@ -2,7 +2,7 @@
 
 from proxyless.base import Event, Trace
 from proxyless.xds.bootstrap import Node
-from proxyless.xds.client import Tools, XdsClient
+from proxyless.xds.client import Cancel, Tools, XdsClient
 from proxyless.xds.client.connection import node_note
 from tests.xds_client_world import GONE, ClientWorld, Recorder, text
 
@@ -39,10 +39,11 @@ def test_the_timer_ends_with_the_last_resource_that_came() -> None:
 
 def test_a_timeout_may_cancel_the_watches_of_others() -> None:
     world = ClientWorld()
+    cancels: list[Cancel] = []
     other = Recorder()
-    first = Recorder(on_news=lambda: cancel_other())
+    first = Recorder(on_news=lambda: cancels.pop()())
     world.client.watch(world.listeners, "x", first)
-    cancel_other = world.client.watch(world.listeners, "y", other)
+    cancels.append(world.client.watch(world.listeners, "y", other))
     world.clock.advance(15)
     assert first.take_codes() == ["NOT_FOUND"]
     assert other.take() == []

@@ -143,3 +143,34 @@ def test_chains_and_overrides_have_bounds() -> None:
     assert str(errors) == (
         "[field:typed_per_filter_config error:has 1001 elements, wanted at most 1000]"
     )
+
+
+def test_an_optional_filter_whose_config_is_discovered_elsewhere_is_left_out() -> None:
+    discovered: Json = {"name": "d", "config_discovery": {"config_source": {"ads": {}}}}
+    chain = [{**discovered, "is_optional": True}, http_filter("router")]
+    resource = decode_listener(listener(http_filters=chain)).resource
+    assert resource is not None
+    assert resource.api_listener is not None
+    assert [entry.name for entry in resource.api_listener.http_filters] == ["router"]
+    refused = decode_listener(listener(http_filters=[discovered, http_filter("router")])).error
+    assert refused.endswith(".http_filters[0] error:config_discovery is set, wanted typed_config]")
+
+
+def test_a_filter_s_config_has_a_type_and_can_be_decoded() -> None:
+    entry = "http_filters[0].typed_config"
+    errors = ValidationErrors()
+    message = make(
+        "envoy.extensions.filters.network.http_connection_manager.v3.HttpFilter",
+        http_filter("router"),
+    )
+    message.typed_config.value = b"\xff"
+    with errors.field("http_filters"):
+        parse_http_filters([message], FILTERS, errors)
+    assert str(errors) == f'[field:{entry}["{ROUTER}"] error:cannot be decoded as {ROUTER}]'
+    errors = ValidationErrors()
+    message.typed_config.type_url = ""
+    with errors.field("http_filters"):
+        parse_http_filters([message], FILTERS, errors)
+    assert str(errors) == (
+        f"[field:{entry}.type_url error:is '', wanted one such as 'host/package.Type']"
+    )

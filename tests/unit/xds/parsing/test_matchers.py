@@ -30,7 +30,6 @@ def errors() -> ValidationErrors:
     return ValidationErrors()
 
 
-@pytest.mark.spec("A63-01")
 @pytest.mark.parametrize(
     ("fields", "wanted"),
     [

@@ -4,9 +4,15 @@ from typing import Any
 
 import pytest
 
+from proxyless.base import ValidationErrors
 from proxyless.protos import Proto, message_class
 from proxyless.xds.filters import default_filter_registry
-from proxyless.xds.parsing import PluginParser, RouteConfigurationType
+from proxyless.xds.parsing import (
+    PluginParser,
+    RouteConfigurationType,
+    RouteContext,
+    parse_route_configuration,
+)
 from proxyless.xds.parsing import route as route_module
 from proxyless.xds.parsing.parts import PARTS_MIN
 from proxyless.xds.resources import (
@@ -258,3 +264,11 @@ def test_a_route_to_a_plugin_depends_on_the_plugin() -> None:
     assert unknown.resource.plugins == ()
     assert again == known
     assert [plugin.name for plugin in again.resource.plugins] == ["p"]
+
+
+def test_routes_are_parsed_without_a_memory_too() -> None:
+    errors = ValidationErrors()
+    known = RouteContext(default_filter_registry())
+    resource = parse_route_configuration(many_routes(), known, errors)
+    assert errors.ok
+    assert resource == decode_routes(many_routes()).resource

@@ -1,0 +1,96 @@
+"""What does the control plane tell in each benchmark?
+
+A mesh is a function from plain values to resources; all have the listener `SERVICE`. Many endpoints
+on one machine are many addresses of the loopback network, 127.0.0.0/8, on the backend's ports.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from bench.clients import METHOD, SERVICE
+from proxyless.controlplane import (
+    eds_cluster,
+    endpoints,
+    listener,
+    route,
+    route_config,
+)
+from proxyless.protos import Proto
+
+ROUTES = "bench-routes"
+# The header that the last route of a mesh with header routes wants.
+HEADER = "bench-route"
+
+
+def loopback_address(number: int, ports: Sequence[int]) -> str:
+    """The address of one of many endpoints; spread over ports, as each accepts in turn."""
+    host = f"127.{1 + (number >> 16)}.{number >> 8 & 255}.{number & 255}"
+    return f"{host}:{ports[number % len(ports)]}"
+
+
+def spread(addresses: Sequence[str]) -> list[Proto]:
+    """One cluster with round_robin."""
+    return [*_routed(route(cluster="c")), eds_cluster("c"), endpoints("c", addresses)]
+
+
+def many_endpoints(count: int, ports: Sequence[int], added: Sequence[int] = ()) -> list[Proto]:
+    """One cluster with the first so many endpoints, and some more by their numbers."""
+    return spread([loopback_address(number, ports) for number in (*range(count), *added)])
+
+
+def many_clusters(count: int, ports: Sequence[int]) -> list[Proto]:
+    """A cluster with one endpoint for each of so many methods; the last one is what is called."""
+    methods = [*(f"/bench.Other/Method{number}" for number in range(count - 1)), METHOD]
+    names = [f"c{number}" for number in range(count)]
+    return [
+        *_routed(*(route(path=path, cluster=name) for path, name in zip(methods, names))),
+        *map(eds_cluster, names),
+        *(endpoints(name, [loopback_address(n, ports)]) for n, name in enumerate(names)),
+    ]
+
+
+def path_routes(count: int, addresses: Sequence[str]) -> list[Proto]:
+    """So many routes by path to one cluster; only the last one matches."""
+    others = (route(path=f"/bench.Other/Method{n}", cluster="c") for n in range(count - 1))
+    return _with_routes([*others, route(path=METHOD, cluster="c")], addresses)
+
+
+def header_routes(count: int, addresses: Sequence[str]) -> list[Proto]:
+    """So many routes by header to one cluster; for the RPC with number count - 1 only the last."""
+    routes = [route(headers={HEADER: f"v{n}"}, cluster="c") for n in range(count)]
+    return _with_routes(routes, addresses)
+
+
+def two_priorities(high: Sequence[str], low: Sequence[str]) -> list[Proto]:
+    """One cluster with two priorities."""
+    return [*_routed(route(cluster="c")), eds_cluster("c"), endpoints("c", {0: high, 1: low})]
+
+
+def one_of_two(cluster: str, clusters: Mapping[str, Sequence[str]]) -> list[Proto]:
+    """Everything goes to one of these clusters; the other one is not there."""
+    return [
+        *_routed(route(cluster=cluster)),
+        eds_cluster(cluster),
+        endpoints(cluster, clusters[cluster]),
+    ]
+
+
+def _with_routes(routes: Sequence[Proto], addresses: Sequence[str]) -> list[Proto]:
+    return [*_routed(*routes), eds_cluster("c"), endpoints("c", addresses)]
+
+
+def _routed(*routes: Proto) -> list[Proto]:
+    return [listener(SERVICE, ROUTES), route_config(ROUTES, *routes)]
+
+
+MESHES: dict[str, Callable[..., list[Proto]]] = {
+    mesh.__name__: mesh
+    for mesh in (
+        spread,
+        many_endpoints,
+        many_clusters,
+        path_routes,
+        header_routes,
+        two_priorities,
+        one_of_two,
+    )
+}
