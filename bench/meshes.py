@@ -42,7 +42,7 @@ def many_clusters(count: int, ports: Sequence[int]) -> list[Proto]:
     methods = [*(f"/bench.Other/Method{number}" for number in range(count - 1)), METHOD]
     names = [f"c{number}" for number in range(count)]
     return [
-        *_routed(*(route(path=path, cluster=name) for path, name in zip(methods, names))),
+        *_routed(*map(_route_by_path, methods, names)),
         *map(eds_cluster, names),
         *(endpoints(name, [loopback_address(n, ports)]) for n, name in enumerate(names)),
     ]
@@ -50,8 +50,8 @@ def many_clusters(count: int, ports: Sequence[int]) -> list[Proto]:
 
 def path_routes(count: int, addresses: Sequence[str]) -> list[Proto]:
     """So many routes by path to one cluster; only the last one matches."""
-    others = (route(path=f"/bench.Other/Method{n}", cluster="c") for n in range(count - 1))
-    return _with_routes([*others, route(path=METHOD, cluster="c")], addresses)
+    others = (_route_by_path(f"/bench.Other/Method{n}", "c") for n in range(count - 1))
+    return _with_routes([*others, _route_by_path(METHOD, "c")], addresses)
 
 
 def header_routes(count: int, addresses: Sequence[str]) -> list[Proto]:
@@ -72,6 +72,10 @@ def one_of_two(cluster: str, clusters: Mapping[str, Sequence[str]]) -> list[Prot
         eds_cluster(cluster),
         endpoints(cluster, clusters[cluster]),
     ]
+
+
+def _route_by_path(path: str, cluster: str) -> Proto:
+    return route(path=path, cluster=cluster)
 
 
 def _with_routes(routes: Sequence[Proto], addresses: Sequence[str]) -> list[Proto]:

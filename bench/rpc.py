@@ -26,7 +26,7 @@ from bench.interleave import Plan, Run, profile
 from bench.processes import ClientLostError, TurnFailedError
 from bench.report import format_results, format_verdicts, to_json
 from bench.selection import select_names
-from bench.targets import is_acceptable, judge, reference_of
+from bench.targets import TARGETS, is_acceptable, judge, reference_of
 from bench.workloads import WORKLOADS
 
 ROUNDS, SECONDS, WARM_UP_S = 5, 1.0, 0.2
@@ -139,7 +139,7 @@ async def run_plan(arguments: argparse.Namespace) -> int:
     run = Run(plan, say)
     await run.execute()
     summaries = run.results.summaries()
-    verdicts = judge(summaries)
+    verdicts = judge(summaries, [each for each in TARGETS if each.client in plan.clients])
     show(format_results(summaries))
     if arguments.targets:
         show("\n" + format_verdicts(verdicts))

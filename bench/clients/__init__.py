@@ -1,9 +1,9 @@
 """Which clients can be measured, and what must an adapter offer?
 
 An adapter is one module with `open_client(address)`, where address is "host:port", or three of them
-with commas, or the control plane's: an async context manager whose value is a `Client`, or a `BlockingClient`. It is
-entered once, before the first turn, and stays open until the run ends. Add a client by adding its
-module and a line to `CLIENTS`.
+with commas, or the control plane's: an async context manager whose value is a `Client`, or a
+`BlockingClient`. It is entered once, before the first turn, and stays open until the run ends. Add
+a client by adding its module and a line to `CLIENTS`.
 """
 
 from collections.abc import AsyncIterable, Awaitable, Callable

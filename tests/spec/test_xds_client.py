@@ -152,6 +152,23 @@ def test_unsubscribing_sends_the_shortened_list_and_the_last_one_closes_the_stre
 
 
 @pytest.mark.spec("A27-12")
+def test_who_watches_again_after_the_unsubscribe_was_sent_starts_afresh() -> None:
+    world = ClientWorld()
+    world.watch(world.listeners, "y")
+    world.client.watch(world.listeners, "x", Recorder())()
+    cancel = world.client.watch(world.listeners, "x", Recorder())
+    world.settle()
+    world.server().respond(world.listeners, text("x"), text("y"))
+    cancel()
+    world.settle()
+    heard = world.watch(world.listeners, "x")
+    assert heard.take() == []
+    world.server().respond(world.listeners, text("x"), text("y"), version="2")
+    assert heard.take() == ["v1"]
+    world.close()
+
+
+@pytest.mark.spec("A27-12")
 def test_who_watches_again_before_the_unsubscribe_is_sent_finds_the_cache() -> None:
     world = ClientWorld()
     cancel = world.client.watch(world.listeners, "x", Recorder())
@@ -363,6 +380,25 @@ def test_what_cannot_be_understood_is_ignored() -> None:
     server.respond(world.listeners, text("x"))
     assert heard.take() == ["v1"]
     assert server.open_ads == 1
+    world.close()
+
+
+@pytest.mark.spec("A27-14")
+def test_a_type_that_was_not_asked_for_on_this_stream_is_ignored() -> None:
+    world = ClientWorld()
+    world.watch(world.listeners, "x")
+    cancel = world.client.watch(world.routes, "r", Recorder())
+    world.settle()
+    server = world.server()
+    server.respond(world.listeners, text("x"))
+    cancel()
+    world.settle()
+    server.ads.end()
+    world.clock.advance(2)
+    server.take_requests()
+    server.respond(world.routes, text("r"))
+    assert server.take_requests() == []
+    assert world.routes.decoded == 0
     world.close()
 
 

@@ -34,7 +34,8 @@ class Attributes:
         self._values: dict[Key[object], object] = {}
 
     def get(self, key: Key[T]) -> T | None:
-        return cast("T | None", self._values.get(cast("Key[object]", key)))
+        # No cast: pickers ask for attributes of every RPC.
+        return self._values.get(key)  # type: ignore[arg-type, return-value]
 
     def with_(self, key: Key[T], value: T) -> "Attributes":
         return _attributes_of({**self._values, cast("Key[object]", key): value})

@@ -31,6 +31,14 @@ class Interception(Protocol):
         """With what the RPC ends after the delay, instead of being picked for."""
         ...
 
+    def on_delay_start(self) -> None:
+        """The RPC waits from now on. Not called if there is no delay."""
+        ...
+
+    def on_delay_end(self) -> None:
+        """It waits no longer: the delay is over, or the RPC. Called once after `on_delay_start`."""
+        ...
+
     def on_head(self, metadata: Metadata) -> Metadata:
         """The response metadata that the application sees."""
         ...

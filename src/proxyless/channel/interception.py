@@ -33,9 +33,14 @@ class InterceptedObserver:
     def start(self, clock: Clock) -> None:
         """Let the call go on, now or after the delay."""
         if self._interception.delay_s > 0:
-            self._timer = clock.call_later(self._interception.delay_s, self._go_on)
+            self._timer = clock.call_later(self._interception.delay_s, self._on_delay_over)
+            self._interception.on_delay_start()
         else:
             self._go_on()
+
+    def _on_delay_over(self) -> None:
+        self._interception.on_delay_end()
+        self._go_on()
 
     def _go_on(self) -> None:
         if self._interception.abort is not None:
@@ -54,5 +59,7 @@ class InterceptedObserver:
         self._observer.on_writable()
 
     def on_end(self, end: StreamEnd) -> None:
-        self._timer.cancel()
+        if self._timer.pending:
+            self._timer.cancel()
+            self._interception.on_delay_end()
         self._observer.on_end(self._interception.on_end(end, had_head=self._had_head))

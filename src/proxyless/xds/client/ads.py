@@ -91,7 +91,6 @@ class AdsState:
         self._is_open = True
         self._is_node_sent = False
         self._nonces = {}
-        self._names = {type_url: names for type_url, names in self._names.items() if names}
         self._changed = dict.fromkeys(self._names)
         self._added = {type_url: list(names) for type_url, names in self._names.items()}
 

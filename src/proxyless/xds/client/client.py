@@ -285,8 +285,6 @@ class XdsClient:
 
     def on_unreachable(self, connection: Connection) -> None:
         for authority in list(self._users.get(connection, ())):
-            if authority.used[-1] is not connection:
-                continue
             self._use_next_servers(authority)
             last = authority.used[-1]
             # "only be notified of connectivity failures after all xDS control planes … have

@@ -8,6 +8,7 @@ fault             delays and aborts on purpose (A33)
 stateful_session  a cookie that keeps a session on one backend (A55)
 
 Each filter has its config as frozen values, and the parser that makes them from messages.
+What it does to RPCs is `calls` in general, `fault_calls` and `session_calls` in particular.
 """
 
 from proxyless.xds.filters.api import FilterFactory, FilterMessage, FilterRegistry

@@ -49,6 +49,14 @@ class RpcFilter:
         """With what the RPC ends after the delay."""
         return None
 
+    def on_delay_start(self) -> None:
+        """The RPC waits from now on. Not called if there is no delay."""
+        return
+
+    def on_delay_end(self) -> None:
+        """It waits no longer: the delay is over, or the RPC. Called once after `on_delay_start`."""
+        return
+
     def on_head(self, metadata: Metadata) -> Metadata:
         """The response metadata for whoever comes before."""
         return metadata
@@ -84,6 +92,14 @@ class FilterStack:
             self.abort = each.abort
             if self.abort is not None:
                 break
+
+    def on_delay_start(self) -> None:
+        for each in self._filters:
+            each.on_delay_start()
+
+    def on_delay_end(self) -> None:
+        for each in self._filters:
+            each.on_delay_end()
 
     def on_head(self, metadata: Metadata) -> Metadata:
         for each in reversed(self._filters):

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Final
 from proxyless.base import StatusCode
 from proxyless.wire.status import status_of_http
 from proxyless.xds.filters.api import want_message
+from proxyless.xds.filters.fault_calls import FaultFilter
 from proxyless.xds.proto_fields import read_denominator, read_duration_s, read_uint32
 
 if TYPE_CHECKING:
     from proxyless.base import ValidationErrors
     from proxyless.protos import Proto
+    from proxyless.runtime import Random
     from proxyless.xds.filters.api import FilterMessage
 
 FAULT_TYPE: Final = "envoy.extensions.filters.http.fault.v3.HTTPFault"
@@ -72,6 +74,14 @@ class FaultFilterFactory:
 
     def parse_override(self, message: FilterMessage, errors: ValidationErrors) -> FaultConfig:
         return self.parse_config(message, errors)
+
+    def create(self, config: object, override: object | None, random: Random) -> FaultFilter | None:
+        """The override, if there is one, stands in place of the whole config."""
+        fault = config if override is None else override
+        assert isinstance(fault, FaultConfig), "the config is one of ours"
+        if fault.delay is None and fault.abort is None:
+            return None
+        return FaultFilter(fault, random)
 
 
 def _parse_fault(message: Proto, errors: ValidationErrors) -> FaultConfig:

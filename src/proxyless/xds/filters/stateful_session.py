@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from proxyless.xds.filters.api import want_message
+from proxyless.xds.filters.session_calls import SessionFilter
 from proxyless.xds.proto_fields import decode_any_as, read_duration_s
 
 if TYPE_CHECKING:
     from proxyless.base import ValidationErrors
     from proxyless.protos import Proto
+    from proxyless.runtime import Random
     from proxyless.xds.filters.api import FilterMessage
 
 _PACKAGE: Final = "envoy.extensions.filters.http.stateful_session.v3"
@@ -65,6 +67,14 @@ class StatefulSessionFilterFactory:
             return StatefulSessionConfig()
         with errors.field("stateful_session"):
             return _parse_session(per_route.stateful_session, errors)
+
+    def create(
+        self, config: object, override: object | None, random: Random
+    ) -> SessionFilter | None:
+        """The override, if there is one, stands in place of the whole config."""
+        session = config if override is None else override
+        assert isinstance(session, StatefulSessionConfig), "the config is one of ours"
+        return None if session.cookie is None else SessionFilter(session.cookie)
 
 
 def _parse_session(message: Proto, errors: ValidationErrors) -> StatefulSessionConfig:

@@ -9,7 +9,10 @@ fresh as another thread's memory elsewhere. Most processes have one loop.
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 CounterKey = tuple[str, str]
 
@@ -17,10 +20,13 @@ CounterKey = tuple[str, str]
 class CallCounter:
     """The RPCs of one loop to one cluster. Driven by the pickers and trackers of that loop."""
 
-    __slots__ = ("_shards", "active", "users")
+    __slots__ = ("_forget", "_shards", "active", "users")
 
-    def __init__(self, shards: dict[int, CallCounter]) -> None:
+    def __init__(
+        self, shards: dict[int, CallCounter], forget: Callable[[CallCounter], None]
+    ) -> None:
         self._shards = shards
+        self._forget = forget
         self.active = 0
         # Policies that count here.
         self.users = 0
@@ -30,6 +36,18 @@ class CallCounter:
         if len(self._shards) == 1:
             return self.active
         return sum(shard.active for shard in list(self._shards.values()))
+
+    def end_call(self) -> None:
+        """An RPC that was counted has ended."""
+        self.active -= 1
+        if not self.active and not self.users:
+            self._forget(self)
+
+    def release(self) -> None:
+        """One policy less. RPCs under way go on counting here."""
+        self.users -= 1
+        if not self.active and not self.users:
+            self._forget(self)
 
 
 class CallCounters:
@@ -44,20 +62,16 @@ class CallCounters:
         loop = _loop_id()
         counter = shards.get(loop)
         if counter is None:
-            counter = shards[loop] = CallCounter(shards)
+
+            def forget(unused: CallCounter) -> None:
+                if shards.get(loop) is unused:
+                    del shards[loop]
+                if not shards and self._by_key.get(key) is shards:
+                    del self._by_key[key]
+
+            counter = shards[loop] = CallCounter(shards, forget)
         counter.users += 1
         return counter
-
-    def release(self, key: CounterKey, counter: CallCounter) -> None:
-        """One policy less. RPCs under way go on counting in what they hold."""
-        counter.users -= 1
-        shards = self._by_key.get(key)
-        if counter.users == 0 and shards is not None:
-            for loop, shard in list(shards.items()):
-                if shard is counter and not counter.active:
-                    del shards[loop]
-            if not shards:
-                del self._by_key[key]
 
     def __len__(self) -> int:
         return len(self._by_key)

@@ -54,24 +54,26 @@ class ClusterImplConfig:
 # Picks
 
 
+@dataclass(frozen=True, slots=True)
 class CallLimit:
     """How many RPCs of a cluster are under way, and how many may be."""
 
-    __slots__ = ("counter", "maximum")
-
-    def __init__(self, counter: CallCounter, maximum: int) -> None:
-        self.counter = counter
-        self.maximum = maximum
-
-    @property
-    def is_reached(self) -> bool:
-        return self.counter.total() >= self.maximum
+    counter: CallCounter
+    maximum: int
 
 
 class DroppingPicker(Picker):
     """Drops what is to be dropped, then asks the child."""
 
-    __slots__ = ("_categories", "_child", "_limit", "_load", "_random", "_too_many")
+    __slots__ = (
+        "_categories",
+        "_child",
+        "_counter",
+        "_load",
+        "_maximum",
+        "_random",
+        "_too_many",
+    )
 
     def __init__(
         self,
@@ -83,7 +85,8 @@ class DroppingPicker(Picker):
     ) -> None:
         self._child: Final = child
         self._categories: Final = categories
-        self._limit: Final = limit
+        self._counter: Final = limit.counter
+        self._maximum: Final = limit.maximum
         self._load: Final = load
         self._random: Final = random
         text = f"circuit breaker drop: {limit.maximum} RPCs are under way"
@@ -93,7 +96,7 @@ class DroppingPicker(Picker):
         for per_million, name, drop in self._categories:
             if self._random.randrange(_MILLION) < per_million:
                 return self._drop(name, drop)
-        if self._limit.is_reached:
+        if self._counter.total() >= self._maximum:
             return self._drop(None, self._too_many)
         result = self._child.pick(info)
         if isinstance(result, Complete):
@@ -140,7 +143,7 @@ class _Tracker:
             self._load.on_start()
 
     def on_end(self, end: CallEnd) -> None:
-        self._counter.active -= 1
+        self._counter.end_call()
         if self._load is not None:
             self._load.on_end(end.status.is_ok)
 
@@ -187,7 +190,7 @@ class ClusterImpl:
     def close(self) -> None:
         self._child.policy.close()
         if self._limit is not None:
-            PROCESS_COUNTERS.release(self._counter_key, self._limit.counter)
+            self._limit.counter.release()
             self._limit = None
         self._report_load_to(None)
 
@@ -215,7 +218,7 @@ class ClusterImpl:
         if before is None or key != self._counter_key:
             self._limit = CallLimit(PROCESS_COUNTERS.acquire(key), maximum)
             if before is not None:
-                PROCESS_COUNTERS.release(self._counter_key, before.counter)
+                before.counter.release()
             self._counter_key = key
         elif before.maximum != maximum:
             self._limit = CallLimit(before.counter, maximum)

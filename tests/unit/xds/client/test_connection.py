@@ -37,11 +37,25 @@ def test_the_timer_ends_with_the_last_resource_that_came() -> None:
     world.close()
 
 
+def test_what_is_known_is_not_waited_for_on_a_new_stream() -> None:
+    world = ClientWorld()
+    world.watch(world.listeners, "x")
+    world.server().respond(world.listeners, text("x"))
+    world.server().ads.end(GONE)
+    world.clock.advance(2)
+    assert world.server().open_ads == 1
+    assert world.clock.timers_pending == 0
+    world.close()
+
+
 def test_a_timeout_may_cancel_the_watches_of_others() -> None:
     world = ClientWorld()
     cancels: list[Cancel] = []
-    other = Recorder()
-    first = Recorder(on_news=lambda: cancels.pop()())
+
+    def cancel_other() -> None:
+        cancels.pop()()
+
+    first, other = Recorder(on_news=cancel_other), Recorder()
     world.client.watch(world.listeners, "x", first)
     cancels.append(world.client.watch(world.listeners, "y", other))
     world.clock.advance(15)

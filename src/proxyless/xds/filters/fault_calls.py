@@ -1,0 +1,156 @@
+"""Does this RPC suffer a fault, and which one?
+
+Specs: A33. Delay and abort are drawn for each on its own; where the config says so, headers of the
+RPC say how long, with what, and for fewer RPCs than the config does. Config and parser are `fault`.
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import TYPE_CHECKING, Final
+
+from proxyless.base import Status, StatusCode
+from proxyless.xds.filters.calls import RpcFilter
+
+if TYPE_CHECKING:
+    from proxyless.base import Metadata
+    from proxyless.runtime import Random
+    from proxyless.xds.filters.calls import RoutedRpc
+    from proxyless.xds.filters.fault import FaultConfig, Percentage
+
+DELAY_HEADER: Final = "x-envoy-fault-delay-request"
+DELAY_PERCENTAGE_HEADER: Final = "x-envoy-fault-delay-request-percentage"
+ABORT_HEADER: Final = "x-envoy-fault-abort-grpc-request"
+ABORT_PERCENTAGE_HEADER: Final = "x-envoy-fault-abort-percentage"
+
+ABORT_DETAILS: Final = "Fault injected"
+
+# Digits of a header's number. More of them mean nothing, and would cost time to read.
+_DIGITS_MAX: Final = 15
+_MS_PER_S: Final = 1000
+
+
+class ActiveFaults:
+    """How many RPCs suffer now. Driven by the RPCs of all loops of a process, hence the lock."""
+
+    __slots__ = ("_lock", "count")
+
+    def __init__(self) -> None:
+        self._lock: Final = Lock()
+        self.count = 0
+
+    def add(self, number: int) -> None:
+        with self._lock:
+            self.count += number
+
+
+PROCESS_FAULTS: Final = ActiveFaults()
+
+
+class FaultFilter:
+    """Injects faults into the RPCs of one route. Driven by the selector."""
+
+    __slots__ = ("_active", "_config", "_random")
+
+    def __init__(
+        self, config: FaultConfig, random: Random, active: ActiveFaults = PROCESS_FAULTS
+    ) -> None:
+        self._config: Final = config
+        self._random: Final = random
+        self._active: Final = active
+
+    def on_rpc(self, rpc: RoutedRpc) -> RpcFilter | None:
+        delay_s = self._draw_delay_s(rpc.metadata)
+        abort = self._draw_abort(rpc.metadata)
+        if not delay_s and abort is None:
+            return None
+        limit = self._config.max_active_faults
+        if limit is not None and self._active.count >= limit:
+            return None
+        return InjectedFault(delay_s, abort, self._active)
+
+    def _draw_delay_s(self, metadata: Metadata) -> float:
+        delay = self._config.delay
+        if delay is None:
+            return 0.0
+        delay_s, percentage = delay.delay_s, delay.percentage
+        is_by_header = delay_s is None
+        if delay_s is None:
+            delay_s = (_number(metadata, DELAY_HEADER) or 0) / _MS_PER_S
+        header = DELAY_PERCENTAGE_HEADER if is_by_header else None
+        return delay_s if delay_s and self._is_hit(percentage, metadata, header) else 0.0
+
+    def _draw_abort(self, metadata: Metadata) -> Status | None:
+        abort = self._config.abort
+        if abort is None:
+            return None
+        code = _code(metadata) if abort.code is None else abort.code
+        header = ABORT_PERCENTAGE_HEADER if abort.code is None else None
+        if code is StatusCode.OK or not self._is_hit(abort.percentage, metadata, header):
+            return None
+        return Status(code, ABORT_DETAILS)
+
+    def _is_hit(self, percentage: Percentage, metadata: Metadata, header: str | None) -> bool:
+        """Draw. A header may only make it less likely."""
+        numerator = percentage.numerator
+        asked = None if header is None else _number(metadata, header)
+        if asked is not None:
+            numerator = min(numerator, asked)
+        if numerator >= percentage.denominator:
+            return True
+        return numerator > 0 and self._random.randrange(percentage.denominator) < numerator
+
+
+class InjectedFault(RpcFilter):
+    """What one RPC suffers. Active while it is delayed; an abort takes no time."""
+
+    __slots__ = ("_abort", "_active", "_delay_s", "_is_counted")
+
+    def __init__(self, delay_s: float, abort: Status | None, active: ActiveFaults) -> None:
+        self._delay_s: Final = delay_s
+        self._abort: Final = abort
+        self._active: Final = active
+        self._is_counted = False
+
+    @property
+    def delay_s(self) -> float:
+        return self._delay_s
+
+    @property
+    def abort(self) -> Status | None:
+        return self._abort
+
+    def on_delay_start(self) -> None:
+        if self._delay_s and not self._is_counted:
+            self._is_counted = True
+            self._active.add(1)
+
+    def on_delay_end(self) -> None:
+        if self._is_counted:
+            self._is_counted = False
+            self._active.add(-1)
+
+
+def _first(metadata: Metadata, header: str) -> str | None:
+    """The header's first value, if it is text."""
+    found = next((value for key, value in metadata if key == header), None)
+    return found if isinstance(found, str) else None
+
+
+def _number(metadata: Metadata, header: str) -> int | None:
+    """The number that the header has; None if it has none."""
+    text = _first(metadata, header)
+    if text is None or not (text.isascii() and text.isdigit()) or len(text) > _DIGITS_MAX:
+        return None
+    return int(text)
+
+
+def _code(metadata: Metadata) -> StatusCode:
+    """What the RPC asks to end with: OK if it does not ask, UNKNOWN if nobody knows what it is."""
+    if _first(metadata, ABORT_HEADER) is None:
+        return StatusCode.OK
+    number = _number(metadata, ABORT_HEADER)
+    try:
+        return StatusCode(number)
+    except ValueError:
+        return StatusCode.UNKNOWN
