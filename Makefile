@@ -60,8 +60,8 @@ fuzz: $(STAMP)  ## Feed the wire room hostile bytes, and the parsers hostile res
 	@$(PY) tools/fuzz_wire.py --inputs 200000 $(ARGS)
 	@$(PY) -m tools.fuzz_xds --inputs 20000 $(ARGS)
 
-demo: $(STAMP)  ## Call a gRPC server through our channel
-	@$(PY) examples/hello.py $(ARGS)
+demo: $(STAMP)  ## A mesh on this machine: control plane, two backends, a route that moves
+	@$(PY) examples/mesh.py $(ARGS)
 
 clean:  ## Remove the environment and everything built
 	@rm -rf $(VENV) build dist bench/.build .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage

@@ -4,7 +4,7 @@ A mesh is a function from plain values to resources; all have the listener `SERV
 on one machine are many addresses of the loopback network, 127.0.0.0/8, on the backend's ports.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from bench.clients import METHOD, SERVICE
 from proxyless.controlplane import (
@@ -65,13 +65,12 @@ def two_priorities(high: Sequence[str], low: Sequence[str]) -> list[Proto]:
     return [*_routed(route(cluster="c")), eds_cluster("c"), endpoints("c", {0: high, 1: low})]
 
 
-def one_of_two(cluster: str, clusters: Mapping[str, Sequence[str]]) -> list[Proto]:
-    """Everything goes to one of these clusters; the other one is not there."""
-    return [
-        *_routed(route(cluster=cluster)),
-        eds_cluster(cluster),
-        endpoints(cluster, clusters[cluster]),
-    ]
+def moving(old: Sequence[str], new: Sequence[str] | None = None) -> list[Proto]:
+    """Everything goes to the cluster `old`; or, once there is one, to the cluster `new`."""
+    parts = [eds_cluster("old"), endpoints("old", old)]
+    if new is None:
+        return [*_routed(route(cluster="old")), *parts]
+    return [*_routed(route(cluster="new")), *parts, eds_cluster("new"), endpoints("new", new)]
 
 
 def _route_by_path(path: str, cluster: str) -> Proto:
@@ -95,6 +94,6 @@ MESHES: dict[str, Callable[..., list[Proto]]] = {
         path_routes,
         header_routes,
         two_priorities,
-        one_of_two,
+        moving,
     )
 }

@@ -10,6 +10,7 @@ import asyncio
 import socket
 from abc import ABC, abstractmethod
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -47,6 +48,9 @@ class Heard:
 
     def on_end(self, status: Status) -> None:
         self._note(("end", status.code))
+
+    def has(self, events: int) -> bool:
+        return len(self.events) == events
 
     def _note(self, event: object) -> None:
         assert not self.is_busy, f"{event} was told inside a call to the transport"
@@ -130,6 +134,7 @@ class Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     def __init__(self) -> None:
         self.received: list[bytes] = []
+        self.written = 0
         self.to_say: asyncio.Queue[bytes | StatusCode] = asyncio.Queue()
 
     def service(self, details: Any) -> Any:  # noqa: ANN401 - grpc has no types
@@ -141,6 +146,7 @@ class Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
         try:
             while isinstance(item := await self.to_say.get(), bytes):
                 await context.write(item)
+                self.written += 1
             if item is not StatusCode.OK:
                 code = next(each for each in grpc.StatusCode if each.value[0] == item)
                 await context.abort(code, "said the test")
@@ -188,6 +194,9 @@ class GrpcWorld(World):
 
     def received(self) -> list[bytes]:
         return self._handler.received
+
+    def written(self) -> int:
+        return self._handler.written
 
     async def stop(self) -> None:
         self.transport.close()
@@ -343,3 +352,24 @@ async def test_a_message_beyond_the_limit_ends_the_stream() -> None:
         world.read(stream, heard)
         await world.until(lambda: len(heard.events) == 2)
         assert heard.events[1] == ("end", StatusCode.RESOURCE_EXHAUSTED)
+
+
+async def test_a_server_that_says_more_than_is_read_is_held_back() -> None:
+    async with grpc_world() as world:
+        await world.start_server()
+        heard = Heard()
+        stream = world.open(heard)
+        stream.send(b"hello")
+        for index in range(64):
+            await world.say(bytes([index]) * 1024 * 1024)
+        await world.until(lambda: world.written() > 0)
+        written = -1
+        while world.written() > written:
+            written = world.written()
+            await asyncio.sleep(0.1)
+        assert written < 16
+        for index in range(64):
+            world.read(stream, heard)
+            await world.until(partial(heard.has, index + 2))
+        assert [message[0] for message in heard.events[1:]] == list(range(64))
+        stream.close()

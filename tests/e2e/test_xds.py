@@ -12,6 +12,7 @@ import grpc
 import pytest
 
 import proxyless
+from examples import mesh
 from proxyless.controlplane import (
     CLUSTER,
     ControlPlane,
@@ -240,3 +241,12 @@ async def test_targets_of_the_scheme() -> None:
             for target in ("xds:///", "xds:", "xds:///api/"):
                 with pytest.raises(ValueError, match="xds"):
                     proxyless.aio.insecure_channel(target, bootstrap=bootstrap)
+
+
+async def test_example_of_a_mesh_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    await mesh.main()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "weights {'blue': 1}: {'blue': 400}"
+    assert "'blue'" in lines[1]
+    assert "'green'" in lines[1]
+    assert lines[2] == "weights {'green': 1}: {'green': 400}"

@@ -84,6 +84,12 @@ class GrpcioClient:
         command = {"do": "call", "path": path, "count": count, "metadata": metadata or {}}
         return Counter(await self._ask(command))
 
+    async def call_until(self, answer: str) -> None:
+        """Call until this is the answer: an ACK comes a moment before the client acts on it."""
+        async with asyncio.timeout(PATIENCE_S):
+            while await self.call() != {answer: 1}:
+                pass
+
     async def start_load(self) -> None:
         await self._ask({"do": "start_load"})
 

@@ -234,7 +234,10 @@ async def test_an_aggregate_fails_over(
         # Envoy goes on to the next cluster when this one has no endpoints.
         control_plane.set_snapshot(snapshot.with_(endpoints("a", [])))
         await control_plane.wait_for_ack(ENDPOINTS)
-        assert await ask(channel) == "b"
+        async with asyncio.timeout(PATIENCE_S):
+            while (answer := await ask(channel)) == "a":
+                pass  # Its worker hears of it a moment after the ACK.
+        assert answer == "b"
 
 
 async def test_what_envoy_refuses_is_a_nack_with_its_text(

@@ -101,7 +101,7 @@ async def test_an_aggregate_fails_over_to_its_next_cluster(three: list[NamedBack
         assert await client.call(count=5) == {"a": 5}
         control_plane.set_snapshot(control_plane.snapshot.with_(endpoints("a", [PORT_OF_NOBODY])))
         await control_plane.wait_for_ack(ENDPOINTS)
-        assert (await client.call(count=20))["b"] > 0
+        await client.call_until("b")
         assert await client.call(count=5) == {"b": 5}
 
 
@@ -120,8 +120,8 @@ async def test_no_rpc_fails_while_everything_is_replaced(three: list[NamedBacken
             mesh = meshes[(number + 1) % 3]
             control_plane.set_snapshot(control_plane.snapshot.replaced(mesh))
             await wait_for_all_acks(control_plane)
+        await client.call_until("a")
         counts = await client.stop_load()
-        assert await client.call() == {"a": 1}
     assert set(counts) == {"a", "b", "c"}
 
 
@@ -157,8 +157,8 @@ async def test_no_rpc_fails_while_the_control_plane_restarts(three: list[NamedBa
         await control_plane.start()
         assert control_plane.port == port
         await control_plane.wait_for_ack(ENDPOINTS)
+        await client.call_until("b")
         counts = await client.stop_load()
-        assert await client.call() == {"b": 1}
     assert set(counts) <= {"a", "b"}
 
 
@@ -196,7 +196,7 @@ async def test_a_withheld_type_is_told_when_it_is_released(three: list[NamedBack
         assert await client.call(count=20) == {"a": 20}
         control_plane.release()
         await control_plane.wait_for_ack(ENDPOINTS, "2")
-        assert (await client.call(count=20))["b"] > 0
+        await client.call_until("b")
 
 
 async def test_a_broken_stream_comes_back(three: list[NamedBackend]) -> None:

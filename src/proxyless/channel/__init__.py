@@ -8,6 +8,7 @@ retry            when to try again (pure)
 config_selector  which settings apply to an RPC
 service_config   what the owner of a service asks of its clients
 credentials      metadata that each RPC adds
+security         who has a say in how connections are secured
 subchannel       how one address becomes a connection, again and again
 load_reports     what a backend says about its load while no RPC ends
 pool             who else has a connection to this address
@@ -29,6 +30,7 @@ from proxyless.channel.channel import (
 from proxyless.channel.config_selector import CONFIG_SELECTOR, CallConfig, ConfigSelector
 from proxyless.channel.credentials import CallCredentials
 from proxyless.channel.pool import SubchannelPool
+from proxyless.channel.security import SecuritySource
 from proxyless.channel.subchannel import SubchannelOptions
 
 __all__ = [
@@ -43,6 +45,7 @@ __all__ = [
     "ConfigSelector",
     "LoopStack",
     "Method",
+    "SecuritySource",
     "SubchannelOptions",
     "SubchannelPool",
     "parse_default_config",

@@ -29,6 +29,7 @@ from proxyless.channel.credentials import CombinedCredentials, RefusedCredential
 from proxyless.channel.idle import Idleness
 from proxyless.channel.retry import KEPT_BYTES_MAX, RetryThrottle
 from proxyless.channel.retrying import choose_strategy
+from proxyless.channel.security import secure_subchannel
 from proxyless.channel.service_config import ServiceConfig, parse_service_config
 from proxyless.channel.statuses import from_control_plane
 from proxyless.channel.subchannel import SubchannelOptions
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from proxyless.channel.call import Call
     from proxyless.channel.credentials import CallCredentials
     from proxyless.channel.pool import SubchannelPool
+    from proxyless.channel.security import SecuritySource
     from proxyless.channel.service_config import MethodConfig
     from proxyless.channel.subchannel import Connection
     from proxyless.lb.api import Subchannel
@@ -94,10 +96,12 @@ class ChannelOptions:
 
     # Whether the connections keep secrets: over TLS, or on this machine only.
     is_private: bool = False
+    # Has a say in how connections are secured; None: they are as `subchannel` says.
+    security: SecuritySource | None = None
 
     @property
     def scheme(self) -> str:
-        return "http" if self.subchannel.transport.tls is None else "https"
+        return self.subchannel.transport.scheme if self.security is None else "https"
 
 
 def parse_default_config(options: ChannelOptions, policies: PolicyRegistry) -> ServiceConfig:
@@ -320,6 +324,8 @@ class Channel:
             self.selector.close()
         self._resolver = self._policy = self.selector = self._service_config = None
         self._unroutable = None
+        if self.options.security is not None:
+            self.options.security.release()
 
     # What the resolver says
 
@@ -450,7 +456,11 @@ class _Helper:
         self.context = Context(stack.clock, stack.random, policies, stack.trace)
 
     def create_subchannel(self, address: Address, attributes: Attributes) -> Subchannel:
-        return self._pool.acquire(address, self._channel.subchannel_options)
+        channel = self._channel
+        options = channel.subchannel_options
+        return self._pool.acquire(
+            address, secure_subchannel(options, channel.options.security, attributes)
+        )
 
     def update_state(self, state: State, picker: Picker) -> None:
         self._channel.on_report(state, picker)

@@ -47,7 +47,7 @@ class LoadReports:
         self._head = RequestEncoder(
             path=OUT_OF_BAND_PATH,
             authority=options.server_name or str(address),
-            scheme="http" if options.transport.tls is None else "https",
+            scheme=options.transport.scheme,
         ).block()
         # Changed by the policies.
         self._subscriptions: dict[_Subscription, None] = {}

@@ -32,6 +32,9 @@ OUTBOX_MAX: Final = 16
 # How long a client may take to ask for the clusters of new routes, before it is told which of the
 # old ones are gone.
 REMOVAL_PATIENCE_S: Final = 5.0
+# How long the end of a stream waits for a response that is being sent: grpcio cannot send a status
+# while it sends a message.
+WRITE_PATIENCE_S: Final = 2.0
 
 
 @dataclass(slots=True)
@@ -72,6 +75,7 @@ class StreamPump:
         self._clock: Final = LoopClock(asyncio.get_running_loop())
         # What is still to be sent.
         self._outbox: deque[Proto] = deque()
+        self._writing: asyncio.Future[bool] | None = None
         self._has_work = asyncio.Event()
         self._has_room = asyncio.Event()
         self._removal_timer = IDLE_TIMER
@@ -92,6 +96,7 @@ class StreamPump:
             for end in ends:
                 end.cancel()
             await asyncio.gather(*ends, return_exceptions=True)
+            await self._finish_writing()
         return next(end.result() for end in ends if end in done)
 
     def wake(self) -> None:
@@ -127,10 +132,18 @@ class StreamPump:
             while self._outbox:
                 if self._offer.delay_s > 0:
                     await self._pause(self._offer.delay_s)
-                if not await self._peer.write(self._outbox.popleft()):
+                self._writing = asyncio.ensure_future(self._peer.write(self._outbox.popleft()))
+                if not await asyncio.shield(self._writing):
                     return OK
             self._has_room.set()
             self._watch_removal()
+
+    async def _finish_writing(self) -> None:
+        """Let what is being sent leave, unless the client does not take it."""
+        if self._writing is not None and not self._writing.done():
+            await asyncio.wait([self._writing], timeout=WRITE_PATIENCE_S)
+            self._writing.cancel()
+            await asyncio.gather(self._writing, return_exceptions=True)
 
     def _watch_removal(self) -> None:
         if not self.core.has_removal_pending():

@@ -18,6 +18,7 @@ from proxyless.transport.tls import (
     CheckPeer,
     ClientTls,
     PeerCertificate,
+    TlsSource,
     client_context,
     server_context,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "Server",
     "ServerCall",
     "StreamingCall",
+    "TlsSource",
     "TransportOptions",
     "UnaryCall",
     "client_context",

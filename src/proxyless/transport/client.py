@@ -29,7 +29,7 @@ from proxyless.wire import (
 from proxyless.wire.errors import name_error_code
 
 if TYPE_CHECKING:
-    from proxyless.transport.tls import ClientTls
+    from proxyless.transport.tls import ClientTls, TlsSource
 
 # How long a connection with a peer that refused a stream opens no more than it had then.
 REFUSAL_REMEMBERED_S = 0.1
@@ -46,9 +46,16 @@ class TransportOptions:
     tls: "ClientTls | None" = None
     # Connect to this machine only: loopback addresses and unix sockets.
     is_local_only: bool = False
+    # Asked for each connection; if it has an answer, that counts and not the two above.
+    tls_source: "TlsSource | None" = None
     limits: Limits = field(default_factory=Limits)
     keepalive: KeepaliveConfig = field(default_factory=KeepaliveConfig)
     connect_timeout_s: float = 20.0
+
+    @property
+    def scheme(self) -> str:
+        """Of requests. With a source, what it is there for, whatever a single connection has."""
+        return "http" if self.tls is None and self.tls_source is None else "https"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import asyncio
 import os
 import ssl
 from collections.abc import Callable
+from dataclasses import replace
 from ipaddress import ip_address
 
 from proxyless.base import Address, Status, StatusCode, UnixAddress
@@ -40,6 +41,10 @@ class Connector:
         `server_name` is the host of the target, which TLS checks unless the options override it.
         `on_unusable` is called once, when a connection that was handed out takes no more calls.
         """
+        secured = _secure(options)
+        if isinstance(secured, Status):
+            return Status(StatusCode.UNAVAILABLE, f"{address}: {secured.details}")
+        options = secured
         if options.is_local_only and not _is_local(address):
             text = f"{address}: local credentials, but the address is not on this machine"
             return Status(StatusCode.UNAVAILABLE, text)
@@ -85,7 +90,7 @@ class Connector:
             address,
             make,
             tls=client_context(tls),
-            server_hostname=tls.server_name or server_name,
+            server_hostname=server_name if tls.server_name is None else tls.server_name,
         )
         refusal = refuse_peer(socket.get_extra_info("ssl_object"), tls.check_peer)
         if refusal is not None:
@@ -107,6 +112,18 @@ class _HandedOut:
             self._on_unusable(status)
         else:
             self.ended_by = self.ended_by or status
+
+
+def _secure(options: TransportOptions) -> TransportOptions | Status:
+    """The options for a connection that is made now."""
+    if options.tls_source is None:
+        return options
+    current = options.tls_source.current()
+    if isinstance(current, Status):
+        return current
+    if current is None:
+        return options
+    return replace(options, tls=current, is_local_only=False)
 
 
 def _is_local(address: Address) -> bool:

@@ -10,7 +10,9 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, cast
+from typing import Final, Protocol, cast
+
+from proxyless.base import Status
 
 ALPN: Final = "h2"
 _ROOTS_VARIABLE: Final = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
@@ -40,7 +42,8 @@ class ClientTls:
     root_certificates: bytes | None = None
     certificate_chain: bytes | None = None
     private_key: bytes | None = None
-    # Replaces the host of the target, for SNI and for the check of the certificate's name.
+    # Replaces the host of the target, for SNI and for the check of the certificate's name. Empty
+    # where no name is sent or checked.
     server_name: str | None = None
     # False where only `check_peer` decides about names.
     is_name_checked: bool = True
@@ -51,6 +54,20 @@ class ClientTls:
         return (
             f"ClientTls(server_name={self.server_name!r}, has_key={self.private_key is not None})"
         )
+
+
+class TlsSource(Protocol):
+    """Says how a connection is secured, each time one is made: certificates change.
+
+    Hashable: what is made with equal sources is the same, so it may be shared.
+    """
+
+    def current(self) -> ClientTls | Status | None:
+        """For a connection that is made now: TLS, why there cannot be one, or None.
+
+        None is no answer: the connection is secured as it would be without this source.
+        """
+        ...
 
 
 def client_context(tls: ClientTls) -> ssl.SSLContext:
@@ -88,6 +105,16 @@ def _client_context(tls: ClientTls, roots_file: _RootsFile | None) -> ssl.SSLCon
     if tls.certificate_chain is not None and tls.private_key is not None:
         _load_identity(context, tls.certificate_chain, tls.private_key)
     return context
+
+
+def check_roots(root_certificates: bytes) -> None:
+    """Raises ValueError if these are no certificates that a peer's can be checked with."""
+    _load_roots(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), root_certificates)
+
+
+def check_identity(certificate_chain: bytes, private_key: bytes) -> None:
+    """Raises ValueError if these are not a certificate and its key."""
+    _load_identity(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), certificate_chain, private_key)
 
 
 def server_context(
@@ -150,6 +177,7 @@ def _load_identity(context: ssl.SSLContext, certificate_chain: bytes, private_ke
         with open(path, "wb") as file:
             file.write(private_key + b"\n" + certificate_chain)
         try:
-            context.load_cert_chain(path)
+            # A password, so that nobody is asked for one at the terminal; a plain key needs none.
+            context.load_cert_chain(path, password="")
         except ssl.SSLError as error:
             raise ValueError(f"certificate chain and key are not usable: {error}") from error

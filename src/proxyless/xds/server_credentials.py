@@ -35,7 +35,7 @@ def read_tls(creds: ChannelCreds) -> ClientTls | Status | None:
     files = (config.ca_certificate_file, config.certificate_file, config.private_key_file)
     contents: list[bytes | None] = []
     for path in files:
-        content = _read(path) if path else None
+        content = read_file(path) if path else None
         if isinstance(content, Status):
             return content
         contents.append(content)
@@ -43,7 +43,7 @@ def read_tls(creds: ChannelCreds) -> ClientTls | Status | None:
     return ClientTls(root_certificates=roots, certificate_chain=chain, private_key=key)
 
 
-def _read(path: str) -> bytes | Status:
+def read_file(path: str) -> bytes | Status:
     try:
         with Path(path).open("rb") as file:
             content = file.read(FILE_BYTES_MAX + 1)
@@ -63,7 +63,7 @@ class TokenFile:
         self._path = path
 
     def request(self, service_url: str, path: str, on_metadata: OnMetadata) -> None:
-        content = _read(self._path)
+        content = read_file(self._path)
         found = content if isinstance(content, Status) else _bearer(content, f"file {self._path!r}")
         on_metadata(found)
 

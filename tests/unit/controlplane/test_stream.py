@@ -134,6 +134,28 @@ async def test_the_owner_ends_the_stream_with_a_status(world: World) -> None:
     assert await world.ended == status
 
 
+async def test_a_response_that_is_being_sent_leaves_before_the_stream_ends(world: World) -> None:
+    world.peer.gate.clear()
+    await world.ask(CLUSTER)
+    world.pump.end(OK)
+    await settle()
+    assert not world.ended.done()
+    world.peer.gate.set()
+    assert await world.ended == OK
+    assert await world.heard() == ["CDS 1: a"]
+
+
+async def test_a_client_that_takes_nothing_does_not_hold_up_the_end(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_module, "WRITE_PATIENCE_S", 0)
+    world.peer.gate.clear()
+    await world.ask(CLUSTER)
+    world.pump.end(OK)
+    assert await world.ended == OK
+    assert await world.heard() == []
+
+
 async def test_a_request_that_is_refused_ends_the_stream(world: World) -> None:
     await world.ask("")
     assert (await world.ended).code is StatusCode.INVALID_ARGUMENT

@@ -1,0 +1,244 @@
+"""What runs inside the process of one xDS client while the mesh around it grows and changes?
+
+    python -m bench.scale_child CLIENT CONTROL_PLANE
+
+One JSON line per order on stdin, one JSON line per answer on stdout; the end of stdin ends the
+process. Times are monotonic seconds, which all processes of a machine share.
+"""
+
+import asyncio
+import cProfile
+import io
+import json
+import os
+import pstats
+import resource
+import signal
+import sys
+import time
+import traceback
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, TextIO
+
+import grpc
+
+from bench.child import new_loop
+from bench.clients import CLIENTS, METHOD, TARGET, ClientUnavailableError
+from bench.clients.grpc_aio_xds import make_bootstrap, set_bootstrap
+from bench.pacing import run_paced
+
+ORDER_LIMIT_BYTES = 1 << 20
+# A backend answers it with the address that was connected to.
+WHO = b"\xffWHO"
+ERRORS_SHOWN = 3
+PROFILE_LINES = 45
+FOREVER_S = 3600.0
+MILLI = 1000.0
+
+# grpcio's objects have no types.
+Untyped = Any
+
+
+def open_channel(client: str, control_plane: str) -> Untyped:
+    """A channel to the target of all meshes; what is not needed is not imported."""
+    if client == "grpc_aio_xds":
+        set_bootstrap(control_plane)
+        import grpc.aio  # noqa: PLC0415
+
+        return grpc.aio.insecure_channel(TARGET)
+    import proxyless  # noqa: PLC0415
+
+    return proxyless.aio.insecure_channel(TARGET, bootstrap=make_bootstrap(control_plane))
+
+
+class Load:
+    """RPCs in the background, in a closed or an open loop, and what came of them."""
+
+    def __init__(self, ask: Callable[[bytes], Untyped], order: Mapping[str, Any]) -> None:
+        self._ask = ask
+        self.rpcs = 0
+        self.errors: list[str] = []
+        self.max_s = 0.0
+        # When each backend first answered.
+        self.first_seen: dict[str, float] = {}
+        self._is_over = False
+        self._tasks = [
+            asyncio.create_task(self._repeat()) for _ in range(order.get("concurrency", 0))
+        ]
+        if "rate_per_s" in order:
+            self._tasks.append(asyncio.create_task(self._pace(order["rate_per_s"])))
+
+    async def stop(self) -> dict[str, object]:
+        self._is_over = True
+        if len(self._tasks) == 1:
+            # An open loop sleeps most of the time.
+            self._tasks[0].cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        return {
+            "rpcs": self.rpcs,
+            "failed": len(self.errors),
+            "errors": self.errors[:ERRORS_SHOWN],
+            "max_ms": self.max_s * MILLI,
+            "first_seen": self.first_seen,
+        }
+
+    async def _repeat(self) -> None:
+        while not self._is_over:
+            await self._once()
+
+    async def _pace(self, rate_per_s: float) -> None:
+        await run_paced(self._once, rate_per_s, FOREVER_S)
+
+    async def _once(self) -> None:
+        begin_s = time.monotonic()
+        self.rpcs += 1
+        try:
+            who = bytes(await self._ask(WHO)).decode()
+        except grpc.RpcError as error:
+            self.errors.append(str(error))
+            return
+        end_s = time.monotonic()
+        self.max_s = max(self.max_s, end_s - begin_s)
+        if who not in self.first_seen:
+            self.first_seen[who] = end_s
+
+
+class Session:
+    """One client and its channel. Driven by orders."""
+
+    def __init__(self, client: str, control_plane: str) -> None:
+        self._client = client
+        self._control_plane = control_plane
+        # Once it is open.
+        self._channel: Untyped = None
+        self._unary: Untyped = None
+        self._load: Load | None = None
+        self._profiler: cProfile.Profile | None = None
+
+    async def obey(self, order: Mapping[str, Any]) -> Mapping[str, object]:
+        """Carry out one order: the method with its name."""
+        method = getattr(self, f"do_{order['do']}", None)
+        if method is None:
+            raise ValueError(f"unknown order {order!r}")
+        answered: Mapping[str, object] = await method(order)
+        return answered
+
+    async def do_open(self, _order: Mapping[str, Any]) -> dict[str, object]:
+        """Open the channel and let it connect; nothing is awaited."""
+        at_s, cpu_s = time.monotonic(), time.process_time()
+        self._channel = open_channel(self._client, self._control_plane)
+        self._unary = self._channel.unary_unary(METHOD)
+        self._channel.get_state(try_to_connect=True)
+        return {"at_s": at_s, "cpu_s": cpu_s}
+
+    async def do_rpc(self, order: Mapping[str, Any]) -> dict[str, object]:
+        """One RPC, which waits for a connection; who answered, and when."""
+        metadata = tuple(map(tuple, order.get("metadata", ())))
+        who = await self._unary(WHO, metadata=metadata, wait_for_ready=True, timeout=60.0)
+        return {"who": bytes(who).decode(), "at_s": time.monotonic(), "cpu_s": time.process_time()}
+
+    async def do_usage(self, _order: Mapping[str, Any]) -> dict[str, object]:
+        """What the process has used so far, and the memory that it has now."""
+        with open("/proc/self/statm") as statm:  # noqa: ASYNC230 - no disk is behind it
+            pages = int(statm.read().split()[1])
+        rss_kb = pages * resource.getpagesize() / 1000
+        return {"cpu_s": time.process_time(), "at_s": time.monotonic(), "rss_kb": rss_kb}
+
+    async def do_repeat(self, order: Mapping[str, Any]) -> dict[str, object]:
+        """RPCs one after the other for a while: how many, and their CPU."""
+        metadata = tuple(map(tuple, order.get("metadata", ())))
+        unary, message, count = self._unary, b"x" * 16, 0
+        cpu_s, until_s = time.process_time(), time.monotonic() + order["duration_s"]
+        while time.monotonic() < until_s:
+            await unary(message, metadata=metadata)
+            count += 1
+        return {"rpcs": count, "cpu_s": time.process_time() - cpu_s}
+
+    async def do_start_load(self, order: Mapping[str, Any]) -> dict[str, object]:
+        self._load = Load(self._unary, order)
+        return {}
+
+    async def do_stop_load(self, _order: Mapping[str, Any]) -> Mapping[str, object]:
+        assert self._load is not None, "load is stopped after it was started"
+        return await self._load.stop()
+
+    async def do_peek_load(self, _order: Mapping[str, Any]) -> Mapping[str, object]:
+        assert self._load is not None, "load is looked at after it was started"
+        return {"first_seen": self._load.first_seen}
+
+    async def do_start_profile(self, _order: Mapping[str, Any]) -> dict[str, object]:
+        self._profiler = cProfile.Profile()
+        self._profiler.enable()
+        return {}
+
+    async def do_stop_profile(self, _order: Mapping[str, Any]) -> dict[str, object]:
+        assert self._profiler is not None, "a profile is stopped after it was started"
+        self._profiler.disable()
+        text = io.StringIO()
+        stats = pstats.Stats(self._profiler, stream=text).strip_dirs()
+        stats.sort_stats("tottime").print_stats(PROFILE_LINES)
+        stats.sort_stats("cumtime").print_stats(PROFILE_LINES)
+        return {"profile": text.getvalue()}
+
+    async def close(self) -> None:
+        if self._channel is not None:
+            await self._channel.close()
+
+
+@asynccontextmanager
+async def open_session(client: str, control_plane: str) -> AsyncIterator[Session]:
+    session = Session(client, control_plane)
+    try:
+        yield session
+    finally:
+        await session.close()
+
+
+async def serve(client: str, control_plane: str, answers: TextIO) -> None:
+    """Answer orders until stdin ends."""
+    if client == "grpc_aio_xds":
+        import grpc.aio  # noqa: PLC0415 - import is measured by itself, not with the first row
+    else:
+        import proxyless  # noqa: F401, PLC0415
+    orders = asyncio.StreamReader(limit=ORDER_LIMIT_BYTES)
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(orders), sys.stdin
+    )
+    async with open_session(client, control_plane) as session:
+        answer(answers, {"ready": True})
+        while line := await orders.readline():
+            try:
+                answer(answers, await session.obey(json.loads(line)))
+            except Exception as error:  # The parent decides what a failed order means.
+                answer(answers, {"error": "".join(traceback.format_exception(error))})
+
+
+def answer(answers: TextIO, value: Mapping[str, object]) -> None:
+    answers.write(json.dumps(value) + "\n")
+    answers.flush()
+
+
+def raise_file_limit() -> None:
+    """As many files as the system lets us have: each connection is one."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def main() -> None:
+    client, control_plane = sys.argv[1:]
+    # Ctrl-C reaches the whole process group; only the parent acts on it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise_file_limit()
+    # Whatever a library prints must not be taken for an answer.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    try:
+        with asyncio.Runner(loop_factory=lambda: new_loop(CLIENTS[client].loop)) as runner:
+            runner.run(serve(client, control_plane, answers))
+    except ClientUnavailableError as error:
+        answer(answers, {"unavailable": str(error)})
+
+
+if __name__ == "__main__":
+    main()
