@@ -62,26 +62,34 @@ class Load:
         self.max_s = 0.0
         # When each backend first answered.
         self.first_seen: dict[str, float] = {}
+        self._awaited: dict[str, asyncio.Future[None]] = {}
         self._is_over = False
         self._tasks = [
             asyncio.create_task(self._repeat()) for _ in range(order.get("concurrency", 0))
         ]
-        if "rate_per_s" in order:
+        self._is_paced = "rate_per_s" in order
+        if self._is_paced:
             self._tasks.append(asyncio.create_task(self._pace(order["rate_per_s"])))
 
     async def stop(self) -> dict[str, object]:
         self._is_over = True
-        if len(self._tasks) == 1:
-            # An open loop sleeps most of the time.
-            self._tasks[0].cancel()
+        if self._is_paced:
+            # It has no end of its own.
+            self._tasks[-1].cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         return {
             "rpcs": self.rpcs,
             "failed": len(self.errors),
             "errors": self.errors[:ERRORS_SHOWN],
             "max_ms": self.max_s * MILLI,
-            "first_seen": self.first_seen,
         }
+
+    async def wait_for(self, who: str) -> float:
+        """Until this backend has answered; returns when it first did."""
+        if who not in self.first_seen:
+            self._awaited[who] = asyncio.get_running_loop().create_future()
+            await self._awaited[who]
+        return self.first_seen[who]
 
     async def _repeat(self) -> None:
         while not self._is_over:
@@ -102,6 +110,8 @@ class Load:
         self.max_s = max(self.max_s, end_s - begin_s)
         if who not in self.first_seen:
             self.first_seen[who] = end_s
+            if who in self._awaited:
+                self._awaited[who].set_result(None)
 
 
 class Session:
@@ -163,9 +173,9 @@ class Session:
         assert self._load is not None, "load is stopped after it was started"
         return await self._load.stop()
 
-    async def do_peek_load(self, _order: Mapping[str, Any]) -> Mapping[str, object]:
-        assert self._load is not None, "load is looked at after it was started"
-        return {"first_seen": self._load.first_seen}
+    async def do_wait_for(self, order: Mapping[str, Any]) -> Mapping[str, object]:
+        assert self._load is not None, "an answer is awaited after load was started"
+        return {"at_s": await self._load.wait_for(order["who"])}
 
     async def do_start_profile(self, _order: Mapping[str, Any]) -> dict[str, object]:
         self._profiler = cProfile.Profile()

@@ -1,4 +1,4 @@
-"""A client on Proxyless calling a grpcio server: `make demo`.
+"""A client on Proxyless calling a grpcio server.
 
 The smallest whole thing: a real grpcio server in this process, a channel of ours to it, every kind
 of call, and how a failure looks. Ends with exit code 0 if everything was as it should be.

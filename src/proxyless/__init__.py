@@ -7,6 +7,7 @@ Registries                     policies and resolvers of one's own, for a channe
 ssl_channel_credentials        TLS
 local_channel_credentials      no encryption, but only to this machine
 composite_channel_credentials  channel credentials, and what each RPC adds
+xds_channel_credentials        what the control plane says, and a fallback
 
 This is the front door. It is opened only as far as needed: a name is imported when it is used.
 """
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         composite_channel_credentials,
         local_channel_credentials,
         ssl_channel_credentials,
+        xds_channel_credentials,
     )
     from proxyless.sync import insecure_channel, secure_channel
 
@@ -35,6 +37,7 @@ __all__ = [
     "local_channel_credentials",
     "secure_channel",
     "ssl_channel_credentials",
+    "xds_channel_credentials",
 ]
 
 _HOMES: Final = {
@@ -44,6 +47,7 @@ _HOMES: Final = {
     "local_channel_credentials": "proxyless.front",
     "secure_channel": "proxyless.sync",
     "ssl_channel_credentials": "proxyless.front",
+    "xds_channel_credentials": "proxyless.front",
 }
 
 

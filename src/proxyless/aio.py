@@ -14,6 +14,7 @@ from proxyless.front import (
     ChannelCredentials,
     insecure_channel_credentials,
     to_channel_credentials,
+    xds_channel_credentials,
 )
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from proxyless.front import AioChannel
 
-__all__ = ["insecure_channel", "secure_channel"]
+__all__ = ["insecure_channel", "secure_channel", "xds_channel_credentials"]
 
 
 def insecure_channel(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from proxyless.channel import Channel, LoopStack, SubchannelPool, parse_default_config
@@ -45,6 +45,7 @@ from proxyless.xds.lb import (
 )
 from proxyless.xds.lb.cluster_manager import SEED_NAME
 from proxyless.xds.resolver import XdsResolverFactory, XdsTools
+from proxyless.xds.security import XdsSecurity
 from proxyless.xds.stack import XdsStack
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from proxyless.lb import PolicyFactory, PolicyRegistry
     from proxyless.resolver import ResolverFactory, ResolverRegistry
     from proxyless.xds.bootstrap import Bootstrap
+    from proxyless.xds.certificates import CertificateStore
     from proxyless.xds.filters import FilterFactory
 
 
@@ -213,14 +215,21 @@ def _core_opener(
     factory, parsed = resolvers.match_target(target)
     factory.default_authority(parsed)
 
+    # "when xDS is not in use (such as when the `xds:` scheme is not used" the fallback is - A29
+    is_secured_by_xds = credentials.is_xds and parsed.scheme == XdsResolverFactory.scheme
+
     def open_core() -> Channel:
+        security = XdsSecurity(certificates) if is_secured_by_xds else None
         return Channel(
             target,
-            channel_options,
+            replace(channel_options, security=security),
             settings.stacks.channel(),
             policies=known.policies,
             resolvers=resolvers,
         )
+
+    def certificates() -> CertificateStore:
+        return settings.stacks.xds().certificates
 
     return open_core
 

@@ -121,28 +121,28 @@ async def test_control_plane_restarted_fifty_times_under_load() -> None:
             async with proxyless.aio.insecure_channel(TARGET, bootstrap=bootstrap) as channel:
                 call = channel.unary_unary(WHERE)
                 await call(b"", timeout=20.0)
-                running, count = True, 0
+                running = True
+                # Of all callers: one alone may meet the same backend every time.
+                served: list[bytes] = []
 
                 async def load() -> None:
-                    nonlocal count
                     while running:
-                        await call(b"", timeout=20.0)
-                        count += 1
+                        served.append(bytes(await call(b"", timeout=20.0)))
 
                 tasks = [asyncio.create_task(load()) for _ in range(5)]
                 for _ in range(50):
                     await control_plane.stop()
                     await control_plane.start()
+                assert set(served) == {b"a", b"b"}
                 # Subscriptions resume by themselves: what changes now arrives.
                 control_plane.set_snapshot(simple_mesh("api", {"a": places[1:]}, version="2"))
-                while {bytes(await call(b"", timeout=20.0)) for _ in range(20)} != {b"b"}:  # noqa: ASYNC110 - nobody sets an event
+                while len(served) < 200 or b"a" in served[-100:]:  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
                 running = False
                 await asyncio.gather(*tasks)
-                assert count > 50
                 [stream] = control_plane.streams
+                assert stream.node.id == "proxyless-test"
                 assert not control_plane.nacks
-                assert stream is not None
 
 
 async def test_aggregate_fails_over_to_dns_and_back() -> None:

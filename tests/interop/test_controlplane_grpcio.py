@@ -116,11 +116,10 @@ async def test_no_rpc_fails_while_everything_is_replaced(three: list[NamedBacken
     ):
         assert await client.call() == {"a": 1}
         await client.start_load()
-        for number in range(12):
-            mesh = meshes[(number + 1) % 3]
-            control_plane.set_snapshot(control_plane.snapshot.replaced(mesh))
+        for number in range(1, 13):
+            control_plane.set_snapshot(control_plane.snapshot.replaced(meshes[number % 3]))
             await wait_for_all_acks(control_plane)
-        await client.call_until("a")
+            await client.call_until(three[number % 3].name)
         counts = await client.stop_load()
     assert set(counts) == {"a", "b", "c"}
 

@@ -17,6 +17,7 @@ from proxyless.resolver import ResolverRegistry
 from proxyless.runtime import AsyncioNetwork, DeadlineQueue, VirtualClock, seeded_random
 from proxyless.xds.config.dependencies import Wanted
 from proxyless.xds.resolver import XdsResolver, XdsTools
+from tests.cluster_world import BOOTSTRAP
 from tests.spec.channel_world import FakeStream, FakeTransport, Observer
 from tests.spec.xds_world import (
     SERVICE,
@@ -182,10 +183,12 @@ class FakePool:
 
 
 class FakeClient:
-    """Where an XdsClient stands: watches, and nobody who wants load reports."""
+    """Where an XdsClient stands: watches, and whoever counts the load if the test has one."""
 
-    def __init__(self, watches: Watches) -> None:
+    def __init__(self, watches: Watches, load_stats: Any) -> None:  # noqa: ANN401
         self.watch = watches.watch
+        self.load_stats = load_stats
+        self.bootstrap = BOOTSTRAP
 
 
 class MeshFactory:
@@ -202,7 +205,7 @@ class MeshFactory:
         tools = XdsTools(
             cast("Any", None), lambda _: None, TYPES, world.registries.filters, world.dns
         )
-        client = cast("Any", FakeClient(world.watches))
+        client = cast("Any", FakeClient(world.watches, world.load_stats))
         self.resolver = XdsResolver(Wanted(SERVICE, SERVICE, NODE), client, told, context, tools)
         return self.resolver
 
@@ -219,6 +222,8 @@ class MeshWorld:
         self.dns = FakeDns()
         self.registries = registries or Registries()
         self.factory = MeshFactory(self)
+        # XdsClient.load_stats, for tests of load reports.
+        self.load_stats: Any = None
         self._backends: dict[str, Backend] = {}
         stack = LoopStack(
             self.clock,

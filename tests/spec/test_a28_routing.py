@@ -63,7 +63,7 @@ def decoded(*of_one_host: Json, **of_host: Json) -> RouteConfiguration:
     return found.resource
 
 
-def mesh(routing: RouteConfiguration, **options: object) -> MeshWorld:
+def mesh(routing: RouteConfiguration, **options: Any) -> MeshWorld:  # noqa: ANN401
     """These routes, and clusters a, b and c with one backend each."""
     world = MeshWorld(**options)
     world.start(
@@ -74,7 +74,7 @@ def mesh(routing: RouteConfiguration, **options: object) -> MeshWorld:
     return world
 
 
-def matching(to: str = "b", **match: object) -> Json:
+def matching(to: str = "b", **match: Any) -> Json:  # noqa: ANN401
     """A route for what the match says; the path is any unless it says so."""
     paths = {"prefix", "path", "safe_regex"}
     return {
@@ -83,7 +83,7 @@ def matching(to: str = "b", **match: object) -> Json:
     }
 
 
-def takes(method: str = PATH, metadata: Metadata = (), **match: object) -> bool:
+def takes(method: str = PATH, metadata: Metadata = (), **match: Any) -> bool:  # noqa: ANN401
     """Whether a route with this match takes such an RPC."""
     world = mesh(decoded(matching(**match), json_route(cluster="a")))
     return world.serve(method, metadata) == B
@@ -185,7 +185,7 @@ def test_paths(match: Json, path: str, is_taken: bool) -> None:
 @pytest.mark.spec("A28-09")
 @pytest.mark.parametrize("case_sensitive", [True, False])
 def test_regex_paths_ignore_case_sensitive(case_sensitive: bool) -> None:
-    match = {"safe_regex": {"regex": "/s/m"}, "case_sensitive": case_sensitive}
+    match: Json = {"safe_regex": {"regex": "/s/m"}, "case_sensitive": case_sensitive}
     assert takes("/s/m", **match)
     assert not takes("/S/m", **match)
 
@@ -515,7 +515,7 @@ def computed(world: MeshWorld, metadata: Metadata) -> int | None:
     return config.attributes.get(REQUEST_HASH)
 
 
-REWRITE = {"regex_rewrite": {"pattern": {"regex": "-[0-9]+"}, "substitution": "#"}}
+REWRITE: Json = {"regex_rewrite": {"pattern": {"regex": "-[0-9]+"}, "substitution": "#"}}
 USER, SHARD = (("user", "eve-42"), ("shard", "7"))
 
 HASH_TABLE: list[tuple[list[Json], Metadata, list[tuple[int | None, bool]]]] = [

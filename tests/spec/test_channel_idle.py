@@ -76,7 +76,8 @@ def test_a_request_to_connect_counts_as_activity() -> None:
 
 
 @pytest.mark.spec("A62-18")
-def test_the_next_rpc_starts_afresh_and_is_not_failed_by_the_old_picker() -> None:
+def test_pitfall_25_the_next_rpc_starts_afresh_and_is_not_failed_by_the_old_picker() -> None:
+    """grpc-java#4207."""
     world = ChannelWorld()
     world.connect()
     world.report(State.TRANSIENT_FAILURE, FailPicker(DOWN))

@@ -17,9 +17,16 @@ from proxyless.xds.bootstrap import (
     Authority,
     Bootstrap,
     Node,
+    load_bootstrap,
 )
-from proxyless.xds.client import Cancel, ResourceStatus, XdsClients
+from proxyless.xds.client import Cancel, DecodeContext, Decoded, ResourceStatus, XdsClients
 from proxyless.xds.client.codec import ADS_PATH
+from proxyless.xds.parsing import (
+    ClusterType,
+    EndpointType,
+    ListenerType,
+    RouteConfigurationType,
+)
 from proxyless.xds.resources import Locality
 from tests.xds_client_world import (
     GONE,
@@ -28,6 +35,7 @@ from tests.xds_client_world import (
     FakeTransports,
     LoadStatsResponse,
     Recorder,
+    Text,
     server_config,
     text,
 )
@@ -43,7 +51,29 @@ def names_of(requests: list[object]) -> list[list[str]]:
 # Requests
 
 
-@pytest.mark.spec("A27-05", "A30-01")
+@pytest.mark.spec("A30-01")
+def test_only_v3_is_spoken_whatever_the_bootstrap_says_of_it() -> None:
+    for features in ([], ["xds_v3"]):
+        server = {
+            "server_uri": "a",
+            "channel_creds": [{"type": "insecure"}],
+            "server_features": features,
+        }
+        bootstrap = load_bootstrap({"xds_servers": [server]}, {})
+        assert isinstance(bootstrap, Bootstrap)
+        world = ClientWorld(bootstrap=bootstrap)
+        for kind in (ListenerType, RouteConfigurationType, ClusterType, EndpointType):
+            named = Text()
+            named.type_url = kind.type_url
+            world.watch(named, "x")
+        assert world.server().ads.path.startswith("/envoy.service.discovery.v3.")
+        asked = [request.type_url for request in world.server().take_requests()]
+        assert len(asked) == 4
+        assert all(".v3." in type_url and "api.v2" not in type_url for type_url in asked)
+        world.close()
+
+
+@pytest.mark.spec("A27-05")
 def test_only_the_first_request_of_each_stream_says_who_we_are() -> None:
     node = Node("edge-7", "edge", Locality("r", "z", "s"), {"a": [1, {"b": None}], "c": True})
     world = ClientWorld(bootstrap=Bootstrap(servers=(server_config(),), node=node))
@@ -768,6 +798,45 @@ def test_fallback_asks_for_everything_and_an_answer_from_above_ends_it() -> None
 
 
 @pytest.mark.spec("A71-02")
+def test_a_silent_server_above_does_not_take_away_what_came_from_below() -> None:
+    world = two_servers()
+    a, b = world.server("a"), world.server("b")
+    a.is_up = False
+    heard = world.watch(world.listeners, "x")
+    a.fail()
+    world.settle()
+    # Both have time for it from now on; one uses it.
+    a.rise()
+    world.settle()
+    b.respond(world.listeners, text("x", "from b"))
+    world.clock.advance(100)
+    assert heard.take() == ["from b"]
+    assert b.open_ads == 1
+    world.close()
+
+
+@pytest.mark.spec("A47-02", "A71-02")
+def test_a_server_that_others_use_stays_when_one_authority_needs_it_no_more() -> None:
+    a, b = server_config("a"), server_config("b")
+    template = "xdstp://one/envoy.config.listener.v3.Listener/%s"
+    bootstrap = Bootstrap(servers=(a, b), authorities={"one": Authority((b,), template)})
+    world = ClientWorld(bootstrap=bootstrap)
+    world.server("a").is_up = False
+    other = "xdstp://one/test.v3.RouteConfiguration/r"
+    world.watch(world.routes, "r")
+    world.watch(world.routes, other)
+    world.server("a").fail()
+    world.settle()
+    assert names_of(world.server("b").take_requests())[-1] == [other, "r"]
+    world.server("a").rise()
+    world.settle()
+    world.server("a").respond(world.routes, text("r"))
+    assert names_of(world.server("b").take_requests())[-1] == [other]
+    assert world.server("b").open_ads == 1
+    world.close()
+
+
+@pytest.mark.spec("A71-02")
 def test_an_outage_is_told_only_when_all_servers_are_out() -> None:
     world = two_servers()
     a, b = world.server("a"), world.server("b")
@@ -1012,6 +1081,73 @@ def test_a_decoder_that_raises_refuses_the_resource(caplog: pytest.LogCaptureFix
     world.close()
 
 
+class Careless(Text):
+    """A type that leaves out what it should say."""
+
+    def decode(self, serialized: bytes, context: DecodeContext) -> Decoded[str]:
+        return Decoded("x") if serialized == b"nothing" else Decoded("", "resource")
+
+
+def test_a_resource_without_a_name_or_content_is_refused() -> None:
+    world = ClientWorld()
+    careless = Careless("Listener", is_full_state=True)
+    heard = world.watch(careless, "x")
+    world.server().take_requests()
+    world.server().respond(careless, b"nothing", b"nameless")
+    (nack,) = world.server().take_requests()
+    assert nack.error_detail.message == (
+        "Listener #0: cannot be decoded; Listener #1: has no name (xds node 'edge-7')"
+    )
+    assert heard.take_codes() == ["INVALID_ARGUMENT"]
+    world.close()
+
+
+def test_names_that_are_not_valid_are_refused_and_ignored() -> None:
+    world = ClientWorld()
+    heard = world.watch(world.routes, "xdstp:no slashes")
+    assert heard.take_codes() == ["UNAVAILABLE"]
+    cancel = world.client.watch(world.routes, "xdstp:no slashes", heard)
+    cancel()
+    world.settle()
+    assert heard.take() == []
+    assert "a" not in world.transports.servers
+    good = world.watch(world.routes, "r")
+    world.server().respond(world.routes, text("xdstp:no slashes"), text("r"))
+    assert good.take() == ["v1"]
+    world.close()
+
+
+def test_a_wrapper_with_another_name_does_not_hide_what_is_in_it() -> None:
+    world = ClientWorld()
+    heard = world.watch(world.listeners, "x")
+    world.server().respond(world.listeners, text("x"))
+    response = DiscoveryResponse(type_url=world.listeners.type_url, version_info="2")
+    inner = message_class("envoy.service.discovery.v3.Resource")(name="y")
+    inner.resource.type_url = world.listeners.type_url
+    inner.resource.value = text("x")
+    wrapper_url = "type.googleapis.com/envoy.service.discovery.v3.Resource"
+    response.resources.add(type_url=wrapper_url, value=inner.SerializeToString())
+    world.server().ads.say(response.SerializeToString())
+    world.settle()
+    assert heard.take() == ["v1"]
+    assert world.client.dump()[0].version == "2"
+    world.close()
+
+
+def test_a_server_that_sends_a_resource_and_an_error_for_it_has_sent_it() -> None:
+    world = ClientWorld(has_data_error_handling=True)
+    heard = world.watch(world.routes, "r")
+    serialized = world.server().response(world.routes, [text("r")])
+    response = DiscoveryResponse.FromString(serialized)
+    error = response.resource_errors.add()
+    error.resource_name.name = "r"
+    error.error_detail.code = StatusCode.NOT_FOUND
+    world.server().ads.say(response.SerializeToString())
+    world.settle()
+    assert heard.take() == ["v1"]
+    world.close()
+
+
 def test_a_nack_has_a_limit_however_much_is_wrong() -> None:
     world = ClientWorld()
     world.watch(world.listeners, "x")
@@ -1034,6 +1170,8 @@ def test_there_is_a_limit_to_what_can_be_watched() -> None:
     assert refused.take_codes() == ["UNAVAILABLE"]
     too_long = world.watch(world.listeners, "z" * 5000)
     assert too_long.take_codes() == ["UNAVAILABLE"]
+    no_text = world.watch(world.listeners, "z\ud800")
+    assert no_text.take_codes() == ["UNAVAILABLE"]
     cancel()
     world.settle()
     assert world.watch(world.listeners, "z").take() == []

@@ -283,7 +283,8 @@ class SubchannelTools:
     trace: Trace = NULL_TRACE
     keepalives: KeepaliveTimes = field(default_factory=KeepaliveTimes)
     # Everything that has a task or a socket.
-    connections: set[Connection] = field(default_factory=set)
+    # Ordered, so that a simulated world goes the same way each time.
+    connections: dict[Connection, None] = field(default_factory=dict)
 
 
 class Connection:
@@ -302,7 +303,7 @@ class Connection:
         )
         self.transport: ClientTransport | None = None
         self.task = tools.loop.create_task(self._run())
-        tools.connections.add(self)
+        tools.connections[self] = None
         self.task.add_done_callback(self._on_done)
 
     async def _run(self) -> None:
@@ -335,7 +336,7 @@ class Connection:
             return Status(StatusCode.UNAVAILABLE, text)
 
     def _on_done(self, _: asyncio.Task[None]) -> None:
-        self._tools.connections.discard(self)
+        self._tools.connections.pop(self, None)
 
     @property
     def is_held(self) -> bool:

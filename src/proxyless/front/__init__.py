@@ -23,6 +23,7 @@ from proxyless.front.credentials import (
     local_channel_credentials,
     ssl_channel_credentials,
     to_channel_credentials,
+    xds_channel_credentials,
 )
 from proxyless.front.options import make_channel_options
 from proxyless.front.sync_channel import SyncChannel
@@ -39,4 +40,5 @@ __all__ = [
     "ssl_channel_credentials",
     "to_channel_credentials",
     "to_encoding",
+    "xds_channel_credentials",
 ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import grpc
@@ -34,6 +34,8 @@ class ChannelCredentials:
     # Only addresses on this machine may be connected to.
     is_local: bool = False
     call_credentials: tuple[CallCredentials, ...] = ()
+    # A control plane decides where there is one; the above is for where it does not (A29).
+    is_xds: bool = False
 
 
 def ssl_channel_credentials(
@@ -66,9 +68,28 @@ def composite_channel_credentials(
     """Channel credentials and what each RPC adds."""
     channel = to_channel_credentials(channel_credentials)
     added = tuple(to_call_credentials(each) for each in call_credentials)
-    return ChannelCredentials(
-        channel.tls, channel.is_private, channel.is_local, channel.call_credentials + added
+    return replace(channel, call_credentials=channel.call_credentials + added)
+
+
+def xds_channel_credentials(
+    fallback_credentials: ChannelCredentials | grpc.ChannelCredentials | None = None,
+) -> ChannelCredentials:
+    """What the control plane says about each cluster, and the fallback for clusters without TLS.
+
+    The fallback, TLS unless told otherwise, is also for targets that are not `xds:`. It is never
+    used because TLS fails. Call credentials are sent only if the fallback keeps secrets, too.
+    """
+    fallback = to_channel_credentials(
+        ssl_channel_credentials() if fallback_credentials is None else fallback_credentials
     )
+    if fallback.is_xds:
+        raise TypeError("fallback credentials are xDS credentials, wanted any others")
+    if fallback.call_credentials:
+        raise TypeError(
+            "fallback credentials have call credentials, wanted those around the whole: "
+            "composite_channel_credentials(xds_channel_credentials(...), ...)"
+        )
+    return replace(fallback, is_xds=True)
 
 
 def to_channel_credentials(credentials: object) -> ChannelCredentials:
@@ -82,6 +103,8 @@ def to_channel_credentials(credentials: object) -> ChannelCredentials:
         )
     if hasattr(inner, "_call_credentialses") and hasattr(inner, "_channel_credentials"):
         return composite_channel_credentials(inner._channel_credentials, *inner._call_credentialses)
+    if hasattr(inner, "_fallback_credentials"):
+        return xds_channel_credentials(inner._fallback_credentials)
     if type(inner).__name__ == "LocalChannelCredentials":
         return local_channel_credentials()
     if type(inner).__name__ == "InsecureChannelCredentials":

@@ -4,6 +4,8 @@ A connection is two ends with a pipe in each direction. Bytes arrive in order an
 of their link; a link may be cut, and then everything waits (the sender cannot know), as it does
 when the machine at the other end is gone without a word. A slow reader takes a bounded number of
 bytes per second. What TCP hides is hidden here, too: nothing is lost or reordered but by an end.
+An end is sent like bytes, so it may wait behind a cut as well; who sends to an end that is gone
+is told so by a reset.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -19,8 +22,10 @@ if TYPE_CHECKING:
     from proxyless.base import Address
     from proxyless.runtime import Random
 
-# What a sender may have under way before it is asked to pause.
+# What a sender may have under way before it is asked to pause; asyncio's own default.
 WRITE_BUFFER_BYTES: Final = 64 * 1024
+# What the kernel takes off a sender's hands: a socket that is closed with less is gone at once.
+KERNEL_BUFFER_BYTES: Final = 64 * 1024
 
 
 @dataclass(slots=True, eq=False)
@@ -30,42 +35,54 @@ class Link:
     # One way; each chunk draws its own, up to this much more.
     latency_s: float = 0.0005
     jitter_s: float = 0.0005
-    # Nothing arrives; connections stay open and wait.
+    # Nothing arrives; connections stay open and wait, attempts wait, too.
     is_cut: bool = False
+    # Nothing arrives, but the kernel still accepts connections: a process that hangs.
+    is_stalled: bool = False
     # What the receiver takes in; None is without limit.
     bytes_per_s: float | None = None
 
     def draw_latency_s(self, random: Random) -> float:
         return self.latency_s + random.random() * self.jitter_s
 
+    @property
+    def is_blocked(self) -> bool:
+        return self.is_cut or self.is_stalled
+
+
+class End(Enum):
+    """How one end says that it is over."""
+
+    CLOSED = "closed"
+    RESET = "reset"
+
 
 class Pipe:
     """One direction of one connection. Driven by the sending end and by time."""
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, link: Callable[[], Link], random: Random
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, link: Link, random: Random) -> None:
+        # Fixed at construction.
         self._loop = loop
         self._link = link
         self._random = random
-        self._chunks: deque[bytes | None] = deque()
+        # Set when both ends are there.
+        self.sender: SimTransport | None = None
+        self.receiver: SimTransport | None = None
+        # What is under way.
+        self._chunks: deque[bytes | End] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self.unsent_bytes = 0
-        # Set when both ends are there.
-        self.receiver: SimTransport | None = None
-        self.sender: SimTransport | None = None
-        # Deliver only so many bytes more, then break; None is all of them.
+        # A fault: deliver only so many bytes more, then break; None is all of them.
         self.bytes_until_cut: int | None = None
 
-    def send(self, data: bytes | None) -> None:
-        """More bytes, or None: the end."""
+    def send(self, data: bytes | End) -> None:
+        """More bytes, or the end; a reset overtakes what is under way."""
+        if data is End.RESET:
+            self.drop()
         self._chunks.append(data)
-        self.unsent_bytes += len(data or b"")
-        self._schedule()
-
-    def wake(self) -> None:
-        """The link or the receiver has changed its mind."""
-        self._schedule()
+        if isinstance(data, bytes):
+            self.unsent_bytes += len(data)
+        self.wake()
 
     def drop(self) -> None:
         """Forget what is under way."""
@@ -75,38 +92,47 @@ class Pipe:
             self._timer.cancel()
             self._timer = None
 
-    def _schedule(self) -> None:
-        receiver = self.receiver
-        is_held = receiver is None or receiver.is_paused or self._link().is_cut
-        if self._timer is None and self._chunks and not is_held:
-            delay_s = self._link().draw_latency_s(self._random)
-            rate = self._link().bytes_per_s
-            if rate is not None:
-                delay_s += len(self._chunks[0] or b"") / rate
+    def wake(self) -> None:
+        """There are new bytes, or the link or the receiver has changed its mind."""
+        if self._timer is None and self._chunks and not self._is_held():
+            delay_s = self._link.draw_latency_s(self._random)
+            first = self._chunks[0]
+            if self._link.bytes_per_s is not None and isinstance(first, bytes):
+                delay_s += len(first) / self._link.bytes_per_s
             self._timer = self._loop.call_later(delay_s, self._deliver)
+
+    def _is_held(self) -> bool:
+        # An end that is over hears everything, in order to say so.
+        return self._link.is_blocked or (
+            self.receiver is not None and self.receiver.is_paused and not self.receiver.is_over
+        )
 
     def _deliver(self) -> None:
         self._timer = None
-        receiver = self.receiver
-        if receiver is None or receiver.is_paused or self._link().is_cut or not self._chunks:
-            return
         # What was sent in one breath arrives in one breath.
-        while self._chunks and not receiver.is_paused and not receiver.is_over:
-            chunk = self._chunks.popleft()
-            if chunk is None:
-                receiver.on_peer_closed()
-                return
-            self.unsent_bytes -= len(chunk)
-            if self.bytes_until_cut is not None:
-                chunk = chunk[: self.bytes_until_cut]
-                self.bytes_until_cut -= len(chunk)
-            receiver.on_bytes(chunk)
-            if self.bytes_until_cut == 0:
-                receiver.reset()
-                return
+        while self._chunks and not self._is_held():
+            self._deliver_one(self._chunks.popleft())
         if self.sender is not None:
             self.sender.on_drained()
-        self._schedule()
+
+    def _deliver_one(self, chunk: bytes | End) -> None:
+        sender, receiver = self.sender, self.receiver
+        assert sender is not None, "a pipe has two ends"
+        assert receiver is not None, "a pipe has two ends"
+        if isinstance(chunk, End):
+            receiver.on_peer_over(chunk)
+            return
+        self.unsent_bytes -= len(chunk)
+        if receiver.is_over:
+            self.drop()
+            receiver.answer_with_reset()
+            return
+        if self.bytes_until_cut is not None:
+            chunk = chunk[: self.bytes_until_cut]
+            self.bytes_until_cut -= len(chunk)
+        receiver.on_bytes(chunk)
+        if self.bytes_until_cut == 0:
+            receiver.reset()
 
 
 class SimTransport(asyncio.Transport):
@@ -115,23 +141,21 @@ class SimTransport(asyncio.Transport):
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        outgoing: Pipe,
-        incoming: Pipe,
+        pipes: tuple[Pipe, Pipe],
         addresses: tuple[Address, Address],
         on_over: Callable[[SimTransport], None],
     ) -> None:
+        """Pipes: to the peer and from it. Addresses: our own and the peer's."""
         super().__init__()
         # Fixed at construction.
         self._loop = loop
-        self._out = outgoing
-        self._in = incoming
+        self._out, self._in = pipes
         self.local, self.remote = addresses
         self._on_over = on_over
-        # Set when the other end exists.
-        self.peer: SimTransport | None = None
+        # Set by `start`.
         self._protocol: asyncio.BaseProtocol | None = None
         # Changed by the protocol and the peer.
-        self.is_paused = False
+        self.is_paused = True
         self.is_over = False
         self._is_closing = False
         self._is_writing_paused = False
@@ -139,6 +163,7 @@ class SimTransport(asyncio.Transport):
 
     def start(self, protocol: asyncio.BaseProtocol) -> None:
         self._protocol = protocol
+        self.is_paused = False
         protocol.connection_made(self)
         self._in.wake()
 
@@ -150,8 +175,7 @@ class SimTransport(asyncio.Transport):
         self._out.send(bytes(data))
         if self._out.unsent_bytes > self._high_bytes and not self._is_writing_paused:
             self._is_writing_paused = True
-            if isinstance(self._protocol, asyncio.Protocol | asyncio.BufferedProtocol):
-                self._protocol.pause_writing()
+            self._stream_protocol().pause_writing()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self._high_bytes = WRITE_BUFFER_BYTES if high is None else high
@@ -176,14 +200,15 @@ class SimTransport(asyncio.Transport):
         """Send what is left, then end."""
         if not self.is_closing():
             self._is_closing = True
-            self._out.send(None)
-            self._loop.call_soon(self._end, None)
+            # Nobody listens any more, so nobody holds the peer back.
+            self._out.send(End.CLOSED)
+            self._end_if_sent()
 
     def abort(self) -> None:
         if not self.is_over:
+            self._is_closing = True
+            self._out.send(End.RESET)
             self._end_soon(None)
-            if self.peer is not None:
-                self.peer.on_reset()
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self._protocol = protocol
@@ -195,12 +220,10 @@ class SimTransport(asyncio.Transport):
     def get_extra_info(self, name: str, default: Any = None) -> Any:  # noqa: ANN401
         return {"peername": str(self.remote), "sockname": str(self.local)}.get(name, default)
 
-    # What pipes and faults do
+    # What pipes do
 
     def on_bytes(self, data: bytes) -> None:
         protocol = self._protocol
-        if self.is_over or protocol is None:
-            return
         if isinstance(protocol, asyncio.BufferedProtocol):
             view = memoryview(data)
             while view and not self.is_over:
@@ -209,34 +232,60 @@ class SimTransport(asyncio.Transport):
                 buffer[:taken] = view[:taken]
                 protocol.buffer_updated(taken)
                 view = view[taken:]
-        else:
-            assert isinstance(protocol, asyncio.Protocol), "a stream protocol"
+        elif isinstance(protocol, asyncio.Protocol):
             protocol.data_received(data)
 
     def on_drained(self) -> None:
+        """Some of what was sent has arrived."""
+        self._end_if_sent()
         if self._is_writing_paused and self._out.unsent_bytes <= self._high_bytes // 4:
             self._is_writing_paused = False
-            if isinstance(self._protocol, asyncio.Protocol | asyncio.BufferedProtocol):
-                self._protocol.resume_writing()
+            if not self.is_over:
+                self._stream_protocol().resume_writing()
 
-    def on_peer_closed(self) -> None:
-        """The peer has nothing more to say."""
-        self._end_soon(None)
+    def on_peer_over(self, end: End) -> None:
+        """The peer has nothing more to say, or is gone."""
+        if end is End.RESET:
+            self._end_soon(ConnectionResetError("connection reset by peer"))
+        elif not self.is_over and not self._stream_protocol().eof_received():
+            self.close()
 
-    def on_reset(self) -> None:
-        """The peer is gone; it takes a moment to learn that, unless the link is cut."""
-        self._end_soon(ConnectionResetError("connection reset by peer"))
+    def answer_with_reset(self) -> None:
+        """Bytes came for an end that is over."""
+        self._out.send(End.RESET)
+
+    # What faults do
 
     def reset(self) -> None:
-        """A fault: both ends lose the connection."""
-        self.on_reset()
-        if self.peer is not None:
-            self.peer.on_reset()
+        """Both ends lose the connection, this one now."""
+        if not self.is_over:
+            self._out.send(End.RESET)
+            self.on_peer_over(End.RESET)
+
+    def vanish(self) -> None:
+        """This end is gone without a word, and what it was told is lost."""
+        self._out.drop()
+        self._end_soon(ConnectionAbortedError("the machine is gone"))
+
+    def truncate(self, after_bytes: int) -> None:
+        """Break the connection when so many bytes more have arrived here."""
+        self._in.bytes_until_cut = after_bytes
 
     def wake_pipes(self) -> None:
         """A link of this connection has changed."""
         self._in.wake()
         self._out.wake()
+
+    # Inside
+
+    def _stream_protocol(self) -> asyncio.Protocol | asyncio.BufferedProtocol:
+        protocol = self._protocol
+        assert isinstance(protocol, asyncio.Protocol | asyncio.BufferedProtocol), "a stream's"
+        return protocol
+
+    def _end_if_sent(self) -> None:
+        if self._is_closing and self._out.unsent_bytes <= KERNEL_BUFFER_BYTES:
+            self._end_soon(None)
 
     def _end_soon(self, error: Exception | None) -> None:
         if not self.is_over:
@@ -246,7 +295,8 @@ class SimTransport(asyncio.Transport):
         if self.is_over:
             return
         self.is_over = True
-        self._in.drop()
         self._on_over(self)
+        # What waits for this end is answered now.
+        self._in.wake()
         if self._protocol is not None:
             self._protocol.connection_lost(error)

@@ -1,18 +1,21 @@
 """How does an asyncio loop run without waiting?
 
-Whenever nothing is left to do now, time jumps to the next timer. Tasks, futures, timeouts and
-`asyncio.sleep` work as ever; files, sockets, signals, threads and subprocesses do not exist here.
-What is due at the same time happens in the order in which it was asked for, so that a run depends on
+Whenever nothing is left to do now, time jumps to the next timer. Tasks, futures and timeouts work as
+ever; files, sockets, signals, threads and subprocesses do not exist here. What is due at the same
+time happens in an order that depends only on what was asked for before, so that a run depends on
 nothing but its seed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 # Where virtual time starts: not at zero, so that "since the beginning" never passes for "never".
 START_S: Final = 1_000.0
+# What asyncio's loop takes for "now": more than the error of adding two times, less than anything
+# that somebody waits for.
+_RESOLUTION_S: Final = 1e-9
 
 
 class StuckError(RuntimeError):
@@ -25,8 +28,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._now_s = START_S
-        # Timers may not fire early: every time is exact.
-        self._clock_resolution = 0.0
+        self._clock_resolution = _RESOLUTION_S
         # What asyncio's loop asks for events, and how long it may wait for them.
         self._selector = _TimeKeeper(self)
         # Turns of the loop so far, for reports.
@@ -39,7 +41,15 @@ class SimLoop(asyncio.BaseEventLoop):
         """For the time keeper: nothing happens for this long."""
         self._now_s += seconds
 
+    def pending_timers(self) -> list[str]:
+        """What is still to come by itself, for checkers: nothing of a world that was closed."""
+        scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
+        return sorted(_describe(each) for each in scheduled if not each.cancelled())
+
     # What asyncio expects of a loop that has an operating system below it.
+
+    def run_in_executor(self, *_: Any) -> NoReturn:  # type: ignore[override] # noqa: ANN401
+        raise RuntimeError("a simulated loop has no threads")
 
     def _process_events(self, event_list: list[object]) -> None:
         self.turns += 1
@@ -66,3 +76,15 @@ class _TimeKeeper:
 
     def close(self) -> None:
         """Nothing was opened."""
+
+
+def _describe(handle: asyncio.TimerHandle) -> str:
+    """Who is called, without an address in memory."""
+    callback = handle._callback  # type: ignore[attr-defined] # noqa: SLF001 - there is no other way
+    name = getattr(callback, "__qualname__", type(callback).__name__)
+    return f"{name} at {handle.when():.3f} s"
+
+
+async def pause(delay_s: float) -> None:
+    """Let virtual time pass, on whatever loop is running."""
+    await asyncio.sleep(delay_s)  # noqa: TID251 - the one place where the simulator waits

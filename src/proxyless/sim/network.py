@@ -2,7 +2,7 @@
 
 Each host has an address and a `Network` of its own, through which its transports connect, listen and
 look up names, exactly as they do over real sockets. The fabric knows who listens where, and the link
-between any two hosts.
+between any two hosts; faults are done to it.
 """
 
 from __future__ import annotations
@@ -11,15 +11,18 @@ import asyncio
 import errno
 import os
 import socket
+from collections import Counter
+from ipaddress import ip_address
 from itertools import count
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from proxyless.base import IpAddress
 from proxyless.sim.links import Link, Pipe, SimTransport
+from proxyless.sim.loop import pause
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from proxyless.base import Address
     from proxyless.runtime import Random
@@ -27,107 +30,114 @@ if TYPE_CHECKING:
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 _FIRST_PORT: Final = 40_000
+_LOOKUP_S: Final = 0.001
+_LABEL_CHARS_MAX: Final = 63
 
 
-def _refused(address: Address) -> ConnectionRefusedError:
-    return ConnectionRefusedError(
-        errno.ECONNREFUSED, f"{os.strerror(errno.ECONNREFUSED)}: {address}"
-    )
+def _os_error(number: int, address: Address) -> OSError:
+    return OSError(number, f"{os.strerror(number)}: {address}")
 
 
 class Fabric:
     """All hosts, links and connections of a world. Driven by the hosts and by faults."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, random: Random) -> None:
-        self.loop: Final = loop
-        self.random: Final = random
-        self._listeners: dict[Address, SimListener] = {}
-        self._links: dict[tuple[str, str], Link] = {}
-        # Names that DNS knows.
-        self.names: dict[str, list[str]] = {}
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        # From the hosts. A Unix address is another one on each host.
+        self._listeners: dict[tuple[str, Address], SimListener] = {}
         self._connections: dict[SimTransport, None] = {}
         self._ports = count(_FIRST_PORT)
+        # Changed by faults.
+        self._links: dict[tuple[str, str], Link] = {}
+        self._when_changed: list[asyncio.Future[None]] = []
+        # Names that DNS knows; changed by the owner.
+        self.names: dict[str, list[str]] = {"localhost": ["127.0.0.1"]}
         # Connections that were accepted, by address, for checkers.
-        self.accepts: dict[Address, int] = {}
+        self.accepts: Counter[Address] = Counter()
 
     def link(self, source: str, destination: str) -> Link:
-        """The way from one host's IP address to another's."""
+        """The way from one host's IP address to another's; call `on_links_changed` afterwards."""
         key = (source, destination)
         found = self._links.get(key)
         if found is None:
             found = self._links[key] = Link()
         return found
 
-    def next_port(self) -> int:
-        return next(self._ports)
+    def links_of(self, host: str, others: Iterator[str] | list[str]) -> Iterator[Link]:
+        """Both ways between a host and each of the others."""
+        for other in others:
+            yield self.link(host, other)
+            yield self.link(other, host)
 
-    # Faults
-
-    def cut(self, one: str, other: str) -> None:
-        """Both ways: what is under way waits, what is new waits, too."""
-        self.link(one, other).is_cut = self.link(other, one).is_cut = True
-
-    def heal(self, one: str, other: str) -> None:
-        self.link(one, other).is_cut = self.link(other, one).is_cut = False
-        self._wake_all()
+    def on_links_changed(self) -> None:
+        """Who waits looks again."""
+        for transport in list(self._connections):
+            transport.wake_pipes()
+        waiting, self._when_changed = self._when_changed, []
+        for each in waiting:
+            if not each.done():
+                each.set_result(None)
 
     def heal_all(self) -> None:
         for link in self._links.values():
-            link.is_cut = False
+            link.is_cut = link.is_stalled = False
             link.bytes_per_s = None
-        self._wake_all()
-
-    def _wake_all(self) -> None:
-        for transport in list(self._connections):
-            transport.wake_pipes()
+        self.on_links_changed()
 
     def connections_of(self, host: str) -> list[SimTransport]:
-        """The ends that a host has."""
-        return [
-            each
-            for each in self._connections
-            if isinstance(each.local, IpAddress) and each.local.host == host
-        ]
+        """The ends that a host has, oldest first."""
+        return [each for each in self._connections if _host_of(each.local) == host]
+
+    @property
+    def connections(self) -> int:
+        """How many ends there are."""
+        return len(self._connections)
 
     # For networks
 
-    def bind(self, listener: SimListener) -> None:
-        if listener.address in self._listeners:
-            raise OSError(errno.EADDRINUSE, f"{listener.address} is in use")
-        self._listeners[listener.address] = listener
+    def next_port(self) -> int:
+        return next(self._ports)
 
-    def unbind(self, listener: SimListener) -> None:
-        if self._listeners.get(listener.address) is listener:
-            del self._listeners[listener.address]
+    def bind(self, host: str, listener: SimListener) -> None:
+        key = (_host_of(listener.address) or host, listener.address)
+        if key in self._listeners:
+            raise _os_error(errno.EADDRINUSE, listener.address)
+        self._listeners[key] = listener
+
+    def unbind(self, host: str, listener: SimListener) -> None:
+        key = (_host_of(listener.address) or host, listener.address)
+        if self._listeners.get(key) is listener:
+            del self._listeners[key]
 
     async def connect(
         self, source: str, address: Address, protocol_factory: Callable[[], P]
     ) -> tuple[asyncio.Transport, P]:
         """A handshake takes a round trip; over a cut link, until the caller gives up."""
-        assert isinstance(address, IpAddress), "the simulated network has IP addresses only"
-        there, back = self.link(source, address.host), self.link(address.host, source)
-        await asyncio.sleep(there.draw_latency_s(self.random) + back.draw_latency_s(self.random))
+        destination = _host_of(address) or source
+        there, back = self.link(source, destination), self.link(destination, source)
+        await pause(there.draw_latency_s(self._random) + back.draw_latency_s(self._random))
         while there.is_cut or back.is_cut:
-            await asyncio.sleep(1.0)
-        listener = self._listeners.get(address)
+            changed = asyncio.get_running_loop().create_future()
+            self._when_changed.append(changed)
+            await changed
+        listener = self._listeners.get((destination, address))
         if listener is None:
-            raise _refused(address)
+            raise _os_error(errno.ECONNREFUSED, address)
+        self.accepts[address] += 1
         local = IpAddress(source, self.next_port())
-        ours, theirs = self._make_pair(local, address)
-        self.accepts[address] = self.accepts.get(address, 0) + 1
+        ours, theirs = self._make_pair(local, address, (there, back))
         theirs.start(listener.make_protocol())
         protocol = protocol_factory()
         ours.start(protocol)
         return ours, protocol
 
-    def _make_pair(self, local: IpAddress, remote: IpAddress) -> tuple[SimTransport, SimTransport]:
-        def way(source: str, destination: str) -> Pipe:
-            return Pipe(self.loop, lambda: self.link(source, destination), self.random)
-
-        there, back = way(local.host, remote.host), way(remote.host, local.host)
-        ours = SimTransport(self.loop, there, back, (local, remote), self._on_over)
-        theirs = SimTransport(self.loop, back, there, (remote, local), self._on_over)
-        ours.peer, theirs.peer = theirs, ours
+    def _make_pair(
+        self, local: Address, remote: Address, links: tuple[Link, Link]
+    ) -> tuple[SimTransport, SimTransport]:
+        loop = asyncio.get_running_loop()
+        there, back = (Pipe(loop, link, self._random) for link in links)
+        ours = SimTransport(loop, (there, back), (local, remote), self._on_over)
+        theirs = SimTransport(loop, (back, there), (remote, local), self._on_over)
         there.sender = back.receiver = ours
         back.sender = there.receiver = theirs
         self._connections[ours] = self._connections[theirs] = None
@@ -137,28 +147,32 @@ class Fabric:
         self._connections.pop(transport, None)
 
 
+def _host_of(address: Address) -> str:
+    return address.host if isinstance(address, IpAddress) else ""
+
+
 class SimListener:
     """A bound address. Driven by its owner."""
 
     def __init__(
         self,
-        fabric: Fabric,
+        network: SimNetwork,
         address: Address,
         make_protocol: Callable[[], asyncio.BaseProtocol],
     ) -> None:
-        self._fabric = fabric
+        self._network = network
         self.address: Final = address
         self.make_protocol: Final = make_protocol
 
     def close(self) -> None:
-        self._fabric.unbind(self)
+        self._network.unbind(self)
 
     async def wait_closed(self) -> None:
-        await asyncio.sleep(0)
+        await pause(0)
 
 
 class SimNetwork:
-    """One host's view: `runtime.Network`."""
+    """One host's view: `runtime.Network`. It carries no TLS: handshakes cannot be repeated."""
 
     def __init__(self, fabric: Fabric, host: str) -> None:
         self._fabric = fabric
@@ -185,16 +199,34 @@ class SimNetwork:
         _refuse_tls(tls)
         if isinstance(address, IpAddress) and address.port == 0:
             address = IpAddress(address.host, self._fabric.next_port())
-        listener = SimListener(self._fabric, address, protocol_factory)
-        self._fabric.bind(listener)
+        listener = SimListener(self, address, protocol_factory)
+        self._fabric.bind(self._host, listener)
         return listener
 
+    def unbind(self, listener: SimListener) -> None:
+        """For listeners."""
+        self._fabric.unbind(self._host, listener)
+
     async def resolve(self, host: str, port: int) -> list[IpAddress]:
-        await asyncio.sleep(0.001)
+        await pause(_LOOKUP_S)
+        if _is_literal(host):
+            return [IpAddress(host, port)]
         found = self._fabric.names.get(host)
-        if found is None:
-            raise socket.gaierror(socket.EAI_NONAME, f"{host}: name is not known")
+        if found is None or not _is_name(host):
+            raise socket.gaierror(socket.EAI_NONAME, f"name {host!r} is not known")
         return [IpAddress(each, port) for each in found]
+
+
+def _is_literal(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_name(host: str) -> bool:
+    return all(0 < len(label) <= _LABEL_CHARS_MAX for label in host.split("."))
 
 
 def _refuse_tls(tls: ssl.SSLContext | None) -> None:

@@ -124,7 +124,7 @@ class _ServerPump(Pump):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Not before: a connection whose TLS handshake fails is never made, and never lost.
-        self._server.connections.add(self)
+        self._server.connections[self] = None
         super().connection_made(transport)
 
     def drain(self) -> None:
@@ -145,7 +145,7 @@ class _ServerPump(Pump):
         self._loop.call_soon(self.close)
 
     def _on_lost(self, status: Status) -> None:
-        self._server.connections.discard(self)
+        self._server.connections.pop(self, None)
         super()._on_lost(status)
 
 
@@ -155,11 +155,12 @@ class Server:
     def __init__(self, methods: Mapping[str, Method], limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         self.buffer = ReadBuffer()
-        self.connections: set[_ServerPump] = set()
+        # Ordered, so that a simulated world goes the same way each time; the tasks, too.
+        self.connections: dict[_ServerPump, None] = {}
         # How many connections were ever accepted.
         self.accepted = 0
         self._methods = methods
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._listeners: list[Listener] = []
 
     async def listen(
@@ -183,8 +184,8 @@ class Server:
 
     def start(self, call: ServerCall) -> "asyncio.Task[None]":
         task = asyncio.get_running_loop().create_task(self._run(call))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
         return task
 
     async def _run(self, call: ServerCall) -> None:

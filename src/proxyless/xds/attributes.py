@@ -7,10 +7,14 @@ cds down to where it is used; of an RPC, from the selector and the filters to th
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
 
 from proxyless.base import Key
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from proxyless.xds.bootstrap import CertificateProviderConfig
     from proxyless.xds.client import XdsClient
     from proxyless.xds.config.xds_config import ClusterSubscriptions, XdsConfig
     from proxyless.xds.resources import HealthStatus, Locality, UpstreamTls
@@ -25,8 +29,35 @@ LOCALITY: Final[Key[Locality]] = Key("locality")
 LOCALITY_WEIGHT: Final[Key[int]] = Key("locality_weight")
 HEALTH_STATUS: Final[Key[HealthStatus]] = Key("health_status")
 HOSTNAME: Final[Key[str]] = Key("hostname")
-# How connections of its cluster are secured (A29); none if by the channel's fallback credentials.
-UPSTREAM_TLS: Final[Key[UpstreamTls]] = Key("upstream_tls")
+
+
+class ClusterTls:
+    """How connections to a cluster are secured (A29), for those made now: it changes (A74-68).
+
+    Set by xds_cluster_impl, read by whoever connects. An object of its own for each cluster of a
+    client, so that a subchannel and its connection outlive a change.
+    """
+
+    __slots__ = ("__weakref__", "providers", "tls")
+
+    def __init__(self, providers: Mapping[str, CertificateProviderConfig]) -> None:
+        # Fixed at construction: those of the bootstrap.
+        self.providers: Final = providers
+        # None: by the channel's fallback credentials.
+        self.tls: UpstreamTls | None = None
+
+
+_known_tls: Final[WeakValueDictionary[tuple[XdsClient, str], ClusterTls]] = WeakValueDictionary()
+
+
+def cluster_tls(client: XdsClient, cluster: str) -> ClusterTls:
+    """That of a cluster, the same for all channels of its client: they share connections."""
+    new = ClusterTls(client.bootstrap.certificate_providers)
+    return _known_tls.setdefault((client, cluster), new)
+
+
+# There for every endpoint of a cluster, with TLS or not.
+UPSTREAM_TLS: Final[Key[ClusterTls]] = Key("upstream_tls")
 
 # Of an RPC: the child of xds_cluster_manager that picks for it (A31-18).
 CLUSTER: Final[Key[str]] = Key("cluster")

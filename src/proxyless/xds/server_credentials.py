@@ -44,6 +44,7 @@ def read_tls(creds: ChannelCreds) -> ClientTls | Status | None:
 
 
 def read_file(path: str) -> bytes | Status:
+    """A small file as it is now, or why it cannot be read."""
     try:
         with Path(path).open("rb") as file:
             content = file.read(FILE_BYTES_MAX + 1)

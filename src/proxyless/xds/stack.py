@@ -1,13 +1,15 @@
 """What do the xDS channels of one loop share?
 
-The clients of control planes, one per data-plane target or one per server (see `client.pool`), and
-the channels on which those speak. Made when the first xDS channel of a loop resolves its target.
+The clients of control planes, one per data-plane target or one per server (see `client.pool`), the
+channels on which those speak, and the certificates for connections to clusters. Made when the first
+xDS channel of a loop resolves its target.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from proxyless.xds.certificates import CertificateStore
 from proxyless.xds.client import Tools, XdsClients
 from proxyless.xds.config.manager import ResourceTypes
 from proxyless.xds.grpc_transport import GrpcTransports
@@ -35,6 +37,7 @@ class XdsStack:
         """The registries are for the channels to control planes, not for applications."""
         transports = GrpcTransports(stack, policies=policies, resolvers=resolvers)
         self.clients = XdsClients(transports, Tools(stack.clock, stack.random, stack.trace))
+        self.certificates = CertificateStore(stack.clock)
 
     def tools(
         self, policies: PolicyRegistry, filters: FilterRegistry, dns: ResolverFactory

@@ -171,6 +171,8 @@ class XdsClient:
     def _refuse_name(self, name: str) -> str | None:
         if len(name) > NAME_CHARACTERS_MAX:
             return f"name has {len(name)} characters, wanted at most {NAME_CHARACTERS_MAX}"
+        if not name.isascii() and name.encode("utf-8", "replace").decode("utf-8") != name:
+            return "name cannot be sent, wanted UTF-8"
         limit = self._options.resources_max
         return f"{limit} resources are watched already" if self._resources >= limit else None
 
@@ -294,12 +296,9 @@ class XdsClient:
                 for entry in authority:
                     self._tell(entry, entry.on_outage(last.status))
 
-    def on_response(self, connection: Connection, response: DiscoveryResponse) -> Outcome | None:
-        resource_type = self._types.get(response.type_url)
-        if resource_type is None:
-            return None
+    def on_response(self, connection: Connection, response: DiscoveryResponse) -> Outcome:
         ingestion = Ingestion(
-            resource_type,
+            self._types[response.type_url],
             DecodeContext(connection.server, self.bootstrap),
             connection.rules,
             shelf=_Shelf(self, connection, response.type_url),
@@ -405,8 +404,6 @@ class XdsClient:
                 item()
             elif not item[0].is_cancelled:
                 self._call(*item)
-        if self._news:
-            self._schedule_news()
 
     def _call(self, watch: Watch, news: News) -> None:
         try:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from google.protobuf.message import DecodeError, EncodeError
+from google.protobuf.message import DecodeError
 
 from proxyless.protos import Proto, message_class
 from proxyless.version import __version__
@@ -92,8 +92,9 @@ def encode_request(request: DiscoveryRequest) -> bytes:
         message.node.CopyFrom(_encode_node(request.node, ADS_FEATURES))
     if request.error:
         message.error_detail.code = _INVALID_ARGUMENT
-        message.error_detail.message = request.error
-    return _serialize(message)
+        message.error_detail.message = _utf8(request.error)
+    serialized: bytes = message.SerializeToString()
+    return serialized
 
 
 def decode_response(serialized: bytes) -> DiscoveryResponse | None:
@@ -132,17 +133,17 @@ def _read_error(error: Proto) -> ResourceError:
 
 def _encode_node(node: Node, features: Sequence[str]) -> Proto:
     message = message_class("envoy.config.core.v3.Node")(
-        id=node.id,
-        cluster=node.cluster,
+        id=_utf8(node.id),
+        cluster=_utf8(node.cluster),
         user_agent_name=USER_AGENT_NAME,
         user_agent_version=__version__,
         client_features=features,
     )
     locality = node.locality
     if locality.region or locality.zone or locality.sub_zone:
-        message.locality.region = locality.region
-        message.locality.zone = locality.zone
-        message.locality.sub_zone = locality.sub_zone
+        message.locality.region = _utf8(locality.region)
+        message.locality.zone = _utf8(locality.zone)
+        message.locality.sub_zone = _utf8(locality.sub_zone)
     if node.metadata:
         message.metadata.update(_plain(node.metadata))
     return message
@@ -151,21 +152,20 @@ def _encode_node(node: Node, features: Sequence[str]) -> Proto:
 def _plain(value: object) -> Proto:
     """JSON as protobuf's Struct takes it: dictionaries and lists, nothing that only acts so."""
     match value:
-        case None | bool() | int() | float() | str():
+        case str():
+            return _utf8(value)
+        case None | bool() | int() | float():
             return value
         case list() | tuple():
             return [_plain(each) for each in value]
         case _:
             mapping: Mapping[str, object] = value  # type: ignore[assignment]
-            return {key: _plain(each) for key, each in mapping.items()}
+            return {_utf8(key): _plain(each) for key, each in mapping.items()}
 
 
-def _serialize(message: Proto) -> bytes:
-    try:
-        serialized: bytes = message.SerializeToString()
-    except EncodeError as error:  # proto3 has no required fields
-        raise AssertionError("a message of our own can be serialized") from error
-    return serialized
+def _utf8(text: str) -> str:
+    """The text as protobuf can hold it: JSON has escapes for halves of characters."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 # ---------------------------------------------------------------------------------------------
@@ -226,7 +226,8 @@ def encode_load_report(stats: Sequence[ClusterStats], node: Node | None = None) 
             cluster.dropped_requests.add(category=category, dropped_count=count)
         for locality in each.localities:
             _add_locality(cluster, locality)
-    return _serialize(message)
+    serialized: bytes = message.SerializeToString()
+    return serialized
 
 
 def _add_locality(cluster: Proto, stats: LocalityStats) -> None:

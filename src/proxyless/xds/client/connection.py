@@ -45,8 +45,8 @@ class ConnectionOwner(Protocol):
         """Whether nothing is known about a resource yet."""
         ...
 
-    def on_response(self, connection: Connection, response: DiscoveryResponse) -> Outcome | None:
-        """Take a response; None if nobody knows its type."""
+    def on_response(self, connection: Connection, response: DiscoveryResponse) -> Outcome:
+        """Take a response of a type that was asked for."""
         ...
 
     def on_contact(self, connection: Connection) -> None:
@@ -163,13 +163,11 @@ class Connection:
 
     def _on_response(self, response: DiscoveryResponse) -> None:
         type_url = response.type_url
-        outcome = None
-        if self._ads.is_expected(type_url):
-            outcome = self._owner.on_response(self, response)
-        if outcome is None:
+        if not self._ads.is_expected(type_url):
             url = shorten(type_url, 200)
             LOGGER.warning("xds server %r: response of type %r is ignored", self.server.uri, url)
             return
+        outcome = self._owner.on_response(self, response)
         error = ""
         if outcome.errors:
             error = f"{join_errors(outcome.errors)}{node_note(self._node)}"

@@ -150,7 +150,4 @@ def _code(metadata: Metadata) -> StatusCode:
     if _first(metadata, ABORT_HEADER) is None:
         return StatusCode.OK
     number = _number(metadata, ABORT_HEADER)
-    try:
-        return StatusCode(number)
-    except ValueError:
-        return StatusCode.UNKNOWN
+    return StatusCode(number) if number in set(StatusCode) else StatusCode.UNKNOWN

@@ -15,7 +15,14 @@ from proxyless.base import State, Status, StatusCode
 from proxyless.lb import QUEUE_PICKER, Complete, Drop, GracefulSwitch
 from proxyless.lb.api import Picker, PickInfo, PickResult
 from proxyless.lb.forwarding import ForwardingHelper, ForwardingSubchannel
-from proxyless.xds.attributes import LOCALITY, UPSTREAM_TLS, XDS_CLIENT, XDS_CONFIG
+from proxyless.xds.attributes import (
+    LOCALITY,
+    UPSTREAM_TLS,
+    XDS_CLIENT,
+    XDS_CONFIG,
+    ClusterTls,
+    cluster_tls,
+)
 from proxyless.xds.config import ClusterConfig
 from proxyless.xds.lb.call_counters import PROCESS_COUNTERS
 from proxyless.xds.lb.child_config import parse_child_policy, parse_cluster_name
@@ -26,7 +33,7 @@ if TYPE_CHECKING:
 
     from proxyless.base import Address, Attributes, ValidationErrors
     from proxyless.lb import CallEnd, Helper, Policy, PolicyConfig, PolicyRegistry, Update
-    from proxyless.lb.api import Subchannel
+    from proxyless.lb.api import CallTracker, Subchannel
     from proxyless.runtime import Random
     from proxyless.xds.bootstrap import ServerConfig
     from proxyless.xds.client import XdsClient
@@ -101,7 +108,7 @@ class DroppingPicker(Picker):
         result = self._child.pick(info)
         if isinstance(result, Complete):
             subchannel = result.subchannel
-            assert isinstance(subchannel, ForwardingSubchannel), "the child's are all ours"
+            assert isinstance(subchannel, CountedSubchannel), "the child's are all ours"
             return subchannel.pass_on(result)
         return result
 
@@ -129,7 +136,10 @@ def drop_results(drops: tuple[DropCategory, ...]) -> tuple[tuple[int, str, Drop]
 
 
 class _Tracker:
-    """Counts the RPCs of one subchannel: for the circuit breaker and for its locality."""
+    """Counts RPCs of one subchannel: for the circuit breaker and for its locality.
+
+    Never changes: an RPC ends where it began, whatever the cluster counts in by then.
+    """
 
     __slots__ = ("_counter", "_load")
 
@@ -148,6 +158,26 @@ class _Tracker:
             self._load.on_end(end.status.is_ok)
 
 
+class CountedSubchannel(ForwardingSubchannel):
+    """A subchannel whose RPCs are counted. Driven by the child, and by its policy's updates."""
+
+    __slots__ = ("_owner", "locality")
+
+    def __init__(self, inner: Subchannel, locality: Locality, owner: ClusterImpl) -> None:
+        super().__init__(inner)
+        self._owner: Final = owner
+        self.locality: Final = locality
+
+    def count_by(self, tracker: CallTracker) -> None:
+        """From the next pick on."""
+        self._tracker = tracker
+        self._passed_on = None
+
+    def release(self) -> None:
+        self._owner.forget(self)
+        super().release()
+
+
 # ---------------------------------------------------------------------------------------------
 # Policy
 
@@ -163,8 +193,11 @@ class ClusterImpl:
         self._entry: ClusterConfig | None = None
         self._limit: CallLimit | None = None
         self._counter_key: CounterKey = ("", "")
-        self._reported_to: tuple[XdsClient, ServerConfig] | None = None
+        self._reported_to: tuple[XdsClient, ServerConfig, CounterKey] | None = None
         self._load: ClusterLoad | None = None
+        self._tls: ClusterTls | None = None
+        # The child's, while it holds them.
+        self._subchannels: dict[CountedSubchannel, None] = {}
         # From the child's last report.
         self._state = State.CONNECTING
         self._picker: Picker = QUEUE_PICKER
@@ -189,10 +222,10 @@ class ClusterImpl:
 
     def close(self) -> None:
         self._child.policy.close()
+        self._report_load_to(None)
         if self._limit is not None:
             self._limit.counter.release()
             self._limit = None
-        self._report_load_to(None)
 
     def _use_cluster(self, name: str, attributes: Attributes) -> None:
         """Take over what the cluster's resources say. Without any, what they said stands."""
@@ -208,10 +241,14 @@ class ClusterImpl:
         service = discovery.service_name if isinstance(discovery, EdsCluster) else ""
         self._use_counter((name, service), cluster.max_concurrent_requests)
         client = attributes.get(XDS_CLIENT)
+        if client is not None:
+            # Connections that are made from now on are secured as this says (A74-68).
+            self._tls = cluster_tls(client, name)
+            self._tls.tls = cluster.tls
         if client is None or cluster.lrs_server is None:
             self._report_load_to(None)
         else:
-            self._report_load_to((client, cluster.lrs_server))
+            self._report_load_to((client, cluster.lrs_server, self._counter_key))
 
     def _use_counter(self, key: CounterKey, maximum: int) -> None:
         before = self._limit
@@ -220,36 +257,52 @@ class ClusterImpl:
             if before is not None:
                 before.counter.release()
             self._counter_key = key
+            self._count_anew()
         elif before.maximum != maximum:
             self._limit = CallLimit(before.counter, maximum)
 
-    def _report_load_to(self, where: tuple[XdsClient, ServerConfig] | None) -> None:
+    def _report_load_to(self, where: tuple[XdsClient, ServerConfig, CounterKey] | None) -> None:
         if where == self._reported_to:
             return
-        if self._load is not None:
-            self._load.release()
-            self._load = None
+        before, self._load = self._load, None
         self._reported_to = where
         if where is not None:
-            client, server = where
-            self._load = client.load_stats(server, *self._counter_key)
+            client, server, key = where
+            self._load = client.load_stats(server, *key)
+        # Not before: a server's stream lasts as long as somebody counts for it.
+        if before is not None:
+            before.release()
+        self._count_anew()
+
+    def _count_anew(self) -> None:
+        """Connections outlive what their RPCs are counted in (A32-01, LRS-01)."""
+        for subchannel in self._subchannels:
+            subchannel.count_by(self._tracker_of(subchannel.locality))
+
+    def _tracker_of(self, locality: Locality) -> _Tracker:
+        assert self._limit is not None, "children act only after the first update"
+        load = None
+        if self._load is not None:
+            load = self._load.locality((locality.region, locality.zone, locality.sub_zone))
+        return _Tracker(self._limit.counter, load)
 
     # Called by the child.
 
     def wrap(self, inner: Subchannel, attributes: Attributes) -> Subchannel:
         """A subchannel whose RPCs are counted."""
-        assert self._limit is not None, "children act only after the first update"
-        load = None
-        if self._load is not None:
-            where = attributes.get(LOCALITY) or Locality()
-            load = self._load.locality((where.region, where.zone, where.sub_zone))
-        return ForwardingSubchannel(inner, _Tracker(self._limit.counter, load))
+        locality = attributes.get(LOCALITY) or Locality()
+        subchannel = CountedSubchannel(inner, locality, self)
+        subchannel.count_by(self._tracker_of(locality))
+        self._subchannels[subchannel] = None
+        return subchannel
+
+    def forget(self, subchannel: CountedSubchannel) -> None:
+        """The child has released it. Idempotent."""
+        self._subchannels.pop(subchannel, None)
 
     def secured(self, attributes: Attributes) -> Attributes:
         """With the TLS config of this cluster, for whoever makes the connection (A74-66)."""
-        if self._entry is None or self._entry.cluster.tls is None:
-            return attributes
-        return attributes.with_(UPSTREAM_TLS, self._entry.cluster.tls)
+        return attributes if self._tls is None else attributes.with_(UPSTREAM_TLS, self._tls)
 
     def on_report(self, state: State, picker: Picker) -> None:
         self._state, self._picker = state, picker

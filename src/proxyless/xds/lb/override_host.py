@@ -128,14 +128,15 @@ class OverrideHostPolicy:
         # Fixed at construction.
         self._helper = helper
         self._child = GracefulSwitch(_ChildHelper(self, helper))
-        self.hosts: Final = Hosts(self._keeps, self._on_news)
+        self.hosts: Final = Hosts(self)
         # From the last update: health statuses of hosts that sessions may stay on, and the rest.
         self.usable: frozenset[HealthStatus] = OVERRIDE_HOST_STATUS_DEFAULT
         self._idle_timeout_s = IDLE_TIMEOUT_DEFAULT_S
         # Pending from the first update that had endpoints.
         self._sweep_timer = IDLE_TIMER
-        # Hosts that picks want something done to, soon.
+        # What is to be done soon: to hosts, for picks; and whether to report.
         self._wanted: dict[Host, None] = {}
+        self._has_news = False
         self._soon = IDLE_TIMER
         # The child's last report; and whether reports have to wait for the end of an update.
         self._report: tuple[State, Picker] | None = None
@@ -198,8 +199,10 @@ class OverrideHostPolicy:
 
     def _restart_sweep_timer(self) -> None:
         self._sweep_timer.cancel()
+        context = self._helper.context
         delay_s = next_sweep_delay_s(self.hosts, self.now_s(), self._idle_timeout_s)
-        self._sweep_timer = self._helper.context.clock.call_later(delay_s, self._on_sweep)
+        self._sweep_timer = context.clock.call_later(delay_s, self._on_sweep)
+        context.trace.emit("override_host.sweep_scheduled", delay_s=delay_s)
 
     def _on_sweep(self) -> None:
         dropped = sweep(self.hosts, self.now_s(), self._idle_timeout_s)
@@ -212,7 +215,7 @@ class OverrideHostPolicy:
 
     # Called by hosts.
 
-    def _keeps(self, host: Host) -> bool:
+    def keeps(self, host: Host) -> bool:
         """Whether a subchannel that the child releases is still needed (A75-41)."""
         keeps = host.endpoint is not None and not host.is_expired(
             self.now_s(), self._idle_timeout_s
@@ -221,8 +224,14 @@ class OverrideHostPolicy:
             self._trace("override_host.kept", host)
         return keeps
 
-    def _on_news(self) -> None:
-        if not self._held and not self._is_closed:
+    def on_news(self, *, is_during_call: bool) -> None:
+        """Report, so that RPCs that wait are picked for again; soon, if the child may do so."""
+        if self._held or self._is_closed:
+            return
+        if is_during_call:
+            self._has_news = True
+            self._act_soon()
+        else:
             self._publish()
 
     # Called by pickers.
@@ -234,14 +243,17 @@ class OverrideHostPolicy:
         """Connect this host, or give it a subchannel: soon, because this is during a pick."""
         if not self._is_closed:
             self._wanted[host] = None
-            if not self._soon.pending:
-                self._soon = self._helper.context.clock.call_later(0, self._attend)
+            self._act_soon()
 
-    def _attend(self) -> None:
+    def _act_soon(self) -> None:
+        if not self._soon.pending:
+            self._soon = self._helper.context.clock.call_later(0, self._act)
+
+    def _act(self) -> None:
         wanted, self._wanted = self._wanted, {}
         created = [host for host in wanted if self._connect_or_create(host)]
-        if created:
-            # Those who wait find an IDLE host now.
+        # With a new subchannel those who wait find an IDLE host.
+        if created or self._has_news:
             self._publish()
 
     def _connect_or_create(self, host: Host) -> bool:
@@ -271,6 +283,7 @@ class OverrideHostPolicy:
 
     def _publish(self) -> None:
         """Report what the child reported last, with hosts as they are now."""
+        self._has_news = False
         if self._report is not None:
             state, picker = self._report
             self._helper.update_state(state, OverrideHostPicker(self, picker))

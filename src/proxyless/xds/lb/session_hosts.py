@@ -25,7 +25,7 @@ from proxyless.xds.attributes import HEALTH_STATUS
 from proxyless.xds.resources import HealthStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from proxyless.base import Endpoint
     from proxyless.lb.api import Cancel, LoadListener, StateListener, Subchannel
@@ -230,16 +230,26 @@ class HostSubchannel(ForwardingSubchannel):
             self._roster.on_state(self, before)
 
 
+class HostsOwner(Protocol):
+    """What hosts tell the policy, and ask it."""
+
+    def keeps(self, host: Host) -> bool:
+        """Whether the host's subchannel stays when the child is done with it."""
+        ...
+
+    def on_news(self, *, is_during_call: bool) -> None:
+        """RPCs that wait might find something else now; whether the child is calling just now."""
+        ...
+
+
 class Hosts:
     """All hosts of a cluster. Driven by the policy, its child's subchannels, and theirs."""
 
-    __slots__ = ("_hosts", "_keeps", "_on_news", "listed")
+    __slots__ = ("_hosts", "_owner", "listed")
 
-    def __init__(self, keeps: Callable[[Host], bool], on_news: Callable[[], None]) -> None:
-        # Fixed at construction: whether a host's subchannel stays when the child is done with it,
-        # and who hears that RPCs that wait might find something else now.
-        self._keeps: Final = keeps
-        self._on_news: Final = on_news
+    def __init__(self, owner: HostsOwner) -> None:
+        # Fixed at construction.
+        self._owner: Final = owner
         # All there are: listed, or with a subchannel of the child's.
         self._hosts: dict[Address, Host] = {}
         # By text, for picks, which see every change. "Keys are endpoint addresses" (A75-29)
@@ -268,8 +278,7 @@ class Hosts:
         host.held_by_child[subchannel] = None
         # Not earlier: the new one may share the connection, and meanwhile it stays open.
         host.drop_owned()
-        if host.is_awaited:
-            self._tell(host)
+        self._tell_if_awaited(host)
         return subchannel
 
     def own(self, host: Host, inner: Subchannel) -> None:
@@ -288,13 +297,12 @@ class Hosts:
         """Release it in earnest, or go on holding it."""
         host = subchannel.host
         del host.held_by_child[subchannel]
-        if host.subchannel is None and self._keeps(host):
+        if host.subchannel is None and self._owner.keeps(host):
             host.owned = subchannel
             return
         subchannel.inner.release()
         self._forget_if_unused(host)
-        if host.is_awaited:
-            self._tell(host)
+        self._tell_if_awaited(host)
 
     def on_state(self, subchannel: HostSubchannel, before: State) -> None:
         """Tell if RPCs of sessions may wait for this: the child need not report it."""
@@ -303,11 +311,14 @@ class Hosts:
             return
         is_lost = before is State.READY and host.last_used_s != _NEVER
         if subchannel is host.owned or host.is_awaited or is_lost:
-            self._tell(host)
+            host.is_awaited = False
+            self._owner.on_news(is_during_call=False)
 
-    def _tell(self, host: Host) -> None:
-        host.is_awaited = False
-        self._on_news()
+    def _tell_if_awaited(self, host: Host) -> None:
+        """For what happens while the child is calling."""
+        if host.is_awaited:
+            host.is_awaited = False
+            self._owner.on_news(is_during_call=True)
 
     # The list.
 

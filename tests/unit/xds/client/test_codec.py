@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from proxyless.protos import message_class
 from proxyless.xds.bootstrap import Node
 from proxyless.xds.client import codec
+from proxyless.xds.resources import Locality
 from tests.xds_client_world import WRAPPER_URL, DiscoveryRequest, DiscoveryResponse
 
 TYPE_URL = "type.googleapis.com/test.v3.Text"
@@ -37,6 +38,17 @@ def test_metadata_of_any_shape_is_sent() -> None:
     message = DiscoveryRequest.FromString(codec.encode_request(request))
     inner = message.node.metadata["a"]["b"]
     assert [inner[0], inner[1], inner[2], inner[3], inner[4]["c"]] == [1, 2.5, None, "x", False]
+
+
+def test_halves_of_characters_do_not_stop_a_request() -> None:
+    broken = "a\ud800b"
+    node = Node(broken, broken, Locality(broken), {broken: [broken]})
+    request = codec.DiscoveryRequest("T", (), error=broken, node=node)
+    message = DiscoveryRequest.FromString(codec.encode_request(request))
+    assert (message.node.id, message.error_detail.message) == ("a?b", "a?b")
+    assert message.node.metadata["a?b"][0] == "a?b"
+    whole = codec.DiscoveryRequest("T", (), node=Node("Zürich"))
+    assert DiscoveryRequest.FromString(codec.encode_request(whole)).node.id == "Zürich"
 
 
 def test_a_wrapped_resource_is_unwrapped_once() -> None:

@@ -1,0 +1,215 @@
+"""What is done in each row of the scale benchmark?
+
+A row is a coroutine: one client, one size, one round; it returns what it measured by name. Sizes
+and the targets are in `scale_targets`.
+"""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Final
+
+from bench.meshes import HEADER, loopback_address
+from bench.processes import MeshProcess, running
+from bench.scale_world import PATIENCE_S, SETTLE_S, ScaleClient, World, run_echo
+from proxyless.controlplane import CLUSTER, ENDPOINTS
+
+Measured = dict[str, float]
+Row = Callable[[World, str, int], Awaitable[Measured]]
+
+MICRO: Final = 1e6
+MILLI: Final = 1e3
+REPEAT_S: Final = 0.7
+WARM_UP_S: Final = 0.2
+IDLE_S: Final = 4.0
+LOAD: Final = 100
+STEADY_RATE_PER_S: Final = 200.0
+# How late the new cluster is in a torn config, and how long the load goes on around what happens.
+LATE_S: Final = 0.5
+AROUND_S: Final = 0.3
+# Endpoints that stay while all others leave.
+STAYING: Final = 10
+
+
+async def routes_by_path(world: World, client: str, size: int) -> Measured:
+    """CPU per RPC with so many routes, of which the last one matches."""
+    await world.mesh.serve("path_routes", count=size, addresses=[world.echo.address])
+    return await _cpu_per_rpc(world, client, [])
+
+
+async def routes_by_header(world: World, client: str, size: int) -> Measured:
+    await world.mesh.serve("header_routes", count=size, addresses=[world.echo.address])
+    return await _cpu_per_rpc(world, client, [(HEADER, f"v{size - 1}")])
+
+
+async def _cpu_per_rpc(world: World, client: str, metadata: list[tuple[str, str]]) -> Measured:
+    async with world.run_client(client) as process:
+        await process.do("open")
+        await process.do("rpc", metadata=metadata)
+        await process.do("repeat", duration_s=WARM_UP_S, metadata=metadata)
+        got = await process.do("repeat", duration_s=REPEAT_S, metadata=metadata)
+    return {"cpu_us": got["cpu_s"] / got["rpcs"] * MICRO}
+
+
+@asynccontextmanager
+async def _connected(
+    world: World, client: str, size: int
+) -> AsyncIterator[tuple[ScaleClient, Measured]]:
+    """A client with so many connections, and what it took to have them."""
+    await world.mesh.serve("many_endpoints", count=size, ports=world.ports)
+    async with world.run_client(client) as process:
+        opened = await process.do("open")
+        at_s = await world.watch.wait_for_now(size)
+        await asyncio.sleep(SETTLE_S)
+        usage = await process.do("usage")
+        yield (
+            process,
+            {
+                "connected_s": at_s - opened["at_s"],
+                "cpu_s": usage["cpu_s"] - opened["cpu_s"],
+                "rss_kb": usage["rss_kb"],
+            },
+        )
+
+
+async def many_endpoints(world: World, client: str, size: int) -> Measured:
+    """From opening the channel until all are connected, and the memory then."""
+    async with _connected(world, client, size) as (_, measured):
+        return measured
+
+
+async def one_added(world: World, client: str, size: int) -> Measured:
+    """One endpoint more: what it costs, when it is connected, and when it answers under load."""
+    async with _connected(world, client, size) as (process, _):
+        before, (_, ever) = await process.do("usage"), await world.watch.count()
+        told_s = await world.mesh.serve(
+            "many_endpoints", count=size, ports=world.ports, added=[size]
+        )
+        at_s = await world.watch.wait_for_ever(ever + 1)
+        await asyncio.sleep(SETTLE_S)
+        after = await process.do("usage")
+        await process.do("start_load", concurrency=LOAD)
+        await asyncio.sleep(AROUND_S)
+        loaded_s = await world.mesh.serve(
+            "many_endpoints", count=size, ports=world.ports, added=[size, size + 1]
+        )
+        who = loopback_address(size + 1, world.ports)
+        answered = await process.do("wait_for", who=who)
+        await process.do("stop_load")
+    return {
+        "cpu_s": after["cpu_s"] - before["cpu_s"],
+        "connected_s": at_s - told_s,
+        "first_rpc_s": answered["at_s"] - loaded_s,
+    }
+
+
+async def leave_and_return(world: World, client: str, size: int) -> Measured:
+    """Memory when all but a few endpoints have left and returned, twice."""
+    async with _connected(world, client, size) as (process, measured):
+        found = {"rss_kb_0": measured["rss_kb"]}
+        for cycle in (1, 2):
+            await world.mesh.serve("many_endpoints", count=STAYING, ports=world.ports)
+            await world.watch.wait_for_now(STAYING)
+            await world.mesh.serve("many_endpoints", count=size, ports=world.ports)
+            await world.watch.wait_for_now(size)
+            await asyncio.sleep(SETTLE_S)
+            found[f"rss_kb_{cycle}"] = (await process.do("usage"))["rss_kb"]
+    return {**found, "growth": found["rss_kb_2"] / found["rss_kb_0"]}
+
+
+async def many_clusters(world: World, client: str, size: int) -> Measured:
+    """From opening the channel until the first RPC is answered by the last of so many clusters."""
+    await world.mesh.serve("many_clusters", count=size, ports=world.ports)
+    async with world.run_client(client) as process:
+        opened = await process.do("open")
+        answered = await process.do("rpc")
+    return {
+        "first_rpc_s": answered["at_s"] - opened["at_s"],
+        "cpu_s": answered["cpu_s"] - opened["cpu_s"],
+    }
+
+
+async def cold_start(world: World, client: str, _size: int) -> Measured:
+    """From the start of a process until its first RPC is answered."""
+    await world.mesh.serve("spread", addresses=[world.echo.address])
+    started_s = asyncio.get_running_loop().time()
+    argv = (sys.executable, "-m", "bench.cold", client, world.mesh.address)
+    async with running(argv, leaves_at_eof=True) as process:
+        assert process.stdout is not None, "the process is started with a pipe as stdout"
+        async with asyncio.timeout(PATIENCE_S):
+            times = (await process.stdout.readline()).split()
+    begin_s, imported_s, answered_s = map(float, times)
+    return {
+        "first_rpc_s": answered_s - started_s,
+        "import_s": imported_s - begin_s,
+        "channel_s": answered_s - imported_s,
+    }
+
+
+async def failover_at_200(world: World, client: str, _size: int) -> Measured:
+    """Both backends of the first priority die: how many RPCs fail, and how long until P1 serves."""
+    return await _failover(world, client, rate_per_s=STEADY_RATE_PER_S)
+
+
+async def failover_under_load(world: World, client: str, _size: int) -> Measured:
+    return await _failover(world, client, concurrency=LOAD)
+
+
+async def _failover(world: World, client: str, **load: float) -> Measured:
+    async with AsyncExitStack() as stack:
+        first, second, low = [await stack.enter_async_context(run_echo()) for _ in range(3)]
+        await world.mesh.serve(
+            "two_priorities", high=[first.address, second.address], low=[low.address]
+        )
+        process = await stack.enter_async_context(world.run_client(client))
+        await process.do("open")
+        await process.do("rpc")
+        await process.do("start_load", **load)
+        await asyncio.sleep(AROUND_S)
+        killed_s = first.kill()
+        second.kill()
+        answered = await process.do("wait_for", who=low.address)
+        await asyncio.sleep(AROUND_S)
+        total = await process.do("stop_load")
+    return {
+        "failed": total["failed"],
+        "rpcs": total["rpcs"],
+        "on_p1_ms": (answered["at_s"] - killed_s) * MILLI,
+    }
+
+
+async def torn_config(world: World, client: str, _size: int) -> Measured:
+    """Routes name a cluster that comes half a second later."""
+    mesh = world.unpaced
+    async with AsyncExitStack() as stack:
+        old, new = [await stack.enter_async_context(run_echo()) for _ in range(2)]
+        await mesh.serve("moving", old=[old.address])
+        process = await stack.enter_async_context(world.run_client(client, mesh))
+        await process.do("open")
+        await process.do("rpc")
+        await process.do("start_load", rate_per_s=STEADY_RATE_PER_S)
+        await asyncio.sleep(AROUND_S)
+        await _tear(mesh, old.address, new.address)
+        await process.do("wait_for", who=new.address)
+        await asyncio.sleep(AROUND_S)
+        total = await process.do("stop_load")
+    return {"failed": total["failed"], "rpcs": total["rpcs"], "max_ms": total["max_ms"]}
+
+
+async def _tear(mesh: MeshProcess, old: str, new: str) -> None:
+    for type_url in (CLUSTER, ENDPOINTS):
+        await mesh.ask({"withhold": [type_url, "new"]}, PATIENCE_S)
+    await mesh.serve("moving", old=[old], new=[new])
+    await asyncio.sleep(LATE_S)
+    await mesh.ask({"release": True}, PATIENCE_S)
+
+
+async def idle(world: World, client: str, size: int) -> Measured:
+    """The share of a core that a channel takes that nobody uses."""
+    async with _connected(world, client, size) as (process, _):
+        before = await process.do("usage")
+        await asyncio.sleep(IDLE_S)
+        after = await process.do("usage")
+    elapsed_s = after["at_s"] - before["at_s"]
+    return {"cpu_percent": (after["cpu_s"] - before["cpu_s"]) / elapsed_s * 100}

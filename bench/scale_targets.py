@@ -1,0 +1,231 @@
+"""Does a large mesh cost what we promised? Rows, sizes, targets, verdicts and how they are shown.
+
+Pure: what was measured in, verdicts and text out. A figure is the median over the rounds; a target
+compares ours with grpcio's of the same run, with our own at a smaller size, or with a number.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import median
+from typing import Final, Literal
+
+from bench.report import ABSENT, format_columns
+from bench.targets import Outcome
+
+REFERENCE: Final = "grpc_aio_xds"
+OURS: Final = ("xds_asyncio", "xds_uvloop")
+
+
+@dataclass(frozen=True, slots=True)
+class RowPlan:
+    """One row: the number in the list of targets, what `scale_rows` runs for it, and how large."""
+
+    number: str
+    name: str
+    sizes: tuple[int, ...] = (1,)
+
+
+ROWS: Final = (
+    RowPlan("P8", "routes_by_path", (10, 1000, 10_000)),
+    RowPlan("P8", "routes_by_header", (10, 1000, 10_000)),
+    RowPlan("P9", "many_endpoints", (500, 2000, 5000)),
+    RowPlan("P10", "one_added", (500, 2000, 5000)),
+    RowPlan("P11", "leave_and_return", (500, 2000, 5000)),
+    RowPlan("P12", "many_clusters", (10, 100, 1000)),
+    RowPlan("P13", "cold_start"),
+    RowPlan("P14", "failover_at_200"),
+    RowPlan("P14", "failover_under_load"),
+    RowPlan("P15", "torn_config"),
+    RowPlan("P16", "idle", (10, 100, 1000)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleTarget:
+    """One promise about a measure of a row at a size; all are upper limits.
+
+    `ratio`     ours over grpcio's
+    `slope`     what one more costs from the base size to this one, ours over grpcio's
+    `flat`      ours at this size over ours at the base size
+    `linear`    the same, each divided by its size
+    `value`     ours
+    `no_more`   ours less grpcio's
+    """
+
+    row: str
+    measure: str
+    kind: Literal["ratio", "slope", "flat", "linear", "value", "no_more"]
+    limit: float
+    size: int = 1
+    base: int = 1
+
+    def __str__(self) -> str:
+        size = "" if self.size == 1 else f" {self.size:,}"
+        base = f" from {self.base:,}" if self.kind in ("slope", "flat", "linear") else ""
+        return f"{self.row}{size}: {self.measure}, {self.kind}{base}"
+
+
+TARGETS: Final = (
+    ScaleTarget("routes_by_path", "cpu_us", "flat", 1.1, 10_000, 10),
+    ScaleTarget("routes_by_header", "cpu_us", "flat", 1.1, 10_000, 10),
+    ScaleTarget("many_endpoints", "connected_s", "ratio", 1.0, 5000),
+    ScaleTarget("many_endpoints", "cpu_s", "ratio", 1.0, 5000),
+    ScaleTarget("many_endpoints", "cpu_s", "linear", 1.5, 5000, 500),
+    ScaleTarget("one_added", "cpu_s", "ratio", 0.3, 5000),
+    ScaleTarget("one_added", "connected_s", "ratio", 0.3, 5000),
+    ScaleTarget("one_added", "first_rpc_s", "ratio", 0.3, 5000),
+    ScaleTarget("leave_and_return", "rss_kb_0", "slope", 0.8, 5000, 500),
+    ScaleTarget("leave_and_return", "growth", "value", 1.1, 5000),
+    ScaleTarget("many_clusters", "first_rpc_s", "ratio", 0.3, 1000),
+    ScaleTarget("many_clusters", "first_rpc_s", "linear", 1.5, 1000, 100),
+    ScaleTarget("cold_start", "first_rpc_s", "ratio", 1.3),
+    ScaleTarget("failover_at_200", "failed", "no_more", 0.0),
+    ScaleTarget("failover_at_200", "on_p1_ms", "value", 10.0),
+    ScaleTarget("failover_under_load", "failed", "no_more", 0.0),
+    ScaleTarget("failover_under_load", "on_p1_ms", "value", 10.0),
+    ScaleTarget("torn_config", "failed", "value", 0.0),
+    # An RPC that waited for the late cluster would take half a second.
+    ScaleTarget("torn_config", "max_ms", "value", 50.0),
+    ScaleTarget("idle", "cpu_percent", "ratio", 1.0, 1000),
+)
+
+# By row, size, measure and client, one value per round.
+Key = tuple[str, int, str, str]
+
+
+@dataclass(slots=True)
+class ScaleResults:
+    """Everything one run measured."""
+
+    values: dict[Key, list[float]] = field(default_factory=dict)
+    # What went wrong, by row, size and client.
+    failures: dict[str, str] = field(default_factory=dict)
+
+    def add(self, row: str, size: int, client: str, measured: Mapping[str, float]) -> None:
+        for measure, value in measured.items():
+            self.values.setdefault((row, size, measure, client), []).append(value)
+
+    def median(self, row: str, size: int, measure: str, client: str) -> float | None:
+        values = self.values.get((row, size, measure, client))
+        return median(values) if values else None
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleVerdict:
+    """What came of one target for one client; `got` is None exactly when it was not measured."""
+
+    target: ScaleTarget
+    client: str
+    got: float | None
+
+    @property
+    def outcome(self) -> Outcome:
+        if self.got is None:
+            return Outcome.NOT_MEASURED
+        return Outcome.PASS if self.got <= self.target.limit else Outcome.MISS
+
+
+def judge(
+    results: ScaleResults, clients: Iterable[str], targets: Iterable[ScaleTarget] = TARGETS
+) -> list[ScaleVerdict]:
+    """One verdict per target and client of ours."""
+    ours = [client for client in clients if client != REFERENCE]
+    return [
+        ScaleVerdict(target, client, _compare(target, client, results))
+        for target in targets
+        for client in ours
+    ]
+
+
+def _compare(target: ScaleTarget, client: str, results: ScaleResults) -> float | None:
+    def get(size: int, whose: str) -> float | None:
+        return results.median(target.row, size, target.measure, whose)
+
+    ours, theirs = get(target.size, client), get(target.size, REFERENCE)
+    base, their_base = get(target.base, client), get(target.base, REFERENCE)
+    match target.kind:
+        case "value":
+            return ours
+        case "ratio" if ours is not None and theirs:
+            return ours / theirs
+        case "no_more" if ours is not None and theirs is not None:
+            return ours - theirs
+        case "flat" if ours is not None and base:
+            return ours / base
+        case "linear" if ours is not None and base:
+            return (ours / target.size) / (base / target.base)
+        case "slope" if None not in (ours, theirs, base, their_base):
+            assert ours is not None and base is not None, "just seen"  # noqa: PT018
+            assert theirs is not None and their_base is not None, "just seen"  # noqa: PT018
+            return (ours - base) / (theirs - their_base)
+    return None
+
+
+def is_acceptable(verdicts: Iterable[ScaleVerdict]) -> bool:
+    """Nothing missed, and something met: a run that measured no target proves nothing."""
+    outcomes = {verdict.outcome for verdict in verdicts}
+    return Outcome.PASS in outcomes and Outcome.MISS not in outcomes
+
+
+# Shown
+
+
+def format_results(results: ScaleResults, clients: Sequence[str]) -> str:
+    """One line per row, size and measure: each client's median and extremes, and the ratio."""
+    ours = [client for client in clients if client != REFERENCE]
+    head = ["row", "size", "measure", *clients, *(f"{client} of grpcio" for client in ours)]
+    lines: list[Sequence[str]] = [head]
+    seen = dict.fromkeys(key[:3] for key in results.values)
+    for row, size, measure in seen:
+        cells = [row, f"{size:,}", measure]
+        cells += [_cell(results.values.get((row, size, measure, each))) for each in clients]
+        reference = results.median(row, size, measure, REFERENCE)
+        for client in ours:
+            value = results.median(row, size, measure, client)
+            cells.append(f"{value / reference:.3f}" if reference and value is not None else ABSENT)
+        lines.append(cells)
+    return format_columns(lines, left=3)
+
+
+def format_verdicts(verdicts: Iterable[ScaleVerdict]) -> str:
+    rows: list[Sequence[str]] = [("target", "client", "wanted", "measured", "")]
+    for verdict in verdicts:
+        got = ABSENT if verdict.got is None else f"{verdict.got:.3f}"
+        outcome = {Outcome.PASS: "met", Outcome.MISS: "missed"}.get(
+            verdict.outcome, verdict.outcome.value
+        )
+        limit = f"≤ {verdict.target.limit:g}"
+        rows.append((str(verdict.target), verdict.client, limit, got, outcome))
+    return format_columns(rows, left=2)
+
+
+def to_json(
+    results: ScaleResults, verdicts: Iterable[ScaleVerdict], environment: Mapping[str, object]
+) -> dict[str, object]:
+    """The run as plain values: every round, the medians, the verdicts."""
+    return {
+        "environment": dict(environment),
+        "results": [
+            {
+                "row": row,
+                "size": size,
+                "measure": measure,
+                "client": client,
+                "median": median(values),
+                "rounds": values,
+            }
+            for (row, size, measure, client), values in results.values.items()
+        ],
+        "targets": [
+            asdict(verdict.target)
+            | {"client": verdict.client, "got": verdict.got, "outcome": verdict.outcome.value}
+            for verdict in verdicts
+        ],
+        "failures": dict(results.failures),
+    }
+
+
+def _cell(values: Sequence[float] | None) -> str:
+    if not values:
+        return ABSENT
+    return f"{median(values):,.4g} ({min(values):,.4g}-{max(values):,.4g})"

@@ -1,0 +1,150 @@
+"""Where do the rows of the scale benchmark run: backends, control planes, one client at a time?
+
+Everything is a process that is ended when its block is left, by success, error or Ctrl-C.
+"""
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bench.backend import BackendUnavailableError, build_c_backend
+from bench.clients import ClientUnavailableError
+from bench.clients.transport import TransportClient, open_client
+from bench.processes import (
+    START_TIMEOUT_S,
+    MeshProcess,
+    OrderedProcess,
+    run_mesh,
+    running,
+)
+
+# Each port accepts from its own queue, so that thousands who connect at once are not turned away.
+PORTS: Final = 8
+PATIENCE_S: Final = 90.0
+POLL_S: Final = 0.005
+# What a client does in the background after it was told something has ended by then.
+SETTLE_S: Final = 0.5
+STATISTICS: Final = b"\xffSTA"
+
+
+@dataclass(frozen=True, slots=True)
+class Echo:
+    """A running backend."""
+
+    process: asyncio.subprocess.Process
+    ports: tuple[int, ...]
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.ports[0]}"
+
+    def kill(self) -> float:
+        """End it without a word; returns when."""
+        at_s = time.monotonic()
+        self.process.kill()
+        return at_s
+
+
+class Watch:
+    """Counts the connections that a backend has, apart from its own."""
+
+    def __init__(self, client: TransportClient) -> None:
+        self._client = client
+
+    async def count(self) -> tuple[int, int]:
+        """Those it has now, and those it ever had."""
+        text = (await self._client.unary(STATISTICS)).decode()
+        values = dict(part.split("=") for part in text.split())
+        return int(values["conns"]) - 1, int(values["accepted"]) - 1
+
+    async def wait_for_now(self, count: int) -> float:
+        """Until so many are connected; returns when that was seen."""
+        return await self._wait(lambda now, _ever: now == count, f"{count} connections")
+
+    async def wait_for_ever(self, count: int) -> float:
+        """Until so many have connected since it was started; returns when that was seen."""
+        return await self._wait(lambda _now, ever: ever >= count, f"{count} ever connected")
+
+    async def _wait(self, is_done: Callable[[int, int], bool], what: str) -> float:
+        until_s = time.monotonic() + PATIENCE_S
+        while not is_done(*(counts := await self.count())):
+            if time.monotonic() > until_s:
+                raise TimeoutError(f"got {counts} connections (now, ever), wanted {what}")
+            await asyncio.sleep(POLL_S)
+        return time.monotonic()
+
+
+class ScaleClient(OrderedProcess):
+    """One xDS client in a process of its own."""
+
+    async def wait_ready(self) -> None:
+        """Return once it takes orders; ClientUnavailableError if it cannot run here."""
+        answer = await self._answer(START_TIMEOUT_S)
+        if "unavailable" in answer:
+            raise ClientUnavailableError(str(answer["unavailable"]))
+
+    async def do(self, what: str, **arguments: object) -> Any:  # noqa: ANN401 - JSON
+        return await self.ask({"do": what, **arguments}, PATIENCE_S)
+
+
+@asynccontextmanager
+async def run_echo(ports: int = 1) -> AsyncIterator[Echo]:
+    """A backend on every address of this machine."""
+    binary = await asyncio.to_thread(build_c_backend)
+    if binary is None:
+        raise BackendUnavailableError("no C compiler found, wanted one for backend/be.c")
+    argv = (str(binary), "--die-with-parent", "--bind", "0.0.0.0", *["0"] * ports)
+    async with running(argv, leaves_at_eof=False) as process:
+        assert process.stdout is not None, "a backend is started with a pipe as stdout"
+        async with asyncio.timeout(START_TIMEOUT_S):
+            words = (await process.stdout.readline()).decode().split()
+        yield Echo(process, tuple(map(int, words[1:])))
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What all rows of a run share."""
+
+    mesh: MeshProcess
+    # One that tells all of a change at once, new routes before their clusters.
+    unpaced: MeshProcess
+    echo: Echo
+    watch: Watch
+    # Where the time goes: the client's process is profiled, and nothing is measured.
+    is_profile: bool = False
+
+    @property
+    def ports(self) -> Sequence[int]:
+        return self.echo.ports
+
+    @asynccontextmanager
+    async def run_client(
+        self, name: str, mesh: MeshProcess | None = None
+    ) -> AsyncIterator[ScaleClient]:
+        """A client that has imported its library and opened nothing yet."""
+        address = (mesh or self.mesh).address
+        argv = (sys.executable, "-m", "bench.scale_child", name, address)
+        async with running(argv, leaves_at_eof=True) as process:
+            client = ScaleClient(name, process)
+            await client.wait_ready()
+            if self.is_profile:
+                await client.do("start_profile")
+            yield client
+            if self.is_profile:
+                sys.stdout.write((await client.do("stop_profile"))["profile"])
+        await self.watch.wait_for_now(0)
+
+
+@asynccontextmanager
+async def run_world(*, is_profile: bool = False) -> AsyncIterator[World]:
+    async with AsyncExitStack() as stack:
+        echo = await stack.enter_async_context(run_echo(PORTS))
+        client = await stack.enter_async_context(open_client(echo.address))
+        assert isinstance(client, TransportClient), "this is what the adapter opens"
+        mesh = await stack.enter_async_context(run_mesh())
+        unpaced = await stack.enter_async_context(run_mesh("--unpaced"))
+        yield World(mesh, unpaced, echo, Watch(client), is_profile)

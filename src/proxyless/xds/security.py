@@ -1,0 +1,211 @@
+"""How is a connection to a cluster secured, and is its server one of the cluster's?
+
+Specs: A29 (server authorization), A74-66 to A74-68 (each leaf its own TLS), A82 (system roots),
+A101 (SNI).
+
+Who brings xDS credentials lets the control plane decide: a cluster with TLS config gets TLS with
+the certificates of the bootstrap's providers, one without gets the channel's fallback credentials.
+"the fallback credentials is *not* used in case of errors" - A29: then there is no connection.
+
+Names: the host of the target is never checked. "This check is in lieu of the canonical hostname
+check" - A29: a server's certificate must show a name that a SAN matcher of the cluster accepts, and
+without matchers whoever the roots vouch for is accepted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Final
+
+from proxyless.base import Status
+from proxyless.transport import ClientTls
+from proxyless.xds.attributes import HOSTNAME, UPSTREAM_TLS
+from proxyless.xds.matching import compile_string
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from proxyless.base import Attributes
+    from proxyless.transport import CheckPeer, PeerCertificate
+    from proxyless.xds.attributes import ClusterTls
+    from proxyless.xds.certificates import Certificates, CertificateStore
+    from proxyless.xds.matching import TextTest
+    from proxyless.xds.resources import StringMatcher, UpstreamTls
+
+# How many names of a certificate are shown to say why it is refused, and how long each may be.
+SHOWN_NAMES_MAX: Final = 8
+_SHOWN_LENGTH_MAX: Final = 256
+_MATCHERS_KEPT: Final = 1024
+
+# ---------------------------------------------------------------------------------------------
+# Server authorization
+
+
+@dataclass(frozen=True, slots=True)
+class SanCheck:
+    """Whether a certificate shows a name that one of the matchers accepts."""
+
+    # At least one.
+    matchers: tuple[StringMatcher, ...]
+
+    def __call__(self, certificate: PeerCertificate) -> str | None:
+        """Why the certificate is refused, or None."""
+        names = tuple(_names(certificate))
+        if any(_accepts(each, kind, name) for each in self.matchers for kind, name in names):
+            return None
+        wanted = ", ".join(f"{each.kind} {each.value!r}" for each in self.matchers)
+        return _refusal(certificate, f"wanted {wanted}")
+
+
+@dataclass(frozen=True, slots=True)
+class SniCheck:
+    """Whether a certificate has the DNS name that the server was asked by (A101)."""
+
+    sni: str
+
+    def __call__(self, certificate: PeerCertificate) -> str | None:
+        """Why the certificate is refused, or None."""
+        if any(match_dns_name(name, self.sni) for name in certificate.dns_names):
+            return None
+        return _refusal(certificate, f"wanted DNS {self.sni!r}")
+
+
+def _accepts(matcher: StringMatcher, kind: str, name: str) -> bool:
+    # "exact match supports subdomain matching for wildcard DNS SAN entries" - A29
+    if kind == "DNS" and matcher.kind == "exact":
+        return match_dns_name(name, matcher.value)
+    # "if a SAN entry is empty then the match fails for that entry" - A29
+    return bool(name) and _compiled(matcher)(name)
+
+
+def match_dns_name(name: str, wanted: str) -> bool:
+    """Whether a certificate's DNS name is for this host, whatever the case.
+
+    A whole first label of it may be a wildcard: `*.example` is for `a.example`, but neither for
+    `example` nor for `b.a.example`.
+    """
+    name, wanted = (text.lower().removesuffix(".") for text in (name, wanted))
+    if not name or not wanted or wanted.startswith("."):
+        return False
+    if "*" not in name:
+        return name == wanted
+    star, dot, domain = name.partition(".")
+    label, _, rest = wanted.partition(".")
+    is_wildcard = star == "*" and bool(dot) and bool(domain) and "*" not in domain
+    return is_wildcard and bool(label) and rest == domain
+
+
+def _names(certificate: PeerCertificate) -> Iterator[tuple[str, str]]:
+    """Every name that counts, and of which kind it is."""
+    yield from (("DNS", name) for name in certificate.dns_names)
+    yield from (("URI", uri) for uri in certificate.uris)
+    yield from (("email", email) for email in certificate.emails)
+    yield from (("IP", _canonical(address)) for address in certificate.ip_addresses)
+
+
+def _canonical(address: str) -> str:
+    # "An IP address is converted to its canonical string representation" - A29
+    try:
+        return str(ip_address(address.strip()))
+    except ValueError:
+        return address
+
+
+@lru_cache(maxsize=_MATCHERS_KEPT)
+def _compiled(matcher: StringMatcher) -> TextTest:
+    return compile_string(matcher)
+
+
+def _refusal(certificate: PeerCertificate, wanted: str) -> str:
+    names = [f"{kind} {name[:_SHOWN_LENGTH_MAX]!r}" for kind, name in _names(certificate)]
+    more = len(names) - SHOWN_NAMES_MAX
+    shown = ", ".join(names[:SHOWN_NAMES_MAX]) + (f" and {more} more" if more > 0 else "")
+    # "the connection attempt fails with "certificate check failure"" - A29
+    return f"certificate check failure: server is {shown or 'nobody by name'}, {wanted}"
+
+
+# ---------------------------------------------------------------------------------------------
+# What a connection is made with
+
+
+def choose_sni(tls: UpstreamTls, hostname: str) -> str:
+    """The name that the server is asked by; empty: none (A101)."""
+    if tls.auto_host_sni and hostname:
+        # As authority it may have a port, which is no part of the name (A101).
+        host, colon, port = hostname.rpartition(":")
+        return host if colon and port.isdigit() else hostname
+    return tls.sni
+
+
+def choose_check(tls: UpstreamTls, sni: str) -> CheckPeer | None:
+    """Who looks at the server's names; nobody if there is nothing to compare them with."""
+    if tls.auto_sni_san_validation and sni:
+        return SniCheck(sni)
+    return SanCheck(tls.san_matchers) if tls.san_matchers else None
+
+
+def choose_tls(tls: UpstreamTls, certificates: Certificates, hostname: str) -> ClientTls | Status:
+    """TLS with the certificates as they are now, or which of them cannot be had."""
+    roots = None if tls.ca is None else certificates.roots(tls.ca)
+    if isinstance(roots, Status):
+        return roots
+    identity = None if tls.identity is None else certificates.identity(tls.identity)
+    if isinstance(identity, Status):
+        return identity
+    sni = choose_sni(tls, hostname)
+    return ClientTls(
+        root_certificates=roots,
+        certificate_chain=None if identity is None else identity.certificate_chain,
+        private_key=None if identity is None else identity.private_key,
+        server_name=sni,
+        is_name_checked=False,
+        check_peer=choose_check(tls, sni),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSecurity:
+    """The TLS of a cluster, for one endpoint: as config and files are when a connection is made."""
+
+    certificates: Certificates
+    cluster: ClusterTls
+    hostname: str
+
+    def current(self) -> ClientTls | Status | None:
+        """None: the cluster has no TLS config, so the fallback credentials count (A74-67)."""
+        tls = self.cluster.tls
+        return None if tls is None else choose_tls(tls, self.certificates, self.hostname)
+
+
+class XdsSecurity:
+    """What xDS credentials do for one channel: its `SecuritySource`. Driven by the channel."""
+
+    def __init__(self, store_of_running_loop: Callable[[], CertificateStore]) -> None:
+        # Fixed at construction.
+        self._store_of_running_loop = store_of_running_loop
+        # Present while the channel has clusters.
+        self._held: tuple[CertificateStore, Certificates] | None = None
+
+    def choose(self, attributes: Attributes) -> ClusterSecurity | None:
+        cluster = attributes.get(UPSTREAM_TLS)
+        if cluster is None:
+            return None
+        hostname = attributes.get(HOSTNAME) or ""
+        return ClusterSecurity(self._certificates(cluster), cluster, hostname)
+
+    def release(self) -> None:
+        if self._held is not None:
+            store, certificates = self._held
+            self._held = None
+            store.release(certificates)
+
+    def _certificates(self, cluster: ClusterTls) -> Certificates:
+        if self._held is not None and self._held[1].configs != cluster.providers:
+            # Another bootstrap: the channel was idle, and its resolver has read it anew.
+            self.release()
+        if self._held is None:
+            store = self._store_of_running_loop()
+            self._held = (store, store.acquire(cluster.providers))
+        return self._held[1]

@@ -1,0 +1,195 @@
+"""How much does the client do for one RPC? Counted, because that is the same on every machine.
+
+A whole channel as an application has it (stub, round_robin over three backends, wire), but for the
+sockets: the backends answer in memory. What is counted is the work of this package alone: the
+functions it calls for one RPC, and how often it writes to a socket. A budget that is exceeded is no
+bug by itself: who adds a call here has it paid by every RPC, and raises the budget knowingly.
+"""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from types import FrameType
+from typing import Any, cast
+
+import grpc
+import pytest
+
+import proxyless
+from proxyless.assembly import default_policies, default_resolvers
+from proxyless.base import Address
+from proxyless.channel import Channel, ChannelOptions, LoopStack, SubchannelPool
+from proxyless.front import AioChannel
+from proxyless.runtime import AsyncioNetwork, LoopClock, seeded_random
+from proxyless.transport import Connector
+from proxyless.wire import IDENTITY, frames
+from proxyless.wire.headers import encode_response_head, encode_trailers
+
+BACKENDS = 3
+TARGET = "ipv4:127.0.0.1:1,127.0.0.1:2,127.0.0.1:3"
+ROUND_ROBIN = {"loadBalancingConfig": [{"round_robin": {}}]}
+METHOD = "/echo.Echo/Echo"
+REQUEST = b"x" * 16
+# Enough that what happens once in a while (a window update) shows as a fraction.
+RPCS = 200
+
+# Functions of this package that run for one unary RPC. Measured, and a little room.
+CALLS_AT_1_MAX = 30
+CALLS_AT_16_MAX = 30
+
+
+class Backend(asyncio.Transport):
+    """A server at the other end of a socket that is none: it echoes every request."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, client: asyncio.BufferedProtocol) -> None:
+        super().__init__()
+        self._loop = loop
+        self._client = client
+        self._head = encode_response_head()
+        self._trailers = encode_trailers(proxyless.base.OK)
+        # Room for all requests of a test: this is not about flow control.
+        self._answers = bytearray(frames.encode_settings(()))
+        self._answers += frames.encode_window_update(0, 1 << 30)
+        self._is_greeted = False
+        self.writes = 0
+        loop.call_soon(self._deliver)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.writes += 1
+        data = bytes(data)
+        if not self._is_greeted:
+            self._is_greeted = True
+            data = data.removeprefix(frames.PREFACE)
+        if not self._answers:
+            self._loop.call_soon(self._deliver)
+        at = 0
+        while at < len(data):
+            word, flags, stream_id = frames.unpack_header(data, at)
+            stop = at + frames.FRAME_HEADER_BYTES + (word >> 8)
+            if word & 0xFF == frames.DATA:
+                self._answer(stream_id, data[at + frames.FRAME_HEADER_BYTES : stop])
+            at = stop
+
+    def _answer(self, stream_id: int, message: bytes) -> None:
+        head, trailers, end_headers = self._head, self._trailers, frames.FLAG_END_HEADERS
+        for kind, flags, payload in (
+            (frames.HEADERS, end_headers, head),
+            (frames.DATA, 0, message),
+            (frames.HEADERS, end_headers | frames.FLAG_END_STREAM, trailers),
+        ):
+            self._answers += frames.pack_header(len(payload) << 8 | kind, flags, stream_id)
+            self._answers += payload
+
+    def _deliver(self) -> None:
+        answers, self._answers = self._answers, bytearray()
+        size = len(answers)
+        cast("memoryview", self._client.get_buffer(-1))[:size] = answers
+        self._client.buffer_updated(size)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        return
+
+    def close(self) -> None:
+        self._loop.call_soon(self._client.connection_lost, None)
+
+    abort = close
+
+
+class Loopback(AsyncioNetwork):
+    """A network of such backends, one at every address."""
+
+    def __init__(self) -> None:
+        self.backends: list[Backend] = []
+
+    async def connect(  # type: ignore[override]
+        self, address: Address, protocol_factory: Callable[[], Any], **_: object
+    ) -> tuple[asyncio.Transport, Any]:
+        client = protocol_factory()
+        backend = Backend(asyncio.get_running_loop(), client)
+        self.backends.append(backend)
+        client.connection_made(backend)
+        return backend, client
+
+    @property
+    def writes(self) -> int:
+        return sum(backend.writes for backend in self.backends)
+
+
+def make_stack(network: Loopback) -> LoopStack:
+    clock, random = LoopClock(asyncio.get_running_loop()), seeded_random(1)
+    connector = Connector(network=network, clock=clock)
+    pool = SubchannelPool(connector, clock=clock, random=random)
+    return LoopStack(clock, random, network, connector.deadlines, pool)
+
+
+@asynccontextmanager
+async def open_channel(network: Loopback) -> AsyncIterator[AioChannel]:
+    """A channel that is connected to all backends."""
+
+    def open_core() -> Channel:
+        return Channel(
+            TARGET,
+            ChannelOptions(service_config=ROUND_ROBIN),
+            make_stack(network),
+            policies=default_policies(),
+            resolvers=default_resolvers(),
+        )
+
+    async with AioChannel(open_core, encoding=IDENTITY, interceptors=None) as channel:
+        await channel.channel_ready()
+        unary = channel.unary_unary(METHOD)
+        while len(network.backends) < BACKENDS or not all(b.writes > 1 for b in network.backends):
+            await unary(REQUEST)
+        yield channel
+
+
+class CallCounter:
+    """Counts the functions of this package that are called, while it is told to."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.by_name: dict[str, int] = {}
+
+    def _on_event(self, frame: FrameType, event: str, _argument: object) -> None:
+        # By the module and not by the file: what dataclasses write has none.
+        module = frame.f_globals.get("__name__", "")
+        if event == "call" and module.startswith("proxyless."):
+            self.calls += 1
+            name = f"{module} {frame.f_code.co_qualname}"
+            self.by_name[name] = self.by_name.get(name, 0) + 1
+
+    async def count(self, work: Awaitable[object]) -> None:
+        before = sys.getprofile()
+        sys.setprofile(self._on_event)
+        try:
+            await work
+        finally:
+            sys.setprofile(before)
+
+    def __str__(self) -> str:
+        ordered = sorted(self.by_name.items(), key=lambda item: -item[1])
+        return "".join(f"\n{count / RPCS:8.3f} {name}" for name, count in ordered)
+
+
+async def ask(unary: grpc.aio.UnaryUnaryMultiCallable, times: int) -> None:
+    for _ in range(times):
+        assert await unary(REQUEST) == REQUEST
+
+
+@pytest.mark.parametrize(("in_flight", "calls_max"), [(1, CALLS_AT_1_MAX), (16, CALLS_AT_16_MAX)])
+async def test_a_unary_rpc_takes_few_calls(in_flight: int, calls_max: int) -> None:
+    counter, network = CallCounter(), Loopback()
+    async with open_channel(network) as channel:
+        unary, share = channel.unary_unary(METHOD), RPCS // in_flight + 1
+        await unary(REQUEST)
+        await counter.count(asyncio.gather(*(ask(unary, share) for _ in range(in_flight))))
+    assert counter.calls / (share * in_flight) <= calls_max, str(counter)
+
+
+async def test_rpcs_that_start_together_leave_in_one_write_per_connection() -> None:
+    network, rounds = Loopback(), 10
+    async with open_channel(network) as channel:
+        unary, before = channel.unary_unary(METHOD), network.writes
+        await asyncio.gather(*(ask(unary, rounds) for _ in range(16)))
+        assert network.writes - before <= rounds * BACKENDS
