@@ -1,7 +1,7 @@
 """What every Network promises: connections, listeners, TLS and names.
 
-A world is a network and a loop to run on. The real one runs on both loops that users have; a
-simulated one is one more entry of WORLDS.
+A world is a network and a loop to run on. The real one runs on both loops that users have, the
+simulated one on a loop in virtual time.
 """
 
 import asyncio
@@ -19,7 +19,9 @@ import pytest
 import uvloop
 
 from proxyless.base import Address, IpAddress, UnixAddress
-from proxyless.runtime import AsyncioNetwork, Network
+from proxyless.runtime import AsyncioNetwork, Network, seeded_random
+from proxyless.sim.loop import SimLoop
+from proxyless.sim.network import Fabric, SimNetwork
 from tests.certificates import CertificateAuthority
 
 P = ParamSpec("P")
@@ -32,6 +34,7 @@ class World:
     network: Network
     new_loop: Callable[[], asyncio.AbstractEventLoop]
     has_sockets: bool = True
+    has_tls: bool = True
 
     def run(self, story: Coroutine[Any, Any, None]) -> None:
         async def run_and_check() -> None:
@@ -50,12 +53,21 @@ class World:
 WORLDS = {
     "asyncio": World(AsyncioNetwork(), asyncio.new_event_loop),
     "uvloop": World(AsyncioNetwork(), uvloop.new_event_loop),
+    "simulated": World(
+        SimNetwork(Fabric(seeded_random(1)), "10.0.0.1"),
+        SimLoop,
+        has_sockets=False,
+        has_tls=False,
+    ),
 }
 
 
 @pytest.fixture(params=WORLDS)
 def world(request: pytest.FixtureRequest) -> World:
-    return WORLDS[request.param]
+    world = WORLDS[request.param]
+    if not world.has_tls and "authority" in request.fixturenames:
+        pytest.skip("a handshake cannot be repeated, so the simulated network has no TLS")
+    return world
 
 
 def in_world(

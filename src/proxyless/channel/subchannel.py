@@ -282,8 +282,7 @@ class SubchannelTools:
     random: Random
     trace: Trace = NULL_TRACE
     keepalives: KeepaliveTimes = field(default_factory=KeepaliveTimes)
-    # Everything that has a task or a socket.
-    # Ordered, so that a simulated world goes the same way each time.
+    # Everything that has a task or a socket. In order, so that a simulated world repeats itself.
     connections: dict[Connection, None] = field(default_factory=dict)
 
 

@@ -227,7 +227,7 @@ class SimTransport(asyncio.Transport):
         if isinstance(protocol, asyncio.BufferedProtocol):
             view = memoryview(data)
             while view and not self.is_over:
-                buffer = memoryview(protocol.get_buffer(len(view)))  # type: ignore[arg-type]
+                buffer = memoryview(protocol.get_buffer(len(view)))
                 taken = min(len(buffer), len(view))
                 buffer[:taken] = view[:taken]
                 protocol.buffer_updated(taken)

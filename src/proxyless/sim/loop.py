@@ -1,9 +1,9 @@
 """How does an asyncio loop run without waiting?
 
-Whenever nothing is left to do now, time jumps to the next timer. Tasks, futures and timeouts work as
-ever; files, sockets, signals, threads and subprocesses do not exist here. What is due at the same
-time happens in an order that depends only on what was asked for before, so that a run depends on
-nothing but its seed.
+Whenever nothing is left to do now, time jumps to the next timer. Tasks, futures and timeouts work
+as ever; files, sockets, signals, threads and subprocesses do not exist here. What is due at the
+same time happens in an order that depends only on what was asked for before, so that a run depends
+on nothing but its seed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class SimLoop(asyncio.BaseEventLoop):
     """A loop in virtual time."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._now_s = START_S
         self._clock_resolution = _RESOLUTION_S
         # What asyncio's loop asks for events, and how long it may wait for them.

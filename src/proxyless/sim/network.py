@@ -1,8 +1,8 @@
 """What does a host see of the simulated network?
 
-Each host has an address and a `Network` of its own, through which its transports connect, listen and
-look up names, exactly as they do over real sockets. The fabric knows who listens where, and the link
-between any two hosts; faults are done to it.
+Each host has an address and a `Network` of its own, through which its transports connect, listen
+and look up names, exactly as they do over real sockets. The fabric knows who listens where, and the
+link between any two hosts; faults are done to it.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ class Server:
     def __init__(self, methods: Mapping[str, Method], limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         self.buffer = ReadBuffer()
-        # Ordered, so that a simulated world goes the same way each time; the tasks, too.
+        # In order, so that a simulated world repeats itself; the tasks, too.
         self.connections: dict[_ServerPump, None] = {}
         # How many connections were ever accepted.
         self.accepted = 0
