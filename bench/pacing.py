@@ -1,7 +1,7 @@
 """How is a steady number of RPCs a second kept up, answered or not?
 
-Loops round their timers to milliseconds, each in another way: uvloop makes 0.4 ms nothing, and would
-spin. So nobody sleeps for less than one, and above 1,000 a second some RPCs start together.
+Loops round their timers to milliseconds, each in another way: uvloop makes 0.4 ms nothing, and
+would spin. So nobody sleeps for less than one, and above 1,000 a second some RPCs start together.
 """
 
 import asyncio

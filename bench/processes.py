@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.backend import BackendUnavailableError, backend_command
+from bench.backend import BUILD_DIR, BackendUnavailableError, backend_command
 from bench.clients import CLIENTS, ClientUnavailableError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -193,11 +193,10 @@ async def run_client(name: str, backend: Backend) -> AsyncIterator[ClientProcess
 @asynccontextmanager
 async def running(argv: tuple[str, ...], *, leaves_at_eof: bool) -> AsyncIterator[Process]:
     """A process with pipes to it, ended when the block is left."""
-    path = os.pathsep.join([str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
     process = await asyncio.create_subprocess_exec(
         *argv,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": path},
+        env=_environment(),
         stdin=PIPE,
         stdout=PIPE,
         limit=ANSWER_LIMIT_BYTES,
@@ -214,3 +213,10 @@ async def running(argv: tuple[str, ...], *, leaves_at_eof: bool) -> AsyncIterato
         with suppress(ProcessLookupError):
             process.kill()
         await process.wait()
+
+
+def _environment() -> dict[str, str]:
+    """Ours, with this checkout on the path, and with bytecode as an installed package has it."""
+    path = os.pathsep.join([str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "PYTHONPATH": path, "PYTHONPYCACHEPREFIX": str(BUILD_DIR / "bytecode")}

@@ -27,7 +27,6 @@ from bench.backend import BackendUnavailableError
 from bench.interleave import rotated
 from bench.processes import ClientLostError, TurnFailedError
 from bench.scale_child import raise_file_limit
-from bench.scale_rows import Row
 from bench.scale_targets import (
     OURS,
     REFERENCE,
@@ -117,7 +116,7 @@ class Run:
         self, world: World, number: int, row: RowPlan, size: int, client: str
     ) -> None:
         where = f"{row.number} {row.name} {size:,} {client}"
-        behave: Row = getattr(scale_rows, row.name)
+        behave: scale_rows.Row = getattr(scale_rows, row.name)
         try:
             measured = await behave(world, client, size)
         except (TurnFailedError, ClientLostError, TimeoutError) as error:
@@ -143,7 +142,7 @@ def describe_environment(rounds: int) -> dict[str, object]:
 async def profile(arguments: argparse.Namespace) -> int:
     async with run_world(is_profile=True) as world:
         for row in arguments.rows:
-            behave: Row = getattr(scale_rows, row.name)
+            behave: scale_rows.Row = getattr(scale_rows, row.name)
             await behave(world, arguments.profile, row.sizes[-1])
     return 0
 

@@ -19,6 +19,7 @@ import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from importlib import import_module
 from typing import Any, TextIO
 
 import grpc
@@ -207,10 +208,8 @@ async def open_session(client: str, control_plane: str) -> AsyncIterator[Session
 
 async def serve(client: str, control_plane: str, answers: TextIO) -> None:
     """Answer orders until stdin ends."""
-    if client == "grpc_aio_xds":
-        import grpc.aio  # noqa: PLC0415 - import is measured by itself, not with the first row
-    else:
-        import proxyless  # noqa: F401, PLC0415
+    # Importing is measured in a row of its own, not with the first channel.
+    import_module("grpc.aio" if client == "grpc_aio_xds" else "proxyless.aio")
     orders = asyncio.StreamReader(limit=ORDER_LIMIT_BYTES)
     await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(orders), sys.stdin

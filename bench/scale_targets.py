@@ -6,6 +6,7 @@ compares ours with grpcio's of the same run, with our own at a smaller size, or 
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from math import isnan
 from statistics import median
 from typing import Final, Literal
 
@@ -138,27 +139,28 @@ def judge(
 
 
 def _compare(target: ScaleTarget, client: str, results: ScaleResults) -> float | None:
-    def get(size: int, whose: str) -> float | None:
-        return results.median(target.row, size, target.measure, whose)
+    """What the target is about; None if one of the figures for it is missing."""
 
-    ours, theirs = get(target.size, client), get(target.size, REFERENCE)
-    base, their_base = get(target.base, client), get(target.base, REFERENCE)
+    def get(size: int, whose: str) -> float:
+        value = results.median(target.row, size, target.measure, whose)
+        return float("nan") if value is None else value
+
+    size, base = target.size, target.base
     match target.kind:
         case "value":
-            return ours
-        case "ratio" if ours is not None and theirs:
-            return ours / theirs
-        case "no_more" if ours is not None and theirs is not None:
-            return ours - theirs
-        case "flat" if ours is not None and base:
-            return ours / base
-        case "linear" if ours is not None and base:
-            return (ours / target.size) / (base / target.base)
-        case "slope" if None not in (ours, theirs, base, their_base):
-            assert ours is not None and base is not None, "just seen"  # noqa: PT018
-            assert theirs is not None and their_base is not None, "just seen"  # noqa: PT018
-            return (ours - base) / (theirs - their_base)
-    return None
+            got = get(size, client)
+        case "ratio":
+            got = get(size, client) / (get(size, REFERENCE) or float("nan"))
+        case "no_more":
+            got = get(size, client) - get(size, REFERENCE)
+        case "flat":
+            got = get(size, client) / get(base, client)
+        case "linear":
+            got = (get(size, client) / size) / (get(base, client) / base)
+        case "slope":
+            theirs = get(size, REFERENCE) - get(base, REFERENCE)
+            got = (get(size, client) - get(base, client)) / theirs
+    return None if isnan(got) else got
 
 
 def is_acceptable(verdicts: Iterable[ScaleVerdict]) -> bool:

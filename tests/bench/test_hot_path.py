@@ -34,9 +34,12 @@ REQUEST = b"x" * 16
 # Enough that what happens once in a while (a window update) shows as a fraction.
 RPCS = 200
 
+# Turns of the loop from a request to its answer: those who ask within them are answered together.
+LATENCY_TURNS = 5
+
 # Functions of this package that run for one unary RPC. Measured, and a little room.
-CALLS_AT_1_MAX = 30
-CALLS_AT_16_MAX = 30
+CALLS_AT_1_MAX = 80
+CALLS_AT_16_MAX = 70
 
 
 class Backend(asyncio.Transport):
@@ -62,7 +65,7 @@ class Backend(asyncio.Transport):
             self._is_greeted = True
             data = data.removeprefix(frames.PREFACE)
         if not self._answers:
-            self._loop.call_soon(self._deliver)
+            self._loop.call_soon(self._wait, LATENCY_TURNS)
         at = 0
         while at < len(data):
             word, flags, stream_id = frames.unpack_header(data, at)
@@ -80,6 +83,12 @@ class Backend(asyncio.Transport):
         ):
             self._answers += frames.pack_header(len(payload) << 8 | kind, flags, stream_id)
             self._answers += payload
+
+    def _wait(self, turns: int) -> None:
+        if turns:
+            self._loop.call_soon(self._wait, turns - 1)
+        else:
+            self._deliver()
 
     def _deliver(self) -> None:
         answers, self._answers = self._answers, bytearray()
@@ -192,4 +201,5 @@ async def test_rpcs_that_start_together_leave_in_one_write_per_connection() -> N
     async with open_channel(network) as channel:
         unary, before = channel.unary_unary(METHOD), network.writes
         await asyncio.gather(*(ask(unary, rounds) for _ in range(16)))
-        assert network.writes - before <= rounds * BACKENDS
+        # The first call on each connection was alone there.
+        assert network.writes - before <= (rounds + 1) * BACKENDS

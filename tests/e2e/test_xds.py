@@ -250,3 +250,21 @@ async def test_example_of_a_mesh_runs(capsys: pytest.CaptureFixture[str]) -> Non
     assert "'blue'" in lines[1]
     assert "'green'" in lines[1]
     assert lines[2] == "weights {'green': 1}: {'green': 400}"
+
+
+@pytest.mark.parametrize(("shared", "streams"), [(1, 1), (0, 2), (None, 2)])
+async def test_targets_share_a_stream_if_they_are_told_to(shared: int | None, streams: int) -> None:
+    async with backends("a") as started:
+        parts = [listener(name, [route(cluster="a")]) for name in ("api", "other")]
+        places = endpoints("a", [started[0].address])
+        snapshot = Snapshot.of([*parts, eds_cluster("a"), places])
+        options = [] if shared is None else [("proxyless.xds_shared_stream", shared)]
+        async with ControlPlane(snapshot) as control_plane:
+            settings: Any = {"options": options, "bootstrap": control_plane.bootstrap()}
+            async with (
+                proxyless.aio.insecure_channel("xds:///api", **settings) as first,
+                proxyless.aio.insecure_channel("xds:///other", **settings) as second,
+            ):
+                for channel in (first, second):
+                    assert bytes(await channel.unary_unary(WHERE)(b"", timeout=20)) == b"a"
+                assert len(control_plane.streams) == streams

@@ -12,6 +12,7 @@ from proxyless.lb.hierarchy import path_of, with_path
 from proxyless.lb.policies.pick_first import PickFirstFactory
 from proxyless.lb.policies.priority import FAILOVER_TIMEOUT_S, PriorityFactory
 from proxyless.lb.policies.round_robin import RoundRobinFactory
+from proxyless.testing import check_policy
 from proxyless.xds.attributes import (
     HEALTH_STATUS,
     HOSTNAME,
@@ -224,6 +225,15 @@ def test_draining_hosts_take_sessions_only_if_the_cluster_says_so(world: Overrid
     assert world.session("b")[0] is None
     world.serve(["a", draining("b")], statuses=UNDRAINED)
     assert world.session("b")[0] == "a"
+
+
+@pytest.mark.spec("A75-31")
+def test_a_draining_host_without_sessions_by_config_is_closed(world: OverrideWorld) -> None:
+    world.serve(["a", "b"])
+    world.connect("a", "b")
+    world.sticks("b")
+    world.serve(["a", draining("b")])
+    world.expect_subchannels("a")
 
 
 @pytest.mark.spec("A75-32", "A75-49")
@@ -485,6 +495,24 @@ def test_a_changed_idle_timeout_counts_at_once(world: OverrideWorld) -> None:
     world.advance(9.999)
     world.expect_subchannels("a", "b", "c")
     world.advance(0.001)
+    world.expect_subchannels("a", "b")
+
+
+@pytest.mark.spec("A75-45")
+def test_a_changed_idle_timeout_counts_without_endpoints_too(world: OverrideWorld) -> None:
+    world.serve(["a", "b"], child=[{"round_robin": {}}])
+    with hits(world.trace, SWEEP) as runs:
+        world.tell(unavailable("no such host"), [{"round_robin": {}}], idle_timeout_s=7)
+    assert [run.fields["delay_s"] for run in runs] == [7]
+
+
+@pytest.mark.spec("A75-45")
+def test_what_a_shorter_idle_timeout_ended_is_swept_next(world: OverrideWorld) -> None:
+    two_priorities(world, idle_timeout_s=3600)
+    world.own("c")
+    world.advance(1000)
+    world.serve(["a", "b"], ["c", "d"], idle_timeout_s=500)
+    world.advance(5)
     world.expect_subchannels("a", "b")
 
 
@@ -775,6 +803,12 @@ def test_the_connected_address_comes_first(world: OverrideWorld) -> None:
     world.connect("b")
     name, override = world.session()
     assert (name, override.actual_addresses) == ("b", texts("b", "a", "c"))
+
+
+def test_the_policy_keeps_the_rules_of_all_policies() -> None:
+    for child in ("round_robin", "pick_first"):
+        config = {"clusterName": "c", "childPolicy": [{child: {}}]}
+        check_policy(OverrideHostFactory(), config=config, seeds=range(10))
 
 
 def test_backoff_of_owned_subchannels_is_reset_too(world: OverrideWorld) -> None:

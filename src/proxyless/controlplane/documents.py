@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 import yaml
@@ -103,9 +104,15 @@ def _parse_resource(item: Any, errors: ValidationErrors) -> Resource | None:  # 
     try:
         json_format.ParseDict(fields, message, descriptor_pool=descriptor_pool_of_envoy())
     # Values of a kind that it does not expect make json_format raise what it happens to.
-    except (json_format.ParseError, AttributeError, TypeError, ValueError) as error:
+    except (
+        json_format.ParseError,
+        ArithmeticError,
+        AttributeError,
+        TypeError,
+        ValueError,
+    ) as error:
         path, what = _describe_field(str(error))
-        with errors.field(path):
+        with errors.field(path) if path else nullcontext():
             errors.add(what)
         return None
     try:

@@ -270,7 +270,7 @@ class ControlPlane:
         ads = {
             "StreamAggregatedResources": _handler(self._serve_ads, f"{discovery}.DiscoveryRequest"),
             "DeltaAggregatedResources": _handler(
-                _refuse_delta, f"{discovery}.DeltaDiscoveryRequest"
+                self._refuse_delta, f"{discovery}.DeltaDiscoveryRequest"
             ),
         }
         lrs = {
@@ -305,59 +305,48 @@ class ControlPlane:
             trace=options.trace,
         )
         stream = StreamPump(core, _AioPeer(context), self._offer, self._progress)
-        with self._running():
-            self._streams[stream] = None
-            self._options.trace.emit("controlplane.stream_opened", peer=context.peer())
+        self._note_handler()
+        self._streams[stream] = None
+        self._options.trace.emit("controlplane.stream_opened", peer=context.peer())
+        self._progress.note()
+        try:
+            status = await stream.run()
+        finally:
+            del self._streams[stream]
             self._progress.note()
-            try:
-                status = await stream.run()
-            finally:
-                del self._streams[stream]
-                self._progress.note()
-                self._options.trace.emit("controlplane.stream_closed", node_id=core.node_id)
-            if not status.is_ok:
-                await _abort(context, status)
+            self._options.trace.emit("controlplane.stream_closed", node_id=core.node_id)
+        if not status.is_ok:
+            await _abort(context, status)
 
     async def _serve_lrs(self, _requests: Untyped, context: Untyped) -> None:
-        with self._running():
-            response = message_class("envoy.service.load_stats.v3.LoadStatsResponse")(
-                send_all_clusters=True
-            )
-            interval_ns = round(self._options.load_report_interval_s * 1e9)
-            response.load_reporting_interval.FromNanoseconds(interval_ns)
-            is_first = True
-            while (report := await context.read()) is not grpc.aio.EOF:
-                self.load_reports.append(report)
-                self._progress.note()
-                if is_first:
-                    is_first = False
-                    await context.write(response)
+        self._note_handler()
+        response = message_class("envoy.service.load_stats.v3.LoadStatsResponse")(
+            send_all_clusters=True
+        )
+        interval_ns = round(self._options.load_report_interval_s * 1e9)
+        response.load_reporting_interval.FromNanoseconds(interval_ns)
+        is_first = True
+        while (report := await context.read()) is not grpc.aio.EOF:
+            self.load_reports.append(report)
+            self._progress.note()
+            if is_first:
+                is_first = False
+                await context.write(response)
 
-    def _running(self) -> _Handler:
-        """Inside, the handler's task is one that `stop` waits for."""
-        return _Handler(self._handlers)
+    async def _refuse_delta(self, _requests: Untyped, context: Untyped) -> None:
+        self._note_handler()
+        await _abort(context, Status(StatusCode.UNIMPLEMENTED, _DELTA_REFUSED))
+
+    def _note_handler(self) -> None:
+        """The current task is one that `stop` waits for: it lives on when its method returns."""
+        task = asyncio.current_task()
+        assert task is not None, "a handler runs in a task"
+        self._handlers.add(task)
+        task.add_done_callback(self._handlers.discard)
 
     def _wake_all(self) -> None:
         for stream in self._streams:
             stream.wake()
-
-
-class _Handler:
-    """Context manager: inside, the current task is among the handlers."""
-
-    __slots__ = ("_handlers", "_task")
-
-    def __init__(self, handlers: set[asyncio.Task[None]]) -> None:
-        self._handlers = handlers
-        task = asyncio.current_task()
-        assert task is not None, "a handler runs in a task"
-        self._task: asyncio.Task[None] = task
-
-    def __enter__(self) -> None:
-        self._handlers.add(self._task)
-
-    def __exit__(self, *_: object) -> None:
-        self._handlers.discard(self._task)
 
 
 class _AioPeer:
@@ -378,10 +367,6 @@ class _AioPeer:
         except grpc.aio.BaseError:
             return False
         return True
-
-
-async def _refuse_delta(_requests: Untyped, context: Untyped) -> None:
-    await _abort(context, Status(StatusCode.UNIMPLEMENTED, _DELTA_REFUSED))
 
 
 async def _abort(context: Untyped, status: Status) -> None:

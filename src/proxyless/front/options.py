@@ -142,6 +142,8 @@ _READERS: Final[dict[str, Callable[[str, object], Any]]] = {
     "proxyless.dns_refresh_interval_ms": _seconds_or_never,
     # Try one address after the other, as before Happy Eyeballs.
     "proxyless.serial_connection_attempts": _flag,
+    # One ADS stream for all targets of a control plane, or one for each.
+    "proxyless.xds_shared_stream": _flag,
 }
 
 # What these ask for is so anyway, or has no meaning in this implementation.

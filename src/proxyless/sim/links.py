@@ -35,10 +35,10 @@ class Link:
     # One way; each chunk draws its own, up to this much more.
     latency_s: float = 0.0005
     jitter_s: float = 0.0005
-    # Nothing arrives; connections stay open and wait, attempts wait, too.
-    is_cut: bool = False
-    # Nothing arrives, but the kernel still accepts connections: a process that hangs.
-    is_stalled: bool = False
+    # How many faults cut it: nothing arrives, connections stay open and wait, as attempts do.
+    cuts: int = 0
+    # How many stall it: nothing arrives, but the kernel still accepts, as for a process that hangs.
+    stalls: int = 0
     # What the receiver takes in; None is without limit.
     bytes_per_s: float | None = None
 
@@ -46,8 +46,12 @@ class Link:
         return self.latency_s + random.random() * self.jitter_s
 
     @property
+    def is_cut(self) -> bool:
+        return self.cuts > 0
+
+    @property
     def is_blocked(self) -> bool:
-        return self.is_cut or self.is_stalled
+        return self.cuts > 0 or self.stalls > 0
 
 
 class End(Enum):
@@ -259,6 +263,7 @@ class SimTransport(asyncio.Transport):
     def reset(self) -> None:
         """Both ends lose the connection, this one now."""
         if not self.is_over:
+            self._is_closing = True
             self._out.send(End.RESET)
             self.on_peer_over(End.RESET)
 

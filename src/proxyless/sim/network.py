@@ -22,7 +22,7 @@ from proxyless.sim.loop import pause
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from proxyless.base import Address
     from proxyless.runtime import Random
@@ -63,7 +63,7 @@ class Fabric:
             found = self._links[key] = Link()
         return found
 
-    def links_of(self, host: str, others: Iterator[str] | list[str]) -> Iterator[Link]:
+    def links_of(self, host: str, others: Iterable[str]) -> Iterator[Link]:
         """Both ways between a host and each of the others."""
         for other in others:
             yield self.link(host, other)
@@ -80,7 +80,7 @@ class Fabric:
 
     def heal_all(self) -> None:
         for link in self._links.values():
-            link.is_cut = link.is_stalled = False
+            link.cuts = link.stalls = 0
             link.bytes_per_s = None
         self.on_links_changed()
 

@@ -79,7 +79,9 @@ class ClientTransport(Pump):
     def __init__(
         self, tools: LoopTools, options: TransportOptions, on_unusable: Callable[[Status], None]
     ) -> None:
-        super().__init__(tools.loop, tools.buffer)
+        keepalive = self._keepalive = _Keepalive(self, options.keepalive, tools.clock)
+        on_heard = keepalive.on_heard if options.keepalive.is_enabled else None
+        super().__init__(tools.loop, tools.buffer, on_heard)
         # For calls: they wait and expire on this connection's loop.
         self.new_future = tools.loop.create_future
         self._deadlines = tools.deadlines
@@ -90,7 +92,6 @@ class ClientTransport(Pump):
         # How calls are started: the wire's own methods, one step less on the way of every RPC.
         self.open = self._wire.open
         self.open_unary = self._wire.open_unary
-        self._keepalive = _Keepalive(self, options.keepalive, tools.clock)
         # Pending while fewer calls are opened than the peer announced.
         self._refusal_timer: Timer = IDLE_TIMER
         self._wire.on_refused = self._on_refused
@@ -139,11 +140,7 @@ class ClientTransport(Pump):
     def on_drained(self) -> None:
         self._loop.call_soon(self.close)
 
-    # Socket and keepalive
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self._keepalive.on_heard()
-        super().buffer_updated(nbytes)
+    # Keepalive
 
     def send_keepalive_ping(self) -> None:
         self._wire.ping(_KEEPALIVE_PING)
@@ -209,8 +206,8 @@ class _Keepalive:
         self._timer.cancel()
 
     def on_heard(self) -> None:
-        if self._config.is_enabled:
-            self._heard_s = self._clock.now_s()
+        """There are bytes of the peer. Who needs no keepalive does not call this for them."""
+        self._heard_s = self._clock.now_s()
 
     def _look(self) -> None:
         now_s = self._clock.now_s()

@@ -95,7 +95,8 @@ class Connector:
         refusal = refuse_peer(socket.get_extra_info("ssl_object"), tls.check_peer)
         if refusal is not None:
             return Status(StatusCode.UNAVAILABLE, f"TLS: {refusal}")
-        return await transport.ready
+        status = await transport.ready
+        return status if status.is_ok else _explain_refusal(status, tls)
 
 
 class _HandedOut:
@@ -124,6 +125,12 @@ def _secure(options: TransportOptions) -> TransportOptions | Status:
     if current is None:
         return options
     return replace(options, tls=current, is_local_only=False)
+
+
+def _explain_refusal(status: Status, tls: ClientTls) -> Status:
+    """With what may be the reason: in TLS 1.3 a server looks at us when our handshake is over."""
+    shown = "no client certificate" if tls.certificate_chain is None else "a client certificate"
+    return Status(status.code, f"{status.details}, after a TLS handshake in which {shown} was sent")
 
 
 def _is_local(address: Address) -> bool:

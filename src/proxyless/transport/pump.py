@@ -2,11 +2,13 @@
 
 The asyncio protocol under both roles. It decides only when to write: everything that one turn of
 the loop has to say leaves in one write, unless a call is alone on its connection and nothing can
-be gained by waiting. It reads into a buffer that all connections of a loop share, because asyncio
+be gained by waiting. Alone means that no other call is under way, and none was when the peer was
+last heard: calls that were answered together are likely to be followed together. It reads into a buffer that all connections of a loop share, because asyncio
 hands over and takes back the buffer within one callback.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
 from proxyless.base.status import Status, StatusCode
@@ -40,11 +42,20 @@ class Pump(asyncio.BufferedProtocol):
     # Set by the subclass before the socket is there.
     _wire: "Connection"
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, buffer: ReadBuffer) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        buffer: ReadBuffer,
+        on_heard: Callable[[], None] | None = None,
+    ) -> None:
+        # Fixed at construction. `on_heard` is called whenever there are bytes of the peer.
         self._loop = loop
-        self._buffer = buffer
+        self._view = buffer.view
+        self._on_heard = on_heard
+        # Changed by the loop.
         self._socket: asyncio.Transport | None = None
         self._is_reading = False
+        self._had_company = False
         self._linger: asyncio.TimerHandle | None = None
         self._closed: asyncio.Future[None] = loop.create_future()
 
@@ -53,7 +64,7 @@ class Pump(asyncio.BufferedProtocol):
     def on_output(self) -> None:
         if self._is_reading or self._socket is None:
             return
-        if len(self._wire.streams) > 1:
+        if self._had_company or len(self._wire.streams) > 1:
             # Others are likely to have something to send in this turn, too.
             self._loop.call_soon(self._flush)
         else:
@@ -72,19 +83,24 @@ class Pump(asyncio.BufferedProtocol):
         self._flush()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._buffer.view
+        return self._view
 
     def buffer_updated(self, nbytes: int) -> None:
+        wire = self._wire
+        if self._on_heard is not None:
+            self._on_heard()
+        self._had_company = len(wire.streams) > 1
         # What the wire answers to these bytes leaves in one write at the end.
         self._is_reading = True
         try:
-            self._wire.receive(bytes(self._buffer.view[:nbytes]))
+            wire.receive(bytes(self._view[:nbytes]))
         except RemoteProtocolError:
             pass  # `on_broken` was told, GOAWAY is in the output, and the connection is closed.
         finally:
             self._is_reading = False
-        self._flush()
-        if self._wire.is_closed:
+        if wire.outbound.output:
+            self._flush()
+        if wire.is_closed:
             self._close_socket()
 
     def pause_writing(self) -> None:

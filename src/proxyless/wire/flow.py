@@ -125,15 +125,16 @@ class Outbound:
         "_frame_bytes_max",
         "_is_paused",
         "_on_output",
-        "_output",
         "data_frames",
+        "output",
         "sendable_bytes",
         "window",
     )
 
     def __init__(self, on_output: Callable[[], None]) -> None:
         self._on_output = on_output
-        self._output: list[bytes] = []
+        # What waits to be taken; nobody else changes it.
+        self.output: list[bytes] = []
         # From the peer's SETTINGS and WINDOW_UPDATE, less what we sent.
         self._frame_bytes_max = FRAME_BYTES_DEFAULT
         self.window = WINDOW_DEFAULT
@@ -148,17 +149,17 @@ class Outbound:
 
     def emit(self, data: bytes) -> None:
         """Send bytes that no window limits."""
-        output = self._output
+        output = self.output
         output.append(data)
         if len(output) == 1:
             self._on_output()
 
     def take_output(self) -> bytes:
         """Everything to send, in order; collecting starts anew."""
-        output = self._output
+        output = self.output
         if not output:
             return b""
-        self._output = []
+        self.output = []
         return b"".join(output)
 
     # What the windows admit
@@ -192,7 +193,7 @@ class Outbound:
         window = self.window = self.window - size
         if window < self.sendable_bytes:  # noqa: PLR1730 - min() costs a call on every RPC
             self.sendable_bytes = window
-        output = self._output
+        output = self.output
         output.append(frame)
         if len(output) == 1:
             self._on_output()

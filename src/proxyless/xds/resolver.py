@@ -47,6 +47,8 @@ LOGGER: Final = logging.getLogger("proxyless.xds.resolver")
 
 SCHEME: Final = "xds"
 CLUSTER_MANAGER: Final = "xds_cluster_manager_experimental"
+# Whether the ADS stream is shared with other targets; grpcio has no such option.
+SHARED_STREAM_OPTION: Final = "proxyless.xds_shared_stream"
 # D20: what the seed's 15 s are replaced with.
 DEFAULT_TIMEOUT_VARIABLE: Final = "GRPC_XDS_DEFAULT_ROUTE_TIMEOUT"
 
@@ -55,8 +57,9 @@ DEFAULT_TIMEOUT_VARIABLE: Final = "GRPC_XDS_DEFAULT_ROUTE_TIMEOUT"
 class XdsTools:
     """What the resolvers of one loop share."""
 
-    # A client for a data-plane target, to be given back.
-    acquire: Callable[[Bootstrap, str], XdsClient]
+    # A client for a data-plane target, to be given back: shared with other targets or not, or
+    # (None) as the kind of control plane suggests.
+    acquire: Callable[[Bootstrap, str, bool | None], XdsClient]
     release: Callable[[XdsClient], None]
     types: ResourceTypes
     filters: FilterRegistry
@@ -269,7 +272,8 @@ class XdsResolverFactory:
             authority if isinstance(authority, str) else name.data_plane_authority,
             bootstrap.node.id,
         )
-        client = tools.acquire(bootstrap, str(target))
+        shared = context.options.get(SHARED_STREAM_OPTION)
+        client = tools.acquire(bootstrap, str(target), None if shared is None else bool(shared))
         return XdsResolver(wanted, client, listener, context, tools)
 
     def default_authority(self, target: Target) -> str:

@@ -7,10 +7,11 @@ xDS channel of a loop resolves its target.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from proxyless.xds.certificates import CertificateStore
-from proxyless.xds.client import Tools, XdsClients
+from proxyless.xds.client import Tools, XdsClientOptions, XdsClients
 from proxyless.xds.config.manager import ResourceTypes
 from proxyless.xds.grpc_transport import GrpcTransports
 from proxyless.xds.parsing import (
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from proxyless.channel import LoopStack
     from proxyless.lb import PolicyRegistry
     from proxyless.resolver import ResolverFactory, ResolverRegistry
+    from proxyless.xds.bootstrap import Bootstrap
+    from proxyless.xds.client import XdsClient
     from proxyless.xds.filters import FilterRegistry
 
 
@@ -36,7 +39,9 @@ class XdsStack:
     ) -> None:
         """The registries are for the channels to control planes, not for applications."""
         transports = GrpcTransports(stack, policies=policies, resolvers=resolvers)
-        self.clients = XdsClients(transports, Tools(stack.clock, stack.random, stack.trace))
+        tools = Tools(stack.clock, stack.random, stack.trace)
+        options = XdsClientOptions.from_environment(os.environ)
+        self.clients = XdsClients(transports, tools, options)
         self.certificates = CertificateStore(stack.clock)
 
     def tools(
@@ -49,4 +54,7 @@ class XdsStack:
             ClusterType(policies),
             EndpointType(),
         )
-        return XdsTools(self.clients.acquire, self.clients.release, types, filters, dns)
+        return XdsTools(self._acquire, self.clients.release, types, filters, dns)
+
+    def _acquire(self, bootstrap: Bootstrap, target: str, shared: bool | None) -> XdsClient:
+        return self.clients.acquire(bootstrap, target, shared=shared)

@@ -107,6 +107,7 @@ def test_what_our_builders_make_survives_a_file() -> None:
             {"name": "a", "clusterType": {"typedConfig": {"@type": "x/no.Such", "y": 1}}},
             "[field:[0].clusterType.typedConfig error:",
         ),
+        ({"name": "a", "type": float("inf")}, "[field:[0] error:cannot convert float infinity"),
         ({"name": 3}, "[field:[0].name error:"),
         ({}, "[field:[0] error:cluster has no name, wanted one to be asked for by]"),
     ],

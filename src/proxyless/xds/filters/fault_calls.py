@@ -9,7 +9,8 @@ from __future__ import annotations
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
-from proxyless.base import Status, StatusCode
+from proxyless.base import OK, Status, StatusCode
+from proxyless.wire.status import status_of_http
 from proxyless.xds.filters.calls import RpcFilter
 
 if TYPE_CHECKING:
@@ -19,12 +20,19 @@ if TYPE_CHECKING:
     from proxyless.xds.filters.fault import FaultConfig, Percentage
 
 DELAY_HEADER: Final = "x-envoy-fault-delay-request"
-DELAY_PERCENTAGE_HEADER: Final = "x-envoy-fault-delay-request-percentage"
+DELAY_PERCENTAGE_HEADERS: Final = ("x-envoy-fault-delay-request-percentage",)
 ABORT_HEADER: Final = "x-envoy-fault-abort-grpc-request"
-ABORT_PERCENTAGE_HEADER: Final = "x-envoy-fault-abort-percentage"
+ABORT_HTTP_HEADER: Final = "x-envoy-fault-abort-request"
+# The second is how C-core spells it.
+ABORT_PERCENTAGE_HEADERS: Final = (
+    "x-envoy-fault-abort-request-percentage",
+    "x-envoy-fault-abort-percentage",
+)
 
 ABORT_DETAILS: Final = "Fault injected"
 
+_CODES: Final = {int(code): code for code in StatusCode}
+_HTTP_STATUSES: Final = range(200, 600)
 # Digits of a header's number. More of them mean nothing, and would cost time to read.
 _DIGITS_MAX: Final = 15
 _MS_PER_S: Final = 1000
@@ -73,29 +81,31 @@ class FaultFilter:
         delay = self._config.delay
         if delay is None:
             return 0.0
-        delay_s, percentage = delay.delay_s, delay.percentage
-        is_by_header = delay_s is None
+        delay_s = delay.delay_s
+        headers: tuple[str, ...] = ()
         if delay_s is None:
             delay_s = (_number(metadata, DELAY_HEADER) or 0) / _MS_PER_S
-        header = DELAY_PERCENTAGE_HEADER if is_by_header else None
-        return delay_s if delay_s and self._is_hit(percentage, metadata, header) else 0.0
+            headers = DELAY_PERCENTAGE_HEADERS
+        is_hit = delay_s > 0 and self._is_hit(delay.percentage, metadata, headers)
+        return delay_s if is_hit else 0.0
 
     def _draw_abort(self, metadata: Metadata) -> Status | None:
         abort = self._config.abort
         if abort is None:
             return None
-        code = _code(metadata) if abort.code is None else abort.code
-        header = ABORT_PERCENTAGE_HEADER if abort.code is None else None
-        if code is StatusCode.OK or not self._is_hit(abort.percentage, metadata, header):
+        code = abort.code
+        headers: tuple[str, ...] = ()
+        if code is None:
+            code, headers = _code(metadata), ABORT_PERCENTAGE_HEADERS
+        if code is None or not self._is_hit(abort.percentage, metadata, headers):
             return None
-        return Status(code, ABORT_DETAILS)
+        # "as if it has immediately received trailing metadata … with the status OK" - A33
+        return OK if code is StatusCode.OK else Status(code, ABORT_DETAILS)
 
-    def _is_hit(self, percentage: Percentage, metadata: Metadata, header: str | None) -> bool:
+    def _is_hit(self, percentage: Percentage, metadata: Metadata, headers: tuple[str, ...]) -> bool:
         """Draw. A header may only make it less likely."""
-        numerator = percentage.numerator
-        asked = None if header is None else _number(metadata, header)
-        if asked is not None:
-            numerator = min(numerator, asked)
+        asked = (_number(metadata, header) for header in headers)
+        numerator = min([percentage.numerator, *(each for each in asked if each is not None)])
         if numerator >= percentage.denominator:
             return True
         return numerator > 0 and self._random.randrange(percentage.denominator) < numerator
@@ -131,23 +141,20 @@ class InjectedFault(RpcFilter):
             self._active.add(-1)
 
 
-def _first(metadata: Metadata, header: str) -> str | None:
-    """The header's first value, if it is text."""
-    found = next((value for key, value in metadata if key == header), None)
-    return found if isinstance(found, str) else None
-
-
 def _number(metadata: Metadata, header: str) -> int | None:
-    """The number that the header has; None if it has none."""
-    text = _first(metadata, header)
-    if text is None or not (text.isascii() and text.isdigit()) or len(text) > _DIGITS_MAX:
+    """The number that the header says. One that says none is ignored (A33)."""
+    text = next((value for key, value in metadata if key == header), None)
+    if not isinstance(text, str) or not (text.isascii() and text.isdigit()):
         return None
-    return int(text)
+    return int(text) if len(text) <= _DIGITS_MAX else None
 
 
-def _code(metadata: Metadata) -> StatusCode:
-    """What the RPC asks to end with: OK if it does not ask, UNKNOWN if nobody knows what it is."""
-    if _first(metadata, ABORT_HEADER) is None:
-        return StatusCode.OK
+def _code(metadata: Metadata) -> StatusCode | None:
+    """What the RPC asks to end with; None if it does not ask, or nobody knows what for."""
     number = _number(metadata, ABORT_HEADER)
-    return StatusCode(number) if number in set(StatusCode) else StatusCode.UNKNOWN
+    if number in _CODES:
+        return _CODES[number]
+    http_status = _number(metadata, ABORT_HTTP_HEADER)
+    if http_status is None or http_status not in _HTTP_STATUSES:
+        return None
+    return status_of_http(http_status, "").code

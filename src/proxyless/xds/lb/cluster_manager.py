@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from proxyless.base import State, Status, StatusCode
+from proxyless.base import OK, State, Status, StatusCode
 from proxyless.lb import QUEUE_PICKER, Drop, PolicyConfig
 from proxyless.lb.aggregate import IDLE_IS_IDLE, StateCounts, aggregate, stick
 from proxyless.lb.api import Picker, PickInfo, PickResult
@@ -231,7 +231,7 @@ class ClusterManager:
             return QUEUE_PICKER.status
         pickable = (child for child in self._children.values() if child.is_pickable)
         first = next(pickable, None)
-        return _NO_CHILDREN if first is None else first.picker.status
+        return _NO_CHILDREN if first is None else first.failure
 
 
 class _Child(RetainedChild):
@@ -239,7 +239,7 @@ class _Child(RetainedChild):
 
     trace_name: ClassVar[str] = "xds_cluster_manager.child"
 
-    __slots__ = ("_owner", "is_pickable", "picker", "state")
+    __slots__ = ("_owner", "failure", "is_pickable", "picker", "state")
 
     def __init__(self, helper: Helper, name: str, owner: ClusterManager) -> None:
         super().__init__(helper, name, owner.destroy)
@@ -247,6 +247,8 @@ class _Child(RetainedChild):
         # From the last report. RPCs of a child that has not reported yet wait (A31-27).
         self.state = State.CONNECTING
         self.picker: Picker = QUEUE_PICKER
+        # From the last report that was a failure: a child that counts as failing has one.
+        self.failure = OK
         # Whether it is in the config.
         self.is_pickable = False
 
@@ -255,6 +257,8 @@ class _Child(RetainedChild):
         # A child that fails counts as failing until it is READY (A28-07); its picker is its own.
         self.state = stick(before, state)
         self.picker = picker
+        if state is State.TRANSIENT_FAILURE:
+            self.failure = picker.status
         self._owner.on_change(self, before)
 
 

@@ -172,7 +172,7 @@ class OverrideHostPolicy:
         self._is_closed = True
         self._sweep_timer.cancel()
         self._soon.cancel()
-        # First, so that nothing that the child releases is kept.
+        # First, so that nothing that the child releases is kept, and old pickers find no host.
         self.hosts.clear()
         self._child.close()
 
@@ -241,9 +241,8 @@ class OverrideHostPolicy:
 
     def attend_soon(self, host: Host) -> None:
         """Connect this host, or give it a subchannel: soon, because this is during a pick."""
-        if not self._is_closed:
-            self._wanted[host] = None
-            self._act_soon()
+        self._wanted[host] = None
+        self._act_soon()
 
     def _act_soon(self) -> None:
         if not self._soon.pending:

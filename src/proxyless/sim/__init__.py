@@ -1,0 +1,31 @@
+"""A deterministic world in one process: the whole mesh in virtual time.
+
+Nothing of the stack is replaced but time and sockets: real channels, our wire server as backends,
+the control plane's own core.
+
+loop       an asyncio loop that does not wait
+links      bytes on their way: latency, cuts, slow readers, resets
+network    Fabric and SimNetwork: who listens where; `runtime.Network` for one host
+journal    one line per event, and a digest that says whether two runs were the same
+hosts      Host: a machine, its channels, its faults
+backends   Backend: an echo server that can be broken
+control    SimControlPlane: a control plane that can be broken
+world      World: all of that, from one seed
+"""
+
+from proxyless.sim.backends import STREAM, UNARY, Backend
+from proxyless.sim.control import SimControlPlane
+from proxyless.sim.hosts import Host
+from proxyless.sim.loop import pause
+from proxyless.sim.world import Client, World
+
+__all__ = [
+    "STREAM",
+    "UNARY",
+    "Backend",
+    "Client",
+    "Host",
+    "SimControlPlane",
+    "World",
+    "pause",
+]

@@ -1,0 +1,184 @@
+"""What does the control plane of the simulated mesh say, and how may it fail?
+
+The control plane's own core (`controlplane.ads`) and pump on our wire server. It can be down, slow,
+silent about some types, lie (a resource that clients refuse), and lose its streams.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from proxyless.base import OK, IpAddress, Status, StatusCode
+from proxyless.controlplane.ads import NOTHING_WITHHELD, AdsStream
+from proxyless.controlplane.progress import Progress
+from proxyless.controlplane.stream import Offer, StreamPump
+from proxyless.protos import Proto, message_class
+from proxyless.transport import Server, ServerCall
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from proxyless.controlplane.ads import Nack
+    from proxyless.controlplane.snapshot import Snapshot
+    from proxyless.sim.hosts import Host
+
+PORT: Final = 18000
+LOAD_REPORT_INTERVAL_S: Final = 10.0
+
+_DISCOVERY: Final = "envoy.service.discovery.v3"
+_LOAD: Final = "envoy.service.load_stats.v3"
+_ADS_PATH: Final = f"/{_DISCOVERY}.AggregatedDiscoveryService/StreamAggregatedResources"
+_LRS_PATH: Final = f"/{_LOAD}.LoadReportingService/StreamLoadStats"
+_BROKEN: Final = Status(StatusCode.UNAVAILABLE, "broken on purpose")
+
+
+class SimControlPlane:
+    """One server of snapshots. Driven by its owner, its clients and faults."""
+
+    def __init__(self, host: Host, snapshot: Snapshot) -> None:
+        # Fixed at construction.
+        self.host: Final = host
+        self.name: Final = host.name
+        self.address: Final = IpAddress(host.ip, PORT)
+        # From the owner and from faults.
+        self._offer: Final = Offer(snapshot)
+        # While it runs.
+        self._server: Server | None = None
+        self._streams: dict[StreamPump, None] = {}
+        self._load_streams = 0
+        self._progress: Final = Progress()
+        # What clients said.
+        self.nacks: list[Nack] = []
+        self.load_reports = 0
+
+    @property
+    def is_running(self) -> bool:
+        return self._server is not None
+
+    @property
+    def bootstrap_server(self) -> dict[str, object]:
+        """This server, as an entry of `xds_servers`."""
+        return {
+            "server_uri": f"ipv4:{self.address}",
+            "channel_creds": [{"type": "insecure"}],
+            "server_features": ["xds_v3"],
+        }
+
+    # Life
+
+    async def start(self) -> None:
+        """Serve. Does nothing if it does already."""
+        if self._server is not None:
+            return
+        self.host.note("control.start")
+        self._server = Server({_ADS_PATH: self._serve_ads, _LRS_PATH: self._serve_lrs})
+        await self._server.listen(self.address, network=self.host.network)
+
+    async def stop(self) -> None:
+        """End all streams and connections. Idempotent."""
+        server, self._server = self._server, None
+        if server is not None:
+            self.host.note("control.stop")
+            await server.close()
+
+    # What is served
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self._offer.choose_snapshot(message_class("envoy.config.core.v3.Node")())
+
+    def set_snapshot(self, snapshot: Snapshot) -> None:
+        """Serve this from now on."""
+        self.host.note("control.snapshot", version=snapshot.version, resources=len(snapshot))
+        self._offer.source = snapshot
+        self._wake_all()
+
+    def withhold(self, type_url: str, *names: str) -> None:
+        """Say nothing new of this type, or of these resources of it, until `release`."""
+        self.host.note("fault.withhold", type_url=type_url, names=names)
+        self._offer.withheld = self._offer.withheld.plus(type_url, names)
+        self._wake_all()
+
+    def release(self) -> None:
+        """Tell what was withheld, and at once."""
+        self.host.note("fault.release")
+        self._offer.withheld = NOTHING_WITHHELD
+        self._offer.delay_s = 0.0
+        self._wake_all()
+
+    def delay(self, delay_s: float) -> None:
+        """Hold each response back for so long, from now on."""
+        self.host.note("fault.delay", delay_s=delay_s)
+        self._offer.delay_s = delay_s
+
+    def break_streams(self) -> None:
+        """End every ADS stream; the port stays open."""
+        self.host.note("fault.break_streams", streams=len(self._streams))
+        for stream in list(self._streams):
+            stream.end(_BROKEN)
+
+    @property
+    def streams(self) -> tuple[AdsStream, ...]:
+        """The open ADS streams, oldest first."""
+        return tuple(stream.core for stream in self._streams)
+
+    @property
+    def load_streams(self) -> int:
+        return self._load_streams
+
+    # Inside
+
+    def _wake_all(self) -> None:
+        for stream in self._streams:
+            stream.wake()
+
+    async def _serve_ads(self, call: ServerCall) -> Status:
+        core = AdsStream(identifier=self.name, on_nack=self.nacks.append, trace=self.host.trace)
+        stream = StreamPump(core, _CallPeer(call), self._offer, self._progress)
+        self.host.note("control.stream_opened")
+        self._streams[stream] = None
+        try:
+            return await stream.run()
+        finally:
+            del self._streams[stream]
+            self.host.note("control.stream_closed", node=core.node_id)
+
+    async def _serve_lrs(self, call: ServerCall) -> Status:
+        with self._load_stream():
+            answer = message_class(f"{_LOAD}.LoadStatsResponse")(send_all_clusters=True)
+            answer.load_reporting_interval.FromNanoseconds(round(LOAD_REPORT_INTERVAL_S * 1e9))
+            is_first = True
+            async for _ in call:
+                self.load_reports += 1
+                if is_first:
+                    is_first = False
+                    await call.write(answer.SerializeToString(deterministic=True))
+            return OK
+
+    @contextmanager
+    def _load_stream(self) -> Iterator[None]:
+        self._load_streams += 1
+        try:
+            yield
+        finally:
+            self._load_streams -= 1
+
+
+class _CallPeer:
+    """A client, as our wire server's call shows it."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: ServerCall) -> None:
+        self._call = call
+
+    async def read(self) -> Proto | None:
+        message = await self._call.read()
+        if message is None:
+            return None
+        return message_class(f"{_DISCOVERY}.DiscoveryRequest").FromString(message)
+
+    async def write(self, response: Proto) -> bool:
+        await self._call.write(response.SerializeToString(deterministic=True))
+        return True
