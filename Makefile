@@ -8,10 +8,11 @@ STAMP  := $(VENV)/.installed
 CODE   := $(foreach dir,src tests tools bench examples,$(if $(wildcard $(dir)/*.py $(dir)/*/*.py),$(dir)))
 JOBS   ?= 2
 ARGS   ?=
+SEEDS  ?= 20
 
 .DEFAULT_GOAL := help
 .PHONY: help env test check format lint types floors tidy fmt
-.PHONY: spec contracts e2e interop conformance bench fuzz demo clean
+.PHONY: spec contracts e2e interop conformance bench fuzz sim demo clean
 
 help:  ## Show this list
 	@echo "make <target> [ARGS='...'] [PYTHON=...]"
@@ -59,6 +60,9 @@ bench: $(STAMP)  ## Measure RPCs against grpcio
 fuzz: $(STAMP)  ## Feed the wire room hostile bytes, and the parsers hostile resources
 	@$(PY) tools/fuzz_wire.py --inputs 200000 $(ARGS)
 	@$(PY) -m tools.fuzz_xds --inputs 20000 $(ARGS)
+
+sim: $(STAMP)  ## Run the whole mesh in virtual time, for SEEDS seeds of ten minutes
+	@$(PY) -m proxyless.sim --seeds $(SEEDS) --jobs $(JOBS) $(ARGS)
 
 demo: $(STAMP)  ## A mesh on this machine: control plane, two backends, a route that moves
 	@$(PY) examples/mesh.py $(ARGS)

@@ -28,7 +28,7 @@ from proxyless.wire.headers import encode_response_head, encode_trailers
 
 BACKENDS = 3
 TARGET = "ipv4:127.0.0.1:1,127.0.0.1:2,127.0.0.1:3"
-ROUND_ROBIN = {"loadBalancingConfig": [{"round_robin": {}}]}
+ROUND_ROBIN: dict[str, object] = {"loadBalancingConfig": [{"round_robin": {}}]}
 METHOD = "/echo.Echo/Echo"
 REQUEST = b"x" * 16
 # Enough that what happens once in a while (a window update) shows as a fraction.
@@ -68,7 +68,7 @@ class Backend(asyncio.Transport):
             self._loop.call_soon(self._wait, LATENCY_TURNS)
         at = 0
         while at < len(data):
-            word, flags, stream_id = frames.unpack_header(data, at)
+            word, _, stream_id = frames.unpack_header(data, at)
             stop = at + frames.FRAME_HEADER_BYTES + (word >> 8)
             if word & 0xFF == frames.DATA:
                 self._answer(stream_id, data[at + frames.FRAME_HEADER_BYTES : stop])
@@ -111,7 +111,7 @@ class Loopback(AsyncioNetwork):
     def __init__(self) -> None:
         self.backends: list[Backend] = []
 
-    async def connect(  # type: ignore[override]
+    async def connect(
         self, address: Address, protocol_factory: Callable[[], Any], **_: object
     ) -> tuple[asyncio.Transport, Any]:
         client = protocol_factory()

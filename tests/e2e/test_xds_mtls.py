@@ -17,6 +17,7 @@ import pytest
 
 import proxyless
 from proxyless.controlplane import (
+    CLUSTER,
     ControlPlane,
     Snapshot,
     aggregate_cluster,
@@ -155,9 +156,11 @@ def secured(
 ) -> Proto:
     """The cluster, with TLS."""
     provider = {"instance_name": instance}
+    typed = [each for each in matchers if "san_type" in each]
     validation = {
         "ca_certificate_provider_instance": provider,
-        "match_subject_alt_names": matchers,
+        "match_subject_alt_names": [each for each in matchers if each not in typed],
+        "match_typed_subject_alt_names": typed,
     }
     common: dict[str, Any] = {
         "combined_validation_context": {"default_validation_context": validation}
@@ -219,6 +222,7 @@ async def refusal(call: Callable[..., Any]) -> str:
         (),
         ({"exact": "ORDERS.example"},),
         ({"prefix": "spiffe://mesh.example/"},),
+        ({"san_type": "URI", "matcher": {"suffix": "/orders"}},),
         ({"exact": "other.example"}, {"safe_regex": {"regex": "spiffe://.*/orders"}}),
     ],
 )
@@ -377,6 +381,7 @@ async def test_a_changed_config_counts_for_the_next_connection(
             plane.set_snapshot(right)
             assert await where(wait_for_ready=True) == "a"
             plane.set_snapshot(wrong)
+            await plane.wait_for_ack(CLUSTER)
             # Until the connection is lost, it serves.
             for _ in range(20):
                 assert await where() == "a"

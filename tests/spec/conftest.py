@@ -11,4 +11,4 @@ from proxyless.xds.lb.call_counters import PROCESS_COUNTERS
 def no_rpc_of_another_test_counts() -> Iterator[None]:
     """Worlds are left with RPCs under way, which the process goes on counting (A32-01)."""
     yield
-    PROCESS_COUNTERS._by_key.clear()  # noqa: SLF001 - there is no other reason to forget
+    PROCESS_COUNTERS.clear()

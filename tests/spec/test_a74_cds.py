@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -390,6 +391,14 @@ def test_dropped_number_is_never_handed_out_again() -> None:
     assert numbers("a b", "a", "a c", "a", "a b") == [(0, 1), (0,), (0, 2), (0,), (0, 3)]
 
 
+def test_cluster_that_stays_without_localities_keeps_its_child() -> None:
+    first = assign_numbers(ChildNumbers(), [()])
+    again = assign_numbers(first, [()])
+    assert first.numbers == again.numbers == (0,)
+    priorities = [(LocalityEndpoints(Locality(zone="a"), 1, ()),)]
+    assert assign_numbers(again, priorities).numbers == (1,)
+
+
 @pytest.mark.spec("A74-63")
 def test_names_include_the_cluster() -> None:
     assert child_name("a", 0) != child_name("b", 0)
@@ -410,6 +419,33 @@ def test_localities_that_move_keep_their_connections() -> None:
     world.clock.advance(1.0)
     assert world.serve() == A
     assert world.backend(A).accepts == 1
+
+
+def test_cluster_below_itself_fails_its_own_rpcs_only() -> None:
+    """A control plane may ask for any policy by name, also for the one that made the tree."""
+    itself = ({"cds_experimental": {"cluster": "b"}},)
+    world = mesh()
+    both = RouteConfiguration(
+        name="routes", virtual_hosts=(host(route("b", "/loop."), route("a")),)
+    )
+    world.say(cluster("b", lb_config=itself), endpoints("b", B), both)
+    _, observer = world.call("/loop.Service/Method")
+    assert observer.status.code is StatusCode.UNAVAILABLE
+    assert "b > b" in observer.status.details
+    assert world.serve() == A
+
+
+def test_clusters_below_each_other_end_somewhere() -> None:
+    names = [f"c{number}" for number in range(20)]
+    clusters = [
+        cluster(name, lb_config=({"cds_experimental": {"cluster": below}},))
+        for name, below in pairwise(names)
+    ]
+    world = MeshWorld()
+    last = cluster(names[-1])
+    world.start(route_config(*names), *clusters, last, *(endpoints(name, A) for name in names))
+    _, observer = world.call()
+    assert "nested too deep" in observer.status.details
 
 
 @pytest.mark.spec("A74-64")

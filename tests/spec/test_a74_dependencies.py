@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from proxyless.base import StatusCode
-from proxyless.xds.config import ClusterError, XdsConfig
+from proxyless.xds.config import ClusterConfig, ClusterError, XdsConfig
+from proxyless.xds.config.dependencies import GRAPH_MAX
 from proxyless.xds.resources import DropCategory, Listener, NonForwardingAction, PathMatcher, Route
 from tests.spec.xds_world import (
     CDS,
@@ -143,6 +144,35 @@ def test_logical_dns_is_one_endpoint_with_all_addresses_and_shared_by_name() -> 
     assert [list(map(str, each.addresses)) for each in only.endpoints] == [
         ["10.0.0.1:81", "10.0.0.2:81"]
     ]
+
+
+def test_dns_answer_that_says_the_same_is_no_news() -> None:
+    world = World()
+    world.say(listener(), route_config("a"), dns("a", "name"))
+    world.dns.answer("name:80", "10.0.0.1:80")
+    world.settle()
+    before = list(world.events)
+    world.dns.answer("name:80", "10.0.0.1:80")
+    world.settle()
+    assert world.events == before
+    world.dns.answer("name:80", "10.0.0.2:80")
+    world.settle()
+    assert len(world.events) == len(before) + 1
+
+
+def test_dns_name_that_is_none_is_trouble_of_its_cluster_only() -> None:
+    world = World()
+    world.say(listener(), route_config("a", "b"), dns("a", "no name"), cluster("b"))
+    world.say(endpoints("b", "10.0.0.1:80"))
+    (entry,) = world.entries("a")
+    assert entry.endpoints is None
+    assert "no name" in entry.resolution_note
+    assert world.leaves("b") == ["b"]
+    world.manager.request_reresolution()
+    world.manager.reset_backoff()
+    world.say(route_config("b"))
+    assert list(world.config.clusters) == ["b"]
+    world.manager.close()
 
 
 @pytest.mark.spec("A37-04")
@@ -520,6 +550,43 @@ def test_leaf_in_error_is_left_out_with_a_note_until_none_is_left() -> None:
 
 # ---------------------------------------------------------------------------------------------
 # Subscriptions
+
+
+def test_note_of_an_aggregate_stays_short_whatever_is_wrong_below() -> None:
+    world = World()
+    names = [f"leaf{number}" for number in range(100)]
+    world.say(listener(), route_config("top"), aggregate("top", "good", *names), cluster("good"))
+    world.say(endpoints("good", "10.0.0.1:80"))
+    for name in names:
+        world.watches.put(CDS, name, unavailable("x" * 1000))
+    world.settle()
+    note = world.entries("top")[0].resolution_note
+    assert len(note) < 6000
+    assert note.endswith("; and 95 more")
+
+
+def test_aggregate_of_too_many_clusters_is_an_error_that_says_so() -> None:
+    world = World()
+    names = [f"leaf{number}" for number in range(GRAPH_MAX + 1)]
+    world.say(listener(), route_config("top"), aggregate("top", *names))
+    found = world.config.clusters["top"]
+    assert isinstance(found, ClusterError)
+    assert "more than 10000 clusters" in found.status.details
+
+
+def test_leaf_is_what_routed_clusters_say_not_what_an_older_config_said() -> None:
+    world = World()
+    world.say(listener(), route_config("old"), aggregate("old", "x", "y"))
+    world.say(cluster("x"), cluster("y"), endpoints("x", "10.0.0.1:80"))
+    world.say(endpoints("y", "10.0.0.2:80"))
+    world.manager.subscribe("old")
+    # A leaf that is not known yet: what the last config said about `old` stands (D25).
+    world.say(route_config("new"), aggregate("new", "x"), aggregate("old", "x", "y", "z"))
+    fresh = endpoints("x", "10.0.0.3:80")
+    world.say(fresh)
+    leaf = world.config.find("x")
+    assert isinstance(leaf, ClusterConfig)
+    assert leaf.endpoints is fresh
 
 
 @pytest.mark.spec("A74-43")

@@ -366,6 +366,24 @@ def test_who_waits_for_a_host_of_a_resting_priority_is_told(world: OverrideWorld
     world.expect_reports(READY)
 
 
+def test_who_waits_for_what_the_child_gives_up_chooses_again(world: OverrideWorld) -> None:
+    world.serve(["a"], child=[dict(stub_config("s")[0])])
+    child = world.stubs.made[-1]
+    child.says(CONNECTING)
+    child.connects_to("a")
+    world["a"].connecting()
+    assert world.session("a")[0] is None
+    world.expect_never()
+    child._subchannels.pop().release()  # noqa: SLF001 - as the child does it, without a report
+    world.expect_subchannels()
+    world.expect_reports()
+    world.settle()
+    world.expect_reports(CONNECTING)
+    assert world.session("a")[0] is None
+    world.settle()
+    world.expect_subchannels("a")
+
+
 # ---------------------------------------------------------------------------------------------
 # The sweep
 

@@ -216,6 +216,8 @@ class FakeDns:
         self, target: Target, listener: ResolverListener, context: ResolverContext
     ) -> FakeDnsResolver:
         assert target.name not in self.resolvers, f"{target.name} is resolved already"
+        if " " in target.name:  # As the real one does.
+            raise ValueError(f"target {str(target)!r}: wanted host:port")
         resolver = self.resolvers[target.name] = FakeDnsResolver(self, target.name, listener)
         return resolver
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
+from proxyless.wire.messages import too_large
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -86,10 +88,17 @@ class Attempt:
             self._tracker = tracker
 
     def on_head(self, head: ResponseBlock) -> None:
-        self._call.on_attempt_head(self, head)
+        call = self._call
+        if not call.is_committed:
+            call.commit(self)
+        call.observer.on_head(head.metadata)
 
     def on_message(self, message: bytes) -> None:
-        self._call.on_attempt_message(message)
+        call = self._call
+        if len(message) > call.response_bytes_max:
+            call.cancel(too_large(len(message), int(call.response_bytes_max)).status)
+        else:
+            call.observer.on_message(message)
 
     def on_writable(self) -> None:
         self._call.on_attempt_writable()

@@ -26,20 +26,21 @@ from proxyless.channel.statuses import from_control_plane, too_large_to_send
 from proxyless.lb.api import Complete, Drop, Fail, PickInfo
 from proxyless.runtime import IDLE_TIMER, Timer
 from proxyless.wire import IDENTITY, StreamEnd, compress
-from proxyless.wire.messages import too_large
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from proxyless.channel.attempt import CallObserver, PickedSubchannel, Strategy
     from proxyless.channel.channel import Channel, Method
-    from proxyless.channel.config_selector import ConfigSelector
     from proxyless.channel.credentials import CallCredentials
     from proxyless.channel.service_config import MethodConfig
     from proxyless.lb.api import CallTracker, Picker
     from proxyless.transport import ClientTransport
-    from proxyless.wire import ClientStream, ResponseBlock
+    from proxyless.wire import ClientStream
 
+# In Python 3.11 naming the member of an enum runs a function, and every RPC asks for these.
+_CODE_OK: Final = StatusCode.OK
+_CODE_CANCELLED: Final = StatusCode.CANCELLED
 # The words of grpcio.
 _DEADLINE_EXCEEDED: Final = Status(StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
 CANCELLED: Final = Status(StatusCode.CANCELLED, "Locally cancelled by application!")
@@ -60,23 +61,23 @@ class Call:
         "_encoding",
         "_has_waited",
         "_info",
-        "_is_committed",
         "_is_half_closed",
         "_is_retried_unseen",
         "_kept",
         "_kept_bytes",
         "_metadata",
         "_method",
-        "_observer",
         "_request_bytes_max",
-        "_response_bytes_max",
         "_started_s",
         "_strategy",
         "_timeout_s",
         "_transparent_retries",
         "attempts_started",
         "credentials",
+        "is_committed",
         "is_ended",
+        "observer",
+        "response_bytes_max",
         "wait_for_ready",
     )
 
@@ -93,7 +94,7 @@ class Call:
         # Fixed at construction.
         self._channel = channel
         self._method = method
-        self._observer = observer
+        self.observer = observer
         self._encoding = encoding
         self.credentials: CallCredentials | None = channel.call_credentials
         # From the application, completed by credentials and the selector.
@@ -101,7 +102,7 @@ class Call:
         self._timeout_s = timeout_s
         self.wait_for_ready = wait_for_ready
         self._request_bytes_max = channel.send_bytes_max
-        self._response_bytes_max = inf
+        self.response_bytes_max = inf
         self._strategy: Strategy | None = None
         self._info: PickInfo | None = None
         # What another attempt would have to send again.
@@ -114,7 +115,7 @@ class Call:
         self.attempts_started = 0
         self._transparent_retries = 0
         self._is_retried_unseen = False
-        self._is_committed = False
+        self.is_committed = False
         self._commit_hook: Callable[[], None] | None = None
         self.is_ended = False
         self._has_waited = False
@@ -132,7 +133,7 @@ class Call:
             self._limit_time(self._timeout_s)
         channel.on_call_started(self)
         if self.credentials is None:
-            self.select_or_wait()
+            self.select()
         else:
             self._note_wait()
             path = self._method.path
@@ -160,7 +161,7 @@ class Call:
         if len(message) > self._request_bytes_max:
             self.cancel(too_large_to_send(len(message), self._request_bytes_max))
             return
-        if not self._is_committed:
+        if not self.is_committed:
             self._keep(message)
         for attempt in self._attempts:
             if attempt.stream is not None:
@@ -170,7 +171,7 @@ class Call:
     def _commit_if_too_much(self) -> None:
         """What cannot be kept cannot be sent again."""
         if self._kept_bytes > self._channel.kept_bytes_max and self._attempts:
-            self._commit(self._attempts[0])
+            self.commit(self._attempts[0])
 
     def _keep(self, message: bytes) -> None:
         if not isinstance(self._kept, list):
@@ -253,7 +254,7 @@ class Call:
             self.finish(StreamEnd(found))
         else:
             self._metadata += found
-            self.select_or_wait()
+            self.select()
 
     def _note_wait(self) -> None:
         """From here on the RPC's whole timeout is not left any more."""
@@ -261,18 +262,16 @@ class Call:
             self._has_waited = True
             self._started_s = self._channel.clock.now_s()
 
-    def select_or_wait(self) -> None:
+    def select(self) -> None:
         """Be selected by the current selector, or wait for the first one (A31-03)."""
-        selector = self._channel.selector
+        channel, path = self._channel, self._method.path
+        selector = channel.selector
         if selector is None:
             self._note_wait()
-            self._channel.wait_for_selector(self)
-        else:
-            self.select(selector)
-
-    def select(self, selector: ConfigSelector) -> None:
+            channel.wait_for_selector(self)
+            return
         try:
-            config = selector.select(self._method.path, self._metadata)
+            config = selector.select(path, self._metadata)
         except Exception as error:
             self._on_bug("config selector", error)
             return
@@ -280,8 +279,8 @@ class Call:
             self.finish(StreamEnd(from_control_plane(config)))
             return
         self._commit_hook = config.on_commit
-        self._info = PickInfo(self._method.path, self._metadata, config.attributes)
-        if not config.method_config.is_plain or self._channel.is_throttled:
+        self._info = PickInfo(path, self._metadata, config.attributes)
+        if not config.method_config.is_plain or channel.is_throttled:
             self._apply(config.method_config)
         if self.is_ended:
             return
@@ -289,8 +288,8 @@ class Call:
             self.request_attempt()
         else:
             self._note_wait()
-            self._observer = InterceptedObserver(self, self._observer, config.interception)
-            self._observer.start(self._channel.clock)
+            self.observer = InterceptedObserver(self, self.observer, config.interception)
+            self.observer.start(channel.clock)
 
     def _apply(self, method_config: MethodConfig) -> None:
         if self.wait_for_ready is None:
@@ -302,7 +301,7 @@ class Call:
             self._limit_time(timeout_s, waited_s)
         self._strategy = self._channel.choose_strategy(self, method_config)
         if method_config.response_bytes_max is not None:
-            self._response_bytes_max = method_config.response_bytes_max
+            self.response_bytes_max = method_config.response_bytes_max
         if method_config.request_bytes_max is not None:
             self._limit_requests(method_config.request_bytes_max)
 
@@ -365,7 +364,10 @@ class Call:
             attempt.start_tracking(tracker)
         if self._strategy is not None:
             self._strategy.on_attempt_sent()
-        block = self._request_block()
+        # The application's own figure as long as it is true: it is encoded once for all calls.
+        timeout_s = self.time_remaining_s() if self._has_waited else self._timeout_s
+        metadata = self._metadata if self._strategy is None else self._count_attempts()
+        block = self._method.encoder.block(timeout_s, metadata, self._encoding)
         kept = self._kept
         if self._is_half_closed and len(kept) == 1 and self._encoding == IDENTITY:
             attempt.stream = transport.open_unary(block, attempt, kept[0])
@@ -380,17 +382,13 @@ class Call:
         elif self._is_half_closed:
             stream.close_sending()
         if not stream.is_ended and stream.is_writable:
-            self._observer.on_writable()
+            self.observer.on_writable()
 
-    def _request_block(self) -> bytes:
-        metadata = self._metadata
-        if self._strategy is not None:
-            # Transparent retries do not count: the server never saw what they replace.
-            previous = self.attempts_started - 1 - self._transparent_retries
-            metadata = encode_previous_attempts(previous) + metadata
-        # The application's own figure as long as it is true: it is encoded once for all calls.
-        timeout_s = self.time_remaining_s() if self._has_waited else self._timeout_s
-        return self._method.encoder.block(timeout_s, metadata, self._encoding)
+    def _count_attempts(self) -> Metadata:
+        """The call's metadata, and how many attempts the server may have seen before."""
+        # Transparent retries do not count: the server never saw what they replace.
+        previous = self.attempts_started - 1 - self._transparent_retries
+        return encode_previous_attempts(previous) + self._metadata
 
     def _send_on(self, stream: ClientStream, message: bytes, *, end_stream: bool = False) -> None:
         if stream.is_ended:
@@ -401,31 +399,21 @@ class Call:
 
     # What attempts say
 
-    def on_attempt_head(self, attempt: Attempt, head: ResponseBlock) -> None:
-        if not self._is_committed:
-            self._commit(attempt)
-        self._observer.on_head(head.metadata)
-
-    def on_attempt_message(self, message: bytes) -> None:
-        if len(message) > self._response_bytes_max:
-            self.cancel(too_large(len(message), int(self._response_bytes_max)).status)
-        else:
-            self._observer.on_message(message)
-
     def on_attempt_writable(self) -> None:
         if self.is_writable:
-            self._observer.on_writable()
+            self.observer.on_writable()
 
     def on_attempt_end(self, attempt: Attempt, end: StreamEnd) -> None:
         if self.is_ended or attempt not in self._attempts:
             return
-        if end.status.code is StatusCode.CANCELLED and self._is_overdue:
+        code = end.status.code
+        if code is _CODE_CANCELLED and self._is_overdue:
             # The server's own deadline was a little faster than ours.
             self.finish(StreamEnd(_DEADLINE_EXCEEDED, end.trailers))
             return
         if self._strategy is not None:
             self._strategy.on_attempt_end(end)
-        if self._is_committed or end.status.code is StatusCode.OK:
+        if self.is_committed or code is _CODE_OK:
             self.finish(end)
             return
         self._attempts = tuple(each for each in self._attempts if each is not attempt)
@@ -463,9 +451,9 @@ class Call:
 
     # Ends
 
-    def _commit(self, attempt: Attempt) -> None:
+    def commit(self, attempt: Attempt) -> None:
         """From here on this attempt is the RPC: the channel will not pick for it again."""
-        self._is_committed = True
+        self.is_committed = True
         self._kept = ()
         self._kept_bytes = self._attempts_wanted = 0
         if self._strategy is not None or self._commit_hook is not None:
@@ -491,8 +479,8 @@ class Call:
         self._attempts = self._kept = ()
         if self._deadline is not IDLE_TIMER:
             self._deadline.cancel()
-        if not self._is_committed and (self._strategy is not None or self._commit_hook is not None):
+        if not self.is_committed and (self._strategy is not None or self._commit_hook is not None):
             self._release_call()
         self._channel.on_call_ended(self)
-        observer, self._observer = self._observer, NOBODY
+        observer, self.observer = self.observer, NOBODY
         observer.on_end(end)

@@ -157,6 +157,8 @@ class Channel:
         self._parsed = (options.service_config, self._default_config)
         self.selector: ConfigSelector | None = None
         self._throttle: RetryThrottle | None = None
+        # Whether the service config limits retries, so that every RPC counts.
+        self.is_throttled = False
         # Why there is no selector, if there was one.
         self._unroutable: Status | None = None
         # From the policy's last report.
@@ -285,11 +287,6 @@ class Channel:
             call, method_config, self._throttle, clock=stack.clock, random=stack.random
         )
 
-    @property
-    def is_throttled(self) -> bool:
-        """The service config limits retries, so that every RPC counts."""
-        return self._throttle is not None
-
     # Leaving and entering IDLE
 
     def _exit_idle(self) -> None:
@@ -364,6 +361,7 @@ class Channel:
         assert self._policy is not None, "a resolver runs only beside a policy"
         if service_config is not self._service_config:
             self._throttle = RetryThrottle.following(self._throttle, service_config)
+            self.is_throttled = self._throttle is not None
             self._service_config = service_config
         assert service_config.policy is not None, "a config that is used names a policy"
         attributes = result.attributes
@@ -397,7 +395,7 @@ class Channel:
         unselected, self._unselected = self._unselected, {}
         for call in unselected:
             if not call.is_ended:
-                call.select(selector)
+                call.select()
 
     def _fail(self, status: Status) -> None:
         """There is nothing to route RPCs by: they fail, unless they can wait."""

@@ -10,7 +10,6 @@ A shared subchannel has one backoff for all: a new handle may find it in any sta
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from typing import TYPE_CHECKING, Final, Self
 
 from proxyless.base import NULL_TRACE, OK, Address, State, Status, Trace
@@ -216,20 +215,21 @@ class _Watch:
     def __init__(self, listener: StateListener, clock: Clock) -> None:
         self._listener = listener
         self._clock = clock
-        self._untold: deque[tuple[State, Status]] = deque()
+        # Almost always empty, and there are thousands of us: a deque is never small.
+        self._untold: tuple[tuple[State, Status], ...] = ()
         # Pending while there is something untold.
         self._timer: Timer = IDLE_TIMER
 
     def post(self, state: State, status: Status) -> None:
-        self._untold.append((state, status))
+        self._untold += ((state, status),)
         if not self._timer.pending:
             self._timer = self._clock.call_later(0, self._tell)
 
     def _tell(self) -> None:
-        state, status = self._untold.popleft()
-        if self._untold:
-            # Before the listener is told: whatever it raises, the rest is told, too.
-            self._timer = self._clock.call_later(0, self._tell)
+        (state, status), *rest = self._untold
+        self._untold = tuple(rest)
+        # Before the listener is told: whatever it raises, the rest is told, too.
+        self._timer = self._clock.call_later(0, self._tell) if rest else IDLE_TIMER
         self._listener(state, status)
 
     def cancel(self) -> None:

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 DoneCallback = Callable[[Any], None]
 RequestIterator = AsyncIterable[Any] | Iterable[Any]
 
+# In Python 3.11 naming the member of an enum runs a function, and every RPC asks for this one.
+_OK: Final = StatusCode.OK
 # The words of grpcio.
 ALREADY_FINISHED: Final = "RPC already finished."
 _HALF_CLOSED: Final = 'RPC is half closed after calling "done_writing".'
@@ -79,7 +81,9 @@ class Outcome:
 
     def on_end(self, end: StreamEnd) -> None:
         self.end = end
-        _wake_all(self._end_waiters)
+        for waiter in self._end_waiters:
+            if not waiter.done():
+                waiter.set_result(None)
         if self._waiters:
             self.wake()
         for callback in self._callbacks:
@@ -100,9 +104,10 @@ class Outcome:
         return waiter
 
     def wake(self) -> None:
-        if self._waiters:
-            waiters, self._waiters = self._waiters, ()
-            _wake_all(waiters)
+        waiters, self._waiters = self._waiters, ()
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
     async def wait_end(self) -> StreamEnd:
         if self.end is None:
@@ -146,7 +151,7 @@ class Outcome:
     def raise_if_failed(self) -> None:
         """Raise what the application expects for the end of the RPC, unless that is OK."""
         assert self.end is not None, "called when the RPC is over"
-        if self.end.status.code is StatusCode.OK:
+        if self.end.status.code is _OK:
             return
         # Itself, not an equal one: a server may use the same words.
         if self.end.status is CANCELLED:
@@ -154,19 +159,12 @@ class Outcome:
         raise to_aio_error(self.end, self.head or EMPTY_METADATA)
 
 
-def _wake_all(waiters: tuple[asyncio.Future[None], ...]) -> None:
-    for waiter in waiters:
-        if not waiter.done():
-            waiter.set_result(None)
-
-
 class UnaryOutcome(Outcome):
     """The outcome of an RPC with one response."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, deserializer: Deserializer) -> None:
-        super().__init__(loop, deserializer)
-        self._message: bytes | None = None
-        self.response: Any = None
+    # As long as nothing came. Here, and not set for each, because there is one for every RPC.
+    _message: bytes | None = None
+    response: Any = None
 
     def on_message(self, message: bytes) -> None:
         if self._message is not None:
@@ -175,14 +173,14 @@ class UnaryOutcome(Outcome):
             self._message = message
 
     def on_end(self, end: StreamEnd) -> None:
-        if end.status.code is StatusCode.OK:
+        if end.status.code is _OK:
             if self._message is None:
                 end = StreamEnd(NO_MESSAGE, end.trailers)
             else:
                 self.response, problem = deserialize(self.deserializer, self._message)
                 if problem is not None:
                     end = StreamEnd(problem, end.trailers)
-        super().on_end(end)
+        Outcome.on_end(self, end)
 
 
 class StreamOutcome(Outcome):
@@ -429,9 +427,6 @@ class _StreamRequest:
 
 class UnaryUnaryCall(_UnaryResponse, grpc.aio.UnaryUnaryCall):
     """One request, one response."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, deserializer: Deserializer) -> None:
-        UnaryOutcome.__init__(self, loop, deserializer)
 
 
 class UnaryStreamCall(_StreamResponse, grpc.aio.UnaryStreamCall):

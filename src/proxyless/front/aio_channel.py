@@ -31,6 +31,7 @@ from proxyless.front.aio_interceptors import (
     InterceptedUnaryStreamCall,
     InterceptedUnaryUnaryCall,
     Interceptors,
+    Said,
 )
 from proxyless.front.credentials import to_call_credentials
 from proxyless.front.values import (
@@ -58,6 +59,9 @@ class AioChannel(grpc.aio.Channel):
     `open_core` makes the channel proper once there is a loop to make it on.
     """
 
+    # Known with the core.
+    loop: asyncio.AbstractEventLoop
+
     def __init__(
         self,
         open_core: Callable[[], Channel],
@@ -67,7 +71,6 @@ class AioChannel(grpc.aio.Channel):
     ) -> None:
         self._open_core = open_core
         self._core: Channel | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
         # Those whose interceptors may not have started an RPC yet.
         self._intercepted: WeakSet[Any] = WeakSet()
@@ -177,7 +180,7 @@ class AioChannel(grpc.aio.Channel):
             raise ValueError(f"grace is {grace} s, wanted 0 or more")
         if self._is_closed:
             return
-        if self._loop not in (None, asyncio.get_running_loop()):
+        if self._core is not None and self.loop is not asyncio.get_running_loop():
             self._close_elsewhere()
             return
         self._is_closed = True
@@ -203,10 +206,10 @@ class AioChannel(grpc.aio.Channel):
 
     def __del__(self) -> None:
         """A channel that was dropped is closed, once its calls are over, as grpcio's is."""
-        core, loop = self._core, self._loop
+        core = self._core
         # May run in any thread, and after the loop is gone.
-        if core is not None and loop is not None and not (self._is_closed or loop.is_closed()):
-            loop.call_soon_threadsafe(core.call_when_no_calls, core.close)
+        if core is not None and not (self._is_closed or self.loop.is_closed()):
+            self.loop.call_soon_threadsafe(core.call_when_no_calls, core.close)
 
     async def _wait_calls(self, core: Channel, timeout_s: float) -> None:
         ended: asyncio.Future[None] = self.loop.create_future()
@@ -225,14 +228,9 @@ class AioChannel(grpc.aio.Channel):
         self._intercepted.add(call)
         return call
 
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        assert self._loop is not None, "known with the core"
-        return self._loop
-
     def core(self) -> Channel:
         """The channel proper, on this loop. Raises if it is closed or belongs to another loop."""
-        if self._core is not None and self._loop is asyncio.get_running_loop():
+        if self._core is not None and self.loop is asyncio.get_running_loop():
             if self._is_closed:
                 raise grpc.aio.UsageError("Channel is closed.")
             return self._core
@@ -247,9 +245,9 @@ class AioChannel(grpc.aio.Channel):
             ) from None
         if self._is_closed:
             raise grpc.aio.UsageError("Channel is closed.")
-        if self._loop is not None:
+        if self._core is not None:
             raise RuntimeError(_OTHER_LOOP)
-        self._loop = loop
+        self.loop = loop
         self._core = self._open_core()
         return self._core
 
@@ -272,29 +270,30 @@ class _MultiCallable:
         self._interceptors = interceptors
         self._method: Method | None = None
 
-    def _new_call(self, core: Channel, outcome: Any, spec: CallSpec) -> Call:
+    def _new_call(self, core: Channel, outcome: Any, said: Said) -> Call:
         """A call that is not started yet, and knows its outcome as its outcome knows it."""
+        path, timeout, metadata, credentials, wait_for_ready, compression = said
         method = self._method
-        if method is None or method.path != spec.path:
-            method = core.method(spec.path)
-            if spec.path == self._path:
+        if method is None or method.path != path:
+            method = core.method(path)
+            if path == self._path:
                 self._method = method
         encoding = self._channel.encoding
-        if spec.compression is not None:
-            encoding = to_encoding(spec.compression, encoding)
+        if compression is not None:
+            encoding = to_encoding(compression, encoding)
         call = Call(
             core,
             method,
             outcome,
-            to_metadata(spec.metadata) if spec.metadata else EMPTY_METADATA,
-            check_timeout(spec.timeout),
-            spec.wait_for_ready,
+            to_metadata(metadata) if metadata else EMPTY_METADATA,
+            None if timeout is None else check_timeout(timeout),
+            wait_for_ready,
             encoding,
         )
-        if spec.credentials is not None:
+        if credentials is not None:
             if not core.options.is_private:
                 raise grpc.aio.UsageError("Call credentials are only valid on secure channels")
-            call.credentials = core.combine_credentials(to_call_credentials(spec.credentials))
+            call.credentials = core.combine_credentials(to_call_credentials(credentials))
         outcome.core = call
         return call
 
@@ -319,16 +318,18 @@ class UnaryUnaryMultiCallable(_MultiCallable, grpc.aio.UnaryUnaryMultiCallable):
         wait_for_ready: bool | None = None,
         compression: grpc.Compression | None = None,
     ) -> grpc.aio.UnaryUnaryCall:
-        spec = CallSpec(self._path, timeout, metadata, credentials, wait_for_ready, compression)
+        said = (self._path, timeout, metadata, credentials, wait_for_ready, compression)
         if self._interceptors:
-            call = InterceptedUnaryUnaryCall(self._interceptors, self._start, spec, request)
+            call = InterceptedUnaryUnaryCall(
+                self._interceptors, self._start, CallSpec(*said), request
+            )
             return self._channel.add_intercepted(call)
-        return self._start(spec, request)
+        return self._start(said, request)
 
-    def _start(self, spec: CallSpec, request: Any) -> UnaryUnaryCall:
+    def _start(self, said: Said, request: Any) -> UnaryUnaryCall:
         core = self._channel.core()
         call = UnaryUnaryCall(self._channel.loop, self._deserializer)
-        self._start_with_request(self._new_call(core, call, spec), request)
+        self._start_with_request(self._new_call(core, call, said), request)
         return call
 
 
@@ -345,17 +346,19 @@ class UnaryStreamMultiCallable(_MultiCallable, grpc.aio.UnaryStreamMultiCallable
         wait_for_ready: bool | None = None,
         compression: grpc.Compression | None = None,
     ) -> grpc.aio.UnaryStreamCall:
-        spec = CallSpec(self._path, timeout, metadata, credentials, wait_for_ready, compression)
+        said = (self._path, timeout, metadata, credentials, wait_for_ready, compression)
         if self._interceptors:
-            call = InterceptedUnaryStreamCall(self._interceptors, self._start, spec, request)
+            call = InterceptedUnaryStreamCall(
+                self._interceptors, self._start, CallSpec(*said), request
+            )
             return self._channel.add_intercepted(call)
-        return self._start(spec, request)
+        return self._start(said, request)
 
-    def _start(self, spec: CallSpec, request: Any) -> UnaryStreamCall:
+    def _start(self, said: Said, request: Any) -> UnaryStreamCall:
         core = self._channel.core()
         outcome = StreamOutcome(self._channel.loop, self._deserializer)
         call = UnaryStreamCall(outcome)
-        self._start_with_request(self._new_call(core, outcome, spec), request)
+        self._start_with_request(self._new_call(core, outcome, said), request)
         return call
 
 
@@ -371,18 +374,18 @@ class StreamUnaryMultiCallable(_MultiCallable, grpc.aio.StreamUnaryMultiCallable
         wait_for_ready: bool | None = None,
         compression: grpc.Compression | None = None,
     ) -> grpc.aio.StreamUnaryCall:
-        spec = CallSpec(self._path, timeout, metadata, credentials, wait_for_ready, compression)
+        said = (self._path, timeout, metadata, credentials, wait_for_ready, compression)
         if self._interceptors:
             call = InterceptedStreamUnaryCall(
-                self._interceptors, self._start, spec, request_iterator
+                self._interceptors, self._start, CallSpec(*said), request_iterator
             )
             return self._channel.add_intercepted(call)
-        return self._start(spec, request_iterator)
+        return self._start(said, request_iterator)
 
-    def _start(self, spec: CallSpec, requests: RequestIterator | None) -> StreamUnaryCall:
+    def _start(self, said: Said, requests: RequestIterator | None) -> StreamUnaryCall:
         core = self._channel.core()
         call = StreamUnaryCall(self._channel.loop, self._deserializer, self._serializer)
-        self._new_call(core, call, spec).start()
+        self._new_call(core, call, said).start()
         call.start_writing(requests)
         return call
 
@@ -399,18 +402,18 @@ class StreamStreamMultiCallable(_MultiCallable, grpc.aio.StreamStreamMultiCallab
         wait_for_ready: bool | None = None,
         compression: grpc.Compression | None = None,
     ) -> grpc.aio.StreamStreamCall:
-        spec = CallSpec(self._path, timeout, metadata, credentials, wait_for_ready, compression)
+        said = (self._path, timeout, metadata, credentials, wait_for_ready, compression)
         if self._interceptors:
             call = InterceptedStreamStreamCall(
-                self._interceptors, self._start, spec, request_iterator
+                self._interceptors, self._start, CallSpec(*said), request_iterator
             )
             return self._channel.add_intercepted(call)
-        return self._start(spec, request_iterator)
+        return self._start(said, request_iterator)
 
-    def _start(self, spec: CallSpec, requests: RequestIterator | None) -> StreamStreamCall:
+    def _start(self, said: Said, requests: RequestIterator | None) -> StreamStreamCall:
         core = self._channel.core()
         outcome = StreamOutcome(self._channel.loop, self._deserializer)
         call = StreamStreamCall(outcome, self._serializer)
-        self._new_call(core, outcome, spec).start()
+        self._new_call(core, outcome, said).start()
         call.start_writing(requests)
         return call

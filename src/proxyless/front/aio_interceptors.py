@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
 import grpc
 import grpc.aio
@@ -20,9 +20,20 @@ from proxyless.front.aio_calls import ALREADY_FINISHED, MIXED_STYLES, RequestIte
 _LOCALLY_CANCELLED: Final = "Locally cancelled by application!"
 
 
-@dataclass(slots=True)  # Not frozen: that would triple the cost, and there is one for every RPC.
-class CallSpec:
-    """Everything an application says about one call, besides its requests. Do not change it."""
+# Everything an application says about one call, besides its requests. There is one for every RPC,
+# so it is a plain tuple; with names, for interceptors, it is a `CallSpec`.
+Said = tuple[
+    str,
+    float | None,
+    Iterable[tuple[str, str | bytes]] | None,
+    grpc.CallCredentials | None,
+    bool | None,
+    grpc.Compression | None,
+]
+
+
+class CallSpec(NamedTuple):
+    """What an application said, by name."""
 
     path: str
     timeout: float | None = None
@@ -33,7 +44,7 @@ class CallSpec:
 
 
 # Starts the RPC itself, with a request or an iterator of requests.
-Start = Callable[[CallSpec, Any], Any]
+Start = Callable[[Said, Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +117,7 @@ def _as_metadata(metadata: Iterable[tuple[str, str | bytes]] | None) -> grpc.aio
 def _changed(spec: CallSpec, details: grpc.aio.ClientCallDetails) -> CallSpec:
     """What the innermost continuation was called with."""
     method = details.method
-    return replace(
-        spec,
+    return spec._replace(
         path=method.decode("ascii") if isinstance(method, bytes) else method,
         timeout=details.timeout,
         metadata=details.metadata,

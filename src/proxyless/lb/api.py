@@ -236,6 +236,10 @@ class Update:
     # Where the endpoints came from, for error texts.
     resolution_note: str = ""
 
+    def with_config(self, config: object) -> Update:
+        """The same for a child. Every level of a tree does this, so it is not `replace`."""
+        return Update(self.endpoints, config, self.attributes, self.resolution_note)
+
 
 class Policy(Protocol):
     """Turns updates and the states of subchannels into reports.

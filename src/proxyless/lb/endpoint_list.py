@@ -23,7 +23,12 @@ from proxyless.base import (
 from proxyless.lb.aggregate import StateCounts, stick
 from proxyless.lb.api import Context, Helper, Picker, Policy, Subchannel, Update
 from proxyless.lb.pickers import QUEUE_PICKER
-from proxyless.lb.policies.pick_first import HEALTH_WATCH, PickFirst, PickFirstConfig
+from proxyless.lb.policies.pick_first import (
+    CONNECTION_ATTEMPT_DELAY,
+    HEALTH_WATCH,
+    PickFirst,
+    PickFirstConfig,
+)
 from proxyless.runtime import IDLE_TIMER
 
 _CHILD_CONFIG: Final = PickFirstConfig()
@@ -123,7 +128,7 @@ class EndpointList(Generic[C]):
     def update(self, endpoints: Sequence[Endpoint], attributes: Attributes) -> None:
         """Have one child for each endpoint. For one that is listed twice, the first counts."""
         created, changed, removed = self._diff(endpoints)
-        child_attributes = attributes.with_(HEALTH_WATCH, True)
+        child_attributes = _for_children(attributes)
         if child_attributes != self._attributes:
             self._attributes = child_attributes
             changed = list(self._children.values())
@@ -240,6 +245,13 @@ class EndpointList(Generic[C]):
     def _forget_ready(self, child: C) -> None:
         del self._ready[child]
         self.ready_version += 1
+
+
+def _for_children(attributes: Attributes) -> Attributes:
+    """What a child reads, and nothing else: in a mesh the rest is new in every update."""
+    found = EMPTY_ATTRIBUTES.with_(HEALTH_WATCH, True)
+    delay_s = attributes.get(CONNECTION_ATTEMPT_DELAY)
+    return found if delay_s is None else found.with_(CONNECTION_ATTEMPT_DELAY, delay_s)
 
 
 def _find_changed_part(before: Sequence[Endpoint], after: Sequence[Endpoint]) -> tuple[int, int]:

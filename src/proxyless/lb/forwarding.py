@@ -9,6 +9,8 @@ A wrapped subchannel must not leave through the picker: the parent knows only th
 allocates nothing.
 """
 
+from typing import Final
+
 from proxyless.base import Address, Attributes, State
 from proxyless.lb.api import (
     CallEnd,
@@ -27,14 +29,11 @@ from proxyless.lb.api import (
 class ForwardingHelper:
     """A helper that passes on to the one above. Driven by a child."""
 
-    __slots__ = ("_parent",)
+    __slots__ = ("_parent", "context")
 
     def __init__(self, parent: Helper) -> None:
         self._parent = parent
-
-    @property
-    def context(self) -> Context:
-        return self._parent.context
+        self.context: Final[Context] = parent.context
 
     def create_subchannel(self, address: Address, attributes: Attributes) -> Subchannel:
         return self._parent.create_subchannel(address, attributes)

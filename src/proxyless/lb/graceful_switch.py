@@ -9,7 +9,7 @@ Theory of operation
     current one, and the old one is closed. Whoever is neither is not listened to.
 """
 
-from dataclasses import replace
+from typing import Final
 
 from proxyless.base import OK, Address, Attributes, State, Status
 from proxyless.lb.api import (
@@ -32,10 +32,12 @@ class GracefulSwitch:
     Driven by its parent and by one or two children.
     """
 
-    __slots__ = ("_current", "_helper", "_pending")
+    __slots__ = ("_current", "_helper", "_pending", "context")
 
     def __init__(self, helper: Helper) -> None:
         self._helper = helper
+        # A deep tree would ask all the way up, for each endpoint several times.
+        self.context: Final[Context] = helper.context
         self._current: _Child | None = None
         self._pending: _Child | None = None
 
@@ -45,7 +47,7 @@ class GracefulSwitch:
         newest = self._newest
         if newest is None or newest.name != config.name:
             newest = self._start(config.factory)
-        return newest.policy.update(replace(update, config=config.config))
+        return newest.policy.update(update.with_config(config.config))
 
     def exit_idle(self) -> None:
         for child in self._children:
@@ -80,14 +82,10 @@ class GracefulSwitch:
 
     # Called by children.
 
-    @property
-    def context(self) -> Context:
-        return self._helper.context
-
     def create_subchannel(
         self, child: "_Child", address: Address, attributes: Attributes
     ) -> Subchannel:
-        if child in self._children:
+        if child is self._current or child is self._pending:
             return self._helper.create_subchannel(address, attributes)
         return _NeverConnected(address)
 
@@ -109,16 +107,13 @@ class GracefulSwitch:
 class _Child:
     """One policy, and the helper that tells the switch which one is speaking."""
 
-    __slots__ = ("_owner", "name", "policy")
+    __slots__ = ("_owner", "context", "name", "policy")
 
     def __init__(self, owner: GracefulSwitch, factory: PolicyFactory) -> None:
         self._owner = owner
+        self.context: Final[Context] = owner.context
         self.name = factory.name
         self.policy = factory.create(self)
-
-    @property
-    def context(self) -> Context:
-        return self._owner.context
 
     def create_subchannel(self, address: Address, attributes: Attributes) -> Subchannel:
         return self._owner.create_subchannel(self, address, attributes)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from proxyless.base import Endpoint, Key, Status
+from proxyless.base import Attributes, Endpoint, Key, Status
 from proxyless.lb.api import Endpoints
 
 Path = tuple[str, ...]
@@ -57,14 +57,29 @@ def split_by_child(endpoints: Endpoints, before: Split = NO_SPLIT) -> Split:
         return Split(error=endpoints)
     seen: dict[int, tuple[Endpoint, str, Endpoint]] = {}
     lists: dict[str, list[Endpoint]] = {}
+    steps: dict[int, _Step] = {}
     for endpoint in endpoints:
-        entry = before.seen.get(id(endpoint)) or _take_step(endpoint)
+        entry = before.seen.get(id(endpoint)) or _take_step(endpoint, steps)
         if entry is not None:
             seen[id(endpoint)] = entry
             lists.setdefault(entry[1], []).append(entry[2])
     return Split(children={name: tuple(found) for name, found in lists.items()}, seen=seen)
 
 
-def _take_step(endpoint: Endpoint) -> tuple[Endpoint, str, Endpoint] | None:
-    path = path_of(endpoint)
-    return (endpoint, path[0], with_path(endpoint, path[1:])) if path else None
+# Whom endpoints are for, and the attributes that the child sees.
+_Step = tuple[str, Attributes]
+
+
+def _take_step(
+    endpoint: Endpoint, steps: dict[int, _Step]
+) -> tuple[Endpoint, str, Endpoint] | None:
+    """Endpoints that share their attributes still do so afterwards; `steps` knows them by id."""
+    attributes = endpoint.attributes
+    step = steps.get(id(attributes))
+    if step is None:
+        path = path_of(endpoint)
+        if not path:
+            return None
+        step = steps[id(attributes)] = (path[0], with_path(endpoint, path[1:]).attributes)
+    child, rest = step
+    return (endpoint, child, Endpoint(endpoint.addresses, rest))

@@ -37,6 +37,8 @@ class SimControlPlane:
     """One server of snapshots. Driven by its owner, its clients and faults."""
 
     def __init__(self, host: Host, snapshot: Snapshot) -> None:
+        # Unpaced, all parts of a change are told at once; changed before the start.
+        self.is_paced = True
         # Fixed at construction.
         self.host: Final = host
         self.name: Final = host.name
@@ -134,7 +136,12 @@ class SimControlPlane:
             stream.wake()
 
     async def _serve_ads(self, call: ServerCall) -> Status:
-        core = AdsStream(identifier=self.name, on_nack=self.nacks.append, trace=self.host.trace)
+        core = AdsStream(
+            is_paced=self.is_paced,
+            identifier=self.name,
+            on_nack=self.nacks.append,
+            trace=self.host.trace,
+        )
         stream = StreamPump(core, _CallPeer(call), self._offer, self._progress)
         self.host.note("control.stream_opened")
         self._streams[stream] = None

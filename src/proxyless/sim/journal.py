@@ -18,6 +18,8 @@ LINE_CHARS_MAX: Final = 160
 # What is kept for a report; the digest is over all.
 LINES_KEPT: Final = 2_000
 
+_TYPE_PREFIX: Final = "type.googleapis.com/"
+
 
 class Journal:
     """The events of one world. Driven by its hosts, workloads and faults."""
@@ -62,4 +64,6 @@ def _show(value: object) -> str:
         return f"{value:.6f}"
     if isinstance(value, list | tuple):
         return f"[{','.join(map(_show, value))}]"
-    return str(getattr(value, "value", value))
+    text = str(getattr(value, "value", value))
+    # Of a type, its last word.
+    return text.rpartition(".")[2] if text.startswith(_TYPE_PREFIX) else text

@@ -3,8 +3,9 @@
 The asyncio protocol under both roles. It decides only when to write: everything that one turn of
 the loop has to say leaves in one write, unless a call is alone on its connection and nothing can
 be gained by waiting. Alone means that no other call is under way, and none was when the peer was
-last heard: calls that were answered together are likely to be followed together. It reads into a buffer that all connections of a loop share, because asyncio
-hands over and takes back the buffer within one callback.
+last heard: calls that were answered together are likely to be followed together. It reads into a
+buffer that all connections of a loop share, because asyncio hands over and takes back the buffer
+within one callback.
 """
 
 import asyncio
@@ -57,7 +58,9 @@ class Pump(asyncio.BufferedProtocol):
         self._is_reading = False
         self._had_company = False
         self._linger: asyncio.TimerHandle | None = None
-        self._closed: asyncio.Future[None] = loop.create_future()
+        self._is_lost = False
+        # Of those who wait until it is lost.
+        self._waiters: list[asyncio.Future[None]] = []
 
     # The wire has something to say
 
@@ -118,8 +121,11 @@ class Pump(asyncio.BufferedProtocol):
             self._linger.cancel()
         reason = "closed by peer" if exc is None else str(exc) or type(exc).__name__
         self._on_lost(Status(StatusCode.UNAVAILABLE, f"connection lost: {reason}"))
-        if not self._closed.done():
-            self._closed.set_result(None)
+        self._is_lost = True
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters.clear()
 
     # Ends
 
@@ -148,4 +154,10 @@ class Pump(asyncio.BufferedProtocol):
 
     async def wait_closed(self) -> None:
         """Return when the socket is gone."""
-        await asyncio.shield(self._closed)
+        if self._is_lost:
+            return
+        # Not a shield around one future for all: that makes a dozen objects, and most connections
+        # have one who waits for as long as they live.
+        waiter = self._loop.create_future()
+        self._waiters.append(waiter)
+        await waiter

@@ -8,7 +8,7 @@ import os
 import ssl
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, Protocol, cast
 
@@ -72,7 +72,9 @@ class TlsSource(Protocol):
 
 def client_context(tls: ClientTls) -> ssl.SSLContext:
     """The context for a configuration. Raises ValueError if the certificates are not usable."""
-    return _client_context(tls, _RootsFile.find(tls))
+    # Names are asked for and checked outside of it, so many servers may have one.
+    nameless = replace(tls, server_name=None, check_peer=None)
+    return _client_context(nameless, _RootsFile.find(tls))
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,20 +65,12 @@ class ClientStream(Stream):
 
     __slots__ = ()
 
+    _first_assembler = _HEAD_AWAITED
     listener: CallListener
-
-    def __init__(self, connection: "ClientConnection", listener: CallListener) -> None:
-        super().__init__(connection, 0, listener)
-        self._assembler = _HEAD_AWAITED
-
-    @property
-    def is_settled(self) -> bool:
-        """The head is here, no message is half received, and all we had to say has left."""
-        return self._assembler is None and self.is_send_closed and self.queue is None
 
     @property
     def is_head_received(self) -> bool:
-        return self._assembler is not _HEAD_AWAITED
+        return self.assembler is not _HEAD_AWAITED
 
     def close_sending(self) -> None:
         """Half-close: tell the server that no message follows. Idempotent."""
@@ -88,11 +80,6 @@ class ClientStream(Stream):
         self._queue_up().is_closing = True
         if self.id:
             self.connection.outbound.send_queued(self)
-
-    def receive_head(self, head: ResponseBlock) -> None:
-        self.encoding = head.encoding
-        self._assembler = None
-        self.listener.on_head(head)
 
     def cancel(self, status: Status = _CANCELLED) -> None:
         """End the call at once; the server learns it by RST_STREAM."""
@@ -134,7 +121,7 @@ class ClientConnection(Connection):
 
         On a connection that is not usable the call has ended, unprocessed, when this returns.
         """
-        stream = ClientStream(self, listener)
+        stream = ClientStream(self, 0, listener)
         if not self.is_usable:
             self._announce_unusable()
             self._end_unopened(stream, _UNUSABLE)
@@ -166,10 +153,9 @@ class ClientConnection(Connection):
             if not stream.is_ended:
                 stream.send_message(message, end_stream=True)
             return stream
-        stream = ClientStream(self, listener)
-        stream_id = stream.id = self._next_stream_id
+        stream_id = self._next_stream_id
         self._next_stream_id = stream_id + 2
-        self.streams[stream_id] = stream
+        stream = self.streams[stream_id] = ClientStream(self, stream_id, listener)
         stream.send_window = self.peer.initial_window_bytes - size
         stream.is_send_closed = True
         outbound.send_data(
@@ -228,18 +214,21 @@ class ClientConnection(Connection):
         if understood is None:
             return
         if end_stream:
-            if stream.is_settled:
+            # The head is here, no message is half received, and all we had to say has left.
+            if stream.assembler is None and stream.is_send_closed and stream.queue is None:
                 self._end_stream(stream, understood.end)
             else:
                 self._on_early_end(stream, understood)
-        elif stream.is_head_received:
+        elif stream.assembler is not _HEAD_AWAITED:
             stream.reset(ErrorCode.PROTOCOL_ERROR, _SECOND_HEAD)
         elif understood.is_informational:
             self._spend("informational HEADERS")
         elif understood.refusal is not None:
             self.reset_stream(stream, ErrorCode.CANCEL, understood.refusal)
         else:
-            stream.receive_head(understood)
+            stream.encoding = understood.encoding
+            stream.assembler = None
+            stream.listener.on_head(understood)
 
     def _understand(self, stream: ClientStream, block: bytes) -> ResponseBlock | None:
         """What a block says, or None if it says so much that the stream had to be reset."""

@@ -113,34 +113,30 @@ class FrameBuffer:
     more than its size.
     """
 
-    __slots__ = ("_chunks", "_size", "_wanted")
+    __slots__ = ("_chunks", "_wanted", "size")
 
     def __init__(self) -> None:
         self._chunks: list[bytes] = []
-        self._size = 0
+        self.size = 0
         self._wanted = 0
-
-    @property
-    def size(self) -> int:
-        return self._size
 
     def keep(self, rest: bytes, wanted: int) -> None:
         """Keep `rest` until there are `wanted` bytes."""
         self._chunks = [rest]
-        self._size = len(rest)
+        self.size = len(rest)
         self._wanted = wanted
 
     def take(self, data: bytes) -> bytes:
         """All bytes so far with `data`, or nothing while they are too few."""
         self._chunks.append(data)
-        self._size += len(data)
-        if self._size < self._wanted:
+        self.size += len(data)
+        if self.size < self._wanted:
             if len(self._chunks) > _CHUNKS_MAX:
                 self._chunks = [b"".join(self._chunks)]
             return b""
         joined = b"".join(self._chunks)
         self._chunks = []
-        self._size = self._wanted = 0
+        self.size = self._wanted = 0
         return joined
 
 

@@ -12,7 +12,7 @@ within the turn in which its last byte came.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 from proxyless.base.status import Status, StatusCode
 from proxyless.wire.errors import ErrorCode, UsageError
@@ -72,7 +72,7 @@ class Stream:
     """
 
     __slots__ = (
-        "_assembler",
+        "assembler",
         "connection",
         "encoding",
         "id",
@@ -100,9 +100,12 @@ class Stream:
         self.recv_window = self.recv_target = connection.stream_window_bytes
         self.updated_at_trip = -1
         self.is_held = False
-        self._assembler: MessageAssembler | None = None
+        # There while a message is half received, or as long as none may come.
+        self.assembler = self._first_assembler
         self.is_ended = False
 
+    # What the role's streams begin with.
+    _first_assembler: ClassVar[MessageAssembler | None] = None
     # How the peer compresses messages; known with the head, before the first of them.
     encoding: str
 
@@ -155,7 +158,7 @@ class Stream:
             if not self.is_held:
                 self.connection.replenish_stream(self)
         # Nearly always a frame holds exactly one message, and that not compressed.
-        if self._assembler is None and stop - start >= PREFIX_BYTES:
+        if self.assembler is None and stop - start >= PREFIX_BYTES:
             flag, length = unpack_prefix(data, start)
             if (
                 start + PREFIX_BYTES + length == stop
@@ -169,7 +172,7 @@ class Stream:
 
     def _assemble(self, data: bytes) -> None:
         message_bytes_max = self.connection.message_bytes_max
-        assembler = self._assembler or MessageAssembler(message_bytes_max)
+        assembler = self.assembler or MessageAssembler(message_bytes_max)
         try:
             for is_compressed, payload in assembler.feed(data):
                 message = payload
@@ -181,11 +184,11 @@ class Stream:
         except MessageError as error:
             self.refuse(error.status)
             return
-        self._assembler = assembler if assembler.is_partial else None
+        self.assembler = assembler if assembler.is_partial else None
 
     @property
     def is_mid_message(self) -> bool:
-        return self._assembler is not None and self._assembler.is_partial
+        return self.assembler is not None and self.assembler.is_partial
 
     def hold(self) -> None:
         """Stop giving the peer window: the listener has more than it wants for now."""

@@ -14,7 +14,6 @@ Nothing here shows a key: texts name files and instances only.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -27,7 +26,7 @@ from proxyless.xds.json_fields import JsonObject
 from proxyless.xds.server_credentials import read_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from proxyless.runtime import Clock
     from proxyless.xds.bootstrap import CertificateProviderConfig

@@ -39,8 +39,10 @@ if TYPE_CHECKING:
 
 # "with a default of 15s" - A31
 DEFAULT_TIMEOUT_S: Final = 15.0
-# Paths that a table remembers; callers choose them, so there is a limit.
+# Paths that a table remembers, and routes that it remembers for all of them; callers choose the
+# paths, so there are limits.
 REMEMBERED_PATHS_MAX: Final = 4096
+REMEMBERED_ROUTES_MAX: Final = 100_000
 # The largest denominator of a fraction.
 _MILLION: Final = 1_000_000
 # "the backoff … exponential" - A44 leaves the factor to gRPC's retries, where it is 2.
@@ -139,6 +141,9 @@ class RouteTable:
             else:
                 self._others.append((entry, compile_path(path)))
         self._known: dict[str, TableRoute | _Candidates] = {}
+        # By their places in the virtual host: paths with the same routes share them.
+        self._candidates_of: dict[tuple[int, ...], _Candidates] = {}
+        self._remembered = 0
 
     @property
     def routes(self) -> Sequence[TableRoute]:
@@ -157,15 +162,23 @@ class RouteTable:
         return None
 
     def _look_up(self, path: str) -> TableRoute | _Candidates:
-        if len(self._known) >= REMEMBERED_PATHS_MAX:
+        if len(self._known) >= REMEMBERED_PATHS_MAX or self._remembered >= REMEMBERED_ROUTES_MAX:
             self._known.clear()
+            self._candidates_of.clear()
+            self._remembered = 0
         found = self._candidates(path)
         # Mostly the first one decides, and no header has to be looked at.
-        first = found[0] if found else None
-        is_decided = first is not None and first.is_unconditional
-        known = first if first is not None and is_decided else _Candidates(found)
-        self._known[path] = known
+        is_decided = bool(found) and found[0].is_unconditional
+        known = self._known[path] = found[0] if is_decided else self._share(found)
         return known
+
+    def _share(self, found: list[TableRoute]) -> _Candidates:
+        places = tuple(entry.index for entry in found)
+        candidates = self._candidates_of.get(places)
+        if candidates is None:
+            candidates = self._candidates_of[places] = _Candidates(found)
+            self._remembered += len(found)
+        return candidates
 
     def _candidates(self, path: str) -> list[TableRoute]:
         """The routes whose path matches, in order, up to the first that takes every RPC."""

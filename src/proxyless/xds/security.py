@@ -23,6 +23,7 @@ from proxyless.base import Status
 from proxyless.transport import ClientTls
 from proxyless.xds.attributes import HOSTNAME, UPSTREAM_TLS
 from proxyless.xds.matching import compile_string
+from proxyless.xds.resources import SanMatcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,15 +49,14 @@ class SanCheck:
     """Whether a certificate shows a name that one of the matchers accepts."""
 
     # At least one.
-    matchers: tuple[StringMatcher, ...]
+    matchers: tuple[StringMatcher | SanMatcher, ...]
 
     def __call__(self, certificate: PeerCertificate) -> str | None:
         """Why the certificate is refused, or None."""
         names = tuple(_names(certificate))
         if any(_accepts(each, kind, name) for each in self.matchers for kind, name in names):
             return None
-        wanted = ", ".join(f"{each.kind} {each.value!r}" for each in self.matchers)
-        return _refusal(certificate, f"wanted {wanted}")
+        return _refusal(certificate, f"wanted {', '.join(map(_describe, self.matchers))}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,15 @@ class SniCheck:
         return _refusal(certificate, f"wanted DNS {self.sni!r}")
 
 
-def _accepts(matcher: StringMatcher, kind: str, name: str) -> bool:
+def _describe(matcher: StringMatcher | SanMatcher) -> str:
+    if isinstance(matcher, SanMatcher):
+        return f"{matcher.san_type} {_describe(matcher.matcher)}"
+    return f"{matcher.kind} {matcher.value!r}"
+
+
+def _accepts(matcher: StringMatcher | SanMatcher, kind: str, name: str) -> bool:
+    if isinstance(matcher, SanMatcher):
+        return matcher.san_type == kind and _accepts(matcher.matcher, kind, name)
     # "exact match supports subdomain matching for wildcard DNS SAN entries" - A29
     if kind == "DNS" and matcher.kind == "exact":
         return match_dns_name(name, matcher.value)
@@ -133,10 +141,15 @@ def _refusal(certificate: PeerCertificate, wanted: str) -> str:
 def choose_sni(tls: UpstreamTls, hostname: str) -> str:
     """The name that the server is asked by; empty: none (A101)."""
     if tls.auto_host_sni and hostname:
-        # As authority it may have a port, which is no part of the name (A101).
-        host, colon, port = hostname.rpartition(":")
-        return host if colon and port.isdigit() else hostname
+        return _without_port(hostname)
     return tls.sni
+
+
+def _without_port(hostname: str) -> str:
+    """As authority it may have a port, which is no part of the name (A101)."""
+    host, colon, port = hostname.rpartition(":")
+    has_port = colon and port.isdigit() and (host.endswith("]") or ":" not in host)
+    return (host if has_port else hostname).strip("[]")
 
 
 def choose_check(tls: UpstreamTls, sni: str) -> CheckPeer | None:

@@ -129,10 +129,18 @@ def test_an_update_tells_only_those_it_changes(children: Children) -> None:
 
 def test_changed_attributes_of_the_update_reach_everybody(children: Children) -> None:
     children.update("a", "b")
-    attributes = EMPTY_ATTRIBUTES.with_(WEIGHT, 1)
+    attributes = EMPTY_ATTRIBUTES.with_(CONNECTION_ATTEMPT_DELAY, 1.0)
     children.list.update((endpoint("a"), endpoint("c")), attributes)
-    assert children["a"].stub.updates[-1].attributes.get(WEIGHT) == 1
-    assert [len(children[name].stub.updates) for name in "ac"] == [2, 1]
+    for name in ("a", "c"):
+        told = children[name].stub.updates[-1].attributes
+        assert told.get(CONNECTION_ATTEMPT_DELAY) == 1.0
+
+
+def test_attributes_that_children_do_not_read_are_no_news(children: Children) -> None:
+    children.update("a", "b")
+    before = len(children["a"].stub.updates)
+    children.list.update((endpoint("a"), endpoint("b")), EMPTY_ATTRIBUTES.with_(WEIGHT, 1))
+    assert len(children["a"].stub.updates) == before
 
 
 def test_a_new_child_starts_before_an_old_one_is_closed(children: Children) -> None:

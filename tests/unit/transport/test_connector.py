@@ -5,7 +5,7 @@ import errno
 import socket
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import pytest
@@ -257,6 +257,79 @@ async def test_certificates_that_cannot_be_used_are_a_reason_before_anything_is_
     assert isinstance(status, Status)
     assert "root certificates are not usable" in status.details
     assert world.network.asked == []
+
+
+async def test_an_empty_name_is_no_name_not_the_one_of_the_target() -> None:
+    world = World(FakeNetwork())
+    tls = ClientTls(root_certificates=ROOTS, server_name="", is_name_checked=False)
+    transport = await world.connect(TransportOptions(tls=tls), name="target.test")
+    assert isinstance(transport, ClientTransport)
+    assert world.network.asked == [(ADDRESS, True, "")]
+    transport.close()
+    await turn()
+
+
+@pytest.mark.parametrize(
+    ("chain", "shown"), [(False, "no client certificate"), (True, "a client certificate")]
+)
+async def test_a_peer_that_leaves_after_the_handshake_may_not_like_our_certificate(
+    chain: bool, shown: str
+) -> None:
+    certificate, key = AUTHORITY.issue(["client"], client=True) if chain else (None, None)
+    tls = ClientTls(root_certificates=ROOTS, certificate_chain=certificate, private_key=key)
+    greeting = goaway(0, 0, b"bye")
+    world = World(FakeNetwork(greeting=greeting))
+    status = await world.connect(TransportOptions(tls=tls))
+    assert isinstance(status, Status)
+    assert status.details.endswith(f", after a TLS handshake in which {shown} was sent")
+
+
+@dataclass
+class FixedSource:
+    """Says what the test says, for each connection anew."""
+
+    answers: list[ClientTls | Status | None]
+
+    __hash__ = object.__hash__
+
+    def current(self) -> ClientTls | Status | None:
+        return self.answers.pop(0)
+
+
+async def test_a_source_is_asked_for_each_connection() -> None:
+    world = World(FakeNetwork())
+    tls = ClientTls(root_certificates=ROOTS, server_name="first")
+    source = FixedSource([tls, replace(tls, server_name="second"), None])
+    for _ in range(3):
+        transport = await world.connect(TransportOptions(tls_source=source))
+        assert isinstance(transport, ClientTransport)
+        transport.close()
+    assert [(has_tls, name) for _, has_tls, name in world.network.asked] == [
+        (True, "first"),
+        (True, "second"),
+        (False, None),
+    ]
+    await turn()
+
+
+async def test_a_source_that_has_no_tls_to_give_is_a_reason_before_anything_is_sent() -> None:
+    world = World(FakeNetwork())
+    source = FixedSource([Status(StatusCode.UNAVAILABLE, "no certificates yet")])
+    status = await world.connect(TransportOptions(tls=TLS, tls_source=source))
+    assert status == Status(StatusCode.UNAVAILABLE, f"{ADDRESS}: no certificates yet")
+    assert world.network.asked == []
+
+
+@pytest.mark.parametrize("has_answer", [True, False])
+async def test_only_without_an_answer_the_rest_of_the_options_counts(has_answer: bool) -> None:
+    world = World(FakeNetwork())
+    source = FixedSource([TLS if has_answer else None])
+    options = TransportOptions(is_local_only=True, tls_source=source)
+    outcome = await world.connect(options, address=IpAddress("192.0.2.1", 1))
+    assert isinstance(outcome, ClientTransport) is has_answer
+    if isinstance(outcome, ClientTransport):
+        outcome.close()
+        await turn()
 
 
 # This machine only

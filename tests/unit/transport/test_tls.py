@@ -3,6 +3,7 @@
 import os
 import ssl
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from proxyless.transport.tls import (
     ClientTls,
     PeerCertificate,
+    check_identity,
+    check_roots,
     client_context,
     refuse_peer,
     server_context,
@@ -240,3 +243,18 @@ def test_the_check_does_not_see_a_peer_without_http2() -> None:
     seen: list[PeerCertificate] = []
     assert refuse_peer(client, seen.append) is not None
     assert seen == []
+
+
+def test_servers_that_differ_by_name_only_have_one_context() -> None:
+    plain = client_context(tls())
+    assert client_context(replace(tls(), server_name="a", check_peer=lambda _: None)) is plain
+    assert client_context(replace(tls(), is_name_checked=False)) is not plain
+
+
+def test_certificates_can_be_checked_before_they_are_used() -> None:
+    check_roots(AUTHORITY.certificate_pem)
+    check_identity(*CLIENT)
+    with pytest.raises(ValueError, match="root certificates are not usable"):
+        check_roots(AUTHORITY.certificate_pem[:100])
+    with pytest.raises(ValueError, match="certificate chain and key are not usable"):
+        check_identity(CLIENT[0], SERVER[1])

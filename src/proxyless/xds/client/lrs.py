@@ -30,6 +30,8 @@ LOGGER: Final = logging.getLogger("proxyless.xds")
 # A server that asks for less has made a mistake, and every report costs it, too.
 INTERVAL_MIN_S: Final = 1.0
 INTERVAL_MAX_S: Final = 24 * 3600.0
+# Clusters come and go, also while no report can be sent.
+UNUSED_MAX: Final = 1_000
 
 _LoadKey = tuple[str, str]
 
@@ -83,7 +85,8 @@ class LoadReporter:
         self._tools = tools
         self._on_unused = on_unused
         self.stream = RetriedStream(LRS_PATH, transport, tools, self)
-        # What is counted; those that nobody uses any more stay until they were reported.
+        # What is counted; those that nobody uses any more stay until they were reported, or until
+        # there are too many of them.
         self._loads: dict[_LoadKey, ClusterLoad] = {}
         self._used = 0
         # What the server wants, on this stream.
@@ -94,6 +97,8 @@ class LoadReporter:
         key = (cluster, eds_service)
         load = self._loads.get(key)
         if load is None:
+            if len(self._loads) - self._used >= UNUSED_MAX:
+                self._loads = {key: load for key, load in self._loads.items() if load.users}
             now_s = self._tools.clock.now_s()
             load = self._loads[key] = ClusterLoad(cluster, eds_service, now_s, self._on_load_unused)
         if not load.users:
@@ -152,11 +157,11 @@ class LoadReporter:
         now_s = self._tools.clock.now_s()
         taken: list[ClusterStats] = []
         for key, load in list(self._loads.items()):
+            if not load.users:
+                del self._loads[key]
             if wanted.clusters is not None and load.cluster not in wanted.clusters:
                 continue
             stats = load.take(now_s)
             if stats is not None:
                 taken.append(stats)
-            if not load.users:
-                del self._loads[key]
         return taken

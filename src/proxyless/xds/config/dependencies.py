@@ -13,6 +13,7 @@ something of it is missing, what the previous config said about it stands (D25).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from proxyless.base import OK, Status, StatusCode
@@ -44,8 +45,9 @@ T = TypeVar("T")
 
 # Clusters in one chain of aggregates, root and leaf included (A74-13).
 DEPTH_MAX: Final = 16
-# Leaves of one aggregate.
-LEAVES_MAX: Final = 10_000
+# Clusters below one aggregate, and how many of those that are in error its note names.
+GRAPH_MAX: Final = 10_000
+NOTES_MAX: Final = 5
 
 # Host and port of a LOGICAL_DNS cluster.
 DnsName = tuple[str, int]
@@ -245,13 +247,11 @@ class _Resolution:
     def _resolve_aggregate(self, name: str, cluster: Cluster) -> ClusterResult | None:
         walk = _Walk(self)
         walk.visit(name, cluster, depth=1)
+        if walk.limit:
+            return _cluster_error_text(f"aggregate cluster {name}: {walk.limit}")
         if walk.is_missing:
             return None
-        if walk.too_deep:
-            return _cluster_error_text(
-                f"aggregate cluster {name}: nested more than {DEPTH_MAX} deep at {walk.too_deep}"
-            )
-        notes = [f"CDS resource {leaf}: {status.details}" for leaf, status in walk.errors.items()]
+        notes = walk.notes
         if not walk.leaves:
             why = f": {'; '.join(notes)}" if notes else " clusters"
             return _cluster_error_text(f"aggregate cluster {name} has no leaf{why}")
@@ -314,22 +314,34 @@ class _Walk:
         self.leaves: dict[str, ClusterConfig] = {}
         self.errors: dict[str, Status] = {}
         self.is_missing = False
-        # Where the graph goes on below the limit; empty if it does not.
-        self.too_deep = ""
+        # Which limit the graph exceeds, and where; empty if it does not.
+        self.limit = ""
+
+    @property
+    def notes(self) -> list[str]:
+        """What is wrong with the leaves in error, as far as anybody can read it."""
+        named = islice(self.errors.items(), NOTES_MAX)
+        notes = [f"CDS resource {leaf}: {status.details}" for leaf, status in named]
+        if len(self.errors) > NOTES_MAX:
+            notes.append(f"and {len(self.errors) - NOTES_MAX} more")
+        return notes
 
     def visit(self, name: str, cluster: Cluster, depth: int) -> None:
         self._seen.add(name)
-        if depth > DEPTH_MAX or len(self.leaves) > LEAVES_MAX:
-            self.too_deep = name
+        if depth > DEPTH_MAX:
+            self.limit = f"nested more than {DEPTH_MAX} deep at {name}"
             return
         if not isinstance(cluster.discovery, AggregateCluster):
             self._add_leaf(name, cluster)
             return
         for child in cluster.discovery.clusters:
-            if child not in self._seen and not self.too_deep:
+            if child not in self._seen and not self.limit:
                 self._visit_child(child, depth + 1)
 
     def _visit_child(self, name: str, depth: int) -> None:
+        if len(self._seen) > GRAPH_MAX:
+            self.limit = f"more than {GRAPH_MAX} clusters below it at {name}"
+            return
         resolution = self._resolution
         resolution.plan.clusters[name] = None
         answer = resolution.cluster_answer(name)

@@ -15,8 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from proxyless.base import OK, Endpoint, Status
-from proxyless.resolver import Target
+from proxyless.base import OK, Endpoint, Status, StatusCode
+from proxyless.resolver import ResolverResult, Target
 from proxyless.runtime import IDLE_TIMER, Timer
 from proxyless.xds.config.dependencies import (
     Answer,
@@ -32,7 +32,7 @@ from proxyless.xds.resources import EndpointInfo, EndpointResource, Locality, Lo
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from proxyless.resolver import Resolver, ResolverContext, ResolverFactory, ResolverResult
+    from proxyless.resolver import Resolver, ResolverContext, ResolverFactory
     from proxyless.runtime import Clock
     from proxyless.xds.client.api import ResourceType, ResourceWatcher
     from proxyless.xds.resources import Cluster, Listener, RouteConfiguration
@@ -110,11 +110,11 @@ class XdsDependencyManager:
     def request_reresolution(self) -> None:
         """Somebody doubts the endpoints: every DNS name is looked up again (A37-04)."""
         for name in self._dns.values():
-            name.resolver.request_reresolution()
+            name.request_reresolution()
 
     def reset_backoff(self) -> None:
         for name in self._dns.values():
-            name.resolver.reset_backoff()
+            name.reset_backoff()
 
     def close(self) -> None:
         """Stop every watch; the watcher hears nothing from now on. Idempotent."""
@@ -157,7 +157,7 @@ class XdsDependencyManager:
 
     def _keep_dns(self, needed: Mapping[DnsName, None]) -> None:
         for key in [key for key in self._dns if key not in needed]:
-            self._dns.pop(key).resolver.close()
+            self._dns.pop(key).close()
             self._known.dns.pop(key, None)
         for key in needed:
             if key not in self._dns:
@@ -252,17 +252,39 @@ class _DnsName:
         self._answers = answers
         host, port = key
         self._name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        target = Target("dns", "", f"/{self._name}")
-        self.resolver: Resolver = tools.dns.create(target, self, tools.dns_context)
-        self.resolver.start()
+        # None if a control plane calls something a name that is none.
+        self._resolver: Resolver | None = None
+        try:
+            self._resolver = tools.dns.create(
+                Target("dns", "", f"/{self._name}"), self, tools.dns_context
+            )
+        except ValueError as error:
+            self.on_result(ResolverResult(Status(StatusCode.UNAVAILABLE, str(error))))
+        else:
+            self._resolver.start()
+
+    def request_reresolution(self) -> None:
+        if self._resolver is not None:
+            self._resolver.request_reresolution()
+
+    def reset_backoff(self) -> None:
+        if self._resolver is not None:
+            self._resolver.reset_backoff()
+
+    def close(self) -> None:
+        if self._resolver is not None:
+            self._resolver.close()
 
     def on_result(self, result: ResolverResult) -> Status:
         found, answer = result.endpoints, self._answers.get(self._key)
+        known = None if answer is None else answer.resource
         if not isinstance(found, Status):
-            self._answers[self._key] = Answer(_resource_of(self._name, found))
-        elif answer is not None and answer.resource is not None:
+            resource = _resource_of(self._name, found)
+            # The same object if it says the same: then nobody is told of it.
+            self._answers[self._key] = Answer(known if resource == known else resource)
+        elif known is not None:
             # "DNS error after a good answer keeps the answer" (A74-37).
-            self._answers[self._key] = Answer(answer.resource, ambient_error=found)
+            self._answers[self._key] = Answer(known, ambient_error=found)
         else:
             self._answers[self._key] = Answer(error=found)
         self._manager.on_change()

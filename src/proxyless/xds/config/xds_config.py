@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from proxyless.base import Status
     from proxyless.xds.resources import (
         Cluster,
@@ -57,7 +55,7 @@ class XdsConfig:
     route_config: RouteConfiguration
     # An element of the route configuration's (A74-21).
     virtual_host: VirtualHost
-    clusters: Mapping[str, ClusterResult]
+    clusters: dict[str, ClusterResult]
     # Leaves that have no key of their own; made at the first question.
     _leaves: dict[str, ClusterConfig] = field(default_factory=dict, repr=False)
 
@@ -69,9 +67,10 @@ class XdsConfig:
         if result is not None:
             return result[0]
         if not self._leaves:
+            # Clusters that routes name come first, and are never out of date (D25): they win.
             self._leaves.update(
                 (entry.cluster_name, entry)
-                for entries in self.clusters.values()
+                for entries in reversed(self.clusters.values())
                 if not isinstance(entries, ClusterError)
                 for entry in entries
             )

@@ -3,18 +3,21 @@
 Specs: A32: the count is shared process-wide by cluster and EDS service, across channels.
 
 Each loop counts for itself, so no lock is needed; the sum is exact on the loop that asks, and as
-fresh as another thread's memory elsewhere. Most processes have one loop.
+fresh as another thread's memory elsewhere. Most processes have one loop. RPCs of a loop that was
+closed, or of the process that this one was forked from, are not under way any more.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 CounterKey = tuple[str, str]
+Loop = asyncio.AbstractEventLoop
 
 
 class CallCounter:
@@ -23,7 +26,7 @@ class CallCounter:
     __slots__ = ("_forget", "_shards", "active", "users")
 
     def __init__(
-        self, shards: dict[int, CallCounter], forget: Callable[[CallCounter], None]
+        self, shards: dict[Loop | None, CallCounter], forget: Callable[[CallCounter], None]
     ) -> None:
         self._shards = shards
         self._forget = forget
@@ -54,14 +57,17 @@ class CallCounters:
     """The counters of a process. Driven by the policies that acquire and release them."""
 
     def __init__(self) -> None:
-        self._by_key: dict[CounterKey, dict[int, CallCounter]] = {}
+        self._by_key: dict[CounterKey, dict[Loop | None, CallCounter]] = {}
 
     def acquire(self, key: CounterKey) -> CallCounter:
         """The counter of this cluster for the running loop, to be released."""
         shards = self._by_key.setdefault(key, {})
-        loop = _loop_id()
+        loop = _running_loop()
         counter = shards.get(loop)
         if counter is None:
+            for other in list(shards):  # Other threads have loops, too.
+                if other is not None and other.is_closed():
+                    shards.pop(other, None)
 
             def forget(unused: CallCounter) -> None:
                 if shards.get(loop) is unused:
@@ -73,15 +79,21 @@ class CallCounters:
         counter.users += 1
         return counter
 
+    def clear(self) -> None:
+        """Start afresh; whoever counts already goes on for itself."""
+        self._by_key = {}
+
     def __len__(self) -> int:
         return len(self._by_key)
 
 
-def _loop_id() -> int:
+def _running_loop() -> Loop | None:
     try:
-        return id(asyncio.get_running_loop())
+        return asyncio.get_running_loop()
     except RuntimeError:  # Decisions are tested without a loop.
-        return 0
+        return None
 
 
 PROCESS_COUNTERS: Final = CallCounters()
+
+os.register_at_fork(after_in_child=PROCESS_COUNTERS.clear)

@@ -45,6 +45,11 @@ BACKWARD_COMPAT: Final = "GRPC_XDS_AGGREGATE_CLUSTER_BACKWARD_COMPAT"
 # Of an update, below an aggregate that insists on its own LB policy: that policy (A75-13).
 AGGREGATE_LB_CONFIG: Final[Key[tuple[Any, ...]]] = Key("aggregate_lb_config")
 
+# Of an update: the clusters that this part of the tree is below, the highest first.
+_ABOVE: Final[Key[tuple[str, ...]]] = Key("clusters_above")
+# A control plane may ask for a cds as a cluster's LB policy; the tree has to end all the same.
+NESTING_MAX: Final = 16
+
 LbConfig = tuple[Any, ...]
 
 # A cluster without endpoints has a branch all the same: drops and failover need it (A74-38).
@@ -177,11 +182,17 @@ class Cds:
         xds_config = update.attributes.get(XDS_CONFIG)
         if xds_config is None:
             return self._fail(_internal(f"cluster {config.cluster}: no xDS config in the update"))
+        above = update.attributes.get(_ABOVE) or ()
+        if config.cluster in above or len(above) >= NESTING_MAX:
+            way = " > ".join((*above, config.cluster))
+            return self._fail(_internal(f"cluster {config.cluster} is nested too deep: {way}"))
         result = xds_config.clusters.get(config.cluster) or xds_config.find(config.cluster)
         if result is None:
             return self._on_absent(config, update.attributes)
         if isinstance(result, ClusterError):
             return self._on_error(result)
+        attributes = update.attributes.with_(_ABOVE, (*above, config.cluster))
+        update = replace(update, attributes=attributes)
         entries = result if isinstance(result, tuple) else (result,)
         if isinstance(entries[0].cluster.discovery, AggregateCluster):
             return self._update_aggregate(update, entries)
@@ -269,7 +280,7 @@ class Cds:
         if self._child is None:
             self._child = _Child(self._helper)
         self._child.note = entry.resolution_note
-        return self._child.policy.update(replace(update, config=self._child_config))
+        return self._child.policy.update(update.with_config(self._child_config))
 
 
 def _internal(text: str) -> Status:

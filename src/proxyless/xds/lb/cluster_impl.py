@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from proxyless.base import State, Status, StatusCode
+from proxyless.base import OK, State, Status, StatusCode
 from proxyless.lb import QUEUE_PICKER, Complete, Drop, GracefulSwitch
 from proxyless.lb.api import Picker, PickInfo, PickResult
 from proxyless.lb.forwarding import ForwardingHelper, ForwardingSubchannel
@@ -118,8 +118,13 @@ class DroppingPicker(Picker):
         return drop
 
     @property
+    def is_dropping_all(self) -> bool:
+        """No RPC comes past the categories."""
+        return any(per_million >= _MILLION for per_million, _, _ in self._categories)
+
+    @property
     def status(self) -> Status:
-        return self._child.status
+        return OK if self.is_dropping_all else self._child.status
 
 
 def drop_results(drops: tuple[DropCategory, ...]) -> tuple[tuple[int, str, Drop], ...]:
@@ -313,7 +318,6 @@ class ClusterImpl:
         assert self._limit is not None, "children report only after the first update"
         endpoints = None if self._entry is None else self._entry.endpoints
         drops = () if endpoints is None else endpoints.drops
-        is_all_dropped = any(each.per_million >= _MILLION for each in drops)
         picker = DroppingPicker(
             self._picker,
             drop_results(drops),
@@ -322,7 +326,7 @@ class ClusterImpl:
             self._helper.context.random,
         )
         # "100 % drop works even with no endpoints (state READY)" (A32-03)
-        self._helper.update_state(State.READY if is_all_dropped else self._state, picker)
+        self._helper.update_state(State.READY if picker.is_dropping_all else self._state, picker)
 
 
 class _Child(ForwardingHelper):

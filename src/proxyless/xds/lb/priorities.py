@@ -6,7 +6,7 @@ between priorities, a child that keeps its number keeps its connections.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from proxyless.base import EMPTY_ATTRIBUTES, Endpoint
@@ -17,6 +17,7 @@ from proxyless.xds.attributes import HEALTH_STATUS, HOSTNAME, LOCALITY, LOCALITY
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from proxyless.base import Attributes
     from proxyless.xds.resources import (
         EndpointInfo,
         EndpointResource,
@@ -33,31 +34,31 @@ class ChildNumbers:
 
     # Highest priority first.
     numbers: tuple[int, ...] = ()
-    by_locality: Mapping[Locality, int] | None = None
+    # None stands for the priority of a cluster that has no locality.
+    by_locality: Mapping[Locality | None, int] = field(default_factory=dict)
     # Numbers are never used again for another priority (A74-62).
     next_number: int = 0
 
 
 def assign_numbers(before: ChildNumbers, priorities: Sequence[Priority]) -> ChildNumbers:
     """Each priority takes the number of its first locality that had one, if it is still free."""
-    known = before.by_locality or {}
     next_number = before.next_number
     numbers: list[int] = []
-    by_locality: dict[Locality, int] = {}
+    by_locality: dict[Locality | None, int] = {}
     taken: set[int] = set()
     for priority in priorities:
-        localities = sorted(each.locality for each in priority)
-        number = _kept_number(localities, known, taken)
+        localities: Sequence[Locality | None] = sorted(each.locality for each in priority)
+        number = _kept_number(localities or (None,), before.by_locality, taken)
         if number is None:
             number, next_number = next_number, next_number + 1
         taken.add(number)
         numbers.append(number)
-        by_locality.update(dict.fromkeys(localities, number))
+        by_locality.update(dict.fromkeys(localities or (None,), number))
     return ChildNumbers(tuple(numbers), by_locality, next_number)
 
 
 def _kept_number(
-    localities: Sequence[Locality], known: Mapping[Locality, int], taken: set[int]
+    localities: Sequence[Locality | None], known: Mapping[Locality | None, int], taken: set[int]
 ) -> int | None:
     for locality in localities:
         number = known.get(locality)
@@ -85,19 +86,32 @@ class EndpointMaker:
     def make(self, resource: EndpointResource, names: Sequence[str]) -> tuple[Endpoint, ...]:
         """All endpoints of a cluster, tagged with child, locality and weights (A74-59)."""
         made: dict[int, tuple[EndpointInfo, tuple[str, Locality, int], Endpoint]] = {}
+        shared: dict[object, Attributes] = {}
         for name, priority in zip(names, resource.priorities, strict=True):
             for entry in priority:
                 place = (name, entry.locality, entry.weight)
                 for info in entry.endpoints:
                     known = self._made.get(id(info))
                     if known is None or known[1] != place:
-                        known = (info, place, _make_endpoint(info, name, entry))
+                        attributes = _share_attributes(info, name, entry, shared)
+                        known = (info, place, Endpoint(info.addresses, attributes))
                     made[id(info)] = known
         self._made = made
         return tuple(endpoint for _, _, endpoint in made.values())
 
 
-def _make_endpoint(info: EndpointInfo, child: str, entry: LocalityEndpoints) -> Endpoint:
+def _share_attributes(
+    info: EndpointInfo, child: str, entry: LocalityEndpoints, shared: dict[object, Attributes]
+) -> Attributes:
+    """Most endpoints of a locality are alike, and thousands of equal attributes take memory."""
+    likeness = (child, entry.locality, info.health, info.weight, info.hostname, info.hash_key)
+    attributes = shared.get(likeness)
+    if attributes is None:
+        attributes = shared[likeness] = _make_attributes(info, child, entry)
+    return attributes
+
+
+def _make_attributes(info: EndpointInfo, child: str, entry: LocalityEndpoints) -> Attributes:
     attributes = (
         EMPTY_ATTRIBUTES.with_(LOCALITY, entry.locality)
         .with_(LOCALITY_WEIGHT, entry.weight)
@@ -109,4 +123,5 @@ def _make_endpoint(info: EndpointInfo, child: str, entry: LocalityEndpoints) -> 
         attributes = attributes.with_(HOSTNAME, info.hostname)
     if info.hash_key:
         attributes = attributes.with_(HASH_KEY, info.hash_key)
-    return with_path(Endpoint(info.addresses, attributes), (child, str(entry.locality)))
+    path = (child, str(entry.locality))
+    return with_path(Endpoint(info.addresses, attributes), path).attributes

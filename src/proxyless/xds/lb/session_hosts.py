@@ -114,7 +114,6 @@ class Host:
     __slots__ = (
         "address",
         "addresses",
-        "attributes",
         "endpoint",
         "health",
         "held_by_child",
@@ -130,7 +129,6 @@ class Host:
         self.endpoint: Endpoint | None = None
         self.health = HealthStatus.UNKNOWN
         self.addresses: tuple[str, ...] = ()
-        self.attributes: Attributes = EMPTY_ATTRIBUTES
         # Set by picks: when the last one of a session chose it, and whether one waits for it.
         self.last_used_s = _NEVER
         self.is_awaited = False
@@ -144,6 +142,12 @@ class Host:
         return next(reversed(self.held_by_child), self.owned)
 
     @property
+    def attributes(self) -> Attributes:
+        """As policies further down see them, so that the same connection is meant."""
+        endpoint = self.endpoint
+        return EMPTY_ATTRIBUTES if endpoint is None else with_path(endpoint, ()).attributes
+
+    @property
     def state(self) -> State | None:
         subchannel = self.subchannel
         return None if subchannel is None else subchannel.state
@@ -154,10 +158,8 @@ class Host:
             return
         self.endpoint = endpoint
         self.health = health_of(endpoint)
-        others = (each for each in endpoint.addresses if each != self.address)
-        self.addresses = tuple(map(str, (self.address, *others)))
-        # As those further down see it, so that it makes the same subchannels.
-        self.attributes = with_path(endpoint, ()).attributes
+        others = [each for each in endpoint.addresses if each != self.address]
+        self.addresses = (str(self.address), *map(str, others))
 
     def unlist(self) -> None:
         """It is no place for sessions any more."""

@@ -6,7 +6,7 @@ plane gave the localities, each with the same child policy.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base import Status
@@ -62,7 +62,7 @@ class WrrLocality:
         if not isinstance(update.endpoints, Status):
             targets = targets_of(update.endpoints, config.child_policy)
             self._config = WeightedTargetConfig(targets)
-        return self._child.update(replace(update, config=self._config))
+        return self._child.update(update.with_config(self._config))
 
     def exit_idle(self) -> None:
         self._child.exit_idle()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from proxyless.xds.parsing.matchers import parse_string_matcher
 from proxyless.xds.proto_fields import decode_any_as
-from proxyless.xds.resources import CertificateInstance, UpstreamTls
+from proxyless.xds.resources import CertificateInstance, SanMatcher, UpstreamTls
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from proxyless.base import ValidationErrors
     from proxyless.protos import Proto
     from proxyless.xds.resources import StringMatcher
+    from proxyless.xds.resources.cluster import SanType
+
+    SanMatchers = tuple[StringMatcher | SanMatcher, ...]
 
 UPSTREAM_TLS_CONTEXT: Final = "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext"
 
@@ -32,6 +35,8 @@ _UNSUPPORTED: Final = "is set, which is not supported"
 _UNSUPPORTED_IN_CONTEXT: Final = ("tls_params", "custom_handshaker")
 _UNSUPPORTED_IN_VALIDATION: Final = ("crl", "custom_validator_config")
 _UNSUPPORTED_LISTS_IN_VALIDATION: Final = ("verify_certificate_spki", "verify_certificate_hash")
+# By number: email, DNS, URI and IP address.
+_SAN_TYPES: Final[dict[int, SanType]] = {1: "email", 2: "DNS", 3: "URI", 4: "IP"}
 # Other ways to say who we are.
 _UNSUPPORTED_IDENTITIES: Final = ("tls_certificates", "tls_certificate_sds_secret_configs")
 
@@ -83,7 +88,7 @@ class _Context:
 
     def _parse_validation(
         self, context: Proto
-    ) -> tuple[CertificateInstance | None, bool, tuple[StringMatcher, ...]]:
+    ) -> tuple[CertificateInstance | None, bool, SanMatchers]:
         """Who vouches for servers, whether the system's roots do, and what names are expected."""
         match context.WhichOneof("validation_context_type"):
             case "validation_context":
@@ -100,7 +105,7 @@ class _Context:
 
     def _parse_combined(
         self, combined: Proto
-    ) -> tuple[CertificateInstance | None, bool, tuple[StringMatcher, ...]]:
+    ) -> tuple[CertificateInstance | None, bool, SanMatchers]:
         with self._errors.field("default_validation_context"):
             ca, has_system_roots, matchers = self._parse_validation_context(
                 combined.default_validation_context
@@ -111,13 +116,17 @@ class _Context:
 
     def _parse_validation_context(
         self, context: Proto
-    ) -> tuple[CertificateInstance | None, bool, tuple[StringMatcher, ...]]:
+    ) -> tuple[CertificateInstance | None, bool, SanMatchers]:
         self._refuse_fields(context, _UNSUPPORTED_IN_VALIDATION)
         self._refuse_lists(context, _UNSUPPORTED_LISTS_IN_VALIDATION)
         if context.require_signed_certificate_timestamp.value:
             self._add("require_signed_certificate_timestamp", _UNSUPPORTED)
         ca = self._parse_instance(context, "ca_certificate_provider_instance")
-        matchers = tuple(self._parse_matchers(context.match_subject_alt_names))
+        matchers: SanMatchers = tuple(self._parse_matchers(context.match_subject_alt_names))
+        if not context.match_subject_alt_names:
+            # What Envoy has in place of the above. A29 does not know it, but to ignore it where
+            # nothing else is said would be to accept every name.
+            matchers = tuple(self._parse_typed_matchers(context.match_typed_subject_alt_names))
         # "if this field is present and the ca_certificate_provider_instance field is unset, system
         # root certificates will be used" - A82
         return ca, context.HasField("system_root_certs"), matchers
@@ -128,6 +137,17 @@ class _Context:
                 matcher = parse_string_matcher(message, self._errors)
             if matcher is not None:
                 yield matcher
+
+    def _parse_typed_matchers(self, messages: Proto) -> Iterator[SanMatcher]:
+        for index, message in enumerate(messages):
+            with self._errors.field("match_typed_subject_alt_names"), self._errors.index(index):
+                san_type = _SAN_TYPES.get(message.san_type)
+                if san_type is None:
+                    self._add("san_type", f"is {message.san_type}, wanted one of 1 to 4")
+                with self._errors.field("matcher"):
+                    matcher = parse_string_matcher(message.matcher, self._errors)
+            if matcher is not None and san_type is not None:
+                yield SanMatcher(san_type, matcher)
 
     def _parse_identity(self, context: Proto) -> CertificateInstance | None:
         instance = self._parse_instance(context, "tls_certificate_provider_instance")

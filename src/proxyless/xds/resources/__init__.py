@@ -13,6 +13,7 @@ from proxyless.xds.resources.cluster import (
     EdsCluster,
     LogicalDnsCluster,
     OutlierDetection,
+    SanMatcher,
     UpstreamTls,
 )
 from proxyless.xds.resources.endpoint import (
@@ -70,6 +71,7 @@ __all__ = [
     "Route",
     "RouteAction",
     "RouteConfiguration",
+    "SanMatcher",
     "StringMatcher",
     "UpstreamTls",
     "VirtualHost",

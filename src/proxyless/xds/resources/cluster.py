@@ -6,7 +6,7 @@ Specs: A27, A37 (discovery), A52 (LB policies), A50, A32, A29, A75 (idle_timeout
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from proxyless.xds.resources.endpoint import HealthStatus
 
@@ -64,6 +64,17 @@ class CertificateInstance:
     certificate_name: str = ""
 
 
+SanType = Literal["DNS", "URI", "email", "IP"]
+
+
+@dataclass(frozen=True, slots=True)
+class SanMatcher:
+    """What a name of one type is compared with."""
+
+    san_type: SanType
+    matcher: StringMatcher
+
+
 @dataclass(frozen=True, slots=True)
 class UpstreamTls:
     """How connections to the cluster are secured (A29)."""
@@ -72,8 +83,9 @@ class UpstreamTls:
     ca: CertificateInstance | None
     # What we show. None: nothing.
     identity: CertificateInstance | None = None
-    # A server's certificate shows one that matches; empty: not checked further.
-    san_matchers: tuple[StringMatcher, ...] = ()
+    # A server's certificate shows a name that one of them accepts, of any type unless the matcher
+    # is for a certain one; empty: not checked further.
+    san_matchers: tuple[StringMatcher | SanMatcher, ...] = ()
     # Sent to the server if not empty.
     sni: str = ""
     # A101: the endpoint's hostname, if it has one, is sent in place of `sni`.

@@ -2,11 +2,13 @@
 
 import pytest
 
+from proxyless.xds.client.lrs import UNUSED_MAX
 from tests.xds_client_world import ClientWorld, LoadStatsResponse, server_config
 
 
-def ask_for_reports(world: ClientWorld, seconds: int) -> None:
-    response = LoadStatsResponse(send_all_clusters=True)
+def ask_for_reports(world: ClientWorld, seconds: int, *clusters: str) -> None:
+    """Of these clusters; of all, without any."""
+    response = LoadStatsResponse(send_all_clusters=not clusters, clusters=clusters)
     response.load_reporting_interval.seconds = seconds
     world.server().lrs.say(response.SerializeToString())
     world.settle()
@@ -55,6 +57,31 @@ def test_a_counter_that_is_used_again_before_its_report_is_the_same_one() -> Non
     world.clock.advance(1)
     # Reported, and not used any more: the next one starts afresh.
     assert world.client.load_stats(server_config(), "c", "") is not load
+    keeps_the_stream.release()
+    world.close()
+
+
+def test_counters_of_clusters_that_come_and_go_do_not_pile_up_while_nobody_asks() -> None:
+    world = ClientWorld()
+    kept = world.client.load_stats(server_config(), "kept", "")
+    first = world.client.load_stats(server_config(), "first", "")
+    first.release()
+    for number in range(UNUSED_MAX):
+        world.client.load_stats(server_config(), f"c{number}", "").release()
+    assert world.client.load_stats(server_config(), "first", "") is not first
+    assert world.client.load_stats(server_config(), "kept", "") is kept
+    world.close()
+
+
+def test_counter_that_is_not_wanted_is_forgotten_when_nobody_uses_it() -> None:
+    world = ClientWorld()
+    keeps_the_stream = world.client.load_stats(server_config(), "wanted", "")
+    load = world.client.load_stats(server_config(), "other", "")
+    load.drop(None)
+    load.release()
+    ask_for_reports(world, 1, "wanted")
+    world.clock.advance(1)
+    assert world.client.load_stats(server_config(), "other", "") is not load
     keeps_the_stream.release()
     world.close()
 

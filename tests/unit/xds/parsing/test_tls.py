@@ -6,7 +6,7 @@ import pytest
 
 from proxyless.protos import Proto
 from proxyless.xds.parsing.tls import UPSTREAM_TLS_CONTEXT
-from proxyless.xds.resources import CertificateInstance, StringMatcher, UpstreamTls
+from proxyless.xds.resources import CertificateInstance, SanMatcher, StringMatcher, UpstreamTls
 from tests.cluster_world import (
     ROUND_ROBIN,
     any_of,
@@ -201,6 +201,38 @@ def test_other_identities_are_ignored_beside_a_provider() -> None:
         "tls_certificates": [{}],
     }
     assert parsed_tls(with_tls(common)).identity == CertificateInstance("identity")
+
+
+def test_matchers_for_types_of_names() -> None:
+    typed = [
+        {"san_type": "EMAIL", "matcher": {"exact": "a"}},
+        {"san_type": "DNS", "matcher": {"prefix": "b"}},
+        {"san_type": "URI", "matcher": {"suffix": "c"}},
+        {"san_type": "IP_ADDRESS", "matcher": {"contains": "d"}},
+    ]
+    validation = ROOTS | {"match_typed_subject_alt_names": typed}
+    assert parsed_tls(with_tls({"validation_context": validation})).san_matchers == (
+        SanMatcher("email", StringMatcher("exact", "a")),
+        SanMatcher("DNS", StringMatcher("prefix", "b")),
+        SanMatcher("URI", StringMatcher("suffix", "c")),
+        SanMatcher("IP", StringMatcher("contains", "d")),
+    )
+    # What A29 knows goes first.
+    both = validation | {"match_subject_alt_names": [{"exact": "e"}]}
+    assert parsed_tls(with_tls({"validation_context": both})).san_matchers == (
+        StringMatcher("exact", "e"),
+    )
+
+
+@pytest.mark.parametrize("san_type", ["SAN_TYPE_UNSPECIFIED", "OTHER_NAME"])
+def test_types_of_names_that_we_do_not_compare_are_refused(san_type: str) -> None:
+    typed = [{"san_type": san_type, "matcher": {"exact": "a"}}]
+    text = refused_cluster(
+        with_tls({"validation_context": ROOTS | {"match_typed_subject_alt_names": typed}})
+    )
+    path = f"{COMMON}.validation_context.match_typed_subject_alt_names[0].san_type"
+    assert text.startswith(f"{path} error:is ")
+    assert text.endswith(", wanted one of 1 to 4")
 
 
 def test_roots_by_secret_discovery_are_refused() -> None:

@@ -1,0 +1,231 @@
+"""What must hold in every run, whatever happened?
+
+Each checker reads what was written down (`records`, `ledger`, `plans`) and gives a sentence for
+each violation. None of them asks the code that is checked what it thinks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from proxyless.sim.ledger import RECOVERY_S
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from proxyless.sim.records import ClientRecord, ConfigRecord, PickRecord, RpcRecord
+    from proxyless.sim.scenario import Scenario
+
+# How long a client may take to connect to a sound endpoint that it was told of, after waiting for
+# the endpoints of a higher priority: the failover timer's 10 s, and a moment.
+CONNECTING_S: Final = 12.0
+# A fault may hit an RPC that was on its way already.
+IN_FLIGHT_S: Final = 1.0
+
+
+def check_routes(scenario: Scenario) -> Iterator[str]:
+    """Every RPC ran on one generation: where it went is a cluster of the config in force."""
+    for rpc in scenario.recorder.rpcs.values():
+        if not rpc.picks:
+            continue
+        first = rpc.picks[0]
+        config = _config_of(scenario, rpc, first)
+        plan = scenario.generations.get(config.generation)
+        if plan is None or first.cluster not in plan.lanes[rpc.lane]:
+            yield (
+                f"{rpc.name}: lane {rpc.lane!r} went to cluster {first.cluster!r}"
+                f" under generation {config.generation}"
+            )
+        clusters = {pick.cluster for pick in rpc.picks}
+        if len(clusters) != 1:
+            yield f"{rpc.name}: picked from several clusters: {sorted(clusters)}"
+
+
+def check_configs(scenario: Scenario) -> Iterator[str]:
+    """Each cluster in a client's config is one that was published, as a whole."""
+    for client in scenario.recorder.clients.values():
+        for config in client.configs:
+            for name, view in config.clusters.items():
+                forms = scenario.cluster_forms.get(name, [])
+                if view.is_error or any(form.leaves for form in forms):
+                    continue
+                known = {_live(form.live_priorities) for form in forms}
+                # Nothing yet, if the endpoints are late.
+                if view.priorities and _live(view.priorities) not in known:
+                    yield f"{client.name}: cluster {name!r} at {config.at_s:.3f} s was never so"
+
+
+def check_picks(scenario: Scenario) -> Iterator[str]:
+    """No pick goes to an endpoint outside the config in force."""
+    for rpc in scenario.recorder.rpcs.values():
+        for pick in rpc.picks:
+            view = _config_of(scenario, rpc, pick).cluster(pick.cluster)
+            if pick.address and pick.address not in view.addresses:
+                yield (
+                    f"{rpc.name}: picked {pick.address} at {pick.at_s:.3f} s,"
+                    f" which is not in cluster {pick.cluster!r}"
+                )
+
+
+def check_priorities(scenario: Scenario) -> Iterator[str]:
+    """No pick goes to a lower priority while a sound endpoint is in a higher one."""
+    for rpc in scenario.recorder.rpcs.values():
+        for pick in rpc.picks:
+            view = _config_of(scenario, rpc, pick).cluster(pick.cluster)
+            priority = view.priority_of(pick.address)
+            if not priority:
+                continue
+            better = find_sound(scenario, rpc, pick.cluster, (pick.at_s, pick.at_s))
+            if better is not None and better[0] < priority:
+                yield (
+                    f"{rpc.name}: picked {pick.address} of priority {priority} at"
+                    f" {pick.at_s:.3f} s, while {better[1]} of priority {better[0]} is sound"
+                )
+
+
+def check_outcomes(scenario: Scenario) -> Iterator[str]:
+    """No RPC fails while a sound endpoint of its cluster exists, unless one in trouble had it."""
+    for rpc in scenario.recorder.rpcs.values():
+        if rpc.ended_s is None:
+            yield f"{rpc.name}: never ended"
+        elif rpc.code == "OK":
+            if rpc.served_by not in rpc.arrivals:
+                yield f"{rpc.name}: answered by {rpc.served_by!r}, at which it never arrived"
+        elif not rpc.is_cancelled_by_us and not _is_excused(scenario, rpc):
+            yield (
+                f"{rpc.name} of {rpc.client}, started at {rpc.started_s:.3f} s: {rpc.code}"
+                f" {rpc.details!r} though {_sound_for(scenario, rpc)} is sound"
+            )
+
+
+def check_convergence(scenario: Scenario) -> Iterator[str]:
+    """When faults are long over, clients have the newest config, and every RPC succeeds."""
+    for name in scenario.channels:
+        yield from _check_newest(scenario, scenario.recorder.client(name))
+    calm_s = scenario.faults_end_s + RECOVERY_S
+    for rpc in scenario.recorder.rpcs.values():
+        if rpc.started_s >= calm_s and rpc.code != "OK" and not rpc.is_cancelled_by_us:
+            yield f"{rpc.name}: {rpc.code} {rpc.details!r} long after the last fault"
+
+
+def _check_newest(scenario: Scenario, client: ClientRecord) -> Iterator[str]:
+    if not client.configs:
+        yield f"{client.name}: never had a config"
+        return
+    config, plan = client.configs[-1], scenario.plan
+    if config.generation != plan.generation:
+        yield f"{client.name}: has generation {config.generation}, wanted {plan.generation}"
+        return
+    if config.children != plan.routed:
+        left, lost = config.children - plan.routed, plan.routed - config.children
+        yield f"{client.name}: still holds clusters {sorted(left)}, lacks {sorted(lost)}"
+    for name in sorted(plan.routed):
+        cluster, view = plan.clusters[name], config.cluster(name)
+        if not cluster.leaves and _live(view.priorities) != _live(cluster.live_priorities):
+            yield f"{client.name}: cluster {name!r} is not the newest"
+
+
+def check_nothing_broke(scenario: Scenario) -> Iterator[str]:
+    """No exception that nobody caught."""
+    for text, times in sorted(Counter(scenario.world.exceptions).items()):
+        yield f"exception, {times} times: {text}"
+
+
+CHECKERS: Final = (
+    check_routes,
+    check_configs,
+    check_picks,
+    check_priorities,
+    check_outcomes,
+    check_convergence,
+    check_nothing_broke,
+)
+
+# ---------------------------------------------------------------------------------------------
+# What they share
+
+
+def find_sound(
+    scenario: Scenario, rpc: RpcRecord, cluster: str, time: tuple[float, float]
+) -> tuple[int, str] | None:
+    """An endpoint that was in the client's config and sound all the time: priority and name.
+
+    The one of the highest priority, as it was lowest.
+    """
+    start_s, end_s = time
+    configs = _configs_in_force(scenario.recorder.client(rpc.client), start_s - CONNECTING_S, end_s)
+    if not configs or configs[0].at_s > start_s - CONNECTING_S:
+        return None
+    found: list[tuple[int, str]] = []
+    for address in configs[0].cluster(cluster).addresses:
+        priorities = [config.cluster(cluster).priority_of(address) for config in configs]
+        name = scenario.backend_at(address)
+        if None not in priorities and scenario.ledger.is_sound(name, start_s, end_s):
+            found.append((max(each for each in priorities if each is not None), name))
+    return min(found, default=None)
+
+
+def _is_excused(scenario: Scenario, rpc: RpcRecord) -> bool:
+    """Whether the RPC had a right to fail."""
+    return (
+        _was_with_one_in_trouble(scenario, rpc)
+        or _waited_for_one_in_trouble(scenario, rpc)
+        or not _sound_for(scenario, rpc)
+    )
+
+
+def _waited_for_one_in_trouble(scenario: Scenario, rpc: RpcRecord) -> bool:
+    """Whether a hash may have sent it to an endpoint that was long to connect (A42 queues it)."""
+    assert rpc.ended_s is not None, "it has failed"
+    if rpc.code != "DEADLINE_EXCEEDED" or scenario.options.lb_policy != "RING_HASH":
+        return False
+    return any(
+        scenario.ledger.is_in_trouble(
+            scenario.backend_at(address), rpc.started_s - CONNECTING_S, rpc.ended_s
+        )
+        for pick in rpc.picks
+        for address in _config_of(scenario, rpc, pick).cluster(pick.cluster).addresses
+    )
+
+
+def _sound_for(scenario: Scenario, rpc: RpcRecord) -> str:
+    """Who could have served a failed RPC all the time; empty if nobody."""
+    assert rpc.ended_s is not None, "it has failed"
+    if not rpc.picks:
+        # Nobody knows where it would have gone: no config, no route.
+        return ""
+    found = find_sound(scenario, rpc, rpc.picks[0].cluster, (rpc.started_s, rpc.ended_s))
+    if found is None:
+        return ""
+    priority, name = found
+    # Those before it are waited for, and an RPC in a hurry cannot.
+    waits_in_vain = priority > 0 and rpc.timeout_s < CONNECTING_S
+    return "" if waits_in_vain and rpc.code == "DEADLINE_EXCEEDED" else name
+
+
+def _was_with_one_in_trouble(scenario: Scenario, rpc: RpcRecord) -> bool:
+    assert rpc.ended_s is not None, "it has failed"
+    return any(
+        scenario.ledger.is_in_trouble(
+            scenario.backend_at(pick.address), pick.at_s - IN_FLIGHT_S, rpc.ended_s
+        )
+        for pick in rpc.picks
+        if pick.address
+    )
+
+
+def _config_of(scenario: Scenario, rpc: RpcRecord, pick: PickRecord) -> ConfigRecord:
+    return scenario.recorder.client(rpc.client).configs[pick.config]
+
+
+def _configs_in_force(client: ClientRecord, start_s: float, end_s: float) -> list[ConfigRecord]:
+    """Those that were in force at any moment of this time, oldest first."""
+    started = [config for config in client.configs if config.at_s <= end_s]
+    first = max((n for n, each in enumerate(started) if each.at_s <= start_s), default=0)
+    return started[first:]
+
+
+def _live(priorities: tuple[frozenset[str], ...]) -> tuple[frozenset[str], ...]:
+    """Without the empty ones: a priority of draining endpoints only has nobody for RPCs."""
+    return tuple(filter(None, priorities))

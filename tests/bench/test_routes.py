@@ -1,0 +1,64 @@
+"""Does the benchmark of routes measure what it says? Nothing is judged by its time here."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench.routes import (
+    METADATA,
+    SIZES,
+    SUBJECTS,
+    Result,
+    format_results,
+    main,
+    make_routes,
+    make_selector,
+    select,
+)
+from proxyless.base import Status
+from proxyless.runtime import seeded_random
+from proxyless.xds.resources import VirtualHost
+from proxyless.xds.routing import RouteTable
+
+FLAT = Result("flat", {10: [100.0, 900.0, 90.0], 10_000: [120.0]}, {10: 1.0, 10_000: 2.0})
+STEEP = Result("steep", {10: [100.0], 10_000: [121.0]}, {10: 1.0, 10_000: 2.0})
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_only_the_last_route_takes_the_rpcs(subject: str) -> None:
+    routes = make_routes(subject, 20)
+    assert len(routes) == 20
+    table = RouteTable(VirtualHost(domains=("*",), routes=routes), seeded_random(1))
+    found = table.find("/wanted.Service/Method1", METADATA)
+    assert found is not None
+    assert found.index == 19
+    assert isinstance(make_selector(routes[:-1]).select("/wanted.Service/M", METADATA), Status)
+
+
+def test_an_rpc_leaves_no_mark() -> None:
+    selector = make_selector(make_routes("mixed", 10))
+    [ref] = selector._refs.values()  # noqa: SLF001 - the mark itself
+    for _ in range(3):
+        select(selector, "/wanted.Service/M")
+    assert ref.count == 1
+
+
+def test_median_and_ratio_decide() -> None:
+    assert (FLAT.ns(10), FLAT.ratio, FLAT.is_met) == (100.0, 1.2, True)
+    assert not STEEP.is_met
+    text = format_results([FLAT, STEEP])
+    assert "1.20" in text
+    assert "pass" in text
+    assert "miss" in text
+
+
+def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "routes.json"
+    arguments = ["--rounds", "1", "--seconds", "0.0001", "--only", "paths", "--json", str(out)]
+    assert main(arguments) == 0
+    assert "10,000:10" in capsys.readouterr().out
+    [result] = json.loads(out.read_text())["results"]
+    assert list(result["ns_per_rpc"]) == [str(size) for size in SIZES]
+    with pytest.raises(SystemExit):
+        main(["--only", "nothing"])

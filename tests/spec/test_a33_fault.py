@@ -1,0 +1,133 @@
+"""A33: faults on purpose, through selector and channel. What is drawn is in tests/unit."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from proxyless.base import OK, Metadata, Status, StatusCode
+from proxyless.wire.status import status_of_http
+from proxyless.xds.filters.fault import (
+    FAULT_TYPE,
+    FaultAbort,
+    FaultConfig,
+    FaultDelay,
+    Percentage,
+)
+from proxyless.xds.filters.fault_calls import PROCESS_FAULTS
+from proxyless.xds.resources.filter import FilterOverride, HttpFilter
+from tests.spec.mesh_world import MeshWorld
+from tests.spec.xds_world import cluster, endpoints, host, hosts, listener, route
+
+ALWAYS: Final = Percentage(100, 100)
+A: Final = "10.0.0.1:80"
+ABORTED: Final = Status(StatusCode.UNAVAILABLE, "Fault injected")
+
+
+def start(config: FaultConfig, override: FaultConfig | None = None) -> MeshWorld:
+    """A mesh whose RPCs suffer so."""
+    world = MeshWorld()
+    overrides = {} if override is None else {"fault": FilterOverride(override)}
+    world.say(
+        listener(http_filters=(HttpFilter("fault", FAULT_TYPE, config),)),
+        hosts(host(route("blue"), filter_overrides=overrides)),
+        cluster("blue"),
+        endpoints("blue", A),
+    )
+    world.channel.request_connection()
+    world.settle()
+    return world
+
+
+def delay(delay_s: float | None, limit: int | None = None) -> FaultConfig:
+    return FaultConfig(delay=FaultDelay(delay_s, ALWAYS), max_active_faults=limit)
+
+
+def abort(code: StatusCode | None) -> FaultConfig:
+    return FaultConfig(abort=FaultAbort(code, ALWAYS))
+
+
+@pytest.mark.spec("A33-01")
+def test_nothing_is_sent_before_the_delay_is_over() -> None:
+    world = start(delay(2.0))
+    _, observer = world.call()
+    world.clock.advance(1.999)
+    assert world.streams(A) == []
+    world.clock.advance(0.001)
+    world.answer_all()
+    assert observer.status == OK
+
+
+@pytest.mark.spec("A33-01")
+def test_a_deadline_counts_while_an_rpc_is_delayed() -> None:
+    world = start(delay(2.0, limit=1))
+    _, observer = world.call(timeout_s=1.0)
+    assert PROCESS_FAULTS.count == 1
+    world.clock.advance(1.1)
+    assert observer.status.code is StatusCode.DEADLINE_EXCEEDED
+    assert PROCESS_FAULTS.count == 0
+    world.clock.advance(5.0)
+    assert world.streams(A) == []
+
+
+@pytest.mark.spec("A33-01")
+def test_an_aborted_rpc_is_never_sent() -> None:
+    world = start(abort(StatusCode.UNAVAILABLE))
+    _, observer = world.call(wait_for_ready=True)
+    assert observer.status == ABORTED
+    assert world.streams(A) == []
+
+
+@pytest.mark.spec("A33-01")
+def test_an_rpc_is_aborted_after_its_delay() -> None:
+    world = start(FaultConfig(FaultDelay(2.0, ALWAYS), abort(StatusCode.UNAVAILABLE).abort))
+    _, observer = world.call()
+    world.clock.advance(1.999)
+    assert observer.is_running
+    world.clock.advance(0.001)
+    assert observer.status == ABORTED
+
+
+@pytest.mark.spec("A33-01")
+def test_headers_control_what_the_config_leaves_to_them() -> None:
+    world = start(FaultConfig(FaultDelay(None, ALWAYS), FaultAbort(None, ALWAYS)))
+    assert world.serve() == A
+    metadata: Metadata = (
+        ("x-envoy-fault-delay-request", "500"),
+        ("x-envoy-fault-abort-grpc-request", "14"),
+    )
+    _, observer = world.call(metadata=metadata)
+    world.clock.advance(0.499)
+    assert observer.is_running
+    world.clock.advance(0.001)
+    assert observer.status == ABORTED
+    _, observer = world.call(metadata=(("x-envoy-fault-abort-request", "503"),))
+    assert observer.status.code is status_of_http(503, "").code
+    spared = (("x-envoy-fault-delay-request-percentage", "0"), metadata[0])
+    assert world.serve(metadata=spared) == A
+
+
+@pytest.mark.spec("A33-01")
+def test_faults_of_all_channels_are_counted_together() -> None:
+    first, second = start(delay(2.0, limit=1)), start(delay(2.0, limit=1))
+    call, _ = first.call()
+    # Nobody else suffers meanwhile.
+    assert (first.serve(), second.serve()) == (A, A)
+    call.cancel()
+    second.call()
+    assert second.streams(A) == []
+    assert first.serve() == A
+    second.clock.advance(2.0)
+    # The delay is over, though the RPC is not.
+    assert len(second.streams(A)) == 1
+    assert PROCESS_FAULTS.count == 0
+    second.answer_all()
+
+
+@pytest.mark.spec("A33-01")
+def test_an_override_says_something_else() -> None:
+    world = start(abort(StatusCode.UNAVAILABLE), FaultConfig())
+    assert world.serve() == A
+    world = start(FaultConfig(), abort(StatusCode.UNAVAILABLE))
+    assert world.call()[1].status == ABORTED

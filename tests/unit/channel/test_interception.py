@@ -1,0 +1,152 @@
+"""How filters stand between an RPC and its application."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxyless.base import OK, Metadata, Status, StatusCode
+from proxyless.channel import Call, CallConfig
+from proxyless.channel.service_config import MethodConfig
+from proxyless.wire import StreamEnd
+from tests.spec.channel_world import ChannelWorld, FakeSelector, Observer
+
+ABORT = Status(StatusCode.ABORTED, "on purpose")
+
+
+class Filters:
+    """An interception that the test decides for, and that remembers what it was told."""
+
+    def __init__(self, delay_s: float = 0.0, abort: Status | None = None) -> None:
+        self.delay_s = delay_s
+        self.abort = abort
+        self.told: list[str] = []
+
+    def on_delay_start(self) -> None:
+        self.told.append("delay starts")
+
+    def on_delay_end(self) -> None:
+        self.told.append("delay ends")
+
+    def on_head(self, metadata: Metadata) -> Metadata:
+        self.told.append("head")
+        return (*metadata, ("by", "filter"))
+
+    def on_end(self, end: StreamEnd, *, had_head: bool) -> StreamEnd:
+        self.told.append(f"end {end.status.code.name} {'after' if had_head else 'without'} head")
+        return StreamEnd(end.status, (*end.trailers, ("by", "filter")))
+
+
+class Heads(Observer):
+    """An application that says what it heard, and what the filters had heard by then."""
+
+    def __init__(self, filters: Filters) -> None:
+        super().__init__()
+        self._filters = filters
+        self.metadata: list[Metadata] = []
+        self.filters_by_then: list[list[str]] = []
+
+    def on_head(self, metadata: Metadata) -> None:
+        super().on_head(metadata)
+        self.metadata.append(metadata)
+        self.filters_by_then.append(list(self._filters.told))
+
+
+class World(ChannelWorld):
+    """A channel whose RPCs are intercepted."""
+
+    def __init__(self, filters: Filters) -> None:
+        super().__init__()
+        self.commits = 0
+        config = CallConfig(MethodConfig(), on_commit=self._commit, interception=filters)
+        self.picker = self.connect(FakeSelector(config))
+        self.clock.advance(0)
+        self.timers = self.clock.timers_pending
+
+    def _commit(self) -> None:
+        self.commits += 1
+
+
+def test_without_a_delay_an_rpc_goes_on_at_once() -> None:
+    filters = Filters()
+    world = World(filters)
+    _, observer = world.call()
+    world.streams[0].answer()
+    assert observer.status == OK
+    assert observer.messages == [b"reply"]
+    assert filters.told == ["head", "end OK after head"]
+
+
+def test_an_rpc_is_picked_for_after_the_delay() -> None:
+    filters = Filters(delay_s=2.0)
+    world = World(filters)
+    world.call()
+    world.clock.advance(1.999)
+    assert world.picker.asked == []
+    assert filters.told == ["delay starts"]
+    world.clock.advance(0.001)
+    assert len(world.picker.asked) == 1
+    assert filters.told == ["delay starts", "delay ends"]
+    assert world.streams[0].messages == [b"request"]
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 2.0])
+def test_an_aborted_rpc_is_never_picked_for(delay_s: float) -> None:
+    world = World(Filters(delay_s, ABORT))
+    _, observer = world.call()
+    assert observer.is_running is bool(delay_s)
+    world.clock.advance(delay_s)
+    assert observer.status == ABORT
+    assert world.picker.asked == []
+    assert world.commits == 1
+
+
+def test_a_deadline_ends_a_delayed_rpc() -> None:
+    filters = Filters(delay_s=60.0)
+    world = World(filters)
+    _, observer = world.call(timeout_s=1.0)
+    world.clock.advance(1.5)
+    assert observer.status.code is StatusCode.DEADLINE_EXCEEDED
+    assert filters.told == ["delay starts", "delay ends", "end DEADLINE_EXCEEDED without head"]
+    world.clock.advance(120.0)
+    assert world.picker.asked == []
+    assert len(observer.ends) == 1
+
+
+def test_a_cancelled_rpc_leaves_no_timer() -> None:
+    filters = Filters(delay_s=60.0)
+    world = World(filters)
+    call, observer = world.call()
+    assert world.clock.timers_pending == world.timers + 1
+    call.cancel()
+    assert observer.status.code is StatusCode.CANCELLED
+    assert filters.told == ["delay starts", "delay ends", "end CANCELLED without head"]
+    assert world.clock.timers_pending == world.timers
+    assert world.commits == 1
+
+
+def test_filters_see_the_response_before_the_application_does() -> None:
+    filters = Filters()
+    world = World(filters)
+    observer = Heads(filters)
+    call = _start(world, observer)
+    world.streams[0].head()
+    assert observer.metadata == [(("by", "filter"),)]
+    assert observer.filters_by_then == [["head"]]
+    world.streams[0].end(StreamEnd(ABORT, (("k", "v"),)))
+    assert observer.ends == [StreamEnd(ABORT, (("k", "v"), ("by", "filter")))]
+    assert call.is_ended
+
+
+def test_filters_know_that_there_was_no_head() -> None:
+    filters = Filters()
+    world = World(filters)
+    _, observer = world.call()
+    world.streams[0].end(StreamEnd(ABORT))
+    assert filters.told == ["end ABORTED without head"]
+    assert observer.ends[0].trailers == (("by", "filter"),)
+
+
+def _start(world: World, observer: Observer) -> Call:
+    call = Call(world.channel, world.method, observer, (), None, None)
+    call.start_unary(b"request")
+    return call

@@ -1,0 +1,57 @@
+"""Who has a say in how the connections of a channel are secured, beside its own options?"""
+
+from __future__ import annotations
+
+from proxyless.base import EMPTY_ATTRIBUTES, Attributes, Key
+from proxyless.channel import ChannelOptions, SubchannelOptions
+from proxyless.channel.security import secure_subchannel
+from proxyless.transport import ClientTls, TlsSource, TransportOptions
+
+NAME: Key[str] = Key("name")
+TLS = ClientTls(server_name="own")
+OWN = SubchannelOptions(transport=TransportOptions(tls=TLS, is_local_only=True), server_name="a")
+
+
+class FixedSource:
+    """Says nothing: what counts here is which one it is."""
+
+    def current(self) -> ClientTls | None:
+        return None
+
+
+class Security:
+    """Secures what has a name."""
+
+    def __init__(self) -> None:
+        self.source = FixedSource()
+
+    def choose(self, attributes: Attributes) -> TlsSource | None:
+        return None if attributes.get(NAME) is None else self.source
+
+    def release(self) -> None:
+        return
+
+
+def test_without_security_the_options_count() -> None:
+    assert secure_subchannel(OWN, None, EMPTY_ATTRIBUTES.with_(NAME, "a")) is OWN
+
+
+def test_security_may_leave_it_to_the_options() -> None:
+    assert secure_subchannel(OWN, Security(), EMPTY_ATTRIBUTES) is OWN
+
+
+def test_what_is_chosen_stands_beside_the_options() -> None:
+    security = Security()
+    secured = secure_subchannel(OWN, security, EMPTY_ATTRIBUTES.with_(NAME, "a"))
+    transport = TransportOptions(tls=TLS, is_local_only=True, tls_source=security.source)
+    assert secured == SubchannelOptions(transport=transport, server_name="a")
+    # Shared by all with the same source, and with those only.
+    assert secured == secure_subchannel(OWN, security, EMPTY_ATTRIBUTES.with_(NAME, "b"))
+    assert secured != secure_subchannel(OWN, Security(), EMPTY_ATTRIBUTES.with_(NAME, "a"))
+
+
+def test_the_scheme_says_what_the_security_is_for() -> None:
+    assert ChannelOptions().scheme == "http"
+    assert ChannelOptions(subchannel=OWN).scheme == "https"
+    assert ChannelOptions(security=Security()).scheme == "https"
+    assert TransportOptions(tls_source=FixedSource()).scheme == "https"

@@ -1,0 +1,32 @@
+"""The config: how a cluster is found in it."""
+
+from proxyless.xds.config import ClusterConfig, ClusterError, ClusterResult, XdsConfig
+from tests.spec.xds_world import aggregate, cluster, listener, route_config, unavailable
+
+LEAF = ClusterConfig("leaf", cluster("leaf"))
+TOP = ClusterConfig("top", aggregate("top", "leaf"))
+
+
+def config_of(clusters: dict[str, ClusterResult]) -> XdsConfig:
+    routes = route_config("top")
+    return XdsConfig(listener(routes), routes, routes.virtual_hosts[0], clusters)
+
+
+def test_leaf_without_a_key_is_found_inside_its_aggregate() -> None:
+    config = config_of({"top": (TOP, LEAF)})
+    assert config.find("leaf") is LEAF
+    assert config.find("top") is TOP
+    assert config.find("other") is None
+    assert config.find("leaf") is LEAF, "also when it was looked for before"
+
+
+def test_key_of_its_own_counts_first() -> None:
+    own = ClusterConfig("leaf", cluster("leaf"), resolution_note="own")
+    assert config_of({"top": (TOP, LEAF), "leaf": (own,)}).find("leaf") is own
+
+
+def test_errors_are_found_and_have_no_leaves() -> None:
+    error = ClusterError(unavailable("gone"))
+    config = config_of({"top": error, "other": (TOP, LEAF)})
+    assert config.find("top") is error
+    assert config.find("leaf") is LEAF

@@ -1,0 +1,59 @@
+"""In which order do the filters of a chain see an RPC and its response?"""
+
+from proxyless.base import OK, Metadata, Status, StatusCode
+from proxyless.wire import StreamEnd
+from proxyless.xds.filters.calls import FilterStack, RpcFilter
+
+ABORT = Status(StatusCode.ABORTED, "on purpose")
+
+
+class Named(RpcFilter):
+    """Signs what passes it."""
+
+    def __init__(self, name: str, delay_s: float = 0.0, abort: Status | None = None) -> None:
+        self._name = name
+        self._delay_s = delay_s
+        self._abort = abort
+        self.told: list[str] = []
+
+    @property
+    def delay_s(self) -> float:
+        return self._delay_s
+
+    @property
+    def abort(self) -> Status | None:
+        return self._abort
+
+    def on_delay_start(self) -> None:
+        self.told.append("start")
+
+    def on_delay_end(self) -> None:
+        self.told.append("end")
+
+    def on_head(self, metadata: Metadata) -> Metadata:
+        return (*metadata, ("by", self._name))
+
+    def on_end(self, end: StreamEnd, *, had_head: bool) -> StreamEnd:
+        return StreamEnd(end.status, (*end.trailers, (self._name, str(had_head))))
+
+
+def test_responses_pass_the_filters_in_the_reverse_order() -> None:
+    stack = FilterStack([Named("first"), RpcFilter(), Named("last")])
+    assert stack.on_head(()) == (("by", "last"), ("by", "first"))
+    end = stack.on_end(StreamEnd(OK), had_head=True)
+    assert end.trailers == (("last", "True"), ("first", "True"))
+    assert (stack.delay_s, stack.abort) == (0.0, None)
+
+
+def test_delays_add_up_and_all_filters_hear_of_them() -> None:
+    filters = [Named("a", 1.0), Named("b", 2.0)]
+    stack = FilterStack([*filters, RpcFilter()])
+    assert stack.delay_s == 3.0
+    stack.on_delay_start()
+    stack.on_delay_end()
+    assert [each.told for each in filters] == [["start", "end"], ["start", "end"]]
+
+
+def test_an_rpc_that_a_filter_ends_does_not_come_to_those_after_it() -> None:
+    stack = FilterStack([Named("a", 1.0), Named("b", 2.0, ABORT), Named("c", 4.0, OK)])
+    assert (stack.delay_s, stack.abort) == (3.0, ABORT)

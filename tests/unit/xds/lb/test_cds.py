@@ -1,0 +1,57 @@
+"""cds: the policies below, as JSON, and notes in failures."""
+
+from proxyless.base import Status, StatusCode
+from proxyless.lb import QUEUE_PICKER, Fail, FailPicker
+from proxyless.xds.config import ClusterConfig
+from proxyless.xds.lb.cds import NotingPicker, aggregate_child, leaf_child
+from tests.spec.lb_world import ANY_RPC
+from tests.spec.xds_world import ROUND_ROBIN, cluster, dns, endpoints, locality, prioritized
+
+
+def test_leaf_may_try_all_its_priorities_before_the_next_leaf() -> None:
+    two = prioritized("a", [locality("x", "10.0.0.1:80")], [locality("y", "10.0.0.2:80")])
+    leaves = (
+        ClusterConfig("a", cluster("a"), two),
+        ClusterConfig("b", cluster("b"), endpoints("b")),
+        ClusterConfig("c", cluster("c"), None),
+    )
+    config = aggregate_child(leaves)["priority_experimental"]
+    assert isinstance(config, dict)
+    assert config["priorities"] == ["a", "b", "c"]
+    inner = [child["innerPriorities"] for child in config["children"].values()]
+    assert inner == [2, 1, 1]
+
+
+def test_policies_of_a_leaf_stand_in_their_order() -> None:
+    found = leaf_child(ClusterConfig("a", cluster("a")), ("p0", "p1"), ROUND_ROBIN)
+    names = []
+    level: dict[str, object] = found
+    while "priority_experimental" not in level:
+        [(name, config)] = level.items()
+        names.append(name)
+        assert isinstance(config, dict)
+        [level] = config["childPolicy"]
+    assert names == [
+        "outlier_detection_experimental",
+        "xds_cluster_impl_experimental",
+        "xds_override_host_experimental",
+    ]
+    priority = level["priority_experimental"]
+    assert isinstance(priority, dict)
+    assert priority["priorities"] == ["p0", "p1"]
+
+
+def test_only_dns_is_asked_again() -> None:
+    for kind, is_ignored in ((cluster("a"), True), (dns("a", "host.example"), False)):
+        text = str(leaf_child(ClusterConfig("a", kind), ("p0",), ROUND_ROBIN))
+        assert f"'ignoreReresolutionRequests': {is_ignored}" in text
+
+
+def test_note_is_added_once_and_only_to_failures() -> None:
+    failure = Status(StatusCode.UNAVAILABLE, "down")
+    noted = NotingPicker(FailPicker(failure), "note")
+    for picker in (noted, NotingPicker(noted, "note")):
+        result = picker.pick(ANY_RPC)
+        assert isinstance(result, Fail)
+        assert result.status.details == picker.status.details == "down (note)"
+    assert NotingPicker(QUEUE_PICKER, "note").pick(ANY_RPC) is QUEUE_PICKER.pick(ANY_RPC)

@@ -1,0 +1,46 @@
+"""xds_cluster_manager: the rules of all policies, and configs that are wrong."""
+
+import pytest
+
+from proxyless.assembly import Registries
+from proxyless.base import EMPTY_ATTRIBUTES, ValidationErrors
+from proxyless.lb import PickInfo
+from proxyless.testing import Traits, check_policy
+from proxyless.xds.attributes import CLUSTER
+from proxyless.xds.lb.cluster_manager import ClusterManagerFactory
+
+RPC = PickInfo("/s/m", (), EMPTY_ATTRIBUTES.with_(CLUSTER, "a"))
+CHILD: dict[str, object] = {"childPolicy": [{"round_robin": {}}]}
+
+
+def test_the_policy_keeps_the_rules_of_all_policies() -> None:
+    check_policy(
+        ClusterManagerFactory(),
+        config={"children": {"a": CHILD}},
+        traits=Traits(refuses_in_part=True, rpc=RPC),
+        seeds=range(3),
+    )
+
+
+@pytest.mark.parametrize(
+    ("json", "text"),
+    [
+        ({"children": []}, "field:children error:is a list, wanted an object"),
+        ({"children": {"a": 1}}, 'field:children["a"] error:is a number, wanted an object'),
+        ({"children": {"a": {}}}, 'field:children["a"].childPolicy error:is missing'),
+        ({"cdsConfig": {}}, "field:cdsConfig error:is an object, wanted a list of cds configs"),
+        ({"cds_config": [1]}, "field:cds_config[0] error:is a number, wanted an object"),
+    ],
+)
+def test_what_is_wrong_is_said_by_its_place(json: dict[str, object], text: str) -> None:
+    errors = ValidationErrors()
+    ClusterManagerFactory().parse_config(json, errors, Registries().policies)
+    assert text in str(errors)
+
+
+def test_both_forms_may_stand_side_by_side() -> None:
+    errors = ValidationErrors()
+    json = {"children": {"a": CHILD}, "cdsConfig": [{"cluster": "b"}]}
+    config = ClusterManagerFactory().parse_config(json, errors, Registries().policies)
+    assert errors.ok
+    assert list(config.children) == ["a", "b"]

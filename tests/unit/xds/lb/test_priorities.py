@@ -1,0 +1,67 @@
+"""Children of the priority policy: their numbers, whatever the priorities, and their endpoints."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxyless.base import parse_address
+from proxyless.lb import ENDPOINT_WEIGHT, HASH_KEY
+from proxyless.xds.attributes import HOSTNAME
+from proxyless.xds.lb.priorities import ChildNumbers, EndpointMaker, assign_numbers
+from proxyless.xds.resources import EndpointInfo, EndpointResource, Locality, LocalityEndpoints
+
+# Localities by priority, each in one of them.
+LAYOUTS = st.lists(st.integers(0, 3), min_size=4, max_size=4).map(
+    lambda places: [
+        [zone for zone, place in zip("abcd", places, strict=True) if place == priority]
+        for priority in sorted(set(places))
+    ]
+)
+
+
+def priority(zones: list[str]) -> tuple[LocalityEndpoints, ...]:
+    return tuple(LocalityEndpoints(Locality(zone=zone), 1, ()) for zone in zones)
+
+
+@given(st.lists(LAYOUTS, max_size=6))
+def test_numbers_are_distinct_and_never_handed_out_again(layouts: list[list[list[str]]]) -> None:
+    state = ChildNumbers()
+    used: set[int] = set()
+    for layout in layouts:
+        before = set(state.numbers)
+        state = assign_numbers(state, [priority(zones) for zones in layout])
+        assert len(set(state.numbers)) == len(layout)
+        assert not (set(state.numbers) - before) & used, "a number came back"
+        used |= set(state.numbers)
+
+
+@given(LAYOUTS)
+def test_same_priorities_have_the_same_numbers(layout: list[list[str]]) -> None:
+    first = assign_numbers(ChildNumbers(), [priority(zones) for zones in layout])
+    again = assign_numbers(first, [priority(zones[::-1]) for zones in layout])
+    assert again.numbers == first.numbers
+
+
+INFO = EndpointInfo((parse_address("10.0.0.1:80"),), weight=2, hostname="h", hash_key="k")
+
+
+def resource(info: EndpointInfo, weight: int = 3) -> EndpointResource:
+    entry = LocalityEndpoints(Locality(zone="z"), weight, (info,))
+    return EndpointResource(name="e", priorities=((entry,),))
+
+
+def test_endpoint_that_did_not_change_is_the_same_object() -> None:
+    maker = EndpointMaker()
+    [first] = maker.make(resource(INFO), ("p0",))
+    [same] = maker.make(resource(INFO), ("p0",))
+    assert same is first
+    [moved] = maker.make(resource(INFO), ("p1",))
+    assert moved is not first
+    [weighed] = maker.make(resource(INFO, weight=4), ("p1",))
+    assert weighed.attributes.get(ENDPOINT_WEIGHT) == 8
+
+
+def test_endpoint_carries_what_policies_want_to_know() -> None:
+    [endpoint] = EndpointMaker().make(resource(INFO), ("p0",))
+    assert endpoint.attributes.get(ENDPOINT_WEIGHT) == 6
+    assert endpoint.attributes.get(HOSTNAME) == "h"
+    assert endpoint.attributes.get(HASH_KEY) == "k"

@@ -1,0 +1,181 @@
+"""The resolver of xDS targets: who it asks for what, and what it says if it cannot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from proxyless.base import OK, Status, StatusCode
+from proxyless.resolver import ResolverContext, ResolverResult, Target
+from proxyless.runtime import AsyncioNetwork, VirtualClock, seeded_random
+from proxyless.xds.bootstrap import Bootstrap, ChannelCreds, Node, ServerConfig
+from proxyless.xds.filters import FilterRegistry
+from proxyless.xds.resolver import FailedResolver, XdsResolver, XdsResolverFactory, XdsTools
+from tests.spec.mesh_world import MeshWorld
+from tests.spec.xds_world import (
+    LDS,
+    TYPES,
+    FakeDns,
+    Watches,
+    cluster,
+    endpoints,
+    host,
+    hosts,
+    listener,
+    route,
+    route_config,
+    set_resource,
+)
+
+if TYPE_CHECKING:
+    from proxyless.xds.client import XdsClient
+
+SERVER = ServerConfig("control-plane:443", ChannelCreds("insecure"))
+BOOTSTRAP = Bootstrap(servers=(SERVER,), node=Node(id="node-1"))
+
+
+class Client:
+    def __init__(self, clock: VirtualClock) -> None:
+        self.watches = Watches(clock)
+        self.watch = self.watches.watch
+
+
+class FactoryWorld:
+    """A factory, the clients it hands out, and what its resolvers say."""
+
+    def __init__(self, bootstrap: Bootstrap | Status = BOOTSTRAP) -> None:
+        self.clock = VirtualClock()
+        self.client = Client(self.clock)
+        self.acquired: list[str] = []
+        self.released = 0
+        self.results: list[ResolverResult] = []
+        self.factory = XdsResolverFactory(lambda: bootstrap, self._tools)
+
+    def _tools(self) -> XdsTools:
+        return XdsTools(self._acquire, self._release, TYPES, FilterRegistry(), FakeDns())
+
+    def _acquire(self, bootstrap: Bootstrap, target: str, shared: bool | None) -> XdsClient:
+        self.acquired.append(target)
+        return cast("XdsClient", self.client)
+
+    def _release(self, client: XdsClient) -> None:
+        self.released += 1
+
+    def on_result(self, result: ResolverResult) -> Status:
+        self.results.append(result)
+        return OK
+
+    def create(
+        self, path: str = "/api", authority: str = "", default_authority: str | None = None
+    ) -> XdsResolver | FailedResolver:
+        options = {} if default_authority is None else {"grpc.default_authority": default_authority}
+        context = ResolverContext(AsyncioNetwork(), self.clock, seeded_random(1), options=options)
+        return self.factory.create(Target("xds", authority, path), self, context)
+
+
+@pytest.mark.parametrize("path", ["", "/", "/api/"])
+def test_target_without_a_name_is_the_caller_s_mistake(path: str) -> None:
+    with pytest.raises(ValueError, match="has no name"):
+        FactoryWorld().create(path)
+
+
+def test_authority_of_the_target_is_its_name() -> None:
+    factory = FactoryWorld().factory
+    assert factory.default_authority(Target("xds", "", "/a b")) == "a%20b"
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        FactoryWorld(Status(StatusCode.UNAVAILABLE, "no bootstrap")),
+        FactoryWorld(Bootstrap(servers=(SERVER,))),
+    ],
+)
+def test_target_that_cannot_be_resolved_says_so_once_it_is_started(world: FactoryWorld) -> None:
+    resolver = world.create(authority="unknown.example")
+    assert isinstance(resolver, FailedResolver)
+    resolver.start()
+    assert world.results == [], "not inside the call"
+    world.clock.advance(0)
+    [result] = world.results
+    assert isinstance(result.endpoints, Status)
+    assert result.endpoints.code is StatusCode.UNAVAILABLE
+    resolver.request_reresolution()
+    resolver.reset_backoff()
+    resolver.close()
+    assert world.acquired == []
+
+
+def test_closed_before_it_spoke_it_says_nothing() -> None:
+    world = FactoryWorld(Status(StatusCode.UNAVAILABLE, "no bootstrap"))
+    resolver = world.create()
+    resolver.start()
+    resolver.close()
+    world.clock.advance(0)
+    assert world.results == []
+
+
+def test_client_is_acquired_for_the_target_and_given_back_once() -> None:
+    world = FactoryWorld()
+    resolver = world.create()
+    resolver.start()
+    assert world.client.watches.names(LDS) == {"api"}
+    assert world.acquired == ["xds:///api"]
+    resolver.request_reresolution()
+    resolver.reset_backoff()
+    resolver.close()
+    resolver.close()
+    assert world.released == 1
+    assert world.client.watches.names(LDS) == set()
+
+
+@pytest.mark.parametrize(("default_authority", "is_found"), [(None, False), ("other", True)])
+def test_virtual_host_is_that_of_the_authority(
+    default_authority: str | None, is_found: bool
+) -> None:
+    world = FactoryWorld()
+    resolver = world.create(default_authority=default_authority)
+    resolver.start()
+    watches = world.client.watches
+    watches.put(LDS, "api", listener(hosts(host(route("a"), domains=("other",)))))
+    set_resource(watches, cluster("a"))
+    set_resource(watches, endpoints("a", "10.0.0.1:80"))
+    world.clock.advance(0)
+    [result] = world.results
+    assert isinstance(result.endpoints, Status) is not is_found
+    resolver.close()
+
+
+def test_load_balancing_config_that_says_the_same_is_the_same_object() -> None:
+    world = MeshWorld()
+    world.start(route_config("a"), cluster("a"), endpoints("a", "10.0.0.1:80"))
+    parsed = world.channel._service_config
+    world.say(endpoints("a", "10.0.0.2:80"))
+    assert world.channel._service_config is parsed
+    world.say(route_config("a", "b"), cluster("b"), endpoints("b", "10.0.0.3:80"))
+    assert world.channel._service_config is not parsed
+
+
+def test_table_is_kept_as_long_as_the_virtual_host_is() -> None:
+    world = MeshWorld()
+    world.start(route_config("a"), cluster("a"), endpoints("a", "10.0.0.1:80"))
+    table = world.resolver._table
+    world.say(endpoints("a", "10.0.0.2:80"))
+    assert world.resolver._table is table
+    world.say(route_config("a"))
+    assert world.resolver._table is not table
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "inf", "nan", "s"])
+def test_default_time_that_is_none_is_ignored_and_logged(
+    text: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("GRPC_XDS_DEFAULT_ROUTE_TIMEOUT", text)
+    resolver = FactoryWorld().create()
+    assert isinstance(resolver, XdsResolver)
+    resolver.start()
+    assert resolver._selector_tools is not None
+    assert resolver._selector_tools.default_timeout_s == 15.0
+    assert f"is {text!r}, wanted a time in seconds" in caplog.text
+    resolver.close()

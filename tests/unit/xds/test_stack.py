@@ -1,0 +1,53 @@
+"""What the xDS channels of a loop share: clients, and types that know a channel's registries."""
+
+from typing import cast
+
+from proxyless.assembly import Registries
+from proxyless.channel import LoopStack, SubchannelPool
+from proxyless.runtime import AsyncioNetwork, DeadlineQueue, VirtualClock, seeded_random
+from proxyless.xds.bootstrap import Bootstrap, ChannelCreds, ServerConfig
+from proxyless.xds.resolver import XdsTools
+from proxyless.xds.stack import XdsStack
+from tests.spec.xds_world import FakeDns
+
+BOOTSTRAP = Bootstrap(servers=(ServerConfig("control-plane:443", ChannelCreds("insecure")),))
+
+
+def tools_of(registries: Registries, dns: FakeDns) -> XdsTools:
+    clock = VirtualClock()
+    stack = LoopStack(
+        clock,
+        seeded_random(1),
+        AsyncioNetwork(),
+        DeadlineQueue(clock),
+        cast("SubchannelPool", None),
+    )
+    xds = XdsStack(stack, policies=registries.policies, resolvers=registries.resolvers)
+    return xds.tools(registries.policies, registries.filters, dns)
+
+
+def test_types_are_the_four_of_v3() -> None:
+    registries, dns = Registries(), FakeDns()
+    tools = tools_of(registries, dns)
+    types = tools.types
+    found = [types.listener, types.route_config, types.cluster, types.endpoint]
+    assert [each.type_url.rpartition(".")[2] for each in found] == [
+        "Listener",
+        "RouteConfiguration",
+        "Cluster",
+        "ClusterLoadAssignment",
+    ]
+    assert tools.filters is registries.filters
+    assert tools.dns is dns
+
+
+def test_client_is_a_target_s_own_unless_it_is_to_be_shared() -> None:
+    tools = tools_of(Registries(), FakeDns())
+    own, other = (tools.acquire(BOOTSTRAP, target, False) for target in ("xds:///a", "xds:///b"))
+    assert own is not other
+    same = tools.acquire(BOOTSTRAP, "xds:///a", False)
+    assert same is own
+    one, two = (tools.acquire(BOOTSTRAP, target, True) for target in ("xds:///a", "xds:///b"))
+    assert one is two
+    for client in (own, other, same, one, two):
+        tools.release(client)
