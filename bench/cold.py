@@ -27,7 +27,7 @@ async def call_once(name: str, control_plane: str) -> float:
         os.environ["GRPC_XDS_BOOTSTRAP_CONFIG"] = json.dumps(bootstrap)
         opened = grpc.aio.insecure_channel("xds:///bench")
     else:
-        import proxyless  # noqa: PLC0415
+        import proxyless.aio  # noqa: PLC0415
 
         imported_s = time.monotonic()
         opened = proxyless.aio.insecure_channel("xds:///bench", bootstrap=bootstrap)

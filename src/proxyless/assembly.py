@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from proxyless.resolver import ResolverFactory, ResolverRegistry
     from proxyless.xds.bootstrap import Bootstrap
     from proxyless.xds.certificates import CertificateStore
+    from proxyless.xds.client import XdsClients
     from proxyless.xds.filters import FilterFactory
 
 
@@ -156,6 +157,11 @@ def xds_stack_of_running_loop() -> XdsStack:
             stack, policies=default_policies(), resolvers=default_resolvers()
         )
     return xds_stack
+
+
+def xds_clients_by_loop() -> dict[asyncio.AbstractEventLoop, XdsClients]:
+    """The clients of control planes of every loop in this process; ask them on their own loop."""
+    return {loop: stack.clients for loop, stack in list(_xds_stacks.items())}
 
 
 @dataclass(frozen=True, slots=True)

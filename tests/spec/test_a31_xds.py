@@ -689,6 +689,15 @@ def test_lost_listener_fails_new_rpcs_and_holds_patient_ones_until_it_returns() 
     assert world.serve() == A
 
 
+def test_channel_is_ready_again_when_its_listener_returns() -> None:
+    world = mesh("a")
+    assert world.serve() == A
+    world.remove(LDS, SERVICE)
+    world.say(listener())
+    world.settle()
+    assert world.channel.state is State.READY
+
+
 @pytest.mark.spec("A74-30")
 def test_listener_that_cannot_be_had_fails_rpcs() -> None:
     world = MeshWorld()

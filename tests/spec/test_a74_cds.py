@@ -487,3 +487,51 @@ def test_error_of_a_cluster_is_told_by_code_unavailable(does_not_exist: bool) ->
     assert helper.reports[-1].state is State.TRANSIENT_FAILURE
     assert helper.reports[-1].picker.status == error.status
     policy.close()
+
+
+class _Environment(dict[str, str]):
+    """Remembers which variables were asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: set[str] = set()
+
+    def get(self, key: str, default: Any = None) -> Any:  # noqa: ANN401
+        self.asked.add(key)
+        return super().get(key, default)
+
+    def __getitem__(self, key: str) -> str:
+        self.asked.add(key)
+        return super().__getitem__(key)
+
+    def __contains__(self, key: object) -> bool:
+        self.asked.add(str(key))
+        return super().__contains__(key)
+
+
+@pytest.mark.spec("A74-69")
+def test_no_variable_guards_atomic_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = _Environment()
+    monkeypatch.setattr("os.environ", environment)
+    world = MeshWorld()
+    world.start(
+        route_config("top", "named"),
+        aggregate("top", "a"),
+        cluster("a"),
+        endpoints("a", A),
+        dns("named", "backend.example"),
+    )
+    _, gated = world.call(wait_for_ready=True)
+    assert gated.is_running, "DNS has not answered yet"
+    world.dns.answer("backend.example:80", B)
+    world.settle()
+    world.answer_all()
+    assert gated.status == OK
+    # What is asked for belongs to A31 (D20), A56 (D1, D3), A62 (D11) and A75.
+    assert environment.asked <= {
+        "GRPC_XDS_DEFAULT_ROUTE_TIMEOUT",
+        "GRPC_XDS_PRIORITY_FAILOVER_KEEPS_CONNECTING",
+        "GRPC_EXPERIMENTAL_ENABLE_PRIORITY_LB_CHILD_POLICY_CACHE",
+        "GRPC_EXPERIMENTAL_PICKFIRST_LB_CONFIG",
+        "GRPC_XDS_AGGREGATE_CLUSTER_BACKWARD_COMPAT",
+    }

@@ -797,6 +797,22 @@ def test_fallback_asks_for_everything_and_an_answer_from_above_ends_it() -> None
     world.close()
 
 
+def test_a_server_that_is_listed_twice_is_one_server() -> None:
+    world = ClientWorld(server_config("a"), server_config("a"))
+    a = world.server("a")
+    a.is_up = False
+    heard = world.watch(world.listeners, "x")
+    a.fail()
+    world.settle()
+    heard.take()
+    a.rise()
+    world.settle()
+    a.respond(world.listeners, text("x", "first"))
+    assert heard.take() == ["first"]
+    assert a.open_ads == 1
+    world.close()
+
+
 @pytest.mark.spec("A71-02")
 def test_a_silent_server_above_does_not_take_away_what_came_from_below() -> None:
     world = two_servers()

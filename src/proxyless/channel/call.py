@@ -18,7 +18,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from proxyless.base import EMPTY_METADATA, Metadata, Status, StatusCode
+from proxyless.base import EMPTY_ATTRIBUTES, EMPTY_METADATA, Metadata, Status, StatusCode
 from proxyless.channel.attempt import LOGGER, NOBODY, Attempt, cancel_all
 from proxyless.channel.interception import InterceptedObserver
 from proxyless.channel.retry import encode_previous_attempts
@@ -264,14 +264,14 @@ class Call:
 
     def select(self) -> None:
         """Be selected by the current selector, or wait for the first one (A31-03)."""
-        channel, path = self._channel, self._method.path
+        channel, method, metadata = self._channel, self._method, self._metadata
         selector = channel.selector
         if selector is None:
             self._note_wait()
             channel.wait_for_selector(self)
             return
         try:
-            config = selector.select(path, self._metadata)
+            config = selector.select(method.path, metadata)
         except Exception as error:
             self._on_bug("config selector", error)
             return
@@ -279,13 +279,17 @@ class Call:
             self.finish(StreamEnd(from_control_plane(config)))
             return
         self._commit_hook = config.on_commit
-        self._info = PickInfo(path, self._metadata, config.attributes)
+        if metadata or config.attributes is not EMPTY_ATTRIBUTES:
+            self._info = PickInfo(method.path, metadata, config.attributes)
+        else:
+            self._info = method.plain_info
         if not config.method_config.is_plain or channel.is_throttled:
             self._apply(config.method_config)
         if self.is_ended:
             return
         if config.interception is None:
-            self.request_attempt()
+            self._attempts_wanted += 1
+            self.pick(channel.picker)
         else:
             self._note_wait()
             self.observer = InterceptedObserver(self, self.observer, config.interception)

@@ -33,7 +33,7 @@ from proxyless.channel.security import secure_subchannel
 from proxyless.channel.service_config import ServiceConfig, parse_service_config
 from proxyless.channel.statuses import from_control_plane
 from proxyless.channel.subchannel import SubchannelOptions
-from proxyless.lb.api import Context, Picker, Update
+from proxyless.lb.api import Context, Picker, PickInfo, Update
 from proxyless.lb.graceful_switch import GracefulSwitch
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
 from proxyless.lb.policies.pick_first import CONNECTION_ATTEMPT_DELAY
@@ -118,6 +118,8 @@ class Method:
 
     path: str
     encoder: RequestEncoder
+    # What a pick is told about a call that brings no metadata, if its selector adds nothing.
+    plain_info: PickInfo
 
 
 class Channel:
@@ -184,7 +186,7 @@ class Channel:
             scheme=options.scheme,
             user_agent=options.user_agent,
         )
-        return Method(path, encoder)
+        return Method(path, encoder, PickInfo(path))
 
     def service_url(self, path: str) -> str:
         """What call credentials are told about where the RPC goes."""
@@ -369,10 +371,11 @@ class Channel:
             delay_s = self.options.connection_attempt_delay_s
             attributes = attributes.with_(CONNECTION_ATTEMPT_DELAY, delay_s)
         update = Update(result.endpoints, service_config.policy, attributes, result.resolution_note)
+        # First: what the policy reports in its update is the channel's state again.
+        self._unroutable = result.attributes.get(UNROUTABLE)
         status = self._policy.update(update)
         # "the channel … only then publishes the new selector" (A31-13): RPCs that it sends to a
         # new cluster find a picker that knows it.
-        self._unroutable = result.attributes.get(UNROUTABLE)
         if self._unroutable is not None:
             self._unpublish(self._unroutable)
             return status

@@ -2,12 +2,16 @@
 
 Specs: A39 (filters), A33 (delay and abort). As the observer of the call: whatever the call tells,
 it tells the filters first. An RPC without filters has nothing of this.
+
+A filter may be an application's own. What it raises ends its RPC, and harms nobody else's.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from proxyless.base import Status, StatusCode
+from proxyless.channel.attempt import LOGGER
 from proxyless.runtime import IDLE_TIMER, Timer
 from proxyless.wire import StreamEnd
 
@@ -34,13 +38,20 @@ class InterceptedObserver:
         """Let the call go on, now or after the delay."""
         if self._interception.delay_s > 0:
             self._timer = clock.call_later(self._interception.delay_s, self._on_delay_over)
-            self._interception.on_delay_start()
+            try:
+                self._interception.on_delay_start()
+            except Exception as error:
+                self._call.cancel(_bug(error))
         else:
             self._go_on()
 
     def _on_delay_over(self) -> None:
-        self._interception.on_delay_end()
-        self._go_on()
+        try:
+            self._interception.on_delay_end()
+        except Exception as error:
+            self._call.cancel(_bug(error))
+        else:
+            self._go_on()
 
     def _go_on(self) -> None:
         if self._interception.abort is not None:
@@ -50,7 +61,12 @@ class InterceptedObserver:
 
     def on_head(self, metadata: Metadata) -> None:
         self._had_head = True
-        self._observer.on_head(self._interception.on_head(metadata))
+        try:
+            passed_on = self._interception.on_head(metadata)
+        except Exception as error:
+            self._call.cancel(_bug(error))
+        else:
+            self._observer.on_head(passed_on)
 
     def on_message(self, message: bytes) -> None:
         self._observer.on_message(message)
@@ -59,7 +75,17 @@ class InterceptedObserver:
         self._observer.on_writable()
 
     def on_end(self, end: StreamEnd) -> None:
-        if self._timer.pending:
-            self._timer.cancel()
-            self._interception.on_delay_end()
-        self._observer.on_end(self._interception.on_end(end, had_head=self._had_head))
+        try:
+            if self._timer.pending:
+                self._timer.cancel()
+                self._interception.on_delay_end()
+            passed_on = self._interception.on_end(end, had_head=self._had_head)
+        except Exception as error:
+            # In any case the application hears that it is over.
+            passed_on = StreamEnd(_bug(error))
+        self._observer.on_end(passed_on)
+
+
+def _bug(error: Exception) -> Status:
+    LOGGER.exception("http filter raised")
+    return Status(StatusCode.INTERNAL, f"http filter raised {type(error).__name__}: {error}")

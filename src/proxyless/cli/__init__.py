@@ -1,6 +1,7 @@
 """The command `proxyless`: one file per command.
 
 serve   a control plane from a directory of files
+status  what the xDS clients of a process hold
 
 Each command's module has `add_parser`, which says what it takes, and `run`, which does it and
 returns the exit code: 0 for done, 1 for failed, 2 for a command line that makes no sense.
@@ -11,7 +12,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Final
 
-from proxyless.cli import serve
+from proxyless.cli import serve, status
 from proxyless.version import __version__
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-COMMANDS: Final = (serve,)
+COMMANDS: Final = (serve, status)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

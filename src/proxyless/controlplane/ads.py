@@ -386,7 +386,7 @@ class AdsStream:
     ) -> dict[str, Resource]:
         """What the client is to know: of withheld names, what it knows already."""
         wanted = state.subscription.select(resources)
-        for name in self._withheld.names_of(type_url):
+        for name in sorted(self._withheld.names_of(type_url)):
             wanted.pop(name, None)
             if name in state.told:
                 wanted[name] = state.told[name]

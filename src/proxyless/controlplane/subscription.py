@@ -59,7 +59,8 @@ class Subscription:
             return dict(resources)
         if len(self.names) > len(resources):
             return {name: found for name, found in resources.items() if name in self.names}
-        return {name: resources[name] for name in self.names if name in resources}
+        # In an order that is the same in every process, so that a simulated world repeats itself.
+        return {name: resources[name] for name in sorted(self.names & resources.keys())}
 
 
 class Reason(Enum):

@@ -291,7 +291,9 @@ class _UnaryResponse(_CallApi, UnaryOutcome):
             except asyncio.CancelledError:
                 self.cancel()
                 raise
-        self.raise_if_failed()
+        end = self.end
+        if end is None or end.status.code is not _OK:
+            self.raise_if_failed()
         return self.response
 
 

@@ -56,7 +56,7 @@ Endpoints = tuple[Endpoint, ...] | Status
 
 @dataclass(slots=True, eq=False)
 class PickInfo:
-    """What is known about an RPC when it is picked for. One per RPC, so cheap; do not change it."""
+    """What is known about an RPC when it is picked for. RPCs that say the same may share one."""
 
     path: str
     metadata: Metadata = EMPTY_METADATA

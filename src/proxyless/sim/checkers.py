@@ -9,17 +9,22 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from proxyless.sim.ledger import RECOVERY_S
+from proxyless.controlplane.resource import CLUSTER, ENDPOINTS, LISTENER, ROUTE_CONFIG
+from proxyless.sim.ledger import CONTROL, RECOVERY_S
+from proxyless.sim.plans import ROUTES, SERVICE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from proxyless.sim.plans import MeshPlan
     from proxyless.sim.records import ClientRecord, ConfigRecord, PickRecord, RpcRecord
     from proxyless.sim.scenario import Scenario
 
 # How long a client may take to connect to a sound endpoint that it was told of, after waiting for
 # the endpoints of a higher priority: the failover timer's 10 s, and a moment.
 CONNECTING_S: Final = 12.0
+# An RPC that waits so long sees a sound endpoint connected.
+PATIENT_S: Final = 5.0
 # A fault may hit an RPC that was on its way already.
 IN_FLIGHT_S: Final = 1.0
 
@@ -30,7 +35,7 @@ def check_routes(scenario: Scenario) -> Iterator[str]:
         if not rpc.picks:
             continue
         first = rpc.picks[0]
-        config = _config_of(scenario, rpc, first)
+        config = _config_of(rpc, first)
         plan = scenario.generations.get(config.generation)
         if plan is None or first.cluster not in plan.lanes[rpc.lane]:
             yield (
@@ -44,7 +49,7 @@ def check_routes(scenario: Scenario) -> Iterator[str]:
 
 def check_configs(scenario: Scenario) -> Iterator[str]:
     """Each cluster in a client's config is one that was published, as a whole."""
-    for client in scenario.recorder.clients.values():
+    for client in scenario.recorder.channels:
         for config in client.configs:
             for name, view in config.clusters.items():
                 forms = scenario.cluster_forms.get(name, [])
@@ -60,7 +65,7 @@ def check_picks(scenario: Scenario) -> Iterator[str]:
     """No pick goes to an endpoint outside the config in force."""
     for rpc in scenario.recorder.rpcs.values():
         for pick in rpc.picks:
-            view = _config_of(scenario, rpc, pick).cluster(pick.cluster)
+            view = _config_of(rpc, pick).cluster(pick.cluster)
             if pick.address and pick.address not in view.addresses:
                 yield (
                     f"{rpc.name}: picked {pick.address} at {pick.at_s:.3f} s,"
@@ -72,7 +77,7 @@ def check_priorities(scenario: Scenario) -> Iterator[str]:
     """No pick goes to a lower priority while a sound endpoint is in a higher one."""
     for rpc in scenario.recorder.rpcs.values():
         for pick in rpc.picks:
-            view = _config_of(scenario, rpc, pick).cluster(pick.cluster)
+            view = _config_of(rpc, pick).cluster(pick.cluster)
             priority = view.priority_of(pick.address)
             if not priority:
                 continue
@@ -94,15 +99,15 @@ def check_outcomes(scenario: Scenario) -> Iterator[str]:
                 yield f"{rpc.name}: answered by {rpc.served_by!r}, at which it never arrived"
         elif not rpc.is_cancelled_by_us and not _is_excused(scenario, rpc):
             yield (
-                f"{rpc.name} of {rpc.client}, started at {rpc.started_s:.3f} s: {rpc.code}"
+                f"{rpc.name} of {rpc.client.name}, started at {rpc.started_s:.3f} s: {rpc.code}"
                 f" {rpc.details!r} though {_sound_for(scenario, rpc)} is sound"
             )
 
 
 def check_convergence(scenario: Scenario) -> Iterator[str]:
     """When faults are long over, clients have the newest config, and every RPC succeeds."""
-    for name in scenario.channels:
-        yield from _check_newest(scenario, scenario.recorder.client(name))
+    for client in scenario.recorder.clients.values():
+        yield from _check_newest(scenario, client)
     calm_s = scenario.faults_end_s + RECOVERY_S
     for rpc in scenario.recorder.rpcs.values():
         if rpc.started_s >= calm_s and rpc.code != "OK" and not rpc.is_cancelled_by_us:
@@ -126,6 +131,36 @@ def _check_newest(scenario: Scenario, client: ClientRecord) -> Iterator[str]:
             yield f"{client.name}: cluster {name!r} is not the newest"
 
 
+def check_subscriptions(scenario: Scenario) -> Iterator[str]:
+    """When all is calm, clients ask for what their routes lead to, and for nothing else."""
+    wanted = {LISTENER: {SERVICE}, ROUTE_CONFIG: {ROUTES}, **_needed(scenario.plan)}
+    for client, by_type in scenario.subscriptions.items():
+        for type_url, names in by_type.items():
+            if names != wanted.get(type_url, set()):
+                what = f"{type_url.rpartition('.')[2]} {sorted(names)}"
+                yield f"{client}: asks for {what}, wanted {sorted(wanted.get(type_url, ()))}"
+    for client in sorted(scenario.channels.keys() - scenario.subscriptions.keys()):
+        yield f"{client}: has no stream to a control plane"
+
+
+def _needed(plan: MeshPlan) -> dict[str, set[str]]:
+    clusters = set(plan.routed)
+    clusters |= {leaf for name in plan.routed for leaf in plan.clusters[name].leaves}
+    return {
+        CLUSTER: clusters,
+        ENDPOINTS: {name for name in clusters if not plan.clusters[name].leaves},
+    }
+
+
+def check_drops(scenario: Scenario) -> Iterator[str]:
+    """No RPC is dropped unless its cluster is gone: nobody asked for drops."""
+    for rpc in scenario.recorder.rpcs.values():
+        for pick in rpc.picks:
+            view = _config_of(rpc, pick).cluster(pick.cluster)
+            if pick.answer == "Drop" and not view.is_error:
+                yield f"{rpc.name}: dropped at {pick.at_s:.3f} s, though there is {pick.cluster!r}"
+
+
 def check_nothing_broke(scenario: Scenario) -> Iterator[str]:
     """No exception that nobody caught."""
     for text, times in sorted(Counter(scenario.world.exceptions).items()):
@@ -138,7 +173,9 @@ CHECKERS: Final = (
     check_picks,
     check_priorities,
     check_outcomes,
+    check_drops,
     check_convergence,
+    check_subscriptions,
     check_nothing_broke,
 )
 
@@ -147,15 +184,20 @@ CHECKERS: Final = (
 
 
 def find_sound(
-    scenario: Scenario, rpc: RpcRecord, cluster: str, time: tuple[float, float]
+    scenario: Scenario,
+    rpc: RpcRecord,
+    cluster: str,
+    time: tuple[float, float],
+    settled_s: float = CONNECTING_S,
 ) -> tuple[int, str] | None:
     """An endpoint that was in the client's config and sound all the time: priority and name.
 
-    The one of the highest priority, as it was lowest.
+    The one of the highest priority, as it was lowest. It is in the config for so long already
+    that the client had time to connect.
     """
     start_s, end_s = time
-    configs = _configs_in_force(scenario.recorder.client(rpc.client), start_s - CONNECTING_S, end_s)
-    if not configs or configs[0].at_s > start_s - CONNECTING_S:
+    configs = _configs_in_force(rpc.client, start_s - settled_s, end_s)
+    if not configs or configs[0].at_s > start_s - settled_s:
         return None
     found: list[tuple[int, str]] = []
     for address in configs[0].cluster(cluster).addresses:
@@ -171,8 +213,16 @@ def _is_excused(scenario: Scenario, rpc: RpcRecord) -> bool:
     return (
         _was_with_one_in_trouble(scenario, rpc)
         or _waited_for_one_in_trouble(scenario, rpc)
+        or _waited_for_routes(scenario, rpc)
         or not _sound_for(scenario, rpc)
     )
+
+
+def _waited_for_routes(scenario: Scenario, rpc: RpcRecord) -> bool:
+    """Whether its time ran out while nobody could tell where it goes."""
+    assert rpc.ended_s is not None, "it has failed"
+    has_waited = bool(rpc.picks) and rpc.picks[0].at_s > rpc.started_s
+    return has_waited and not scenario.ledger.is_sound(CONTROL, rpc.started_s, rpc.ended_s)
 
 
 def _waited_for_one_in_trouble(scenario: Scenario, rpc: RpcRecord) -> bool:
@@ -185,17 +235,24 @@ def _waited_for_one_in_trouble(scenario: Scenario, rpc: RpcRecord) -> bool:
             scenario.backend_at(address), rpc.started_s - CONNECTING_S, rpc.ended_s
         )
         for pick in rpc.picks
-        for address in _config_of(scenario, rpc, pick).cluster(pick.cluster).addresses
+        for address in _config_of(rpc, pick).cluster(pick.cluster).addresses
     )
 
 
 def _sound_for(scenario: Scenario, rpc: RpcRecord) -> str:
     """Who could have served a failed RPC all the time; empty if nobody."""
     assert rpc.ended_s is not None, "it has failed"
+    time = (rpc.started_s, rpc.ended_s)
     if not rpc.picks:
-        # Nobody knows where it would have gone: no config, no route.
-        return ""
-    found = find_sound(scenario, rpc, rpc.picks[0].cluster, (rpc.started_s, rpc.ended_s))
+        # It was never routed, for which there is a reason only if the client could not learn how.
+        return CONTROL if scenario.ledger.is_sound(CONTROL, *time) else ""
+    cluster = rpc.picks[0].cluster
+    if rpc.wait_for_ready and rpc.timeout_s >= PATIENT_S:
+        # One that is new to the client is connected to while the RPC waits.
+        found = find_sound(scenario, rpc, cluster, time, settled_s=0.0)
+        if found is not None and found[0] == 0:
+            return found[1]
+    found = find_sound(scenario, rpc, cluster, time)
     if found is None:
         return ""
     priority, name = found
@@ -215,8 +272,8 @@ def _was_with_one_in_trouble(scenario: Scenario, rpc: RpcRecord) -> bool:
     )
 
 
-def _config_of(scenario: Scenario, rpc: RpcRecord, pick: PickRecord) -> ConfigRecord:
-    return scenario.recorder.client(rpc.client).configs[pick.config]
+def _config_of(rpc: RpcRecord, pick: PickRecord) -> ConfigRecord:
+    return rpc.client.configs[pick.config]
 
 
 def _configs_in_force(client: ClientRecord, start_s: float, end_s: float) -> list[ConfigRecord]:

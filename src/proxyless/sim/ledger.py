@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+# What stands for all that clients learn from: control planes, and the resources they have.
+CONTROL: Final = "control"
 # How long after a fault a client may take to be back: the longest backoff (120 s, and a fifth of
 # that by chance), a connection attempt of 20 s, and a moment.
 RECOVERY_S: Final = 170.0

@@ -79,12 +79,21 @@ class PickRecord:
     answer: str
 
 
+class ClientRecord:
+    """What one channel was told and did."""
+
+    def __init__(self, name: str) -> None:
+        self.name: Final = name
+        self.configs: list[ConfigRecord] = []
+
+
 @dataclass(slots=True, eq=False)
 class RpcRecord:
     """One RPC, from the application's side and from all others."""
 
     name: str
-    client: str
+    # Whose channel it is on.
+    client: ClientRecord
     kind: str
     lane: str
     wait_for_ready: bool
@@ -101,24 +110,15 @@ class RpcRecord:
     is_cancelled_by_us: bool = False
 
 
-class ClientRecord:
-    """What one channel was told and did."""
-
-    def __init__(self, name: str) -> None:
-        self.name: Final = name
-        self.configs: list[ConfigRecord] = []
-
-
 class Recorder:
     """Everything that is written down. Driven by workloads, spies and backends."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self.now_s: Final = now_s
         self.rpcs: dict[str, RpcRecord] = {}
+        # All channels there were, and the newest one of each client.
+        self.channels: list[ClientRecord] = []
         self.clients: dict[str, ClientRecord] = {}
-
-    def client(self, name: str) -> ClientRecord:
-        return self.clients.setdefault(name, ClientRecord(name))
 
     def on_arrival(self, backend: Backend, rpc_id: str) -> None:
         if rpc_id in self.rpcs:
@@ -141,14 +141,16 @@ class Recorder:
         )
 
     def registries(self, client: str) -> Registries:
-        """What a channel is to be made with so that it is written down what it does."""
+        """What a client's next channel is to be made with, so that it is written down."""
+        record = self.clients[client] = ClientRecord(client)
+        self.channels.append(record)
         known = Registries()
         factories: list[PolicyFactory] = []
         for name in known.policies.names:
             factory = known.policies.find(name)
             assert factory is not None, "a registry finds what it names"
             if name == CLUSTER_MANAGER:
-                factory = _SpyFactory(factory, self, self.client(client))
+                factory = _SpyFactory(factory, self, record)
             factories.append(factory)
         return Registries(PolicyRegistry(factories), known.resolvers, known.filters)
 

@@ -93,6 +93,8 @@ class Scenario:
         # Every form that a cluster ever had, by name, so that no other may be seen.
         self.cluster_forms: dict[str, list[ClusterPlan]] = {}
         self.channels: dict[str, AioChannel] = {}
+        # At the end of the calm: what each client asks its control plane for, by type.
+        self.subscriptions: dict[str, dict[str, set[str]]] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
 
     def random(self, name: str) -> Random:
@@ -172,12 +174,25 @@ class Scenario:
 
     async def live(self, workloads: Sequence[Workload]) -> None:
         """The whole run, up to the moment before everything is closed."""
-        for client in self.world.clients.values():
-            registries = self.recorder.registries(client.name)
-            self.channels[client.name] = client.channel(f"xds:///{SERVICE}", registries=registries)
+        for name in self.world.clients:
+            self.open_channel(name)
         running = [self.world.loop.create_task(each.start(self)) for each in workloads]
         await pause(self.end_s - self.world.now_s())
         for task in running:
             await task
         while self._tasks:
             await asyncio.wait(list(self._tasks))
+        self._note_subscriptions()
+
+    def open_channel(self, client: str) -> None:
+        """The client's own channel, and what it does is written down."""
+        registries = self.recorder.registries(client)
+        target = f"xds:///{SERVICE}"
+        self.channels[client] = self.world.clients[client].channel(target, registries=registries)
+
+    def _note_subscriptions(self) -> None:
+        for control_plane in self.world.control_planes.values():
+            for stream in control_plane.streams:
+                by_type = self.subscriptions.setdefault(stream.node_id, {})
+                for type_url, subscription in stream.subscriptions.items():
+                    by_type.setdefault(type_url, set()).update(subscription.names)

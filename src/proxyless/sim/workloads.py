@@ -18,9 +18,9 @@ import grpc
 from proxyless.controlplane.builders import eds_cluster
 from proxyless.controlplane.resource import CLUSTER, ENDPOINTS, LISTENER, ROUTE_CONFIG
 from proxyless.sim.backends import RPC_ID, STREAM, UNARY
-from proxyless.sim.ledger import RECOVERY_S
+from proxyless.sim.ledger import CONTROL, RECOVERY_S
 from proxyless.sim.loop import pause
-from proxyless.sim.plans import LANE_HEADER
+from proxyless.sim.plans import LANE_HEADER, SERVICE
 from proxyless.sim.records import RpcRecord
 from proxyless.sim.scenario import QUIET_S
 
@@ -71,10 +71,13 @@ class Traffic:
         mean_s = 1.0 / (scenario.options.rpcs_per_s * len(names))
         while scenario.world.now_s() < scenario.end_s - QUIET_S:
             client = choose(random, names)
-            rpc = _Rpc(scenario, client, f"rpc-{number}", random)
-            scenario.spawn(rpc.run(scenario.channels[client]))
-            number += 1
-            await pause(draw_gap_s(random, mean_s))
+            # Most come alone, some in a crowd.
+            crowd = 2 + random.randrange(8) if random.random() < 0.05 else 1  # noqa: PLR2004
+            for _ in range(crowd):
+                rpc = _Rpc(scenario, client, f"rpc-{number}", random)
+                scenario.spawn(rpc.run(scenario.channels[client]))
+                number += 1
+            await pause(draw_gap_s(random, mean_s * crowd))
 
 
 class _Rpc:
@@ -89,7 +92,7 @@ class _Rpc:
         self.lane = "blue" if random.random() < 0.3 else ""  # noqa: PLR2004
         self.record = RpcRecord(
             name=name,
-            client=client,
+            client=scenario.recorder.clients[client],
             kind="stream" if self._messages else "unary",
             lane=self.lane,
             wait_for_ready=random.random() < 0.4,  # noqa: PLR2004
@@ -166,7 +169,8 @@ class _Rpc:
             call.cancel()
 
     def _note(self, event: str, **fields: object) -> None:
-        self._scenario.world.journal.note(self.record.client, event, rpc=self.record.name, **fields)
+        record = self.record
+        self._scenario.world.journal.note(record.client.name, event, rpc=record.name, **fields)
 
 
 class ConfigChurn:
@@ -182,7 +186,17 @@ class ConfigChurn:
             await pause(draw_gap_s(random, 12.0))
             if not scenario.has_faults:
                 return
+            if random.random() < 0.1:  # noqa: PLR2004 - now and then
+                await self._lose_listener(scenario, draw_gap_s(random, 5.0))
             choose(random, steps)(scenario, random)
+
+    async def _lose_listener(self, scenario: Scenario, lasts_s: float) -> None:
+        """There is no such service for a while, and when it is back its routes may be others."""
+        with scenario.ledger.trouble(CONTROL):
+            for control_plane in scenario.world.control_planes.values():
+                if control_plane.snapshot.get(LISTENER, SERVICE) is not None:
+                    control_plane.set_snapshot(control_plane.snapshot.without(LISTENER, SERVICE))
+            await pause(lasts_s)
 
     def _reweigh(self, scenario: Scenario, random: Random) -> None:
         weights = {name: 1 + random.randrange(10) for name in scenario.plan.lanes[""]}
@@ -346,6 +360,28 @@ class BackendFaults:
             await pause(1.0)
 
 
+class ClientChurn:
+    """Applications that start anew: a channel is closed, RPCs and all, and another one made."""
+
+    name: Final = "client churn"
+
+    async def start(self, scenario: Scenario) -> None:
+        random = scenario.random(self.name)
+        names = list(scenario.channels)
+        while True:
+            await pause(draw_gap_s(random, 60.0))
+            if not scenario.has_faults:
+                return
+            client = choose(random, names)
+            for rpc in scenario.recorder.rpcs.values():
+                if rpc.client.name == client and rpc.ended_s is None:
+                    rpc.is_cancelled_by_us = True
+            scenario.world.journal.note(client, "client.restart")
+            closing = scenario.channels[client]
+            scenario.open_channel(client)
+            await closing.close()
+
+
 class ControlPlaneFaults:
     """Control planes that restart, lose streams, lie, are slow, silent, or cannot be reached."""
 
@@ -362,6 +398,10 @@ class ControlPlaneFaults:
             self._withhold,
             self._lie,
         )
+        if random.random() < 0.5:  # noqa: PLR2004 - a coin: the first one is late
+            first = next(iter(scenario.world.control_planes.values()))
+            with scenario.ledger.trouble(CONTROL):
+                await self._restart(scenario, first, draw_gap_s(random, 20.0))
         while True:
             await pause(draw_gap_s(random, 20.0))
             if not scenario.has_faults:
@@ -370,7 +410,8 @@ class ControlPlaneFaults:
             left_s = scenario.faults_end_s - scenario.world.now_s()
             lasts_s = min(draw_gap_s(random, 15.0), left_s)
             # One after the other: a lie during an outage would be heard by nobody.
-            await choose(random, faults)(scenario, control_plane, lasts_s)
+            with scenario.ledger.trouble(CONTROL):
+                await choose(random, faults)(scenario, control_plane, lasts_s)
 
     async def _restart(self, _: Scenario, control_plane: SimControlPlane, lasts_s: float) -> None:
         await control_plane.stop()
@@ -423,4 +464,5 @@ WORKLOADS: Final[tuple[Workload, ...]] = (
     EndpointChurn(),
     BackendFaults(),
     ControlPlaneFaults(),
+    ClientChurn(),
 )

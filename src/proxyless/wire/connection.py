@@ -206,25 +206,24 @@ class Connection:
         at, end = 0, len(data)
         frame_word_max = self.limits.frame_bytes_max << 8 | 0xFF
         wanted = FRAME_HEADER_BYTES
-        while end - at >= FRAME_HEADER_BYTES:
+        while (start := at + FRAME_HEADER_BYTES) <= end:
             word, flags, stream_id = unpack_header(data, at)
             if word > frame_word_max:
                 raise frame_too_large(word >> 8, self.limits.frame_bytes_max)
-            start = at + FRAME_HEADER_BYTES
             stop = start + (word >> 8)
             if stop > end:
                 wanted = stop - at
                 break
             kind = word & 0xFF
-            if kind == DATA and self._fragments is None:
-                self._on_data(flags, stream_id, data, start, stop)
-            elif kind == HEADERS and self._fragments is None:
-                if flags & _HEADERS_FORM == FLAG_END_HEADERS:
-                    self._on_header_block(stream_id, data[start:stop], flags & FLAG_END_STREAM)
-                else:
-                    self._on_headers(flags, stream_id & STREAM_ID_MASK, data[start:stop])
-            else:
+            # DATA and HEADERS have the lowest numbers.
+            if kind > HEADERS or self._fragments is not None:
                 self._on_control(kind, flags, stream_id & STREAM_ID_MASK, data[start:stop])
+            elif kind == DATA:
+                self._on_data(flags, stream_id, data, start, stop)
+            elif flags & _HEADERS_FORM == FLAG_END_HEADERS:
+                self._on_header_block(stream_id, data[start:stop], flags & FLAG_END_STREAM)
+            else:
+                self._on_headers(flags, stream_id & STREAM_ID_MASK, data[start:stop])
             at = stop
         if at < end:
             self._buffer.keep(data[at:], wanted)
@@ -256,6 +255,9 @@ class Connection:
         stream = self.streams.get(stream_id)
         if stream is None:
             self._on_data_without_stream(flags, stream_id, data, start, stop)
+            return
+        if not flags and charged_bytes:  # Nearly always.
+            stream.receive_data(data, start, stop, charged_bytes)
             return
         if flags & FLAG_PADDED:
             start, stop = frames.strip_padding(data, start, stop)

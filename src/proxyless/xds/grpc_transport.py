@@ -174,9 +174,11 @@ class GrpcTransport:
         channel = self._channel
         if channel is None or channel.state is not State.TRANSIENT_FAILURE:
             return
+        # First: with new files there is a new channel, and the old one says only that it is closed.
+        status = _status_of(channel)
         self._look_for_files()
         if self._on_failure is not None:
-            self._on_failure(_status_of(channel))
+            self._on_failure(status)
 
     def _look_for_files(self) -> None:
         """Look for new certificates while there is no connection: it may be because of the old."""

@@ -71,7 +71,9 @@ class XdsConfigSelector:
             config.virtual_host.retry,
         )
         # Every child that a route may go to, held as long as the selector may be asked.
-        self._refs = {key: tools.refs.acquire(key, tools.subscriptions) for key in _keys_of(config)}
+        self._refs = {
+            key: tools.refs.acquire(key, tools.subscriptions) for key in tools.keys_of(config)
+        }
         # Prepared at the first RPC of each route.
         self._prepared: dict[int, _PreparedRoute | Status] = {}
         self._is_closed = False
@@ -209,15 +211,13 @@ class _PreparedRoute:
         clusters = self._by_cluster if choice.cluster else ()
         rpc = RoutedRpc(path, metadata, clusters, choice.cluster, attributes)
         made = [each for each in (f.on_rpc(rpc) for f in choice.filters) if each is not None]
+        # Before the mark: who marks and then raises is never unmarked.
+        stack = FilterStack(made) if made else None
         # On the final cluster (A60-02); this selector holds all of them till then.
         final = self._by_cluster.get(rpc.cluster, choice)
+        attributes = rpc.attributes.with_(CLUSTER, final.ref.key)
         final.ref.count += 1
-        return CallConfig(
-            self._method_config,
-            rpc.attributes.with_(CLUSTER, final.ref.key),
-            final.ref.release,
-            FilterStack(made) if made else None,
-        )
+        return CallConfig(self._method_config, attributes, final.ref.release, stack)
 
     def _attributes(self, metadata: Metadata) -> Attributes:
         if self._hash is None:
@@ -243,6 +243,15 @@ class SelectorTools:
         self.default_timeout_s = default_timeout_s
         # "a random value … unique to the channel" - A42
         self.channel_id = random.getrandbits(64)
+        # Of the last config: most changes are not about routes, and there may be many of those.
+        self._host: VirtualHost | None = None
+        self._keys: tuple[str, ...] = ()
+
+    def keys_of(self, config: XdsConfig) -> tuple[str, ...]:
+        """The children that the routes of a config may go to."""
+        if config.virtual_host is not self._host:
+            self._host, self._keys = config.virtual_host, tuple(_keys_of(config.virtual_host))
+        return self._keys
 
 
 def _manager(config: XdsConfig) -> HttpConnectionManager:
@@ -251,11 +260,10 @@ def _manager(config: XdsConfig) -> HttpConnectionManager:
     return manager
 
 
-def _keys_of(config: XdsConfig) -> Iterator[str]:
-    """The children that the routes of a config may go to."""
-    for name in routed_clusters(config.virtual_host):
+def _keys_of(host: VirtualHost) -> Iterator[str]:
+    for name in routed_clusters(host):
         yield CLUSTER_PREFIX + name
-    for name in routed_plugins(config.virtual_host):
+    for name in routed_plugins(host):
         yield PLUGIN_PREFIX + name
 
 

@@ -146,6 +146,56 @@ def test_filters_know_that_there_was_no_head() -> None:
     assert observer.ends[0].trailers == (("by", "filter"),)
 
 
+class BrokenFilters(Filters):
+    """Raises at one point."""
+
+    def __init__(self, where: str, delay_s: float = 0.0) -> None:
+        super().__init__(delay_s)
+        self._where = where
+
+    def _reach(self, where: str) -> None:
+        if where == self._where:
+            raise KeyError(where)
+
+    def on_delay_start(self) -> None:
+        self._reach("delay start")
+
+    def on_delay_end(self) -> None:
+        self._reach("delay end")
+
+    def on_head(self, metadata: Metadata) -> Metadata:
+        self._reach("head")
+        return metadata
+
+    def on_end(self, end: StreamEnd, *, had_head: bool) -> StreamEnd:
+        self._reach("end")
+        return end
+
+
+@pytest.mark.parametrize("where", ["delay start", "delay end", "head", "end"])
+def test_a_filter_that_raises_ends_its_rpc_and_no_more(
+    where: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(BrokenFilters(where, delay_s=2.0 if where.startswith("delay") else 0.0))
+    _, observer = world.call()
+    world.clock.advance(2.0)
+    for stream in world.streams:
+        stream.answer()
+    assert observer.status.code is StatusCode.INTERNAL
+    assert "http filter raised KeyError" in observer.status.details
+    assert "http filter raised" in caplog.text
+    assert world.commits == 1
+    assert world.clock.timers_pending == world.timers
+
+
+def test_a_filter_that_raises_while_a_delayed_rpc_is_cancelled_is_survived() -> None:
+    world = World(BrokenFilters("delay end", delay_s=2.0))
+    call, observer = world.call()
+    call.cancel()
+    assert observer.status.code is StatusCode.INTERNAL
+    assert world.clock.timers_pending == world.timers
+
+
 def _start(world: World, observer: Observer) -> Call:
     call = Call(world.channel, world.method, observer, (), None, None)
     call.start_unary(b"request")

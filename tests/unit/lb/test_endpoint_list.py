@@ -10,7 +10,11 @@ from proxyless.base import EMPTY_ATTRIBUTES, OK, Address, Endpoint, Key, State, 
 from proxyless.lb.api import Helper, Policy, Update
 from proxyless.lb.endpoint_list import EndpointChild, EndpointList
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
-from proxyless.lb.policies.pick_first import HEALTH_WATCH, PickFirstFactory
+from proxyless.lb.policies.pick_first import (
+    CONNECTION_ATTEMPT_DELAY,
+    HEALTH_WATCH,
+    PickFirstFactory,
+)
 from tests.spec.lb_world import (
     CONNECTING,
     FAILURE,

@@ -57,6 +57,32 @@ async def test_calls_of_one_turn_leave_in_one_write() -> None:
     assert kinds_of(world) == []
 
 
+async def test_calls_that_follow_calls_answered_together_leave_in_one_write() -> None:
+    world = ClientWorld()
+    open_call(world)
+    open_call(world)
+    world.say(answer(1, b"reply"), answer(3, b"reply"))
+    await turn()
+    world.hear()
+    open_call(world)
+    assert kinds_of(world) == []
+    open_call(world)
+    await turn()
+    assert kinds_of(world) == [[kinds.HEADERS, kinds.DATA] * 2]
+
+
+async def test_a_call_that_follows_one_answered_alone_leaves_at_once() -> None:
+    world = ClientWorld()
+    open_call(world)
+    open_call(world)
+    world.say(answer(1, b"reply"))
+    world.say(answer(3, b"reply"))
+    await turn()
+    world.hear()
+    open_call(world)
+    assert kinds_of(world) == [[kinds.HEADERS, kinds.DATA]]
+
+
 async def test_answers_to_what_was_read_leave_in_one_write() -> None:
     world = ClientWorld()
     world.say(ping(b"11111111"), settings(), ping(b"22222222"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from proxyless.channel.config_selector import CallConfig
@@ -50,12 +51,9 @@ class SelectorWorld:
         random = seeded_random(1)
         plugins = (ClusterSpecifierPlugin("p", RING),)
         config = RouteConfiguration(name="routes", virtual_hosts=(found,), plugins=plugins)
-        tools = SelectorTools(self.refs, Nobody(), FilterRegistry(), random, 15.0)
-        self.selector = XdsConfigSelector(
-            XdsConfig(listener(config), config, found, clusters or {}),
-            RouteTable(found, random),
-            tools,
-        )
+        self.tools = SelectorTools(self.refs, Nobody(), FilterRegistry(), random, 15.0)
+        self.config = XdsConfig(listener(config), config, found, clusters or {})
+        self.selector = XdsConfigSelector(self.config, RouteTable(found, random), self.tools)
 
     def select(self) -> CallConfig:
         config = self.selector.select(PATH, ())
@@ -112,3 +110,22 @@ def test_hash_is_computed_only_for_those_who_may_want_it() -> None:
     for found, clusters, is_computed in cases:
         config = SelectorWorld(found, clusters=clusters).select()
         assert (config.attributes.get(REQUEST_HASH) is not None) is is_computed
+
+
+def test_routes_are_gone_through_again_only_if_they_are_others() -> None:
+    world = SelectorWorld(route("a"), route("b"))
+    keys = world.tools.keys_of(world.config)
+    assert keys == ("cluster:a", "cluster:b")
+    assert world.tools.keys_of(replace(world.config, clusters={"a": known("a")})) is keys
+    other = SelectorWorld(route("c")).config
+    assert world.tools.keys_of(other) == ("cluster:c",)
+
+
+def test_each_channel_has_an_id_of_64_random_bits() -> None:
+    ids = [
+        SelectorTools(ClusterRefs(lambda: None), Nobody(), FilterRegistry(), seeded_random(n), 15.0)
+        for n in range(20)
+    ]
+    numbers = {each.channel_id for each in ids}
+    assert len(numbers) == 20
+    assert 2**63 < max(numbers) < 2**64

@@ -89,7 +89,7 @@ def encode_request(request: DiscoveryRequest) -> bytes:
         response_nonce=request.nonce,
     )
     if request.node is not None:
-        message.node.CopyFrom(_encode_node(request.node, ADS_FEATURES))
+        message.node.CopyFrom(encode_node(request.node, ADS_FEATURES))
     if request.error:
         message.error_detail.code = _INVALID_ARGUMENT
         message.error_detail.message = _utf8(request.error)
@@ -131,7 +131,8 @@ def _read_error(error: Proto) -> ResourceError:
     return ResourceError(error.resource_name.name, known, error.error_detail.message)
 
 
-def _encode_node(node: Node, features: Sequence[str]) -> Proto:
+def encode_node(node: Node, features: Sequence[str]) -> Proto:
+    """Who we are, as a message: to control planes, and to those who ask for our status."""
     message = message_class("envoy.config.core.v3.Node")(
         id=_utf8(node.id),
         cluster=_utf8(node.cluster),
@@ -212,7 +213,7 @@ def encode_load_report(stats: Sequence[ClusterStats], node: Node | None = None) 
     """A report; with the node and nothing else it is the first request of a stream."""
     message = message_class("envoy.service.load_stats.v3.LoadStatsRequest")()
     if node is not None:
-        message.node.CopyFrom(_encode_node(node, LRS_FEATURES))
+        message.node.CopyFrom(encode_node(node, LRS_FEATURES))
     for each in stats:
         cluster = message.cluster_stats.add(
             cluster_name=each.cluster,

@@ -54,7 +54,8 @@ class Authority(Generic[C]):
     ) -> None:
         # Fixed at construction.
         self.name = name
-        self._servers = servers
+        # A server that is listed twice is no way out when it cannot be reached.
+        self._servers = tuple(dict.fromkeys(servers))
         self._on_reachability_only = on_reachability_only
         # In order of preference; resources come from the last one.
         self.used: list[C] = []

@@ -160,6 +160,8 @@ class _Resolution:
         self.plan = Plan()
         # Trouble with listener and routes that stay in use, for every cluster's note.
         self._ambient: list[str] = []
+        # Clusters that are no aggregates, as far as they were looked at.
+        self._leaves: dict[str, ClusterConfig | None] = {}
 
     def run(self) -> Plan:
         found = self._find_virtual_host()
@@ -226,6 +228,12 @@ class _Resolution:
         return None if entry is None else self._kept(name, (entry,))
 
     def resolve_leaf(self, name: str, cluster: Cluster) -> ClusterConfig | None:
+        """One entry for all who lead to this cluster; None if its endpoints are missing."""
+        if name not in self._leaves:
+            self._leaves[name] = self._make_leaf(name, cluster)
+        return self._leaves[name]
+
+    def _make_leaf(self, name: str, cluster: Cluster) -> ClusterConfig | None:
         discovery = cluster.discovery
         answer: Answer[EndpointResource]
         if isinstance(discovery, EdsCluster):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from proxyless.base import Address, IpAddress, ValidationErrors
 from proxyless.xds.parsing.decoding import TYPE_URL_PREFIX, decode_resource
+from proxyless.xds.parsing.limits import PRIORITIES_MAX
 from proxyless.xds.parsing.parts import PartMemory
 from proxyless.xds.proto_fields import UINT32_MAX, parse_fraction
 from proxyless.xds.resources import (
@@ -155,6 +156,9 @@ class _Reader:
     def _check_priorities(
         self, by_priority: Mapping[int, Mapping[Locality, LocalityEndpoints]]
     ) -> None:
+        if len(by_priority) > PRIORITIES_MAX:
+            self._errors.add(f"has {len(by_priority)} priorities, wanted at most {PRIORITIES_MAX}")
+            return
         for expected, priority in enumerate(sorted(by_priority)):
             # They have to be contiguous (A27-21).
             if priority != expected:

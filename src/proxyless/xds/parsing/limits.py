@@ -21,3 +21,6 @@ CLUSTER_SPECIFIER_PLUGINS_MAX: Final = 10_000
 HEADERS_MAX: Final = 1_000
 WEIGHTED_CLUSTERS_MAX: Final = 10_000
 HASH_POLICIES_MAX: Final = 1_000
+
+# Of one ClusterLoadAssignment; its own rule for the field is "0 to 128".
+PRIORITIES_MAX: Final = 129

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from proxyless.base import IpAddress
 from proxyless.xds.client.api import Decoded
 from proxyless.xds.parsing.endpoint import EndpointType
+from proxyless.xds.parsing.limits import PRIORITIES_MAX
 from proxyless.xds.resources import EndpointInfo, EndpointResource
 from tests.cluster_world import (
     CONTEXT,
@@ -64,6 +65,14 @@ def test_one_endpoint_does_not_repeat_an_address() -> None:
     twice = lb_endpoint(endpoint={"additional_addresses": [socket_address("10.0.0.1")]})
     assert refused_endpoints(locality(twice)) == (
         "field:endpoints[0].lb_endpoints[0] error:duplicate address 10.0.0.1:80"
+    )
+
+
+def test_there_are_as_many_priorities_as_the_api_allows_and_no_more() -> None:
+    localities = [locality(priority=priority) for priority in range(PRIORITIES_MAX + 1)]
+    assert len(parsed_endpoints(*localities[:-1]).priorities) == 129
+    assert refused_endpoints(*localities) == (
+        "field:endpoints error:has 130 priorities, wanted at most 129"
     )
 
 

@@ -1,0 +1,132 @@
+"""`proxyless status ADDR`: what do the xDS clients of a process hold?
+
+It asks the process's CSDS, ours (`proxyless.admin.add_servicers`) or that of any other gRPC
+implementation, and shows each resource with its status, version and what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+from google.protobuf import json_format
+from google.protobuf.message import DecodeError
+
+from proxyless.cli.output import JSON, add_output_option, print_json, print_table
+from proxyless.observe import CSDS_SERVICE, ClientStatus, ResourceRow, read_status
+from proxyless.protos import Proto, descriptor_pool_of_envoy, message_class
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Sequence
+
+TIMEOUT_S: Final = 5.0
+
+_STATUS: Final = "envoy.service.status.v3"
+_COLUMNS: Final = ("target", "type", "name", "status", "version", "error")
+_STYLES: Final = {
+    "ACKED": "green",
+    "REQUESTED": "yellow",
+    "NACKED": "bold red",
+    "DOES_NOT_EXIST": "bold red",
+    "RECEIVED_ERROR": "bold red",
+    "TIMEOUT": "bold red",
+}
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Say what the command takes."""
+    parser = commands.add_parser(
+        "status",
+        help="show what the xDS clients of a process hold",
+        description="Ask the CSDS of the process at ADDR which resources it has, and their state.",
+    )
+    parser.add_argument("address", metavar="ADDR", help="host:port or unix:path of its admin port")
+    parser.add_argument(
+        "--contents", action="store_true", help="the resources themselves, too; only in JSON"
+    )
+    parser.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=float,
+        default=TIMEOUT_S,
+        help="how long to wait for the answer (default: %(default)s)",
+    )
+    add_output_option(parser)
+    parser.set_defaults(run=run)
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Show it; 1 if the process cannot be asked."""
+    try:
+        response = _fetch(parsed.address, parsed.timeout, has_contents=parsed.contents)
+    except grpc.RpcError as error:
+        what = f"{error.code().name}: {error.details()}"
+        print(f"proxyless status: {parsed.address!r}: {what}", file=sys.stderr)
+        return 1
+    clients = read_status(response)
+    if parsed.output == JSON:
+        print_json([_to_json(client) for client in clients])
+    elif clients:
+        print_table(_COLUMNS, _rows(clients), styles=_STYLES)
+    else:
+        print("no xDS client is running there")
+    return 0
+
+
+def _fetch(address: str, timeout_s: float, *, has_contents: bool) -> Proto:
+    request = message_class(f"{_STATUS}.ClientStatusRequest")(
+        exclude_resource_contents=not has_contents
+    )
+    with grpc.insecure_channel(address) as channel:
+        fetch = channel.unary_unary(
+            f"/{CSDS_SERVICE}/FetchClientStatus",
+            request_serializer=message_class(f"{_STATUS}.ClientStatusRequest").SerializeToString,
+            response_deserializer=message_class(f"{_STATUS}.ClientStatusResponse").FromString,
+        )
+        return fetch(request, timeout=timeout_s)
+
+
+def _rows(clients: Sequence[ClientStatus]) -> Iterator[Sequence[str]]:
+    for client in clients:
+        if not client.resources:
+            yield client.scope, "", "", "nothing is watched", "", ""
+        for row in client.resources:
+            kind = row.type_url.rpartition(".")[2]
+            yield client.scope, kind, row.name, row.status, row.version, row.error
+
+
+def _to_json(client: ClientStatus) -> dict[str, Any]:
+    return {
+        "target": client.scope,
+        "node": client.node_id,
+        "user_agent": client.user_agent,
+        "resources": [_row_to_json(row) for row in client.resources],
+    }
+
+
+def _row_to_json(row: ResourceRow) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "type": row.type_url,
+        "name": row.name,
+        "status": row.status,
+        "version": row.version,
+        "updated": row.updated,
+        "error": row.error,
+        "failed_version": row.failed_version,
+    }
+    if row.value:
+        document["resource"] = _decode(row)
+    return document
+
+
+def _decode(row: ResourceRow) -> Any:  # noqa: ANN401 - whatever the resource is in JSON
+    """As JSON, or as it came if it is of a kind that we do not carry."""
+    try:
+        message = message_class(row.type_url.rpartition("/")[2]).FromString(row.value)
+        pool = descriptor_pool_of_envoy()
+        return json.loads(json_format.MessageToJson(message, descriptor_pool=pool))
+    except (KeyError, TypeError, DecodeError, json_format.Error):
+        return {"serialized": row.value.hex()}

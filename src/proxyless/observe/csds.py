@@ -1,0 +1,133 @@
+"""What do the xDS clients of a process hold, in the words of CSDS?
+
+Specs: A40 (CSDS), A71 (client_scope), A88 (statuses).
+
+Two directions. What a client dumps becomes a ClientStatusResponse, and such a response, ours or
+that of another implementation, becomes rows that a command can show. Asking clients and serving the
+answer is in `csds_service`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from proxyless.protos import Proto, message_class
+from proxyless.xds.client.codec import ADS_FEATURES, encode_node
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from proxyless.xds.bootstrap import Node
+    from proxyless.xds.client.api import ResourceDump
+
+RESPONSE: Final = "envoy.service.status.v3.ClientStatusResponse"
+
+_NANOS: Final = 1_000_000_000
+
+# ---------------------------------------------------------------------------------------------
+# Telling
+
+
+@dataclass(frozen=True, slots=True)
+class ClientView:
+    """All that is told about one xDS client."""
+
+    # "client_scope": the data-plane target; empty if all targets share the client.
+    scope: str
+    node: Node
+    resources: Sequence[ResourceDump]
+    # What to add to the client's clock to have seconds since 1970.
+    epoch_offset_s: float
+
+
+def encode_status(views: Iterable[ClientView], *, has_contents: bool = True) -> Proto:
+    """One ClientConfig per client; without contents the resources themselves are left out."""
+    response = message_class(RESPONSE)()
+    for view in views:
+        config = response.config.add(client_scope=view.scope)
+        config.node.CopyFrom(encode_node(view.node, ADS_FEATURES))
+        for dump in view.resources:
+            _fill(config.generic_xds_configs.add(), dump, view.epoch_offset_s, has_contents)
+    return response
+
+
+def _fill(entry: Proto, dump: ResourceDump, epoch_offset_s: float, has_contents: bool) -> None:
+    entry.type_url = dump.type_url
+    entry.name = dump.name
+    entry.client_status = dump.status.value
+    entry.version_info = dump.version
+    if dump.serialized:
+        _set_time(entry.last_updated, dump.updated_s + epoch_offset_s)
+        if has_contents:
+            entry.xds_config.type_url = dump.type_url
+            entry.xds_config.value = dump.serialized
+    # Trouble with the way to the server counts, too: it is why nothing newer came.
+    if not dump.error.is_ok:
+        entry.error_state.details = dump.error.details
+        entry.error_state.version_info = dump.failed_version
+
+
+def _set_time(timestamp: Proto, epoch_s: float) -> None:
+    timestamp.FromNanoseconds(int(epoch_s * _NANOS))
+
+
+# ---------------------------------------------------------------------------------------------
+# Reading
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceRow:
+    """Where one resource stands in a client."""
+
+    type_url: str
+    name: str
+    # CSDS's word: `ACKED`.
+    status: str
+    version: str
+    # RFC 3339; empty if nothing came yet.
+    updated: str
+    error: str
+    # Of what was refused; empty if nothing was.
+    failed_version: str
+    # The serialized resource; empty if there is none, or it was not asked for.
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ClientStatus:
+    """What one xDS client says about itself."""
+
+    scope: str
+    node_id: str
+    user_agent: str
+    resources: tuple[ResourceRow, ...]
+
+
+def read_status(response: Proto) -> list[ClientStatus]:
+    """The clients of a ClientStatusResponse, whoever wrote it."""
+    return [
+        ClientStatus(
+            config.client_scope,
+            config.node.id,
+            f"{config.node.user_agent_name} {config.node.user_agent_version}".strip(),
+            tuple(_read_row(entry) for entry in config.generic_xds_configs),
+        )
+        for config in response.config
+    ]
+
+
+def _read_row(entry: Proto) -> ResourceRow:
+    status = entry.DESCRIPTOR.fields_by_name["client_status"].enum_type.values_by_number
+    known = status.get(entry.client_status)
+    has_time = entry.HasField("last_updated")
+    return ResourceRow(
+        entry.type_url,
+        entry.name,
+        known.name if known is not None else f"status {entry.client_status}",
+        entry.version_info,
+        entry.last_updated.ToJsonString() if has_time else "",
+        entry.error_state.details,
+        entry.error_state.version_info,
+        entry.xds_config.value,
+    )

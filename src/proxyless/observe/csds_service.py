@@ -1,0 +1,145 @@
+"""How does a debugger ask a process what its xDS clients hold?
+
+Specs: A40 (CSDS on an admin port).
+
+The edge: handlers for grpcio's servers, asyncio's and the blocking one, written as generic handlers
+so that nothing generated is needed. The clients of a process live on several loops, and each is
+asked on its own; a loop that does not answer in time is left out, so that one that hangs does not
+hide the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from concurrent import futures
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import grpc
+import grpc.aio
+
+from proxyless.observe.csds import RESPONSE, ClientView, encode_status
+from proxyless.protos import Proto, message_class
+from proxyless.xds.client import XdsClients
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+# grpcio's objects have no types.
+Untyped: TypeAlias = Any
+
+# Who is there, by the loop on which they may be asked.
+ClientsByLoop: TypeAlias = Callable[[], Mapping[asyncio.AbstractEventLoop, XdsClients]]
+
+CSDS_SERVICE: Final = "envoy.service.status.v3.ClientStatusDiscoveryService"
+REQUEST: Final = "envoy.service.status.v3.ClientStatusRequest"
+
+# A loop that is busy for longer is stuck, or of a process that was forked.
+ANSWER_TIMEOUT_S: Final = 2.0
+
+_MATCHERS_REFUSED: Final = "node_matchers are not supported, wanted none"
+_LOGGER: Final = logging.getLogger("proxyless.observe")
+
+
+def add_csds_servicer(server: Untyped, clients_by_loop: ClientsByLoop) -> None:
+    """Add the service to a server of grpcio's that has not been started, of either kind."""
+    is_async = isinstance(server, grpc.aio.Server)
+    service = _AioService(clients_by_loop) if is_async else _SyncService(clients_by_loop)
+    codec = {
+        "request_deserializer": message_class(REQUEST).FromString,
+        "response_serializer": message_class(RESPONSE).SerializeToString,
+    }
+    handlers = {
+        "FetchClientStatus": grpc.unary_unary_rpc_method_handler(service.fetch, **codec),
+        "StreamClientStatus": grpc.stream_stream_rpc_method_handler(service.stream, **codec),
+    }
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler(CSDS_SERVICE, handlers),)
+    )
+
+
+class _SyncService:
+    """For threads of a blocking server. Driven by its requests."""
+
+    def __init__(self, clients_by_loop: ClientsByLoop) -> None:
+        self._clients_by_loop: Final = clients_by_loop
+
+    def fetch(self, request: Proto, context: Untyped) -> Proto:
+        if request.node_matchers:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, _MATCHERS_REFUSED)
+        answers = _ask_all(self._clients_by_loop())
+        futures.wait(answers, timeout=ANSWER_TIMEOUT_S)
+        return _answer(request, answers)
+
+    def stream(self, requests: Iterator[Proto], context: Untyped) -> Iterator[Proto]:
+        for request in requests:
+            yield self.fetch(request, context)
+
+
+class _AioService:
+    """For the loop of an asyncio server. Driven by its requests."""
+
+    def __init__(self, clients_by_loop: ClientsByLoop) -> None:
+        self._clients_by_loop: Final = clients_by_loop
+
+    async def fetch(self, request: Proto, context: Untyped) -> Proto:
+        if request.node_matchers:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, _MATCHERS_REFUSED)
+        answers = _ask_all(self._clients_by_loop())
+        if answers:
+            waited = [asyncio.wrap_future(answer) for answer in answers]
+            await asyncio.wait(waited, timeout=ANSWER_TIMEOUT_S)
+        return _answer(request, answers)
+
+    async def stream(
+        self, requests: AsyncIterator[Proto], context: Untyped
+    ) -> AsyncIterator[Proto]:
+        async for request in requests:
+            yield await self.fetch(request, context)
+
+
+_Answer: TypeAlias = "futures.Future[list[ClientView]]"
+
+
+def _ask_all(
+    clients_by_loop: Mapping[asyncio.AbstractEventLoop, XdsClients],
+) -> list[_Answer]:
+    """Ask each loop for what its clients hold; those that are over have nothing to say."""
+    answers: list[_Answer] = []
+    for loop, clients in clients_by_loop.items():
+        answer: _Answer = futures.Future()
+        try:
+            loop.call_soon_threadsafe(_view_into, answer, clients, loop)
+        except RuntimeError:  # It is closed.
+            continue
+        answers.append(answer)
+    return answers
+
+
+def _view_into(answer: _Answer, clients: XdsClients, loop: asyncio.AbstractEventLoop) -> None:
+    # It may have been given up, and then nobody waits.
+    if answer.set_running_or_notify_cancel():
+        answer.set_result(view_clients(clients, loop.time()))
+
+
+def view_clients(clients: XdsClients, now_s: float) -> list[ClientView]:
+    """What the clients of one loop hold; on that loop, with its time."""
+    epoch_offset_s = datetime.now(UTC).timestamp() - now_s
+    return [
+        ClientView(scope, client.bootstrap.node, client.dump(), epoch_offset_s)
+        for scope, group in clients.by_scope.items()
+        for client in group
+    ]
+
+
+def _answer(request: Proto, answers: list[_Answer]) -> Proto:
+    views: list[ClientView] = []
+    for answer in answers:
+        if answer.done() and not answer.cancelled():
+            views += answer.result()
+        else:
+            answer.cancel()
+            _LOGGER.warning("a loop was silent for %s s, so CSDS leaves it out", ANSWER_TIMEOUT_S)
+    return encode_status(views, has_contents=not request.exclude_resource_contents)

@@ -1,0 +1,276 @@
+"""Does CSDS show our clients as grpcio shows its own, and does `proxyless status` read both?
+
+grpcio's dump is taken where its package grpcio-csds takes it. That package itself is not installed:
+it brings xds-protos, which must not be beside us.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from concurrent import futures
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import grpc.aio
+import pytest
+
+import proxyless
+from proxyless import admin
+from proxyless.controlplane import ControlPlane, Snapshot, eds_cluster, endpoints, simple_mesh
+from proxyless.observe import CSDS_SERVICE
+from proxyless.protos import Proto, message_class
+from tests.interop.drop_in import stop_server
+from tests.interop.mesh_world import ROOT, WHO, backends
+from tests.transport_world import PATIENCE_S
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Mapping
+
+TARGET = "xds:///api"
+REQUEST = message_class("envoy.service.status.v3.ClientStatusRequest")
+RESPONSE = message_class("envoy.service.status.v3.ClientStatusResponse")
+
+
+@asynccontextmanager
+async def mesh() -> AsyncIterator[ControlPlane]:
+    async with backends("a") as (backend,):
+        snapshot = simple_mesh("api", {"pool": [backend.address]})
+        async with ControlPlane(snapshot) as control_plane:
+            yield control_plane
+
+
+def bad(snapshot: Snapshot) -> Snapshot:
+    """The same mesh with a cluster that every gRPC client refuses."""
+    return snapshot.with_(eds_cluster("pool", lb_policy="MAGLEV"), endpoints("pool", []))
+
+
+@asynccontextmanager
+async def admin_port() -> AsyncIterator[str]:
+    server = grpc.aio.server()
+    admin.add_servicers(server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        await stop_server(server)
+
+
+async def fetch(address: str, request: Proto = REQUEST()) -> Proto:  # noqa: B008
+    async with grpc.aio.insecure_channel(address) as channel:
+        call = channel.unary_unary(
+            f"/{CSDS_SERVICE}/FetchClientStatus",
+            request_serializer=REQUEST.SerializeToString,
+            response_deserializer=RESPONSE.FromString,
+        )
+        return await call(request, timeout=PATIENCE_S)
+
+
+def shape(response: Proto) -> dict[str, tuple[int, str, frozenset[str]]]:
+    """Status, version and the fields that are set, by type and name: what has to be alike."""
+    (config,) = response.config
+    return {
+        f"{entry.type_url} {entry.name}": (
+            entry.client_status,
+            entry.version_info,
+            frozenset(field.name for field, _ in entry.ListFields()),
+        )
+        for entry in config.generic_xds_configs
+    }
+
+
+async def our_answer(control_plane: ControlPlane) -> Proto:
+    async with (
+        proxyless.aio.insecure_channel(TARGET, bootstrap=control_plane.bootstrap("me")) as channel,
+        admin_port() as address,
+    ):
+        assert await channel.unary_unary(WHO)(b"", timeout=PATIENCE_S) == b"a"
+        return await fetch(address)
+
+
+# grpcio's own, in a process of its own
+
+
+@asynccontextmanager
+async def grpcio_admin(bootstrap: Mapping[str, Any]) -> AsyncIterator[str]:
+    """A process with a channel of grpcio's and its CSDS."""
+    environment = {**os.environ, "GRPC_XDS_BOOTSTRAP_CONFIG": json.dumps(bootstrap)}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", __name__),
+        cwd=ROOT,
+        env=environment,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            address = (await process.stdout.readline()).decode().strip()
+        assert address, "the process ended before it served"
+        yield address
+    finally:
+        process.stdin.close()
+        await process.wait()
+
+
+async def _run_grpcio() -> None:
+    from grpc._cython import cygrpc  # noqa: PLC0415 - only here
+
+    async def dump(_request: bytes, _context: Any) -> bytes:  # noqa: ANN401
+        serialized: bytes = cygrpc.dump_xds_configs()
+        return serialized
+
+    handlers = {"FetchClientStatus": grpc.unary_unary_rpc_method_handler(dump)}
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(CSDS_SERVICE, handlers),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(TARGET) as channel:
+        await channel.unary_unary(WHO)(b"", timeout=PATIENCE_S)
+        print(f"127.0.0.1:{port}", flush=True)  # noqa: T201
+        await asyncio.to_thread(sys.stdin.read)
+    await server.stop(None)
+
+
+# The tests
+
+
+@pytest.mark.spec("A40-01")
+async def test_our_status_has_the_shape_of_grpcios() -> None:
+    async with mesh() as control_plane:
+        ours = await our_answer(control_plane)
+        async with grpcio_admin(control_plane.bootstrap("me")) as address:
+            theirs = await fetch(address)
+    assert len(shape(ours)) == 4
+    assert shape(ours) == shape(theirs)
+    assert ours.config[0].client_scope == theirs.config[0].client_scope == TARGET
+    assert ours.config[0].node.id == theirs.config[0].node.id == "me"
+    for mine, other in zip(
+        sorted(ours.config[0].generic_xds_configs, key=lambda entry: str(entry.type_url)),
+        sorted(theirs.config[0].generic_xds_configs, key=lambda entry: str(entry.type_url)),
+        strict=True,
+    ):
+        assert mine.xds_config == other.xds_config
+        assert abs(mine.last_updated.ToSeconds() - other.last_updated.ToSeconds()) < PATIENCE_S
+
+
+async def test_clients_of_other_loops_are_shown_and_a_stream_is_answered_each_time() -> None:
+    async with mesh() as control_plane, admin_port() as address:
+        bootstrap = control_plane.bootstrap("me")
+
+        def call_blocking(channel: Any) -> bytes:  # noqa: ANN401
+            reply: bytes = channel.unary_unary(WHO)(b"", timeout=PATIENCE_S)
+            return reply
+
+        with proxyless.insecure_channel(TARGET, bootstrap=bootstrap) as channel:
+            assert await asyncio.to_thread(call_blocking, channel) == b"a"
+            async with grpc.aio.insecure_channel(address) as asking:
+                stream = asking.stream_stream(
+                    f"/{CSDS_SERVICE}/StreamClientStatus",
+                    request_serializer=REQUEST.SerializeToString,
+                    response_deserializer=RESPONSE.FromString,
+                )
+                requests = [REQUEST(), REQUEST(exclude_resource_contents=True)]
+                full, brief = [each async for each in stream(iter(requests), timeout=PATIENCE_S)]
+    assert len(shape(full)) == len(shape(brief)) == 4
+    assert all("xds_config" in fields for _, _, fields in shape(full).values())
+    assert not any("xds_config" in fields for _, _, fields in shape(brief).values())
+
+
+async def test_a_blocking_server_serves_it_too() -> None:
+    server = grpc.server(futures.ThreadPoolExecutor(2))
+    admin.add_servicers(server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        async with mesh() as control_plane:
+            bootstrap = control_plane.bootstrap("me")
+            async with proxyless.aio.insecure_channel(TARGET, bootstrap=bootstrap) as channel:
+                assert await channel.unary_unary(WHO)(b"", timeout=PATIENCE_S) == b"a"
+                response = await fetch(f"127.0.0.1:{port}")
+                assert len(shape(response)) == 4
+    finally:
+        await asyncio.to_thread(server.stop(None).wait)
+
+
+async def test_matchers_of_nodes_are_refused() -> None:
+    request = REQUEST()
+    request.node_matchers.add()
+    async with admin_port() as address:
+        with pytest.raises(grpc.aio.AioRpcError, match="node_matchers") as caught:
+            await fetch(address, request)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+# `proxyless status`
+
+
+async def status(*arguments: str) -> tuple[int | None, str, str]:
+    """Exit code, output and errors of the command."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "proxyless.cli", "status", *arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+    return process.returncode, out.decode(), err.decode()
+
+
+def words(table: str) -> Iterator[list[str]]:
+    return (line.split(maxsplit=5) for line in table.splitlines())
+
+
+async def test_status_shows_a_refused_cluster_of_ours() -> None:
+    async with mesh() as control_plane:
+        bootstrap = control_plane.bootstrap("me")
+        async with (
+            proxyless.aio.insecure_channel(TARGET, bootstrap=bootstrap) as channel,
+            admin_port() as address,
+        ):
+            await channel.unary_unary(WHO)(b"", timeout=PATIENCE_S)
+            snapshot = control_plane.snapshot
+            assert isinstance(snapshot, Snapshot)
+            control_plane.set_snapshot(bad(snapshot))
+            await control_plane.wait_for_nack()
+            code, table, _ = await status(address)
+            assert code == 0
+            assert ["TARGET", "TYPE", "NAME", "STATUS", "VERSION", "ERROR"] in words(table)
+            (cluster,) = [line for line in words(table) if "Cluster" in line]
+            assert cluster[:5] == [TARGET, "Cluster", "pool", "NACKED", "1"]
+            assert "lb_policy" in cluster[5]
+            code, document, _ = await status(address, "-o", "json", "--contents")
+    assert code == 0
+    (client,) = json.loads(document)
+    assert (client["target"], client["node"]) == (TARGET, "me")
+    found = {row["type"].rpartition(".")[2]: row for row in client["resources"]}
+    assert found["Cluster"]["failed_version"] == "2"
+    assert found["Listener"]["resource"]["name"] == "api"
+
+
+async def test_status_reads_grpcios_process() -> None:
+    async with mesh() as control_plane, grpcio_admin(control_plane.bootstrap("me")) as address:
+        code, table, _ = await status(address)
+    assert code == 0
+    kinds = {line[1] for line in words(table) if "ACKED" in line}
+    assert kinds == {"Listener", "RouteConfiguration", "Cluster", "ClusterLoadAssignment"}
+
+
+async def test_status_says_why_nobody_answers() -> None:
+    code, out, err = await status("127.0.0.1:1", "--timeout", "2")
+    assert (code, out) == (1, "")
+    assert "127.0.0.1:1" in err
+    assert "UNAVAILABLE" in err
+
+
+async def test_status_of_a_process_without_clients() -> None:
+    async with admin_port() as address:
+        assert await status(address) == (0, "no xDS client is running there\n", "")
+
+
+if __name__ == "__main__":
+    asyncio.run(_run_grpcio())

@@ -1,0 +1,36 @@
+"""Unit tests of proxyless.observe.csds: how responses of others are read."""
+
+from proxyless.observe.csds import RESPONSE, ResourceRow, read_status
+from proxyless.protos import Proto, message_class
+
+
+def response() -> Proto:
+    message = message_class(RESPONSE)()
+    config = message.config.add(client_scope="xds:///a")
+    config.node.id = "me"
+    config.node.user_agent_name = "gRPC"
+    config.generic_xds_configs.add(type_url="t/x.Listener", name="l", client_status=3)
+    return message
+
+
+def test_rows_have_the_words_of_csds() -> None:
+    (client,) = read_status(response())
+    assert (client.scope, client.node_id, client.user_agent) == ("xds:///a", "me", "gRPC")
+    assert client.resources == (ResourceRow("t/x.Listener", "l", "ACKED", "", "", "", "", b""),)
+
+
+def test_a_status_of_the_future_is_shown_by_its_number() -> None:
+    message = response()
+    message.config[0].generic_xds_configs[0].client_status = 77
+    (client,) = read_status(message)
+    assert client.resources[0].status == "status 77"
+
+
+def test_time_and_trouble_are_read() -> None:
+    message = response()
+    entry = message.config[0].generic_xds_configs[0]
+    entry.last_updated.FromSeconds(1)
+    entry.error_state.details = "is bad"
+    entry.error_state.version_info = "2"
+    (row,) = read_status(message)[0].resources
+    assert (row.updated, row.error, row.failed_version) == ("1970-01-01T00:00:01Z", "is bad", "2")
