@@ -12,11 +12,11 @@ SEEDS  ?= 20
 
 .DEFAULT_GOAL := help
 .PHONY: help env test check format lint types floors tidy fmt
-.PHONY: spec contracts e2e interop conformance bench fuzz sim demo clean
+.PHONY: spec contracts e2e interop conformance bench bench-xds bench-scale fuzz sim demo clean
 
 help:  ## Show this list
 	@echo "make <target> [ARGS='...'] [PYTHON=...]"
-	@sed -n 's/^\([a-z0-9 ]*\):[^#]*## \(.*\)/  \1: \2/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z0-9 -]*\):[^#]*## \(.*\)/  \1: \2/p' $(MAKEFILE_LIST)
 
 env: $(STAMP)  ## Make .venv with everything for development
 $(STAMP): pyproject.toml tools/bootstrap.py tools/hatch_build.py
@@ -56,6 +56,12 @@ conformance: $(STAMP)  ## Rewrite docs/conformance.md from the tests; ARGS=--che
 
 bench: $(STAMP)  ## Measure RPCs against grpcio
 	@$(PY) bench/rpc.py $(ARGS)
+
+bench-xds: $(STAMP)  ## Measure RPCs through a control plane against grpcio
+	@$(PY) bench/rpc.py --target xds --targets $(ARGS)
+
+bench-scale: $(STAMP)  ## Measure large and changing meshes against grpcio
+	@$(PY) bench/scale.py $(ARGS)
 
 fuzz: $(STAMP)  ## Feed the wire room hostile bytes, and the parsers hostile resources
 	@$(PY) tools/fuzz_wire.py --inputs 200000 $(ARGS)

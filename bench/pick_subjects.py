@@ -2,9 +2,6 @@
 
 Every policy that is registered and has a config here, by itself, and the tree that an xDS channel
 has. In this world every address is connected as soon as it is asked for.
-
-Of the tree, xDS's own policies have stand-ins, which need no control plane and do the least that a
-pick costs there: `ClusterLookUp` finds the cluster of the RPC, `PassOn` hands the pick on.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,21 +16,15 @@ from proxyless.base import (
     Attributes,
     Endpoint,
     IpAddress,
-    Key,
     State,
-    Status,
     ValidationErrors,
 )
 from proxyless.lb import (
     Cancel,
     Complete,
     Context,
-    GracefulSwitch,
-    Helper,
     Picker,
     PickInfo,
-    PickResult,
-    Policy,
     PolicyRegistry,
     StateListener,
     Subchannel,
@@ -42,12 +33,11 @@ from proxyless.lb import (
 )
 from proxyless.lb.api import LoadListener
 from proxyless.lb.attributes import REQUEST_HASH
-from proxyless.lb.forwarding import ForwardingHelper
 from proxyless.lb.hierarchy import with_path
 from proxyless.lb.orca import LoadReport
 from proxyless.runtime import VirtualClock, seeded_random
+from proxyless.xds.attributes import CLUSTER
 
-CLUSTER: Final = Key[str]("bench_cluster")
 LOCALITIES: Final = 10
 # Enough to have seen a load report and to have weighed it.
 SETTLE_S: Final = 5.0
@@ -103,9 +93,15 @@ def _tree(outliers: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
     """From the leaves up, as A75 has it."""
     localities = [{"weighted_target_experimental": _targets(_locality)}]
     priorities = {"children": {"p0": {"config": localities}}, "priorities": ["p0"]}
-    override = [{"pass_on": {"childPolicy": [{"priority_experimental": priorities}]}}]
-    detection = [{"outlier_detection_experimental": {"childPolicy": override, **outliers}}]
-    return ({"cluster_look_up": {"clusters": {"cluster-0": detection}}},)
+    policy: Mapping[str, object] = {"priority_experimental": priorities}
+    for name, config in (
+        ("xds_override_host_experimental", {"clusterName": "cluster-0"}),
+        ("xds_cluster_impl_experimental", {"cluster": "cluster-0"}),
+        ("outlier_detection_experimental", outliers),
+    ):
+        policy = {name: {**config, "childPolicy": [policy]}}
+    children = {"cluster-0": {"childPolicy": [policy]}}
+    return ({"xds_cluster_manager_experimental": {"children": children}},)
 
 
 _SUBJECTS: Final = (
@@ -147,7 +143,7 @@ _SUBJECTS: Final = (
 
 def find_subjects() -> dict[str, Subject]:
     """Those whose policies are all registered, by name."""
-    registry = registry_with_stand_ins()
+    registry = default_policies()
     return {each.name: each for each in _SUBJECTS if _is_known(each, registry)}
 
 
@@ -167,7 +163,7 @@ def make_infos() -> list[PickInfo]:
 
 def make_picker(subject: Subject, size: int, infos: Sequence[PickInfo]) -> Picker:
     """The picker of a policy with this many endpoints, which has a connection for each RPC."""
-    helper = ReadyHelper(registry_with_stand_ins())
+    helper = ReadyHelper(default_policies())
     errors = ValidationErrors()
     config = parse_policy_list(list(subject.config), errors, helper.context.registry)
     errors.raise_if_any(subject.name)
@@ -254,94 +250,3 @@ class ReadyHelper:
         """Some load or other, so that no two endpoints weigh the same."""
         report = LoadReport(application_utilization=self._random.uniform(0.3, 0.9), qps=100.0)
         self.clock.call_later(0, lambda: listener(report))
-
-
-# ---------------------------------------------------------------------------------------------
-# Stand-ins
-
-
-class _LookUpPicker(Picker):
-    """Asks the picker of the RPC's cluster."""
-
-    __slots__ = ("_by_cluster",)
-
-    def __init__(self, by_cluster: Mapping[str | None, Picker]) -> None:
-        self._by_cluster: Final = by_cluster
-
-    def pick(self, info: PickInfo) -> PickResult:
-        return self._by_cluster[info.attributes.get(CLUSTER)].pick(info)
-
-
-class _PassOnPicker(Picker):
-    """Asks another one."""
-
-    __slots__ = ("_child",)
-
-    def __init__(self, child: Picker) -> None:
-        self._child: Final = child
-
-    def pick(self, info: PickInfo) -> PickResult:
-        return self._child.pick(info)
-
-    @property
-    def status(self) -> Status:
-        return self._child.status
-
-
-class _OneChild(ForwardingHelper):
-    """A policy with one child, whose pickers it puts into its own."""
-
-    def __init__(self, parent: Helper, wrap: Callable[[Picker], Picker]) -> None:
-        super().__init__(parent)
-        self._wrap = wrap
-        self._child = GracefulSwitch(self)
-
-    def update(self, update: Update) -> Status:
-        return self._child.update(update)
-
-    def exit_idle(self) -> None:
-        self._child.exit_idle()
-
-    def reset_backoff(self) -> None:
-        self._child.reset_backoff()
-
-    def close(self) -> None:
-        self._child.close()
-
-    def update_state(self, state: State, picker: Picker) -> None:
-        super().update_state(state, self._wrap(picker))
-
-
-class PassOn:
-    """In the place of xds_override_host: an RPC that has no override."""
-
-    name: Final = "pass_on"
-
-    def parse_config(
-        self, json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
-    ) -> object:
-        return parse_policy_list(json.get("childPolicy"), errors, registry)
-
-    def create(self, helper: Helper) -> Policy:
-        return _OneChild(helper, _PassOnPicker)
-
-
-class ClusterLookUp:
-    """In the place of xds_cluster_manager, with one cluster."""
-
-    name: Final = "cluster_look_up"
-
-    def parse_config(
-        self, json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
-    ) -> object:
-        clusters = json["clusters"]
-        assert isinstance(clusters, dict), "the config is one of ours"
-        [child] = clusters.values()
-        return parse_policy_list(child, errors, registry)
-
-    def create(self, helper: Helper) -> Policy:
-        return _OneChild(helper, lambda picker: _LookUpPicker({"cluster-0": picker}))
-
-
-def registry_with_stand_ins() -> PolicyRegistry:
-    return default_policies().extended([PassOn(), ClusterLookUp()])

@@ -4,8 +4,8 @@ server = grpc.aio.server()          # or grpc.server(...)
 proxyless.admin.add_servicers(server)
 server.add_insecure_port("127.0.0.1:50052")
 
-`proxyless status 127.0.0.1:50052` and grpcdebug read it. Everything is shown, so the port belongs on
-loopback or behind credentials.
+`proxyless status 127.0.0.1:50052` and grpcdebug read it. Everything is shown, so the port belongs
+on loopback or behind credentials.
 """
 
 from __future__ import annotations

@@ -48,8 +48,8 @@ def test_outliers_are_counted_in_the_tree_unless_it_says_otherwise() -> None:
     plain = make_picker(SUBJECTS["tree, no outliers"], 10, infos).pick(infos[0])
     assert isinstance(counted, Complete)
     assert isinstance(plain, Complete)
-    assert counted.tracker is not None
-    assert plain.tracker is None
+    # xds_cluster_impl counts in either; outlier_detection adds itself in the first.
+    assert type(counted.tracker) is not type(plain.tracker)
 
 
 def test_the_ratio_is_of_medians() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proxyless.assembly import Registries
-from proxyless.base import EMPTY_ATTRIBUTES, OK, State, StatusCode, ValidationErrors
+from proxyless.base import EMPTY_ATTRIBUTES, OK, State, Status, StatusCode, ValidationErrors
 from proxyless.lb import Update
 from proxyless.lb.config import parse_policy_list
 from proxyless.lb.hierarchy import path_of
@@ -433,6 +433,42 @@ def test_cluster_below_itself_fails_its_own_rpcs_only() -> None:
     assert observer.status.code is StatusCode.UNAVAILABLE
     assert "b > b" in observer.status.details
     assert world.serve() == A
+
+
+class Broken:
+    """A policy with a bug, and its factory."""
+
+    name = "broken"
+
+    def parse_config(self, json: object, errors: object, registry: object) -> object:
+        return None
+
+    def create(self, helper: object) -> Any:  # noqa: ANN401
+        return self
+
+    def update(self, update: Update) -> Status:
+        raise KeyError("bug")
+
+    def close(self) -> None:
+        return
+
+
+def test_policy_that_raises_is_the_trouble_of_its_cluster_only(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = MeshWorld(Registries().extended(policies=[Broken()]))
+    both = RouteConfiguration(
+        name="routes", virtual_hosts=(host(route("b", "/broken."), route("a")),)
+    )
+    broken = cluster("b", lb_config=({"broken": {}},))
+    world.start(both, broken, endpoints("b", B), cluster("a"), endpoints("a", A))
+    assert world.serve() == A
+    _, observer = world.call("/broken.Service/Method")
+    assert observer.status.code is StatusCode.UNAVAILABLE
+    assert "cluster b: load balancing policy raised KeyError" in observer.status.details
+    assert "load balancing policy raised" in caplog.text
+    world.say(cluster("b"))
+    assert world.serve("/broken.Service/Method") == B
 
 
 def test_clusters_below_each_other_end_somewhere() -> None:

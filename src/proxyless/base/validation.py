@@ -12,6 +12,7 @@ import json
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import TracebackType
 
 ERRORS_MAX: Final = 100
@@ -66,6 +67,12 @@ class ValidationErrors:
         """Raise ValidationError if anything was added; the context says what was parsed."""
         if not self.ok:
             raise ValidationError(context, self)
+
+    def items(self) -> Iterator[tuple[str, str]]:
+        """The errors that were kept, each with its path, which is empty for the whole input."""
+        for path, texts in self._errors.items():
+            for text in texts:
+                yield path, text
 
     def __str__(self) -> str:
         entries = [_render_entry(path, texts) for path, texts in self._errors.items()]

@@ -9,8 +9,12 @@ the rest.
 
 from collections.abc import Callable
 from math import inf
+from typing import Final
 
 from proxyless.runtime import IDLE_TIMER, Clock, Timer
+
+# A delay is a difference of times, so the timer may seem early by a rounding error.
+_ROUNDING_S: Final = 1e-6
 
 
 class Idleness:
@@ -48,7 +52,8 @@ class Idleness:
         inactive_s = self._clock.now_s() - self._inactive_since_s
         if self._is_active:
             inactive_s = 0.0
-        if inactive_s < self._timeout_s:
-            self._timer = self._clock.call_later(self._timeout_s - inactive_s, self._on_timer)
+        left_s = self._timeout_s - inactive_s
+        if left_s > _ROUNDING_S:
+            self._timer = self._clock.call_later(left_s, self._on_timer)
         else:
             self._on_idle()

@@ -1,5 +1,6 @@
 """The command `proxyless`: one file per command.
 
+lint    what clients would make of the resources in some files
 serve   a control plane from a directory of files
 status  what the xDS clients of a process hold
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Final
 
-from proxyless.cli import serve, status
+from proxyless.cli import lint, serve, status
 from proxyless.version import __version__
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-COMMANDS: Final = (serve, status)
+COMMANDS: Final = (serve, lint, status)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -53,5 +53,11 @@ def print_table(
         table.add_column(column.upper(), overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell, style=known.get(cell, "")) for cell in row))
-    width = None if sys.stdout.isatty() else _PIPE_WIDTH
-    Console(width=width, highlight=False).print(table)
+    if sys.stdout.isatty():
+        Console(highlight=False).print(table)
+        return
+    console = Console(width=_PIPE_WIDTH, highlight=False)
+    with console.capture() as captured:
+        console.print(table)
+    # Cells are filled up with spaces, the last one, too.
+    print("\n".join(line.rstrip() for line in captured.get().splitlines()))

@@ -56,6 +56,22 @@ def router_filter() -> Proto:
     return http_filter("router", message_class(f"{_FILTERS}.http.router.v3.Router")())
 
 
+def session_filter(
+    cookie: str, *, path: str = "", ttl_s: float = 0.0, name: str = "session"
+) -> Proto:
+    """The HttpFilter that keeps sessions on their backends by a cookie; see `keep_sessions`."""
+    state = message_class(
+        "envoy.extensions.http.stateful_session.cookie.v3.CookieBasedSessionState"
+    )()
+    state.cookie.name = cookie
+    state.cookie.path = path
+    state.cookie.ttl.FromNanoseconds(round(ttl_s * 1e9))
+    config = message_class(f"{_FILTERS}.http.stateful_session.v3.StatefulSession")()
+    config.session_state.name = "cookie"
+    pack(state, config.session_state.typed_config)
+    return http_filter(name, config)
+
+
 def http_connection_manager(
     routes: str | Proto | Sequence[Proto], *, filters: Sequence[Proto] = ()
 ) -> Proto:
@@ -202,6 +218,30 @@ def use_http2(cluster: Proto) -> Proto:
     return cluster
 
 
+def keep_sessions(
+    cluster: Proto,
+    health: Sequence[str] = ("UNKNOWN", "HEALTHY", "DRAINING"),
+    *,
+    idle_timeout_s: float | None = None,
+) -> Proto:
+    """Let sessions stay on endpoints of these health statuses; returns the same cluster.
+
+    What only sessions need stays connected for the idle timeout, an hour if none is given.
+    """
+    statuses = cluster.common_lb_config.override_host_status
+    statuses.statuses.extend(_health_number(each) for each in health)
+    statuses.SetInParent()
+    if idle_timeout_s is not None:
+        options = message_class("envoy.extensions.upstreams.http.v3.HttpProtocolOptions")()
+        duration = options.common_http_protocol_options.idle_timeout
+        duration.FromNanoseconds(round(idle_timeout_s * 1e9))
+        # Without it Envoy refuses the options.
+        options.explicit_http_config.http2_protocol_options.SetInParent()
+        cluster.upstream_config.name = "envoy.upstreams.http.http_protocol_options"
+        pack(options, cluster.upstream_config.typed_config)
+    return cluster
+
+
 def _cluster(name: str, kind: str | None, lb_policy: str) -> Proto:
     kinds = message_class("envoy.config.cluster.v3.Cluster")
     result = kinds(name=name, lb_policy=kinds.LbPolicy.Value(lb_policy))
@@ -221,12 +261,7 @@ def lb_endpoint(
     result = message_class("envoy.config.endpoint.v3.LbEndpoint")()
     _set_address(result.endpoint.address, address)
     result.endpoint.hostname = hostname
-    result.health_status = (
-        type(result)
-        .DESCRIPTOR.file.pool.FindEnumTypeByName("envoy.config.core.v3.HealthStatus")
-        .values_by_name[health]
-        .number
-    )
+    result.health_status = _health_number(health)
     if weight is not None:
         result.load_balancing_weight.value = weight
     return result
@@ -298,6 +333,13 @@ def pack(message: Proto, into: Proto) -> None:
     """Put a message into an Any."""
     into.type_url = f"type.googleapis.com/{message.DESCRIPTOR.full_name}"
     into.value = message.SerializeToString(deterministic=True)
+
+
+def _health_number(name: str) -> int:
+    pool = message_class("envoy.config.endpoint.v3.LbEndpoint").DESCRIPTOR.file.pool
+    health = pool.FindEnumTypeByName("envoy.config.core.v3.HealthStatus")
+    number: int = health.values_by_name[name].number
+    return number
 
 
 def _use_ads(source: Proto) -> None:

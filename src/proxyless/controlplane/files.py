@@ -28,7 +28,7 @@ POLL_INTERVAL_S: Final = 1.0
 FILES_MAX: Final = 1_000
 FILE_BYTES_MAX: Final = 8 * 2**20
 
-_SUFFIXES: Final = (".yaml", ".yml", ".json")
+SUFFIXES: Final = (".yaml", ".yml", ".json")
 
 # Time, size and inode: what changes when a file does.
 _Stamp = tuple[int, int, int]
@@ -78,7 +78,7 @@ class FileSource:
             for place, resource in self._read(path, stamp, errors)
         ]
         self._parsed = {path: kept for path, kept in self._parsed.items() if path in stamps}
-        resources = _refuse_duplicates(located, errors)
+        resources = refuse_duplicates(located, errors)
         errors.raise_if_any(f"directory {str(self._directory)!r}")
         if self.snapshot is None:
             self.snapshot = Snapshot.of(resources)
@@ -88,7 +88,8 @@ class FileSource:
 
     def _look(self) -> None:
         self._timer = self._clock.call_later(self._poll_interval_s, self._look)
-        if self._list_files(ValidationErrors()) == self._stamps:
+        # What cannot be read now may be readable soon, and look the same.
+        if self._list_files(ValidationErrors()) == self._stamps and not self._problem:
             return
         before = self.snapshot
         try:
@@ -111,7 +112,7 @@ class FileSource:
         for path in sorted(self._directory.rglob("*")):
             inside = path.relative_to(self._directory)
             is_hidden = any(part.startswith(".") for part in inside.parts)
-            if path.suffix in _SUFFIXES and not is_hidden:
+            if path.suffix in SUFFIXES and not is_hidden:
                 try:
                     stat = path.stat()
                 except OSError:  # It went while we looked.
@@ -131,7 +132,7 @@ class FileSource:
             return kept[1]
         count = errors.count
         with errors.field(self._name(path)):
-            text = _read_bounded(path, errors)
+            text = read_bounded(path, errors)
             found = parse_documents(text, errors, is_json=path.suffix == ".json")
         if errors.count == count:
             self._parsed[path] = (stamp, found)
@@ -141,7 +142,8 @@ class FileSource:
         return path.relative_to(self._directory).as_posix()
 
 
-def _read_bounded(path: Path, errors: ValidationErrors) -> str:
+def read_bounded(path: Path, errors: ValidationErrors) -> str:
+    """The text of a file; empty, and an error is added, if it cannot be had."""
     try:
         with path.open("rb") as file:
             content = file.read(FILE_BYTES_MAX + 1)
@@ -158,9 +160,10 @@ def _read_bounded(path: Path, errors: ValidationErrors) -> str:
         return ""
 
 
-def _refuse_duplicates(
+def refuse_duplicates(
     located: list[tuple[str, Resource]], errors: ValidationErrors
 ) -> list[Resource]:
+    """Those that come first of their type and name; for each other one an error is added."""
     places: dict[tuple[str, str], str] = {}
     resources: list[Resource] = []
     for place, resource in located:

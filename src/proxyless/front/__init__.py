@@ -3,10 +3,13 @@
 aio_channel       AioChannel: grpc.aio's channel on our stack
 aio_calls         the call objects it hands out
 aio_interceptors  an application's interceptors
+aio_session       AioSession: a channel whose RPCs stay on one backend
 sync_channel      SyncChannel: grpcio's blocking channel on our stack
 sync_calls        the call objects it hands out
 sync_outcomes     what is known about their RPCs, between threads and the loop
 sync_requests     an application's iterators of requests
+sync_session      SyncSession: a channel whose RPCs stay on one backend
+session, cookies  what both kinds of session have in common
 background        the loop that all of these run on
 credentials       ours and grpcio's credentials
 options           what channel options mean
@@ -16,6 +19,7 @@ The only room, with the control plane's, that knows grpcio.
 """
 
 from proxyless.front.aio_channel import AioChannel
+from proxyless.front.aio_session import AioSession
 from proxyless.front.credentials import (
     ChannelCredentials,
     composite_channel_credentials,
@@ -27,12 +31,15 @@ from proxyless.front.credentials import (
 )
 from proxyless.front.options import make_channel_options
 from proxyless.front.sync_channel import SyncChannel
+from proxyless.front.sync_session import SyncSession
 from proxyless.front.values import to_encoding
 
 __all__ = [
     "AioChannel",
+    "AioSession",
     "ChannelCredentials",
     "SyncChannel",
+    "SyncSession",
     "composite_channel_credentials",
     "insecure_channel_credentials",
     "local_channel_credentials",

@@ -47,6 +47,8 @@ from proxyless.front.values import (
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from proxyless.front.aio_session import AioSession
+
 _OTHER_LOOP: Final = "this channel belongs to another event loop: create one channel per loop"
 
 MetadataLike = Iterable[tuple[str, str | bytes]]
@@ -126,6 +128,15 @@ class AioChannel(grpc.aio.Channel):
         return StreamStreamMultiCallable(
             self, method, request_serializer, response_deserializer, interceptors
         )
+
+    def session(self) -> AioSession:
+        """A channel on this one whose RPCs stay on one backend, if the mesh has sessions (A55).
+
+        Any number of them may live on a channel, each on a backend of its own.
+        """
+        from proxyless.front.aio_session import AioSession  # noqa: PLC0415 - it is an AioChannel
+
+        return AioSession(self, self._interceptors)
 
     # Connectivity
 

@@ -33,6 +33,8 @@ from proxyless.wire import StreamEnd
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from proxyless.front.sync_session import SyncSession
+
 MetadataLike = Iterable[tuple[str, str | bytes]]
 StateCallback = Callable[[grpc.ChannelConnectivity], None]
 
@@ -96,6 +98,15 @@ class SyncChannel(grpc.Channel):
         _registered_method: bool | None = False,
     ) -> StreamStreamMultiCallable:
         return StreamStreamMultiCallable(self, method, request_serializer, response_deserializer)
+
+    def session(self) -> SyncSession:
+        """A channel on this one whose RPCs stay on one backend, if the mesh has sessions (A55).
+
+        Any number of them may live on a channel, each on a backend of its own.
+        """
+        from proxyless.front.sync_session import SyncSession  # noqa: PLC0415 - it is a SyncChannel
+
+        return SyncSession(self)
 
     # Connectivity
 

@@ -56,7 +56,7 @@ Endpoints = tuple[Endpoint, ...] | Status
 
 @dataclass(slots=True, eq=False)
 class PickInfo:
-    """What is known about an RPC when it is picked for. RPCs that say the same may share one."""
+    """What is known about an RPC when it is picked for. RPCs may share one: do not change it."""
 
     path: str
     metadata: Metadata = EMPTY_METADATA

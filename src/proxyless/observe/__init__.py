@@ -2,20 +2,31 @@
 
 csds          what the xDS clients of a process hold, as messages of CSDS, and read back from them
 csds_service  the service that answers with it, for grpcio's servers of both kinds
+lint          what clients would make of a resource: refuse, ignore, or take in their own way
+understood    the fields that our parsers look at, and what is missed of the others
+lint_rules    what else is worth saying about a message, and to whom
+findings      what lint says
 
 Nothing here decides anything about an RPC: it asks the rooms that do, and shows their answers.
 """
 
 from proxyless.observe.csds import ClientStatus, ClientView, ResourceRow, encode_status, read_status
 from proxyless.observe.csds_service import CSDS_SERVICE, ClientsByLoop, add_csds_servicer
+from proxyless.observe.findings import Audience, Finding, Severity
+from proxyless.observe.lint import LintContext, lint_message
 
 __all__ = [
     "CSDS_SERVICE",
+    "Audience",
     "ClientStatus",
     "ClientView",
     "ClientsByLoop",
+    "Finding",
+    "LintContext",
     "ResourceRow",
+    "Severity",
     "add_csds_servicer",
     "encode_status",
+    "lint_message",
     "read_status",
 ]

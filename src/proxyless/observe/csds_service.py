@@ -55,9 +55,7 @@ def add_csds_servicer(server: Untyped, clients_by_loop: ClientsByLoop) -> None:
         "FetchClientStatus": grpc.unary_unary_rpc_method_handler(service.fetch, **codec),
         "StreamClientStatus": grpc.stream_stream_rpc_method_handler(service.stream, **codec),
     }
-    server.add_generic_rpc_handlers(
-        (grpc.method_handlers_generic_handler(CSDS_SERVICE, handlers),)
-    )
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(CSDS_SERVICE, handlers),))
 
 
 class _SyncService:

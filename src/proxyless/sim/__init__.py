@@ -11,6 +11,12 @@ hosts      Host: a machine, its channels, its faults
 backends   Backend: an echo server that can be broken
 control    SimControlPlane: a control plane that can be broken
 world      World: all of that, from one seed
+
+plans, records, ledger   what a run was meant to be, what happened, what was broken when
+draws, scenario          what a seed chooses, and how a run goes
+workloads, checkers      what goes on, and what must hold
+probes, run              which rare situations were reached; seeds by the hundred
+pytest_plugin            the fixture `mesh`
 """
 
 from proxyless.sim.backends import STREAM, UNARY, Backend

@@ -167,6 +167,12 @@ def check_nothing_broke(scenario: Scenario) -> Iterator[str]:
         yield f"exception, {times} times: {text}"
 
 
+def check_nothing_is_left(scenario: Scenario) -> Iterator[str]:
+    """No connection, stream, task or timer lives on in a world that was closed."""
+    for text, times in sorted(Counter(scenario.world.left_behind).items()):
+        yield f"left behind, {times} times: {text}"
+
+
 CHECKERS: Final = (
     check_routes,
     check_configs,
@@ -177,6 +183,7 @@ CHECKERS: Final = (
     check_convergence,
     check_subscriptions,
     check_nothing_broke,
+    check_nothing_is_left,
 )
 
 # ---------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ share. Faults happen to hosts: their links are cut or stall, their connections b
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Final
 
 from proxyless.assembly import (
@@ -19,7 +18,8 @@ from proxyless.assembly import (
 from proxyless.base import Trace
 from proxyless.channel import LoopStack, SubchannelPool
 from proxyless.front import insecure_channel_credentials
-from proxyless.runtime import LoopClock, seeded_random
+from proxyless.runtime import LoopClock
+from proxyless.sim.draws import derived_random
 from proxyless.sim.network import SimNetwork
 from proxyless.transport import Connector
 from proxyless.xds.stack import XdsStack
@@ -31,16 +31,9 @@ if TYPE_CHECKING:
     from proxyless.assembly import Registries
     from proxyless.base import Event
     from proxyless.front import AioChannel
-    from proxyless.runtime import Random
     from proxyless.sim.journal import Journal
     from proxyless.sim.loop import SimLoop
     from proxyless.sim.network import Fabric
-
-
-def derived_random(seed: int, name: str) -> Random:
-    """Chance that belongs to one thing: what others draw does not change what it draws."""
-    digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
-    return seeded_random(int.from_bytes(digest[:8], "big"))
 
 
 class Host:

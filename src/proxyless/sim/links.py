@@ -269,6 +269,7 @@ class SimTransport(asyncio.Transport):
 
     def vanish(self) -> None:
         """This end is gone without a word, and what it was told is lost."""
+        self._is_closing = True
         self._out.drop()
         self._end_soon(ConnectionAbortedError("the machine is gone"))
 

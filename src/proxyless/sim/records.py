@@ -221,6 +221,8 @@ class _Spy:
 
 
 class _SpyHelper(ForwardingHelper):
+    """Passes everything on, and puts somebody around each picker."""
+
     __slots__ = ("_client", "_recorder")
 
     def __init__(self, parent: Helper, recorder: Recorder, client: ClientRecord) -> None:
@@ -233,6 +235,8 @@ class _SpyHelper(ForwardingHelper):
 
 
 class _SpyPicker(Picker):
+    """Answers as the real one does, and has it written down."""
+
     __slots__ = ("_client", "_real", "_recorder")
 
     def __init__(self, real: Picker, recorder: Recorder, client: ClientRecord) -> None:

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from proxyless.sim.checkers import CHECKERS
-from proxyless.sim.hosts import derived_random
+from proxyless.sim.draws import derived_random
 from proxyless.sim.probes import PROBES, Probes
 from proxyless.sim.scenario import Options, Scenario
-from proxyless.sim.workloads import WORKLOADS, Traffic
+from proxyless.sim.workloads import TRAFFIC, WORKLOADS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -47,17 +47,9 @@ def run_seed(seed: int, options: Options | None = None, *, lines_kept: int | Non
     scenario = Scenario(seed, chosen, lines_kept=lines_kept)
     probes = Probes(scenario.world.journal)
     scenario.build()
-    workloads = [Traffic(), *(each for each in WORKLOADS if each.name in chosen.workloads)]
-    leftovers: list[str] = []
-
-    async def live() -> None:
-        await scenario.live(workloads)
-        await scenario.world.close()
-        leftovers.extend(scenario.world.leftovers())
-
-    scenario.world.run(live())
+    workloads = [TRAFFIC, *(each for each in WORKLOADS if each.name in chosen.workloads)]
+    scenario.world.run(scenario.live(workloads))
     violations = [text for check in CHECKERS for text in check(scenario)]
-    violations += [f"left behind: {each}" for each in leftovers]
     return Outcome(
         seed=seed,
         digest=scenario.world.journal.digest,

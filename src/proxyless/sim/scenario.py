@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from proxyless.controlplane.snapshot import Snapshot
-from proxyless.sim.hosts import derived_random
+from proxyless.sim.draws import derived_random, is_drawn
 from proxyless.sim.ledger import RECOVERY_S, Ledger
 from proxyless.sim.loop import pause
 from proxyless.sim.plans import SERVICE, ClusterPlan, MeshPlan
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from proxyless.front import AioChannel
     from proxyless.runtime import Random
-    from proxyless.sim.workloads import Workload
+    from proxyless.sim.workloads.api import Workload
 
 # Ten minutes: faults for five, time to recover, and the rest to show that all is well.
 FAULTS_S: Final = 300.0
@@ -64,11 +64,11 @@ class Options:
             lb_policy=_LB_POLICIES[random.randrange(len(_LB_POLICIES))],
             rpcs_per_s=0.5 + 2.0 * random.random(),
             retries=2 * random.randrange(2),
-            has_fallback=random.random() < 0.5,  # noqa: PLR2004 - a coin
-            is_paced=random.random() < 0.7,  # noqa: PLR2004 - more often than not
-            has_aggregate=random.random() < 0.3,  # noqa: PLR2004 - less often
+            has_fallback=is_drawn(random, 0.5),
+            is_paced=is_drawn(random, 0.7),
+            has_aggregate=is_drawn(random, 0.3),
             steady=random.randrange(clusters + 1),
-            workloads=tuple(name for name in known if random.random() < 0.7),  # noqa: PLR2004
+            workloads=tuple(name for name in known if is_drawn(random, 0.7)),
         )
 
 

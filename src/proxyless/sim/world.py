@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from proxyless.controlplane.snapshot import Snapshot
 from proxyless.sim.backends import Backend
 from proxyless.sim.control import SimControlPlane
-from proxyless.sim.hosts import Host, derived_random
+from proxyless.sim.draws import derived_random
+from proxyless.sim.hosts import Host
 from proxyless.sim.journal import LINES_KEPT, Journal
 from proxyless.sim.loop import SimLoop, pause
 from proxyless.sim.network import Fabric
@@ -87,6 +88,8 @@ class World:
         self.on_rpc: Callable[[Backend, str], None] = lambda _backend, _rpc: None
         # What nobody caught.
         self.exceptions: Final[list[str]] = []
+        # What was still there when everything was closed, at the end of `run`.
+        self.left_behind: Final[list[str]] = []
 
     # Who is there
 
@@ -156,6 +159,7 @@ class World:
         finally:
             story.close()
             await self.close()
+            self.left_behind.extend(self.leftovers())
 
     async def start(self) -> None:
         """Start every backend and control plane that does not run."""

@@ -54,3 +54,15 @@ def test_stopped_means_no_timer() -> None:
     clock.advance(100.0)
     assert not idled
     assert clock.timers_pending == 0
+
+
+def test_a_rounding_error_does_not_keep_it_busy() -> None:
+    """From 4.7 s to 9.7 s it is a little less than 5 s, to a float."""
+    assert 9.7 - 4.7 < 5.0
+    clock, idleness, idled = make(5.0)
+    idleness.start()
+    clock.advance(4.7)
+    idleness.on_active()
+    idleness.on_inactive()
+    clock.advance(10.0)
+    assert idled == [9.7]

@@ -170,6 +170,26 @@ def test_a_file_that_is_mended_is_served(world: World) -> None:
     assert len(world.problems) == 2
 
 
+def test_a_file_that_could_not_be_read_is_read_as_soon_as_it_can_be(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when its owner was changed: nothing of what we look at differs."""
+    world.start()
+
+    def refuse(path: Path, errors: ValidationErrors) -> str:
+        errors.add("cannot be read")
+        return ""
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files_module, "_read_bounded", refuse)
+        world.write("a.yaml", clusters("a"))
+        world.look()
+        world.look()
+        assert len(world.problems) == 1
+    world.look()
+    assert world.names() == ["a"]
+
+
 def test_a_reference_that_leads_nowhere_is_a_problem(world: World) -> None:
     world.write("a.yaml", clusters("a"))
     world.start()

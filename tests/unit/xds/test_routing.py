@@ -95,13 +95,17 @@ PATH_MATCHERS = st.one_of(
     st.builds(PathMatcher, st.just("regex"), st.sampled_from(["/a.*", ".*/a", "/[aA]+/.*"])),
 )
 NAMES = st.sampled_from(["x", "y"])
-EXACT = st.builds(StringMatcher, st.just("exact"), TEXTS, st.booleans())
-HEADER_MATCHERS = st.builds(
+# What the table finds by value, and what is almost that.
+EXACT_MATCHERS = st.builds(
+    HeaderMatcher,
+    NAMES,
+    st.builds(StringMatcher, st.just("exact"), TEXTS, st.sampled_from([False, False, True])),
+    st.sampled_from([False, False, True]),
+)
+OTHER_MATCHERS = st.builds(
     HeaderMatcher,
     NAMES,
     st.one_of(
-        EXACT,
-        EXACT,
         st.builds(
             StringMatcher, st.sampled_from(["prefix", "suffix", "contains"]), TEXTS, st.booleans()
         ),
@@ -111,17 +115,25 @@ HEADER_MATCHERS = st.builds(
     ),
     st.booleans(),
 )
-FRACTIONS = st.sampled_from([None, None, Fraction(0), Fraction(1_000_000)])
+HEADERS = st.one_of(
+    EXACT_MATCHERS.map(lambda one: (one,)),
+    EXACT_MATCHERS.map(lambda one: (one,)),
+    st.lists(st.one_of(EXACT_MATCHERS, OTHER_MATCHERS), max_size=2).map(tuple),
+)
+FRACTIONS = st.sampled_from([None, None, None, None, Fraction(0), Fraction(1_000_000)])
 ROUTES = st.builds(
     Route,
     path=PATH_MATCHERS,
-    headers=st.lists(HEADER_MATCHERS, max_size=2).map(tuple),
+    headers=HEADERS,
     fraction=FRACTIONS,
     action=st.just(ACTION),
 )
-METADATA = st.lists(
-    st.tuples(NAMES, st.one_of(TEXTS, st.integers(-3, 4).map(str))), max_size=3
-).map(tuple)
+METADATA = st.one_of(
+    st.tuples(st.tuples(st.just("x"), TEXTS), st.tuples(st.just("y"), TEXTS)),
+    st.lists(st.tuples(NAMES, st.one_of(TEXTS, st.integers(-3, 4).map(str))), max_size=3).map(
+        tuple
+    ),
+)
 RPCS = st.lists(st.tuples(PATHS, METADATA), min_size=4, max_size=8)
 
 

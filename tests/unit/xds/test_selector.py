@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from proxyless.channel.config_selector import CallConfig
 from proxyless.lb import REQUEST_HASH
 from proxyless.runtime import seeded_random
 from proxyless.xds.cluster_refs import ClusterRefs
 from proxyless.xds.config import ClusterConfig, ClusterError, XdsConfig
 from proxyless.xds.filters import FilterRegistry
+from proxyless.xds.filters.calls import RoutedRpc, RpcFilter
 from proxyless.xds.resources import (
     ClusterSpecifierPlugin,
     HashPolicy,
@@ -129,3 +132,27 @@ def test_each_channel_has_an_id_of_64_random_bits() -> None:
     numbers = {each.channel_id for each in ids}
     assert len(numbers) == 20
     assert 2**63 < max(numbers) < 2**64
+
+
+class Broken(RpcFilter):
+    """Cannot even say how long it takes."""
+
+    @property
+    def delay_s(self) -> float:
+        raise KeyError("delay")
+
+
+class BrokenFilter:
+    """Has something to do with every RPC, and breaks over it."""
+
+    def on_rpc(self, rpc: RoutedRpc) -> RpcFilter:
+        return Broken()
+
+
+def test_filter_that_raises_leaves_no_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = SelectorWorld(route("a"))
+    broken = BrokenFilter()
+    monkeypatch.setattr(XdsConfigSelector, "_chain", lambda *_: (broken,))
+    with pytest.raises(KeyError):
+        world.select()
+    assert world.refs.count("cluster:a") == 1

@@ -10,6 +10,7 @@ go down beside it, each tagged with the children that it is for.
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from proxyless.base import Attributes
     from proxyless.lb import Helper, Policy, PolicyRegistry, Update
     from proxyless.xds.config import ClusterSubscription
+
+LOGGER: Final = logging.getLogger("proxyless.xds")
 
 NAME: Final = "cds_experimental"
 
@@ -181,11 +184,13 @@ class Cds:
         assert isinstance(config, CdsConfig), "the config is one of ours"
         xds_config = update.attributes.get(XDS_CONFIG)
         if xds_config is None:
-            return self._fail(_internal(f"cluster {config.cluster}: no xDS config in the update"))
+            return self._fail(
+                _unavailable(f"cluster {config.cluster}: no xDS config in the update")
+            )
         above = update.attributes.get(_ABOVE) or ()
         if config.cluster in above or len(above) >= NESTING_MAX:
             way = " > ".join((*above, config.cluster))
-            return self._fail(_internal(f"cluster {config.cluster} is nested too deep: {way}"))
+            return self._fail(_unavailable(f"cluster {config.cluster} is nested too deep: {way}"))
         result = xds_config.clusters.get(config.cluster) or xds_config.find(config.cluster)
         if result is None:
             return self._on_absent(config, update.attributes)
@@ -217,7 +222,7 @@ class Cds:
     def _on_absent(self, config: CdsConfig, attributes: Attributes) -> Status:
         subscriptions = attributes.get(CLUSTER_SUBSCRIPTIONS)
         if not config.is_dynamic or subscriptions is None:
-            return self._fail(_internal(f"cluster {config.cluster} is not in the xDS config"))
+            return self._fail(_unavailable(f"cluster {config.cluster} is not in the xDS config"))
         if self._subscription is None:
             self._subscription = subscriptions.subscribe(config.cluster)
         if self._child is None:
@@ -275,15 +280,21 @@ class Cds:
             config = parse_policy_list([json], errors, self._helper.context.registry)
             if config is None or not errors.ok:
                 text = f"cluster {entry.cluster_name}: load balancing config: {errors}"
-                return self._fail(_internal(text))
+                return self._fail(_unavailable(text))
             self._child_json, self._child_config = json, config
         if self._child is None:
             self._child = _Child(self._helper)
         self._child.note = entry.resolution_note
-        return self._child.policy.update(update.with_config(self._child_config))
+        try:
+            return self._child.policy.update(update.with_config(self._child_config))
+        except Exception as error:
+            # A policy may be an application's own; its bug is the trouble of this cluster only.
+            LOGGER.exception("cluster %s: load balancing policy raised", entry.cluster_name)
+            text = f"load balancing policy raised {type(error).__name__}: {error}"
+            return self._fail(_unavailable(f"cluster {entry.cluster_name}: {text}"))
 
 
-def _internal(text: str) -> Status:
+def _unavailable(text: str) -> Status:
     return Status(StatusCode.UNAVAILABLE, text)
 
 

@@ -65,6 +65,7 @@ class ClusterImplConfig:
 class CallLimit:
     """How many RPCs of a cluster are under way, and how many may be."""
 
+    cluster: str
     counter: CallCounter
     maximum: int
 
@@ -96,7 +97,7 @@ class DroppingPicker(Picker):
         self._maximum: Final = limit.maximum
         self._load: Final = load
         self._random: Final = random
-        text = f"circuit breaker drop: {limit.maximum} RPCs are under way"
+        text = f"cluster {limit.cluster}: circuit breaker drop: {limit.maximum} RPCs are under way"
         self._too_many: Final = Drop(Status(StatusCode.UNAVAILABLE, text))
 
     def pick(self, info: PickInfo) -> PickResult:
@@ -127,13 +128,19 @@ class DroppingPicker(Picker):
         return OK if self.is_dropping_all else self._child.status
 
 
-def drop_results(drops: tuple[DropCategory, ...]) -> tuple[tuple[int, str, Drop], ...]:
+def drop_results(
+    cluster: str, drops: tuple[DropCategory, ...]
+) -> tuple[tuple[int, str, Drop], ...]:
     """What a picker does for each category: made once, not for each RPC."""
     return tuple(
         (
             each.per_million,
             each.name,
-            Drop(Status(StatusCode.UNAVAILABLE, f"EDS-configured drop: {each.name}")),
+            Drop(
+                Status(
+                    StatusCode.UNAVAILABLE, f"cluster {cluster}: EDS-configured drop: {each.name}"
+                )
+            ),
         )
         for each in drops
         if each.per_million
@@ -212,10 +219,12 @@ class ClusterImpl:
         config = update.config
         assert isinstance(config, ClusterImplConfig), "the config is one of ours"
         assert config.child_policy is not None, "a refused config is never used"
-        self._held = True
         self._use_cluster(config.cluster, update.attributes)
-        status = self._child.policy.update(replace(update, config=config.child_policy))
-        self._held = False
+        self._held = True
+        try:
+            status = self._child.policy.update(replace(update, config=config.child_policy))
+        finally:
+            self._held = False
         self._report()
         return status
 
@@ -258,13 +267,13 @@ class ClusterImpl:
     def _use_counter(self, key: CounterKey, maximum: int) -> None:
         before = self._limit
         if before is None or key != self._counter_key:
-            self._limit = CallLimit(PROCESS_COUNTERS.acquire(key), maximum)
+            self._limit = CallLimit(key[0], PROCESS_COUNTERS.acquire(key), maximum)
             if before is not None:
                 before.counter.release()
             self._counter_key = key
             self._count_anew()
         elif before.maximum != maximum:
-            self._limit = CallLimit(before.counter, maximum)
+            self._limit = CallLimit(key[0], before.counter, maximum)
 
     def _report_load_to(self, where: tuple[XdsClient, ServerConfig, CounterKey] | None) -> None:
         if where == self._reported_to:
@@ -320,7 +329,7 @@ class ClusterImpl:
         drops = () if endpoints is None else endpoints.drops
         picker = DroppingPicker(
             self._picker,
-            drop_results(drops),
+            drop_results(self._limit.cluster, drops),
             self._limit,
             self._load,
             self._helper.context.random,

@@ -33,13 +33,13 @@ def test_configs_need_a_cluster_and_a_child() -> None:
 
 
 def picker_of(*drops: DropCategory) -> DroppingPicker:
-    limit = CallLimit(CallCounters().acquire(("unit", "")), 1)
+    limit = CallLimit("unit", CallCounters().acquire(("unit", "")), 1)
     child = FailPicker(unavailable("down"))
-    return DroppingPicker(child, drop_results(drops), limit, None, seeded_random(1))
+    return DroppingPicker(child, drop_results("unit", drops), limit, None, seeded_random(1))
 
 
 def test_category_that_drops_nothing_is_not_rolled() -> None:
-    assert drop_results((DropCategory("none", 0),)) == ()
+    assert drop_results("unit", (DropCategory("none", 0),)) == ()
 
 
 def test_who_drops_everything_has_no_failure_of_its_child() -> None:

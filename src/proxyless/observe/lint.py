@@ -1,0 +1,148 @@
+"""What would this client, and others, make of a resource?
+
+Three sources, in this order: what our parsers refuse, by the path of a NACK; fields that are set
+and that no parser looks at (`understood`); and what rules say about the rest (`lint_rules`). Pure:
+reading files, and checking that resources find each other, are the command's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from google.protobuf.message import DecodeError
+
+from proxyless.base import ValidationErrors
+from proxyless.observe.findings import Audience, Finding, Severity
+from proxyless.observe.lint_rules import RULES
+from proxyless.observe.understood import UNDERSTOOD, describe_ignored
+from proxyless.protos import Proto, message_class
+from proxyless.xds.bootstrap import Bootstrap, ChannelCreds, ServerConfig
+from proxyless.xds.client.api import DecodeContext
+from proxyless.xds.parsing import (
+    ClusterType,
+    RouteContext,
+    parse_listener,
+    parse_route_configuration,
+)
+from proxyless.xds.parsing.cluster import CLUSTER
+from proxyless.xds.parsing.endpoint import CLUSTER_LOAD_ASSIGNMENT, parse_endpoints
+from proxyless.xds.parsing.listener import LISTENER
+from proxyless.xds.parsing.route import ROUTE_CONFIGURATION
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor import FieldDescriptor
+
+    from proxyless.lb import PolicyRegistry
+    from proxyless.xds.filters import FilterRegistry
+
+_ANY: Final = "google.protobuf.Any"
+
+Parse: TypeAlias = "Callable[[Proto, ValidationErrors], object]"
+
+
+class _EveryName(dict[str, Any]):
+    """Stands for the certificate providers of a bootstrap that nobody has shown us."""
+
+    def __contains__(self, key: object) -> bool:
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class LintContext:
+    """What a client knows beside the resource."""
+
+    policies: PolicyRegistry
+    filters: FilterRegistry
+    # None: any certificate provider may be there.
+    bootstrap: Bootstrap | None = None
+
+    def parsers(self) -> Mapping[str, Parse]:
+        """By type of message, what the client would do with a resource."""
+        bootstrap = self.bootstrap or _unknown_bootstrap()
+        decode = DecodeContext(bootstrap.servers[0], bootstrap)
+        routes = RouteContext(self.filters, is_trusted=decode.server.is_trusted)
+        clusters = ClusterType(self.policies)
+        return {
+            LISTENER: lambda message, errors: parse_listener(message, routes, errors),
+            ROUTE_CONFIGURATION: lambda message, errors: parse_route_configuration(
+                message, routes, errors
+            ),
+            CLUSTER: lambda message, errors: clusters.parse(message, errors, decode),
+            CLUSTER_LOAD_ASSIGNMENT: parse_endpoints,
+        }
+
+
+def _unknown_bootstrap() -> Bootstrap:
+    server = ServerConfig("unknown", ChannelCreds("insecure"))
+    return Bootstrap(servers=(server,), certificate_providers=_EveryName())
+
+
+def lint_message(
+    message: Proto, context: LintContext, audiences: frozenset[Audience] = frozenset()
+) -> list[Finding]:
+    """Everything to say about one resource to these audiences; ours is always among them."""
+    wanted = {Audience.PROXYLESS, *audiences}
+    refusals = list(_refusals(message, context))
+    # A field may be refused and ignored: who reads both believes neither.
+    refused = {each.path for each in refusals if each.severity is Severity.ERROR}
+    remarks = (each for each in _walk(message, "") if each.path not in refused)
+    return [each for each in (*refusals, *remarks) if each.audience in wanted]
+
+
+def _refusals(message: Proto, context: LintContext) -> Iterator[Finding]:
+    name = message.DESCRIPTOR.full_name
+    parse = context.parsers().get(name)
+    if parse is None:
+        yield Finding(Severity.NOTE, "", f"is a {name}, which this client never asks for")
+        return
+    errors = ValidationErrors()
+    parse(message, errors)
+    for path, text in errors.items():
+        yield Finding(Severity.ERROR, path, text)
+
+
+def _walk(message: Proto, path: str) -> Iterator[Finding]:
+    """Everything to say about this message and those inside it that the client takes apart."""
+    name = message.DESCRIPTOR.full_name
+    rule = RULES.get(name)
+    for finding in rule(message) if rule is not None else ():
+        where = ".".join(filter(None, (path, finding.path)))
+        yield Finding(finding.severity, where, finding.text, finding.audience)
+    known = UNDERSTOOD.get(name)
+    if known is None:
+        return
+    for field, value in message.ListFields():
+        where = f"{path}.{field.name}" if path else field.name
+        if field.name not in known:
+            severity, text = describe_ignored(name, field.name)
+            yield Finding(severity, where, text)
+        elif field.message_type is not None:
+            yield from _walk_field(field, value, where)
+
+
+def _walk_field(field: FieldDescriptor, value: Any, path: str) -> Iterator[Finding]:  # noqa: ANN401 - a message, a list or a map of them
+    if field.message_type.GetOptions().map_entry:
+        if field.message_type.fields_by_name["value"].message_type is not None:
+            for key, each in value.items():
+                yield from _walk_inside(each, f'{path}["{key}"]')
+    elif hasattr(value, "DESCRIPTOR"):
+        yield from _walk_inside(value, path)
+    else:
+        for index, each in enumerate(value):
+            yield from _walk_inside(each, f"{path}[{index}]")
+
+
+def _walk_inside(message: Proto, path: str) -> Iterator[Finding]:
+    if message.DESCRIPTOR.full_name != _ANY:
+        yield from _walk(message, path)
+        return
+    name = message.type_url.rpartition("/")[2]
+    if name not in UNDERSTOOD:
+        return
+    try:
+        inner = message_class(name).FromString(message.value)
+    except DecodeError:  # The parsers have said so.
+        return
+    yield from _walk(inner, f'{path}["{name}"]')

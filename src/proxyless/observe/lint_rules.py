@@ -1,0 +1,237 @@
+"""Which fields do something else than they say, depending on what else is set?
+
+Specs: A27-20..23, A28, A31 with D20, A32, A42, A44, A48, A52, A55, A75.
+
+A rule looks at one message and says what is worth saying about it: where this client drops or skips
+what it was given, and, from what their sources and documents say, where grpcio or Envoy take the
+same field in another way. That a field is never looked at is in `understood`, not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from proxyless.base import ValidationErrors
+from proxyless.observe import understood
+from proxyless.observe.findings import Audience, Finding, Severity
+from proxyless.xds.parsing.endpoint import HEALTH_STATUSES
+from proxyless.xds.parsing.lb_policy import DEFAULT_CONVERSIONS
+from proxyless.xds.parsing.matchers import can_match_a_method, parse_path_matcher
+from proxyless.xds.parsing.route_policies import parse_retry
+
+if TYPE_CHECKING:
+    from proxyless.protos import Proto
+
+# Paths are relative to the message.
+Rule: TypeAlias = "Callable[[Proto], Iterator[Finding]]"
+
+_WARNING, _NOTE, _ERROR = Severity.WARNING, Severity.NOTE, Severity.ERROR
+_KNOWN_POLICIES: Final = frozenset(conversion.type_name for conversion in DEFAULT_CONVERSIONS)
+_DEFAULT_PRIORITY: Final = 0
+_DRAINING: Final = 3
+_CHANNEL_ID: Final = "io.grpc.channel_id"
+
+
+def _warning(path: str, text: str) -> Finding:
+    return Finding(_WARNING, path, text)
+
+
+def _note(path: str, text: str) -> Finding:
+    return Finding(_NOTE, path, text)
+
+
+def _grpcio(severity: Severity, path: str, text: str) -> Finding:
+    return Finding(severity, path, text, Audience.GRPCIO)
+
+
+def _envoy(severity: Severity, path: str, text: str) -> Finding:
+    return Finding(severity, path, text, Audience.ENVOY)
+
+
+# Listeners
+
+
+def _check_listener(message: Proto) -> Iterator[Finding]:
+    if not message.HasField("api_listener"):
+        yield _warning("", "is a socket listener, which no gRPC client can use")
+        return
+    yield _envoy(
+        _WARNING, "api_listener", "is taken from Envoy's own bootstrap only, wanted address"
+    )
+
+
+def _check_http_filter(message: Proto) -> Iterator[Finding]:
+    if message.is_optional:
+        yield _note("is_optional", "a client that does not know the filter leaves it out")
+
+
+# Routes
+
+
+def _check_route(message: Proto) -> Iterator[Finding]:
+    action = message.WhichOneof("action")
+    if action != "route":
+        what = action or "action"
+        yield _warning(what, "RPCs that match fail with UNAVAILABLE: a client only forwards")
+
+
+def _check_match(message: Proto) -> Iterator[Finding]:
+    if message.query_parameters:
+        yield _warning("query_parameters", "gRPC has none: the route is dropped")
+    path = parse_path_matcher(message, ValidationErrors())
+    if path is not None and not can_match_a_method(path):
+        text = f"is {path.value!r}, and no /service/method is like that: the route is dropped"
+        yield _warning(str(message.WhichOneof("path_specifier")), text)
+
+
+def _check_action(message: Proto) -> Iterator[Finding]:
+    kind = message.WhichOneof("cluster_specifier")
+    if kind not in ("cluster", "weighted_clusters", "cluster_specifier_plugin"):
+        yield _warning(kind or "cluster_specifier", "is not supported: the route is dropped")
+    if message.HasField("auto_host_rewrite"):
+        text = "counts only if the bootstrap gives the server the feature trusted_xds_server"
+        yield _note("auto_host_rewrite", text)
+    yield from _check_timeouts(message)
+
+
+def _check_timeouts(message: Proto) -> Iterator[Finding]:
+    for field in ("timeout", "max_grpc_timeout"):
+        if not message.HasField(field):
+            continue
+        if message.HasField("max_stream_duration"):
+            yield _warning(field, "is ignored, because max_stream_duration is set")
+        elif field == "timeout" and message.HasField("max_grpc_timeout"):
+            yield _warning(field, "is ignored, because max_grpc_timeout is set")
+        yield _grpcio(_WARNING, field, "is ignored, wanted max_stream_duration")
+    if not any(map(message.HasField, ("timeout", "max_grpc_timeout", "max_stream_duration"))):
+        text = "is unset, as are timeout and max_grpc_timeout: RPCs end after"
+        yield _note("max_stream_duration", f"{text} 15 s unless the listener says otherwise")
+        yield _grpcio(_NOTE, "max_stream_duration", "is unset: RPCs have no time limit")
+
+
+def _check_weight(message: Proto) -> Iterator[Finding]:
+    if message.HasField("weight") and not message.weight.value:
+        yield _note("weight", "is 0: the cluster is neither chosen nor asked for")
+
+
+def _check_retry(message: Proto) -> Iterator[Finding]:
+    parsed = parse_retry(message, ValidationErrors())
+    if message.num_retries.value > parsed.num_retries:
+        yield _note("num_retries", f"counts as {parsed.num_retries}: there are never more attempts")
+    conditions = [each.strip() for each in message.retry_on.split(",") if each.strip()]
+    if len(parsed.codes) < len(set(conditions)):
+        known = ", ".join(sorted(code.name.lower().replace("_", "-") for code in parsed.codes))
+        yield _note("retry_on", f"is {message.retry_on!r}, of which counts: {known or 'nothing'}")
+
+
+def _check_hash(message: Proto) -> Iterator[Finding]:
+    kind = message.WhichOneof("policy_specifier")
+    if kind == "header" or (kind == "filter_state" and message.filter_state.key == _CHANNEL_ID):
+        return
+    yield _warning(kind or "policy_specifier", "never has a result, wanted header or channel id")
+
+
+# Clusters
+
+
+def _check_cluster(message: Proto) -> Iterator[Finding]:
+    kind = type(message)
+    is_aggregate = message.HasField("cluster_type")
+    if message.HasField("load_assignment") and (is_aggregate or message.type != kind.LOGICAL_DNS):
+        yield _warning(
+            "load_assignment", "is ignored: endpoints of this cluster come from elsewhere"
+        )
+    if message.HasField("eds_cluster_config") and (is_aggregate or message.type != kind.EDS):
+        yield _warning("eds_cluster_config", "is ignored: the cluster is not of type EDS")
+    yield from _check_policy(message, is_aggregate)
+    for index, threshold in enumerate(message.circuit_breakers.thresholds):
+        if threshold.priority != _DEFAULT_PRIORITY:
+            text = "is ignored: RPCs have the priority DEFAULT"
+            yield _note(f"circuit_breakers.thresholds[{index}]", text)
+    yield from _check_cluster_for_envoy(message)
+
+
+def _check_policy(message: Proto, is_aggregate: bool) -> Iterator[Finding]:
+    kind = type(message)
+    has_list = message.HasField("load_balancing_policy")
+    if is_aggregate:
+        if has_list:
+            yield _note("load_balancing_policy", "is ignored: the leaves' own policies count")
+        return
+    if has_list and message.lb_policy != kind.ROUND_ROBIN:
+        yield _note("lb_policy", "is ignored, because load_balancing_policy is set")
+    for field, wanted in (
+        ("ring_hash_lb_config", kind.RING_HASH),
+        ("least_request_lb_config", kind.LEAST_REQUEST),
+    ):
+        if message.HasField(field) and (has_list or message.lb_policy != wanted):
+            yield _warning(field, "is ignored: it is not the policy of this cluster")
+    if not has_list and message.lb_policy == kind.LEAST_REQUEST:
+        yield _grpcio(_ERROR, "lb_policy", "is LEAST_REQUEST, for which the cluster is refused")
+
+
+def _check_cluster_for_envoy(message: Proto) -> Iterator[Finding]:
+    options = message.typed_extension_protocol_options
+    speaks_http2 = bool(options) or message.HasField("http2_protocol_options")
+    if not message.HasField("cluster_type") and not speaks_http2:
+        text = "is unset, so Envoy speaks HTTP/1.1 to the endpoints, and gRPC fails"
+        yield _envoy(_WARNING, "typed_extension_protocol_options", text)
+    if message.HasField("upstream_config"):
+        yield _envoy(_WARNING, "upstream_config", "is the connection pool's factory, no options")
+
+
+def _check_policies(message: Proto) -> Iterator[Finding]:
+    for index, entry in enumerate(message.policies):
+        url = entry.typed_extension_config.typed_config.type_url
+        name = url.rpartition("/")[2]
+        path = f"policies[{index}]"
+        if name.endswith((".LeastRequest", ".Random")):
+            yield _grpcio(_WARNING, path, "is skipped, and if nothing follows, the cluster refused")
+        if name in _KNOWN_POLICIES:
+            for later in range(index + 1, len(message.policies)):
+                yield _note(f"policies[{later}]", f"is not looked at: {path} is used")
+            return
+        if not name.endswith(".TypedStruct"):  # Whose policy may be the application's own.
+            yield _note(path, f"is skipped: {name} is not known")
+
+
+# Endpoints
+
+
+def _check_locality(message: Proto) -> Iterator[Finding]:
+    if not message.load_balancing_weight.value:
+        yield _warning("load_balancing_weight", "is unset or 0: the locality is left out")
+        return
+    text = "counts only if the cluster has common_lb_config.locality_weighted_lb_config"
+    yield _envoy(_NOTE, "load_balancing_weight", text)
+
+
+def _check_endpoint(message: Proto) -> Iterator[Finding]:
+    if message.health_status not in HEALTH_STATUSES:
+        yield _note("health_status", "is not healthy: the endpoint is left out")
+    elif message.health_status == _DRAINING:
+        yield _note("health_status", "is DRAINING: the endpoint only keeps sessions that it has")
+
+
+def _check_drops(message: Proto) -> Iterator[Finding]:
+    if len(message.policy.drop_overloads) > 1:
+        text = f"has {len(message.policy.drop_overloads)} categories, wanted one: it is refused"
+        yield _envoy(_ERROR, "policy.drop_overloads", text)
+
+
+RULES: Final[Mapping[str, Rule]] = {
+    understood.LISTENER: _check_listener,
+    understood.HTTP_FILTER: _check_http_filter,
+    understood.ROUTE: _check_route,
+    understood.ROUTE_MATCH: _check_match,
+    understood.ROUTE_ACTION: _check_action,
+    understood.CLUSTER_WEIGHT: _check_weight,
+    understood.RETRY_POLICY: _check_retry,
+    understood.HASH_POLICY: _check_hash,
+    understood.CLUSTER: _check_cluster,
+    understood.LB_POLICIES: _check_policies,
+    understood.LOCALITY_LB_ENDPOINTS: _check_locality,
+    understood.LB_ENDPOINT: _check_endpoint,
+    understood.CLUSTER_LOAD_ASSIGNMENT: _check_drops,
+}

@@ -1,0 +1,227 @@
+"""Does an aggregate cluster fail over in its order, under load and on real sockets (A75, A56)?"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+import grpc
+import pytest
+
+import proxyless
+from proxyless.controlplane import (
+    ControlPlane,
+    Snapshot,
+    aggregate_cluster,
+    dns_cluster,
+    eds_cluster,
+    endpoints,
+    listener,
+    route,
+)
+from tests.session_world import CountedBackend, counted
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from proxyless.front import AioChannel
+
+# RPCs per second, of each of the two loads.
+RATE: Final = 100
+# The failover timer, 10 s, is for a cluster that says nothing: one that refuses is left at once.
+SWITCH_S_MAX: Final = 3.0
+QUICK_RECONNECTS: Final = [
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 200),
+]
+
+
+@dataclass
+class Rpc:
+    """One RPC: when it started, and who served it or why nobody did."""
+
+    started_s: float
+    answer: str = ""
+    code: grpc.StatusCode | None = None
+
+
+class Load:
+    """RPCs at a steady rate, one not waiting for the other."""
+
+    def __init__(self, channel: AioChannel, *, wait_for_ready: bool) -> None:
+        self._call = channel.unary_unary("/test.Aggregate/Who")
+        self._wait_for_ready = wait_for_ready
+        # In the order of their starts.
+        self.rpcs: list[Rpc] = []
+
+    async def run(self) -> None:
+        """Until cancelled; what is under way then is waited for."""
+        loop = asyncio.get_running_loop()
+        async with asyncio.TaskGroup() as group:
+            while not self._is_over:
+                rpc = Rpc(loop.time())
+                self.rpcs.append(rpc)
+                group.create_task(self._run_one(rpc))
+                await asyncio.sleep(1 / RATE)
+
+    _is_over = False
+
+    def stop(self) -> None:
+        self._is_over = True
+
+    async def _run_one(self, rpc: Rpc) -> None:
+        try:
+            reply = await self._call(b"", timeout=15.0, wait_for_ready=self._wait_for_ready)
+        except grpc.aio.AioRpcError as error:
+            rpc.answer, rpc.code = str(error.details()), error.code()
+        else:
+            rpc.answer, rpc.code = bytes(reply).decode(), grpc.StatusCode.OK
+
+    @property
+    def failures(self) -> list[Rpc]:
+        return [rpc for rpc in self.rpcs if rpc.code not in {None, grpc.StatusCode.OK}]
+
+    @property
+    def order(self) -> list[str]:
+        """Who served, one name for a run of RPCs."""
+        served = (rpc.answer for rpc in self.rpcs if rpc.code is grpc.StatusCode.OK)
+        return [name for name, _ in groupby(served)]
+
+    async def until_served_by(self, name: str) -> None:
+        """From now on it serves; within one decision."""
+        async with asyncio.timeout(SWITCH_S_MAX):
+            while not (self.rpcs and self.rpcs[-1].answer == name):
+                await asyncio.sleep(0.001)
+                if not self.rpcs[-1].code and len(self.rpcs) > 1 and self.rpcs[-2].answer == name:
+                    return
+
+
+@dataclass
+class Loads:
+    """Of both kinds: RPCs that wait for a connection and RPCs that do not."""
+
+    patient: Load
+    hasty: Load
+
+    async def until_served_by(self, name: str) -> None:
+        await self.patient.until_served_by(name)
+        await self.hasty.until_served_by(name)
+
+
+@asynccontextmanager
+async def loaded(snapshot: Snapshot) -> AsyncIterator[tuple[ControlPlane, Loads]]:
+    """A channel of this mesh under load."""
+    async with (
+        ControlPlane(snapshot) as control_plane,
+        proxyless.aio.insecure_channel(
+            "xds:///api", options=QUICK_RECONNECTS, bootstrap=control_plane.bootstrap()
+        ) as channel,
+        asyncio.TaskGroup() as group,
+    ):
+        loads = Loads(Load(channel, wait_for_ready=True), Load(channel, wait_for_ready=False))
+        both = (loads.patient, loads.hasty)
+        for load in both:
+            group.create_task(load.run())
+        try:
+            yield control_plane, loads
+        finally:
+            for load in both:
+                load.stop()
+
+
+def three_levels(
+    high: CountedBackend, low: CountedBackend, dns: CountedBackend, last: CountedBackend
+) -> Snapshot:
+    return Snapshot.of(
+        [
+            listener("api", [route(cluster="top")]),
+            aggregate_cluster("top", ["first", "second", "third"]),
+            eds_cluster("first"),
+            endpoints("first", {0: [high.address], 1: [low.address]}),
+            dns_cluster("second", "localhost", dns.port),
+            eds_cluster("third"),
+            endpoints("third", [last.address]),
+        ]
+    )
+
+
+@pytest.mark.spec("A75-07")
+async def test_levels_fail_over_in_their_order_and_back() -> None:
+    async with counted("high", "low", "dns", "last") as levels:
+        loop = asyncio.get_running_loop()
+        async with loaded(three_levels(*levels)) as (_, loads):
+            await loads.until_served_by("high")
+            for level, below in zip(levels[:3], levels[1:], strict=True):
+                await level.leave()
+                await loads.until_served_by(below.name)
+            all_left_s = loop.time()
+            await levels[3].leave()
+            while not loads.hasty.failures:  # noqa: ASYNC110 - nobody sets an event
+                await asyncio.sleep(0.01)
+            await levels[3].start()
+            await loads.until_served_by("last")
+            one_is_back_s = loop.time()
+            for level in reversed(levels[:3]):
+                await level.start()
+                await loads.until_served_by(level.name)
+    expected = ["high", "low", "dns", "last", "dns", "low", "high"]
+    assert loads.patient.order == loads.hasty.order == expected
+    assert not loads.patient.failures
+    # RPCs that do not wait fail while there is nobody, and only then.
+    for rpc in loads.hasty.failures:
+        assert rpc.code is grpc.StatusCode.UNAVAILABLE
+        assert all_left_s <= rpc.started_s <= one_is_back_s
+
+
+@pytest.mark.spec("A75-07")
+async def test_each_level_alone_leaves_and_comes_back() -> None:
+    async with counted("high", "low", "dns", "last") as levels:
+        async with loaded(three_levels(*levels)) as (_, loads):
+            await loads.until_served_by("high")
+            # Nobody notices that a level which is not in use is gone.
+            for level in levels[1:]:
+                await level.leave()
+                await level.start()
+            high, low = levels[:2]
+            await high.leave()
+            await loads.until_served_by("low")
+            await high.start()
+            await loads.until_served_by("high")
+            # With both priorities gone the second cluster serves, until one of them is back.
+            await asyncio.gather(high.leave(), low.leave())
+            await loads.until_served_by("dns")
+            await high.start()
+            await loads.until_served_by("high")
+    assert not loads.patient.failures
+    assert not loads.hasty.failures
+
+
+def in_order(backends: Sequence[CountedBackend], names: str) -> Snapshot:
+    return Snapshot.of(
+        [
+            listener("api", [route(cluster="top")]),
+            aggregate_cluster("top", list(names)),
+            *(eds_cluster(backend.name) for backend in backends),
+            *(endpoints(backend.name, [backend.address]) for backend in backends),
+        ]
+    )
+
+
+@pytest.mark.spec("A75-09")
+async def test_another_order_loses_no_rpc_and_no_connection() -> None:
+    async with counted("a", "b", "c") as backends:
+        async with loaded(in_order(backends, "abc")) as (control_plane, loads):
+            await loads.until_served_by("a")
+            orders = ["bca", "cab", "abc"] * 3
+            for names in orders:
+                control_plane.set_snapshot(in_order(backends, names))
+                await loads.until_served_by(names[0])
+    expected = ["a", *(names[0] for names in orders)]
+    assert loads.patient.order == loads.hasty.order == expected
+    assert not loads.patient.failures
+    assert not loads.hasty.failures
+    assert [backend.accepts for backend in backends] == [1, 1, 1]

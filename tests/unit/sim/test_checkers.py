@@ -1,0 +1,184 @@
+"""Does each checker see what it is there to see, and nothing where all is well?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from proxyless.controlplane.resource import CLUSTER
+from proxyless.sim.checkers import (
+    CHECKERS,
+    check_configs,
+    check_convergence,
+    check_drops,
+    check_nothing_broke,
+    check_nothing_is_left,
+    check_outcomes,
+    check_picks,
+    check_priorities,
+    check_routes,
+    check_subscriptions,
+)
+from proxyless.sim.ledger import CONTROL
+from proxyless.sim.plans import ClusterPlan, MeshPlan
+from proxyless.sim.records import ClientRecord, ClusterView, ConfigRecord, PickRecord, RpcRecord
+from proxyless.sim.scenario import Options, Scenario
+
+Check = Callable[[Scenario], Iterator[str]]
+
+
+class Run:
+    """A run of which everything is told by the test: one client, one cluster, two backends."""
+
+    def __init__(self) -> None:
+        self.scenario = Scenario(1, Options(clients=0, backends=2, clusters=1))
+        for name in self.scenario.backend_names:
+            self.scenario.world.backend(name)
+        self.first, self.second = map(self.scenario.address, self.scenario.backend_names)
+        self.start_s = self.scenario.start_s
+        plan = MeshPlan(1, {"": {"web": 1}}, {"web": ClusterPlan(((self.first,), (self.second,)))})
+        self.scenario.publish(plan)
+        self.client = ClientRecord("client-0")
+        self.scenario.recorder.channels.append(self.client)
+        self.scenario.recorder.clients["client-0"] = self.client
+        self.config()
+
+    def config(self, generation: int = 1, view: ClusterView | None = None) -> None:
+        known = view or ClusterView((frozenset({self.first}), frozenset({self.second})))
+        record = ConfigRecord(self.start_s, generation, {"web": known}, frozenset({"web"}))
+        self.client.configs.append(record)
+
+    def rpc(self, code: str = "OK", *, picked: str | None = None, at_s: float = 300.0) -> RpcRecord:
+        """One that started and was picked so long after the start, and ended a second later."""
+        started_s = self.start_s + at_s
+        rpc = RpcRecord("rpc-0", self.client, "unary", "", False, 5.0, started_s)
+        address = self.first if picked is None else picked
+        answer = "Complete" if address else "Queue"
+        rpc.picks.append(PickRecord(started_s, "web", address, 0, answer))
+        rpc.ended_s, rpc.code = started_s + 1.0, code
+        if code == "OK":
+            rpc.served_by = self.scenario.backend_at(address)
+            rpc.arrivals.append(rpc.served_by)
+        self.scenario.recorder.rpcs["rpc-0"] = rpc
+        return rpc
+
+    def found(self, check: Check) -> list[str]:
+        return list(check(self.scenario))
+
+
+@pytest.fixture
+def run() -> Iterator[Run]:
+    run = Run()
+    yield run
+    run.scenario.world.loop.close()
+
+
+def test_a_good_run_has_no_violation(run: Run) -> None:
+    run.rpc()
+    assert [text for check in CHECKERS for text in check(run.scenario)] == []
+
+
+def test_an_rpc_on_a_cluster_that_its_generation_does_not_route_to(run: Run) -> None:
+    run.rpc().picks[0] = PickRecord(run.start_s, "old", run.first, 0, "Complete")
+    assert "went to cluster 'old' under generation 1" in run.found(check_routes)[0]
+
+
+def test_an_rpc_on_two_clusters(run: Run) -> None:
+    run.rpc().picks.append(PickRecord(run.start_s, "other", run.first, 0, "Complete"))
+    assert "several clusters" in run.found(check_routes)[0]
+
+
+def test_endpoints_that_were_never_published_together(run: Run) -> None:
+    run.config(view=ClusterView((frozenset({run.first, run.second}),)))
+    assert "was never so" in run.found(check_configs)[0]
+
+
+def test_a_pick_outside_the_config(run: Run) -> None:
+    run.rpc(picked="10.9.9.9:80")
+    assert "not in cluster 'web'" in run.found(check_picks)[0]
+
+
+def test_a_lower_priority_while_the_higher_one_is_sound(run: Run) -> None:
+    run.rpc(picked=run.second)
+    assert "web-0 of priority 0 is sound" in run.found(check_priorities)[0]
+
+
+def test_a_lower_priority_while_the_higher_one_is_in_trouble(run: Run) -> None:
+    run.rpc(picked=run.second)
+    with run.scenario.ledger.trouble("web-0"):
+        assert run.found(check_priorities) == []
+
+
+def test_a_failure_while_an_endpoint_is_sound(run: Run) -> None:
+    run.rpc("UNAVAILABLE", picked="")
+    assert "though web-0 is sound" in run.found(check_outcomes)[0]
+
+
+def test_a_failure_on_an_endpoint_in_trouble(run: Run) -> None:
+    run.rpc("UNAVAILABLE")
+    with run.scenario.ledger.trouble("web-0"):
+        assert run.found(check_outcomes) == []
+
+
+def test_a_failure_while_all_are_in_trouble(run: Run) -> None:
+    run.rpc("UNAVAILABLE", picked="")
+    with run.scenario.ledger.trouble("web-0", "web-1"):
+        assert run.found(check_outcomes) == []
+
+
+def test_an_rpc_that_nobody_routed_needs_trouble_with_the_control_plane(run: Run) -> None:
+    run.rpc("UNAVAILABLE").picks.clear()
+    assert "though control is sound" in run.found(check_outcomes)[0]
+    with run.scenario.ledger.trouble(CONTROL):
+        assert run.found(check_outcomes) == []
+
+
+def test_an_rpc_that_its_caller_gave_up(run: Run) -> None:
+    run.rpc("CANCELLED", picked="").is_cancelled_by_us = True
+    assert run.found(check_outcomes) == []
+
+
+def test_an_rpc_without_an_end(run: Run) -> None:
+    run.rpc().ended_s = None
+    assert run.found(check_outcomes) == ["rpc-0: never ended"]
+
+
+def test_an_answer_from_somebody_who_was_never_asked(run: Run) -> None:
+    run.rpc().arrivals.clear()
+    assert "never arrived" in run.found(check_outcomes)[0]
+
+
+def test_a_drop_that_nobody_asked_for(run: Run) -> None:
+    run.rpc().picks[0] = PickRecord(run.start_s, "web", "", 0, "Drop")
+    assert "dropped" in run.found(check_drops)[0]
+
+
+def test_an_old_config_long_after_the_faults(run: Run) -> None:
+    run.scenario.publish(run.scenario.plan.rerouted(default={"web": 2}))
+    assert run.found(check_convergence) == ["client-0: has generation 1, wanted 2"]
+
+
+def test_old_endpoints_long_after_the_faults(run: Run) -> None:
+    plan = run.scenario.plan.with_clusters(web=ClusterPlan(((run.second,),)))
+    run.scenario.publish(plan)
+    assert run.found(check_convergence) == ["client-0: cluster 'web' is not the newest"]
+
+
+def test_a_failure_long_after_the_faults(run: Run) -> None:
+    run.rpc("UNAVAILABLE", at_s=500.0)
+    assert "long after the last fault" in run.found(check_convergence)[0]
+
+
+def test_a_subscription_that_nobody_needs(run: Run) -> None:
+    run.scenario.subscriptions["client-0"] = {CLUSTER: {"web", "old"}}
+    assert run.found(check_subscriptions) == [
+        "client-0: asks for Cluster ['old', 'web'], wanted ['web']"
+    ]
+
+
+def test_exceptions_and_leftovers(run: Run) -> None:
+    run.scenario.world.exceptions.extend(["boom", "boom"])
+    run.scenario.world.left_behind.append("a timer")
+    assert run.found(check_nothing_broke) == ["exception, 2 times: boom"]
+    assert run.found(check_nothing_is_left) == ["left behind, 1 times: a timer"]

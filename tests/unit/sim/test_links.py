@@ -1,0 +1,189 @@
+"""Do bytes arrive as TCP would have them arrive, and ends, too?"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from proxyless.base import IpAddress
+from proxyless.runtime import seeded_random
+from proxyless.sim.links import KERNEL_BUFFER_BYTES, Link, Pipe, SimTransport
+from proxyless.sim.loop import SimLoop, pause
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Peer(asyncio.Protocol):
+    """Keeps what it is told, and when."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self._loop = loop
+        self.received = bytearray()
+        self.arrived_s: list[float] = []
+        self.lost: list[Exception | None] = []
+        self.is_writing_paused = False
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+        self.arrived_s.append(self._loop.time())
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost.append(exc)
+
+    def pause_writing(self) -> None:
+        self.is_writing_paused = True
+
+    def resume_writing(self) -> None:
+        self.is_writing_paused = False
+
+
+class Pair:
+    """Two ends, their links, and who listens at each."""
+
+    def __init__(self) -> None:
+        self.loop = SimLoop()
+        self.there, self.back = Link(), Link()
+        self.over: list[SimTransport] = []
+        random = seeded_random(1)
+        there = Pipe(self.loop, self.there, random)
+        back = Pipe(self.loop, self.back, random)
+        here, far = IpAddress("10.0.0.1", 1), IpAddress("10.0.0.2", 2)
+        self.near = SimTransport(self.loop, (there, back), (here, far), self.over.append)
+        self.far = SimTransport(self.loop, (back, there), (far, here), self.over.append)
+        there.sender = back.receiver = self.near
+        back.sender = there.receiver = self.far
+        self.near_peer, self.far_peer = Peer(self.loop), Peer(self.loop)
+        self.near.start(self.near_peer)
+        self.far.start(self.far_peer)
+
+    def wait(self, seconds: float = 1.0) -> None:
+        self.loop.run_until_complete(pause(seconds))
+
+    def heal(self) -> None:
+        for link in (self.there, self.back):
+            link.cuts = link.stalls = 0
+        self.near.wake_pipes()
+        self.far.wake_pipes()
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    pair = Pair()
+    yield pair
+    pair.loop.close()
+
+
+def test_bytes_arrive_in_order_and_after_the_latency(pair: Pair) -> None:
+    pair.there.latency_s, pair.there.jitter_s = 0.25, 0.0
+    started_s = pair.loop.time()
+    pair.near.write(b"one ")
+    pair.near.write(b"two")
+    pair.wait()
+    assert pair.far_peer.received == b"one two"
+    assert pair.far_peer.arrived_s[0] == pytest.approx(started_s + 0.25)
+
+
+def test_a_cut_holds_everything_back_and_loses_nothing(pair: Pair) -> None:
+    pair.there.cuts = 1
+    pair.near.write(b"ping")
+    pair.wait(3600.0)
+    assert not pair.far_peer.received
+    assert not pair.near_peer.lost, "who sends cannot know"
+    pair.heal()
+    pair.wait()
+    assert pair.far_peer.received == b"ping"
+
+
+def test_an_end_waits_behind_a_cut_as_bytes_do(pair: Pair) -> None:
+    pair.there.cuts = 1
+    pair.near.abort()
+    pair.wait(60.0)
+    assert pair.near_peer.lost == [None]
+    assert not pair.far_peer.lost
+    pair.heal()
+    pair.wait()
+    assert isinstance(pair.far_peer.lost[0], ConnectionResetError)
+
+
+def test_closing_sends_what_is_left(pair: Pair) -> None:
+    pair.near.write(b"last words")
+    pair.near.close()
+    pair.near.write(b"too late")
+    pair.wait()
+    assert pair.far_peer.received == b"last words"
+    assert pair.far_peer.lost == [None]
+    assert pair.near_peer.lost == [None]
+    assert set(pair.over) == {pair.near, pair.far}
+
+
+def test_closing_with_more_than_the_kernel_takes_waits_for_the_reader(pair: Pair) -> None:
+    pair.far.pause_reading()
+    pair.near.write(bytes(KERNEL_BUFFER_BYTES + 1))
+    pair.near.close()
+    pair.wait(60.0)
+    assert not pair.near_peer.lost
+    pair.far.resume_reading()
+    pair.wait()
+    assert pair.near_peer.lost == [None]
+    assert len(pair.far_peer.received) == KERNEL_BUFFER_BYTES + 1
+
+
+def test_a_reset_overtakes_what_is_under_way(pair: Pair) -> None:
+    pair.near.write(b"never read")
+    pair.near.abort()
+    pair.wait()
+    assert not pair.far_peer.received
+    assert isinstance(pair.far_peer.lost[0], ConnectionResetError)
+
+
+def test_who_sends_to_an_end_that_vanished_is_told_by_a_reset(pair: Pair) -> None:
+    pair.far.vanish()
+    pair.wait(60.0)
+    assert not pair.near_peer.lost, "it was gone without a word"
+    pair.near.write(b"anybody there?")
+    pair.wait()
+    assert isinstance(pair.near_peer.lost[0], ConnectionResetError)
+
+
+def test_truncation_breaks_the_connection_in_the_middle_of_a_message(pair: Pair) -> None:
+    pair.far.truncate(5)
+    pair.near.write(b"abcdefgh")
+    pair.wait()
+    assert pair.far_peer.received == b"abcde"
+    assert pair.far_peer.lost
+    assert isinstance(pair.near_peer.lost[0], ConnectionResetError)
+
+
+def test_a_slow_reader_takes_its_time_and_pauses_the_writer(pair: Pair) -> None:
+    pair.there.bytes_per_s = 100_000.0
+    pair.near.write(bytes(200_000))
+    assert pair.near_peer.is_writing_paused
+    pair.wait(1.9)
+    assert not pair.far_peer.received
+    pair.wait(0.2)
+    assert len(pair.far_peer.received) == 200_000
+    assert not pair.near_peer.is_writing_paused
+
+
+def test_a_pipe_for_a_buffered_protocol_fills_its_buffer_piece_by_piece() -> None:
+    class Buffered(asyncio.BufferedProtocol):
+        def __init__(self) -> None:
+            self._buffer = bytearray(3)
+            self.received = b""
+
+        def get_buffer(self, sizehint: int) -> bytearray:
+            return self._buffer
+
+        def buffer_updated(self, nbytes: int) -> None:
+            self.received += bytes(self._buffer[:nbytes])
+
+    pair = Pair()
+    protocol = Buffered()
+    pair.far.set_protocol(protocol)
+    pair.near.write(b"abcdefgh")
+    pair.wait()
+    assert protocol.received == b"abcdefgh"
+    pair.loop.close()

@@ -1,0 +1,64 @@
+"""Does a world run stories, and does it notice how they end?"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from proxyless.sim import World, pause
+
+
+def test_a_name_is_always_the_same_host() -> None:
+    world = World()
+    assert world.host("a") is world.host("a")
+    assert world.host("a").ip != world.host("b").ip
+    assert [each.name for each in world.others(world.host("a"))] == ["b"]
+    world.loop.close()
+
+
+def test_a_story_may_not_take_longer_than_it_says() -> None:
+    world = World()
+    with pytest.raises(TimeoutError):
+        world.run(pause(20.0), virtual_seconds=10.0)
+    assert world.loop.is_closed()
+    assert world.left_behind == []
+
+
+def test_a_task_and_a_timer_that_live_on_are_left_behind() -> None:
+    world = World()
+
+    async def sleep_long() -> None:
+        await pause(10_000.0)
+
+    async def story() -> None:
+        world.loop.create_task(sleep_long()).set_name("sleeper")
+
+    world.run(story())
+    assert any("sleep_long" in each for each in world.left_behind)
+    assert any("a timer" in each for each in world.left_behind)
+
+
+def test_what_nobody_caught_is_written_down() -> None:
+    world = World()
+
+    async def story() -> None:
+        asyncio.get_running_loop().call_soon(lambda: 1 // 0)
+        await pause(1.0)
+
+    world.run(story())
+    assert "ZeroDivisionError" in world.exceptions[0]
+
+
+def test_a_bootstrap_names_the_control_planes_in_their_order() -> None:
+    world = World()
+    for name in ("first", "second"):
+        world.control_plane(name)
+    bootstrap = world.bootstrap("client")
+    assert bootstrap["node"] == {"id": "client"}
+    servers = bootstrap["xds_servers"]
+    assert isinstance(servers, list)
+    assert [server["server_uri"] for server in servers] == [
+        f"ipv4:{world.hosts[name].ip}:18000" for name in ("first", "second")
+    ]
+    world.loop.close()
