@@ -15,6 +15,7 @@ import pytest
 import proxyless
 from proxyless.controlplane import (
     ControlPlane,
+    Locality,
     Snapshot,
     aggregate_cluster,
     eds_cluster,
@@ -34,11 +35,11 @@ if TYPE_CHECKING:
     from proxyless.front import AioChannel, AioSession, SyncChannel, SyncSession
     from proxyless.protos import Proto
 
+    Places = Sequence[str | Proto] | Mapping[int | Locality, Sequence[str | Proto]]
+
 TARGET = "xds:///api"
 WHO = "/test.Carts/Who"
 SESSIONS = session_filter(COOKIE)
-
-Places = "Sequence[str | Proto] | Mapping[int, Sequence[str | Proto]]"
 
 
 def mesh(places: Places, *, filters: Sequence[Proto] = (SESSIONS,)) -> Snapshot:

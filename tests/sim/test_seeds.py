@@ -8,19 +8,26 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 
-from proxyless.sim.run import main, run_seed
+from proxyless.sim.run import Outcome, main, run_seed
+from proxyless.sim.scenario import Options
 
 # 3 has an aggregate; 7 a ring and a hung backend; 10 loses its listener; 14 has a fallback server.
 SEEDS = (3, 7, 10, 14)
-DIGEST_OF = "from proxyless.sim.run import run_seed_quietly; print(run_seed_quietly(5).digest)"
+DIGEST_OF = "from proxyless.sim.run import run_seed_quietly; print(run_seed_quietly(6).digest)"
+
+
+@cache
+def run_once(seed: int) -> Outcome:
+    return run_seed(seed)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_seed_keeps_every_promise(seed: int) -> None:
-    outcome = run_seed(seed)
+    outcome = run_once(seed)
     assert outcome.violations == ()
     assert outcome.rpcs["OK"] > 300
 
@@ -43,9 +50,10 @@ def test_a_seed_gives_the_same_run_in_every_process() -> None:
 
 
 def test_another_seed_gives_another_run() -> None:
-    assert run_seed(3).digest != run_seed(14).digest
+    options = Options(faults_s=20.0, calm_s=200.0)
+    assert run_seed(1, options).digest != run_seed(2, options).digest
 
 
 def test_the_command_tells_of_one_seed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--seed", "14"]) == 0
-    assert "seed 14: digest" in capsys.readouterr().out
+    assert f"seed 14: digest {run_once(14).digest[:16]}" in capsys.readouterr().out

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from proxyless.base import ValidationErrors
 from proxyless.controlplane.documents import parse_documents
 from proxyless.controlplane.files import SUFFIXES, read_bounded, refuse_duplicates
 
@@ -12,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
+    from proxyless.base import ValidationErrors
     from proxyless.controlplane import Resource
 
 

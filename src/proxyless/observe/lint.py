@@ -7,7 +7,6 @@ reading files, and checking that resources find each other, are the command's bu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -16,7 +15,7 @@ from google.protobuf.message import DecodeError
 from proxyless.base import ValidationErrors
 from proxyless.observe.findings import Audience, Finding, Severity
 from proxyless.observe.lint_rules import RULES
-from proxyless.observe.understood import UNDERSTOOD, describe_ignored
+from proxyless.observe.understood import TAKEN_WHOLE, UNDERSTOOD, describe_ignored
 from proxyless.protos import Proto, message_class
 from proxyless.xds.bootstrap import Bootstrap, ChannelCreds, ServerConfig
 from proxyless.xds.client.api import DecodeContext
@@ -32,7 +31,9 @@ from proxyless.xds.parsing.listener import LISTENER
 from proxyless.xds.parsing.route import ROUTE_CONFIGURATION
 
 if TYPE_CHECKING:
-    from google.protobuf.descriptor import FieldDescriptor
+    from collections.abc import Callable, Iterator, Mapping
+
+    from google.protobuf.descriptor import Descriptor
 
     from proxyless.lb import PolicyRegistry
     from proxyless.xds.filters import FilterRegistry
@@ -118,13 +119,13 @@ def _walk(message: Proto, path: str) -> Iterator[Finding]:
         if field.name not in known:
             severity, text = describe_ignored(name, field.name)
             yield Finding(severity, where, text)
-        elif field.message_type is not None:
-            yield from _walk_field(field, value, where)
+        elif field.message_type is not None and (name, field.name) not in TAKEN_WHOLE:
+            yield from _walk_field(field.message_type, value, where)
 
 
-def _walk_field(field: FieldDescriptor, value: Any, path: str) -> Iterator[Finding]:  # noqa: ANN401 - a message, a list or a map of them
-    if field.message_type.GetOptions().map_entry:
-        if field.message_type.fields_by_name["value"].message_type is not None:
+def _walk_field(kind: Descriptor, value: Any, path: str) -> Iterator[Finding]:  # noqa: ANN401 - a message, a list or a map of them
+    if kind.GetOptions().map_entry:
+        if kind.fields_by_name["value"].message_type is not None:
             for key, each in value.items():
                 yield from _walk_inside(each, f'{path}["{key}"]')
     elif hasattr(value, "DESCRIPTOR"):

@@ -9,7 +9,6 @@ same field in another way. That a field is never looked at is in `understood`, n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from proxyless.base import ValidationErrors
@@ -21,6 +20,8 @@ from proxyless.xds.parsing.matchers import can_match_a_method, parse_path_matche
 from proxyless.xds.parsing.route_policies import parse_retry
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
     from proxyless.protos import Proto
 
 # Paths are relative to the message.

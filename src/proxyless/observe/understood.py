@@ -181,6 +181,9 @@ UNDERSTOOD: Final[Mapping[str, frozenset[str]]] = {
     f"{_CORE}.SocketAddress": _fields("address port_value resolver_name"),
 }
 
+# Not taken apart as elsewhere: of the endpoints of a LOGICAL_DNS cluster only the name counts.
+TAKEN_WHOLE: Final = frozenset({(CLUSTER, "load_assignment")})
+
 # About fields that are ignored: what that means, where it is not obvious.
 SPECIAL: Final[Mapping[tuple[str, str], str]] = {
     (CLUSTER, "health_checks"): "endpoints are not probed: health comes from EDS and connections",
@@ -214,10 +217,11 @@ SPECIAL: Final[Mapping[tuple[str, str], str]] = {
 
 # Ignored without loss: what names, counts and logs, and what only a proxy has to be told.
 HARMLESS: Final = _fields(
-    "access_log alt_stat_name cleanup_interval codec_type connect_timeout decorator dns_lookup_family"
-    " dns_refresh_rate generate_request_id grpc http2_protocol_options http_protocol_options"
-    " initial_fetch_timeout locality_weighted_lb_config max_request_headers_kb metadata"
-    " normalize_path overprovisioning_factor per_connection_buffer_limit_bytes"
+    "access_log alt_stat_name cleanup_interval codec_type connect_timeout decorator"
+    " dns_lookup_family dns_refresh_rate generate_request_id grpc http2_protocol_options"
+    " http_protocol_options initial_fetch_timeout locality_weighted_lb_config"
+    " max_request_headers_kb metadata normalize_path overprovisioning_factor"
+    " per_connection_buffer_limit_bytes"
     " resource_api_version respect_dns_ttl runtime_key server_name stat_prefix total_weight tracing"
     " track_cluster_stats typed_extension_protocol_options upgrade_configs use_remote_address"
     " validate_clusters wait_for_warm_on_init protocol"

@@ -66,7 +66,9 @@ def check_picks(scenario: Scenario) -> Iterator[str]:
     for rpc in scenario.recorder.rpcs.values():
         for pick in rpc.picks:
             view = _config_of(rpc, pick).cluster(pick.cluster)
-            if pick.address and pick.address not in view.addresses:
+            # Who is draining keeps its sessions.
+            allowed = view.addresses | (view.draining & {rpc.home})
+            if pick.address and pick.address not in allowed:
                 yield (
                     f"{rpc.name}: picked {pick.address} at {pick.at_s:.3f} s,"
                     f" which is not in cluster {pick.cluster!r}"
@@ -79,7 +81,7 @@ def check_priorities(scenario: Scenario) -> Iterator[str]:
         for pick in rpc.picks:
             view = _config_of(rpc, pick).cluster(pick.cluster)
             priority = view.priority_of(pick.address)
-            if not priority:
+            if not priority or pick.address == rpc.home:
                 continue
             better = find_sound(scenario, rpc, pick.cluster, (pick.at_s, pick.at_s))
             if better is not None and better[0] < priority:
@@ -102,6 +104,38 @@ def check_outcomes(scenario: Scenario) -> Iterator[str]:
                 f"{rpc.name} of {rpc.client.name}, started at {rpc.started_s:.3f} s: {rpc.code}"
                 f" {rpc.details!r} though {_sound_for(scenario, rpc)} is sound"
             )
+
+
+def check_sessions(scenario: Scenario) -> Iterator[str]:
+    """A session goes where it lives, as long as that is in the config, draining or not, and sound.
+
+    Its cluster counts first: if the routes do not lead there any more, it lives nowhere.
+    """
+    for rpc in scenario.recorder.rpcs.values():
+        if not rpc.home or not rpc.picks or rpc.ended_s is None:
+            continue
+        first = rpc.picks[0]
+        plan = scenario.generations[_config_of(rpc, first).generation]
+        if rpc.home_cluster not in plan.lanes[rpc.lane]:
+            continue
+        if first.cluster != rpc.home_cluster:
+            yield f"{rpc.name}: left its cluster {rpc.home_cluster!r} for {first.cluster!r}"
+        elif _is_at_home(scenario, rpc, rpc.ended_s):
+            for pick in rpc.picks:
+                if pick.address and pick.address != rpc.home:
+                    yield f"{rpc.name}: picked {pick.address}, though {rpc.home} is sound"
+
+
+def _is_at_home(scenario: Scenario, rpc: RpcRecord, ended_s: float) -> bool:
+    """Whether the session's endpoint was in every config of the time, and sound."""
+    start_s = rpc.started_s - CONNECTING_S
+    configs = _configs_in_force(rpc.client, start_s, ended_s)
+    views = [config.cluster(rpc.home_cluster) for config in configs]
+    is_known = configs[0].at_s <= start_s and all(
+        rpc.home in view.addresses | view.draining for view in views
+    )
+    name = scenario.backend_at(rpc.home)
+    return is_known and scenario.ledger.is_sound(name, rpc.started_s, ended_s)
 
 
 def check_convergence(scenario: Scenario) -> Iterator[str]:
@@ -180,6 +214,7 @@ CHECKERS: Final = (
     check_priorities,
     check_outcomes,
     check_drops,
+    check_sessions,
     check_convergence,
     check_subscriptions,
     check_nothing_broke,
@@ -233,16 +268,22 @@ def _waited_for_routes(scenario: Scenario, rpc: RpcRecord) -> bool:
 
 
 def _waited_for_one_in_trouble(scenario: Scenario, rpc: RpcRecord) -> bool:
-    """Whether a hash may have sent it to an endpoint that was long to connect (A42 queues it)."""
+    """Whether a hash or a session may have sent it to an endpoint that was long to connect.
+
+    Both queue an RPC whose endpoint is CONNECTING (A42, A55).
+    """
     assert rpc.ended_s is not None, "it has failed"
-    if rpc.code != "DEADLINE_EXCEEDED" or scenario.options.lb_policy != "RING_HASH":
+    if rpc.code != "DEADLINE_EXCEEDED":
         return False
+    if scenario.options.lb_policy == "RING_HASH":
+        views = [_config_of(rpc, pick).cluster(pick.cluster) for pick in rpc.picks]
+        addresses = frozenset().union(*(view.addresses for view in views))
+    else:
+        addresses = frozenset({rpc.home} - {""})
+    start_s = rpc.started_s - CONNECTING_S
     return any(
-        scenario.ledger.is_in_trouble(
-            scenario.backend_at(address), rpc.started_s - CONNECTING_S, rpc.ended_s
-        )
-        for pick in rpc.picks
-        for address in _config_of(rpc, pick).cluster(pick.cluster).addresses
+        scenario.ledger.is_in_trouble(scenario.backend_at(address), start_s, rpc.ended_s)
+        for address in addresses
     )
 
 

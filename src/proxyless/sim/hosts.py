@@ -103,6 +103,7 @@ class Host:
         if self._stack is not None:
             found += [f"{self}: a subchannel"] * len(self._stack.pool)
             found += [f"{self}: a connection"] * len(self._stack.pool.connections)
+            found += [f"{self}: a deadline"] * len(self._stack.deadlines)
         if self._xds is not None:
             scopes = self._xds.clients.by_scope
             found += [f"{self}: an xds client of {scope!r}" for scope in scopes]

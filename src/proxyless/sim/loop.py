@@ -9,7 +9,12 @@ on nothing but its seed.
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from proxyless.runtime import DeadlineQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # Where virtual time starts: not at zero, so that "since the beginning" never passes for "never".
 START_S: Final = 1_000.0
@@ -44,7 +49,8 @@ class SimLoop(asyncio.BaseEventLoop):
     def pending_timers(self) -> list[str]:
         """What is still to come by itself, for checkers: nothing of a world that was closed."""
         scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
-        return sorted(_describe(each) for each in scheduled if not each.cancelled())
+        pending = (each for each in scheduled if not each.cancelled())
+        return sorted(_describe(each) for each in pending if not _is_shared(each))
 
     # What asyncio expects of a loop that has an operating system below it.
 
@@ -78,9 +84,21 @@ class _TimeKeeper:
         """Nothing was opened."""
 
 
+def _callback_of(handle: asyncio.TimerHandle) -> Callable[..., object]:
+    """Who is called in the end: behind a `LoopClock`'s timer stands another."""
+    callback: Callable[..., object]
+    callback = handle._callback  # type: ignore[attr-defined] # noqa: SLF001 - there is no other way
+    return getattr(getattr(callback, "__self__", None), "_callback", None) or callback
+
+
+def _is_shared(handle: asyncio.TimerHandle) -> bool:
+    """Whether it is the timer of a deadline queue, which is not moved back when RPCs end early."""
+    return isinstance(getattr(_callback_of(handle), "__self__", None), DeadlineQueue)
+
+
 def _describe(handle: asyncio.TimerHandle) -> str:
     """Who is called, without an address in memory."""
-    callback = handle._callback  # type: ignore[attr-defined] # noqa: SLF001 - there is no other way
+    callback = _callback_of(handle)
     name = getattr(callback, "__qualname__", type(callback).__name__)
     return f"{name} at {handle.when():.3f} s"
 

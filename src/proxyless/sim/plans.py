@@ -15,10 +15,12 @@ from proxyless.controlplane.builders import (
     aggregate_cluster,
     eds_cluster,
     endpoints,
+    keep_sessions,
     lb_endpoint,
     listener,
     route,
     route_config,
+    session_filter,
     virtual_host,
 )
 
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 SERVICE: Final = "api"
 ROUTES: Final = "api-routes"
 LANE_HEADER: Final = "x-sim-lane"
+SESSION_COOKIE: Final = "sim-session"
+# How long what only sessions need stays connected without them.
+SESSION_IDLE_S: Final = 60.0
 _GENERATION: Final = "generation-"
 
 
@@ -43,14 +48,17 @@ class ClusterPlan:
     lb_policy: str = "ROUND_ROBIN"
     leaves: tuple[str, ...] = ()
 
-    def to_resources(self, name: str) -> list[Proto]:
+    def to_resources(self, name: str, *, has_sessions: bool) -> list[Proto]:
         if self.leaves:
             return [aggregate_cluster(name, self.leaves, lb_policy=self.lb_policy)]
         where: dict[int | Locality, list[Proto]] = {
             Locality(f"zone-{number}", priority=number): [self._to_endpoint(each) for each in found]
             for number, found in enumerate(self.priorities)
         }
-        return [eds_cluster(name, lb_policy=self.lb_policy), endpoints(name, where)]
+        cluster = eds_cluster(name, lb_policy=self.lb_policy)
+        if has_sessions:
+            keep_sessions(cluster, idle_timeout_s=SESSION_IDLE_S)
+        return [cluster, endpoints(name, where)]
 
     def _to_endpoint(self, address: str) -> Proto:
         return lb_endpoint(address, health="DRAINING" if address in self.draining else "HEALTHY")
@@ -70,6 +78,7 @@ class MeshPlan:
     lanes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     clusters: Mapping[str, ClusterPlan] = field(default_factory=dict)
     retries: int = 0
+    has_sessions: bool = False
 
     @property
     def routed(self) -> frozenset[str]:
@@ -95,9 +104,10 @@ class MeshPlan:
         lanes = sorted(self.lanes, reverse=True)  # The one without a header comes last.
         routes = [self._to_route(lane) for lane in lanes]
         host = virtual_host(*routes, name=f"{_GENERATION}{self.generation}")
-        resources = [listener(SERVICE, ROUTES), route_config(ROUTES, host)]
+        filters = [session_filter(SESSION_COOKIE)] if self.has_sessions else []
+        resources = [listener(SERVICE, ROUTES, filters=filters), route_config(ROUTES, host)]
         for name, plan in self.clusters.items():
-            resources += plan.to_resources(name)
+            resources += plan.to_resources(name, has_sessions=self.has_sessions)
         return resources
 
     def to_snapshot(self, before: Snapshot) -> Snapshot:

@@ -99,6 +99,9 @@ class RpcRecord:
     wait_for_ready: bool
     timeout_s: float
     started_s: float
+    # Of a session that has one: the address where it lives, and in which cluster.
+    home: str = ""
+    home_cluster: str = ""
     picks: list[PickRecord] = field(default_factory=list)
     # The backends at which it arrived.
     arrivals: list[str] = field(default_factory=list)

@@ -49,8 +49,11 @@ class Options:
     has_fallback: bool = False
     is_paced: bool = True
     has_aggregate: bool = False
+    has_sessions: bool = False
     # How many backends, of all, faults never touch.
     steady: int = 1
+    faults_s: float = FAULTS_S
+    calm_s: float = CALM_S
     workloads: tuple[str, ...] = ()
 
     @classmethod
@@ -67,6 +70,7 @@ class Options:
             has_fallback=is_drawn(random, 0.5),
             is_paced=is_drawn(random, 0.7),
             has_aggregate=is_drawn(random, 0.3),
+            has_sessions=is_drawn(random, 0.5),
             steady=random.randrange(clusters + 1),
             workloads=tuple(name for name in known if is_drawn(random, 0.7)),
         )
@@ -84,8 +88,8 @@ class Scenario:
         self.ledger: Final = Ledger(self.world.now_s)
         self.world.on_rpc = self.recorder.on_arrival
         self.start_s: Final = self.world.now_s()
-        self.faults_end_s: Final = self.start_s + FAULTS_S
-        self.end_s: Final = self.faults_end_s + CALM_S
+        self.faults_end_s: Final = self.start_s + options.faults_s
+        self.end_s: Final = self.faults_end_s + options.calm_s
         # The mesh, as it is meant to be; every plan there was, by generation of its routes.
         self.backend_names: Final = [f"web-{n}" for n in range(options.backends)]
         self.plan = MeshPlan()
@@ -128,7 +132,7 @@ class Scenario:
         if options.has_aggregate:
             clusters["top"] = ClusterPlan(leaves=tuple(names), lb_policy=options.lb_policy)
             lanes["blue"] = {"top": 1}
-        return MeshPlan(1, lanes, clusters, options.retries)
+        return MeshPlan(1, lanes, clusters, options.retries, options.has_sessions)
 
     def address(self, backend: str) -> str:
         return str(self.world.backends[backend].address)

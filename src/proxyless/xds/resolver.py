@@ -107,7 +107,7 @@ class XdsResolver:
         )
         self._manager = XdsDependencyManager(self._wanted, self, manager_tools)
         self._selector_tools = SelectorTools(
-            self._refs, self._manager, tools.filters, context.random, _default_timeout_s()
+            self._refs, self._manager, tools.filters, context.random, default_timeout_s()
         )
 
     def request_reresolution(self) -> None:
@@ -284,7 +284,7 @@ class XdsResolverFactory:
         return encode_authority(target.name)
 
 
-def _default_timeout_s() -> float:
+def default_timeout_s() -> float:
     """What a route without any time gets (D20)."""
     text = os.environ.get(DEFAULT_TIMEOUT_VARIABLE, "")
     try:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from heapq import merge
 from math import inf
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from proxyless.base import Status, StatusCode
 from proxyless.channel.service_config import ATTEMPTS_MAX, MethodConfig, RetryPolicy
@@ -60,20 +60,51 @@ class RouteDefaults:
     retry: RetryOnPolicy | None = None
 
 
-def route_timeout_s(action: RouteAction, defaults: RouteDefaults) -> float:
-    """How long an RPC of this route may last at most; inf if the route does not say (D20)."""
+@dataclass(frozen=True, slots=True)
+class TimeoutChoice:
+    """How long an RPC of a route may last, and which field says so."""
+
+    # inf if there is no limit.
+    timeout_s: float
+    # Which table of D20 applies: "final" (max_stream_duration) or "seed" (timeout, 15 s).
+    table: Literal["final", "seed"]
+    # The field that decided; "default" if none did.
+    field: str
+
+
+def choose_timeout(action: RouteAction, defaults: RouteDefaults) -> TimeoutChoice:
+    """The first field of the table that applies which is set (D20)."""
+    table: Literal["final", "seed"]
+    fields: tuple[tuple[str, float | None], ...]
     if action.has_max_stream_duration or defaults.max_stream_duration_s is not None:
-        times = (
-            action.grpc_timeout_header_max_s,
-            action.max_stream_duration_s,
-            defaults.max_stream_duration_s,
-            0.0,
+        table, fields = (
+            "final",
+            (
+                ("max_stream_duration.grpc_timeout_header_max", action.grpc_timeout_header_max_s),
+                ("max_stream_duration.max_stream_duration", action.max_stream_duration_s),
+                ("the listener's max_stream_duration", defaults.max_stream_duration_s),
+            ),
         )
     else:
         # "If max_grpc_timeout is present, then timeout is ignored" - A31
-        times = (action.max_grpc_timeout_s, action.timeout_s, defaults.timeout_s, 0.0)
+        table, fields = (
+            "seed",
+            (
+                ("max_grpc_timeout", action.max_grpc_timeout_s),
+                ("timeout", action.timeout_s),
+            ),
+        )
+    default_s = 0.0 if table == "final" else defaults.timeout_s
+    name, time_s = next(
+        ((name, time_s) for name, time_s in fields if time_s is not None), ("default", default_s)
+    )
     # Zero is "no limit" wherever it stands (A31-48, A31-60).
-    return next(time_s for time_s in times if time_s is not None) or inf
+    return TimeoutChoice(time_s or inf, table, name)
+
+
+def route_timeout_s(action: RouteAction, defaults: RouteDefaults) -> float:
+    """How long an RPC of this route may last at most; inf if the route does not say (D20)."""
+    return choose_timeout(action, defaults).timeout_s
 
 
 def route_method_config(action: RouteAction, defaults: RouteDefaults) -> MethodConfig:

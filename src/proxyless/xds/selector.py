@@ -136,9 +136,8 @@ class XdsConfigSelector:
     def _make_filter(
         self, http_filter: HttpFilter, override: FilterOverride | None
     ) -> ClientFilter | None:
-        is_disabled = http_filter.is_disabled if override is None else override.is_disabled
         factory = self._tools.filters.get(http_filter.type_name)
-        if is_disabled or factory is None:
+        if is_filter_disabled(http_filter, override) or factory is None:
             return None
         return factory.create(
             http_filter.config, None if override is None else override.config, self._tools.random
@@ -274,12 +273,19 @@ def routed_plugins(host: VirtualHost) -> dict[str, None]:
     return dict.fromkeys(each.plugin for each in choices if isinstance(each, PluginChoice))
 
 
+def override_layer(name: str, layers: tuple[FilterOverrides, ...]) -> int | None:
+    """Which layer decides about a filter: the most specific, so the last, that says anything."""
+    return next((each for each in reversed(range(len(layers))) if name in layers[each]), None)
+
+
 def _override(name: str, layers: tuple[FilterOverrides, ...]) -> FilterOverride | None:
-    """What the most specific layer says about a filter: the last one that says anything."""
-    for overrides in reversed(layers):
-        if name in overrides:
-            return overrides[name]
-    return None
+    layer = override_layer(name, layers)
+    return None if layer is None else layers[layer][name]
+
+
+def is_filter_disabled(http_filter: HttpFilter, override: FilterOverride | None) -> bool:
+    """Whether a filter is left out of a route's chain."""
+    return http_filter.is_disabled if override is None else override.is_disabled
 
 
 def _wants_hash(config: XdsConfig, action: RouteAction) -> bool:

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
     from proxyless.xds.resources import VirtualHost
 
-# Classes of patterns, the best one last.
+# Classes of patterns, the best one last, and what they are called.
 _UNIVERSAL, _PREFIX, _SUFFIX, _EXACT = range(4)
+PATTERN_CLASSES: Final = ("universal", "prefix", "suffix", "exact")
 
 _NO_MATCH: Final = (-1, 0)
 
@@ -29,6 +30,14 @@ def find_virtual_host(hosts: Sequence[VirtualHost], authority: str) -> VirtualHo
             if rank > best_rank:
                 best, best_rank = host, rank
     return best
+
+
+def best_domain(host: VirtualHost, authority: str) -> tuple[str, str] | None:
+    """The domain by which a host matches best, and its class; None if it does not match."""
+    wanted = authority.lower()
+    ranked = [(_rank(domain.lower(), wanted), domain) for domain in host.domains]
+    rank, domain = max(ranked, key=lambda each: each[0], default=(_NO_MATCH, ""))
+    return None if rank == _NO_MATCH else (domain, PATTERN_CLASSES[rank[0]])
 
 
 def _rank(domain: str, authority: str) -> tuple[int, int]:

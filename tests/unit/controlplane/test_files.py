@@ -129,13 +129,13 @@ def test_files_that_did_not_change_are_not_read_again(
     world.write("b.yaml", clusters("b"))
     world.start()
     read: list[str] = []
-    real = files_module._read_bounded
+    real = files_module.read_bounded
 
     def note(path: Path, errors: ValidationErrors) -> str:
         read.append(path.name)
         return real(path, errors)
 
-    monkeypatch.setattr(files_module, "_read_bounded", note)
+    monkeypatch.setattr(files_module, "read_bounded", note)
     world.write("b.yaml", clusters("c"))
     world.look()
     assert read == ["b.yaml"]
@@ -181,7 +181,7 @@ def test_a_file_that_could_not_be_read_is_read_as_soon_as_it_can_be(
         return ""
 
     with monkeypatch.context() as patched:
-        patched.setattr(files_module, "_read_bounded", refuse)
+        patched.setattr(files_module, "read_bounded", refuse)
         world.write("a.yaml", clusters("a"))
         world.look()
         world.look()

@@ -2,10 +2,11 @@
 
 Workloads compose: each is started with the others, does its own, and draws from chance of its own.
 
-api      what a workload is
-traffic  applications that call
-churn    routes, endpoints and clients that change
-faults   backends and control planes that fail
+api       what a workload is
+traffic   applications that call
+sessions  applications that come back to the same backend
+churn     routes, endpoints and clients that change
+faults    backends and control planes that fail
 """
 
 from typing import Final
@@ -13,6 +14,7 @@ from typing import Final
 from proxyless.sim.workloads.api import Workload
 from proxyless.sim.workloads.churn import ClientChurn, ConfigChurn, EndpointChurn
 from proxyless.sim.workloads.faults import BackendFaults, ControlPlaneFaults
+from proxyless.sim.workloads.sessions import SessionTraffic
 from proxyless.sim.workloads.traffic import Traffic
 
 __all__ = ["TRAFFIC", "WORKLOADS", "Workload"]
@@ -25,4 +27,5 @@ WORKLOADS: Final[tuple[Workload, ...]] = (
     BackendFaults(),
     ControlPlaneFaults(),
     ClientChurn(),
+    SessionTraffic(),
 )

@@ -1,11 +1,12 @@
 """Counters of RPCs: one per loop, summed for the process, forgotten with the last who counts."""
 
 import asyncio
+import os
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxyless.xds.lb.call_counters import CallCounter, CallCounters
+from proxyless.xds.lb.call_counters import PROCESS_COUNTERS, CallCounter, CallCounters
 
 KEY = ("cluster", "service")
 
@@ -62,3 +63,37 @@ def test_counter_lives_as_long_as_somebody_counts(steps: list[str]) -> None:
         assert len(counters) == bool(held or running)
         if held:
             assert held[-1].total() == len(running)
+
+
+def test_rpcs_of_a_closed_loop_do_not_count_for_the_next_one() -> None:
+    counters = CallCounters()
+
+    async def start_call() -> CallCounter:
+        counter = counters.acquire(KEY)
+        counter.active += 1
+        return counter
+
+    first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
+    try:
+        left_behind = first.run_until_complete(start_call())
+        first.close()
+        assert second.run_until_complete(start_call()).total() == 1
+        left_behind.end_call()
+        assert len(counters) == 1
+    finally:
+        first.close()
+        second.close()
+
+
+def test_forked_process_has_no_calls_under_way() -> None:
+    counter = PROCESS_COUNTERS.acquire(KEY)
+    counter.active += 1
+    try:
+        child = os.fork()
+        if child == 0:
+            os._exit(PROCESS_COUNTERS.acquire(KEY).total())
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert counter.total() == 1
+    finally:
+        counter.release()
+        counter.end_call()

@@ -1,0 +1,92 @@
+"""Unit tests of proxyless.cli.lint: a whole run over files."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf import json_format
+
+from proxyless.cli import main
+from proxyless.controlplane import CLUSTER, simple_mesh
+from proxyless.protos import Proto, descriptor_pool_of_envoy
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+CART = f"""\
+"@type": {CLUSTER}
+name: cart
+type: EDS
+eds_cluster_config: {{eds_config: {{ads: {{}}}}}}
+"""
+
+
+def to_json(message: Proto) -> dict[str, Any]:
+    fields = json_format.MessageToDict(message, descriptor_pool=descriptor_pool_of_envoy())
+    return {"@type": f"type.googleapis.com/{message.DESCRIPTOR.full_name}", **fields}
+
+
+def write_mesh(path: Path) -> None:
+    snapshot = simple_mesh("api", {"a": ["127.0.0.1:1"]})
+    path.write_text(json.dumps([to_json(resource.message()) for resource in snapshot]))
+
+
+def test_a_good_mesh_is_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_mesh(tmp_path / "mesh.json")
+    assert main(["lint", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("4 resources: 0 errors, 0 warnings")
+
+
+def test_a_name_that_leads_nowhere_is_an_error_unless_the_mesh_is_partial(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(CART)
+    assert main(["lint", str(file), "-o", "json"]) == 1
+    (line,) = json.loads(capsys.readouterr().out)
+    assert line == {
+        "severity": "error",
+        "for": "proxyless",
+        "place": f"{file}[0]",
+        "resource": "cluster 'cart'",
+        "field": "eds_cluster_config.service_name",
+        "what": "there is no endpoints 'cart'",
+    }
+    assert main(["lint", str(file), "--partial"]) == 0
+    assert capsys.readouterr().out == "1 resources: 0 errors, 0 warnings, 0 notes\n"
+
+
+def test_what_is_wrong_with_a_file_is_said_with_its_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(f"{CART}nam: b\n---\n{CART}---\n{CART}")
+    assert main(["lint", str(file), str(tmp_path / "none.json"), "--partial"]) == 1
+    out = capsys.readouterr().out
+    assert "a.yaml[0].nam" in out
+    assert "there is no such field" in out
+    assert "cluster 'cart' is there already" in out
+    assert "cannot be read" in out
+
+
+def test_others_are_asked_for_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(f"{CART}lb_policy: LEAST_REQUEST\n")
+    arguments = ["lint", str(file), "--partial"]
+    assert main(arguments) == 0
+    assert main([*arguments, "--for", "grpcio", "--for", "envoy"]) == 1
+    out = capsys.readouterr().out
+    assert "is LEAST_REQUEST, for which the cluster is refused" in out
+    assert "HTTP/1.1" in out
+
+
+def test_a_bootstrap_that_cannot_be_read_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(CART)
+    assert main(["lint", str(file), "--bootstrap", str(tmp_path / "none")]) == 1
+    assert "cannot be read" in capsys.readouterr().err

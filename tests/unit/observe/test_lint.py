@@ -1,0 +1,202 @@
+"""Unit tests of proxyless.observe.lint: what is said about a resource, and where."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxyless.assembly import Registries
+from proxyless.controlplane import (
+    aggregate_cluster,
+    dns_cluster,
+    eds_cluster,
+    endpoints,
+    listener,
+    route,
+    route_config,
+    simple_mesh,
+    socket_listener,
+)
+from proxyless.observe import Audience, Finding, LintContext, Severity, lint_message
+from proxyless.protos import Proto, message_class
+from proxyless.xds.bootstrap import Bootstrap, ChannelCreds, ServerConfig
+
+HCM = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
+TLS = "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext"
+
+
+@pytest.fixture(scope="module")
+def context() -> LintContext:
+    known = Registries()
+    return LintContext(known.policies, known.filters)
+
+
+def said(
+    message: Proto, context: LintContext, *audiences: Audience
+) -> dict[str, tuple[Severity, str]]:
+    """By path, without notes, which are many; of those to others all."""
+    return {
+        each.path: (each.severity, each.text)
+        for each in lint_message(message, context, frozenset(audiences))
+        if each.severity is not Severity.NOTE or each.audience is not Audience.PROXYLESS
+    }
+
+
+def notes(message: Proto, context: LintContext) -> dict[str, str]:
+    found = lint_message(message, context)
+    return {each.path: each.text for each in found if each.severity is Severity.NOTE}
+
+
+def test_a_plain_mesh_has_nothing_but_notes(context: LintContext) -> None:
+    for resource in simple_mesh("api", {"a": ["127.0.0.1:1"]}):
+        assert said(resource.message(), context) == {}
+
+
+def test_what_is_refused_is_said_by_the_path_of_the_nack(context: LintContext) -> None:
+    cluster = eds_cluster("a", lb_policy="MAGLEV")
+    cluster.eds_cluster_config.ClearField("eds_config")
+    assert said(cluster, context) == {
+        "lb_policy": (Severity.ERROR, "is MAGLEV, which is not supported"),
+        "eds_cluster_config.eds_config": (Severity.ERROR, "is unset, wanted ads or self"),
+    }
+
+
+def test_a_field_inside_an_any_has_the_type_in_its_path(context: LintContext) -> None:
+    message = listener("api", "routes")
+    manager = message_class(HCM).FromString(message.api_listener.api_listener.value)
+    manager.stream_idle_timeout.seconds = 1
+    message.api_listener.api_listener.value = manager.SerializeToString()
+    path = f'api_listener.api_listener["{HCM}"].stream_idle_timeout'
+    assert said(message, context) == {path: (Severity.WARNING, "is ignored")}
+
+
+def test_refused_and_ignored_is_refused(context: LintContext) -> None:
+    cluster = eds_cluster("a", lb_policy="MAGLEV")
+    cluster.load_balancing_policy.policies.add()
+    found = lint_message(cluster, context)
+    assert len([each for each in found if each.path == "load_balancing_policy"]) <= 1
+    assert said(cluster, context) == {
+        "load_balancing_policy.policies[0].typed_extension_config": (Severity.ERROR, "is missing")
+    }
+
+
+def test_a_socket_listener_is_of_no_use(context: LintContext) -> None:
+    text = "is a socket listener, which no gRPC client can use"
+    message = socket_listener("api", "127.0.0.1:1", "routes")
+    assert said(message, context)[""] == (Severity.WARNING, text)
+
+
+def test_routes_that_will_never_be_taken(context: LintContext) -> None:
+    message = route_config(
+        "r", route(cluster="a"), route(cluster="a"), route(cluster="a"), route(cluster="a")
+    )
+    query, path, header, redirect = message.virtual_hosts[0].routes
+    query.match.query_parameters.add(name="q")
+    path.match.path = "/no-method"
+    header.route.cluster_header = "x"
+    redirect.redirect.host_redirect = "b"
+    found = said(message, context)
+    assert [*found] == [
+        "virtual_hosts[0].routes[0].match.query_parameters",
+        "virtual_hosts[0].routes[1].match.path",
+        "virtual_hosts[0].routes[2].route.cluster_header",
+        "virtual_hosts[0].routes[3].redirect",
+    ]
+    assert all(severity is Severity.WARNING for severity, _ in found.values())
+
+
+def test_times_of_a_route(context: LintContext) -> None:
+    message = route_config("r", route(cluster="a"))
+    action = message.virtual_hosts[0].routes[0].route
+    place = "virtual_hosts[0].routes[0].route"
+    assert "15 s" in notes(message, context)[f"{place}.max_stream_duration"]
+    action.timeout.seconds = 3
+    assert f"{place}.max_stream_duration" not in notes(message, context)
+    assert said(message, context) == {}
+    assert f"{place}.timeout" in said(message, context, Audience.GRPCIO)
+    action.max_stream_duration.max_stream_duration.seconds = 3
+    text = "is ignored, because max_stream_duration is set"
+    assert said(message, context) == {f"{place}.timeout": (Severity.WARNING, text)}
+
+
+def test_retries_and_hashes(context: LintContext) -> None:
+    message = route_config("r", route(cluster="a"))
+    action = message.virtual_hosts[0].routes[0].route
+    action.retry_policy.retry_on = "unavailable,5xx"
+    action.retry_policy.num_retries.value = 9
+    action.hash_policy.add().cookie.name = "c"
+    action.hash_policy.add().header.header_name = "h"
+    place = "virtual_hosts[0].routes[0].route"
+    assert (
+        notes(message, context).items()
+        >= {
+            f"{place}.retry_policy.retry_on": "is 'unavailable,5xx', of which counts: unavailable",
+            f"{place}.retry_policy.num_retries": "counts as 4: there are never more attempts",
+        }.items()
+    )
+    assert [*said(message, context)] == [f"{place}.hash_policy[0].cookie"]
+
+
+def test_a_cluster_whose_endpoints_come_from_elsewhere(context: LintContext) -> None:
+    cluster = dns_cluster("a", "host", 1)
+    assert said(cluster, context) == {}
+    cluster.eds_cluster_config.service_name = "x"
+    assert [*said(cluster, context)] == ["eds_cluster_config"]
+    aggregate = aggregate_cluster("a", ["b"])
+    aggregate.load_assignment.cluster_name = "x"
+    assert [*said(aggregate, context)] == ["load_assignment"]
+
+
+def test_policies_in_a_list(context: LintContext) -> None:
+    cluster = eds_cluster("a")
+    for name in ("maglev.v3.Maglev", "round_robin.v3.RoundRobin", "random.v3.Random"):
+        config = cluster.load_balancing_policy.policies.add().typed_extension_config
+        config.typed_config.type_url = f"x/envoy.extensions.load_balancing_policies.{name}"
+    found = notes(cluster, context)
+    assert found["load_balancing_policy.policies[0]"].startswith("is skipped")
+    assert found["load_balancing_policy.policies[2]"].endswith("policies[1] is used")
+
+
+def test_endpoints_that_get_nothing(context: LintContext) -> None:
+    message = endpoints("a", ["127.0.0.1:1", "127.0.0.1:2"])
+    message.endpoints[0].lb_endpoints[0].health_status = 2
+    message.endpoints[0].lb_endpoints[1].health_status = 3
+    assert [*notes(message, context)] == [
+        "endpoints[0].lb_endpoints[0].health_status",
+        "endpoints[0].lb_endpoints[1].health_status",
+    ]
+    message.endpoints[0].ClearField("load_balancing_weight")
+    assert [*said(message, context)] == ["endpoints[0].load_balancing_weight"]
+
+
+def test_what_others_refuse_is_said_to_who_asks(context: LintContext) -> None:
+    cluster = eds_cluster("a", lb_policy="LEAST_REQUEST")
+    assert said(cluster, context) == {}
+    assert said(cluster, context, Audience.GRPCIO)["lb_policy"][0] is Severity.ERROR
+    message = endpoints("a", ["127.0.0.1:1"])
+    for category in ("x", "y"):
+        drop = message.policy.drop_overloads.add(category=category)
+        drop.drop_percentage.numerator = 1
+    assert said(message, context) == {}
+    assert said(message, context, Audience.ENVOY)["policy.drop_overloads"][0] is Severity.ERROR
+
+
+def test_certificate_providers_count_if_the_bootstrap_is_there(context: LintContext) -> None:
+    tls = message_class(TLS)()
+    validation = tls.common_tls_context.validation_context
+    validation.ca_certificate_provider_instance.instance_name = "roots"
+    cluster = eds_cluster("a")
+    cluster.transport_socket.name = "tls"
+    cluster.transport_socket.typed_config.type_url = f"x/{TLS}"
+    cluster.transport_socket.typed_config.value = tls.SerializeToString()
+    assert said(cluster, context) == {}
+    bootstrap = Bootstrap(servers=(ServerConfig("s", ChannelCreds("insecure")),))
+    strict = LintContext(context.policies, context.filters, bootstrap)
+    (finding,) = said(cluster, strict).values()
+    assert finding[0] is Severity.ERROR
+    assert "no certificate provider" in finding[1]
+
+
+def test_a_resource_of_another_kind_is_never_asked_for(context: LintContext) -> None:
+    name = "envoy.config.core.v3.TypedExtensionConfig"
+    (finding,) = lint_message(message_class(name)(name="x"), context)
+    assert finding == Finding(Severity.NOTE, "", f"is a {name}, which this client never asks for")
