@@ -166,8 +166,10 @@ class Loads:
     hasty: Load
 
     async def until_served_by(self, name: str) -> None:
+        """Wait for that, and then a moment, so that there is a load to be disturbed."""
         await self.patient.until_served_by(name)
         await self.hasty.until_served_by(name)
+        await asyncio.sleep(0.1)
 
 
 @asynccontextmanager
@@ -228,6 +230,7 @@ async def test_levels_fail_over_in_their_order_and_back() -> None:
             await loads.until_served_by(level.name)
     expected = ["high", "low", "dns", "last", "dns", "low", "high"]
     assert loads.patient.order == loads.hasty.order == expected
+    assert len(loads.patient.rpcs) > RATE, "there was a load"
     assert not loads.patient.failures
     # RPCs that do not wait fail while there is nobody, and only then.
     for rpc in loads.hasty.failures:

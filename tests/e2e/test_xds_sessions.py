@@ -6,7 +6,10 @@ The backends count who connects: a session that stays is one connection.
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -397,3 +400,36 @@ async def test_a_session_whose_cluster_fails_goes_along_and_says_so() -> None:
         # The first cluster does not know the second's hosts (A75).
         assert await served(session) == {"a"}
         assert session.backend == a.address
+
+
+# ---------------------------------------------------------------------------------------------
+# The how-to
+
+
+class CartsStub:
+    """As generated code has it."""
+
+    def __init__(self, channel: Any) -> None:  # noqa: ANN401
+        self.Add = channel.unary_unary("/shop.Carts/Add")
+        self.Pay = channel.unary_unary("/shop.Carts/Pay")
+
+
+async def test_the_code_of_the_howto_runs() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "sessions.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {
+        "carts_pb2_grpc": SimpleNamespace(CartsStub=CartsStub),
+        "carts_pb2": SimpleNamespace(PayRequest=lambda: b"pay"),
+    }
+    for block in blocks:
+        exec(block, names)
+    async with counted("a", "b") as started:
+        addresses = [backend.address for backend in started]
+        async with ControlPlane(names["shop_mesh"](addresses)) as control_plane:
+            settings: Any = {"bootstrap": control_plane.bootstrap()}
+            async with proxyless.aio.insecure_channel("xds:///shop", **settings) as channel:
+                assert await names["buy"](channel, [b"x", b"y"]) in addresses
+            with proxyless.insecure_channel("xds:///shop", **settings) as blocking:
+                home = await asyncio.to_thread(names["buy_in_a_thread"], blocking, [b"x", b"y"])
+                assert home in addresses
+            assert not control_plane.nacks

@@ -9,10 +9,10 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import grpc
 import grpc.aio
@@ -71,6 +71,15 @@ async def backends(*names: str) -> AsyncIterator[list[NamedBackend]]:
             await backend.stop()
 
 
+class Exchange(NamedTuple):
+    """An RPC: the answer or the error, and the cookies that were to be set."""
+
+    answer: str
+    # Of the head and of the trailers.
+    initial: list[str]
+    trailing: list[str]
+
+
 class GrpcioClient:
     """A process with one `xds:///` channel of grpcio's."""
 
@@ -83,6 +92,11 @@ class GrpcioClient:
         """How often each answer came, errors included, of so many RPCs one after the other."""
         command = {"do": "call", "path": path, "count": count, "metadata": metadata or {}}
         return Counter(await self._ask(command))
+
+    async def exchange(self, path: str = WHO, metadata: Sequence[tuple[str, str]] = ()) -> Exchange:
+        """One RPC with this metadata, and what its response said of itself."""
+        answer = await self._ask({"do": "exchange", "path": path, "metadata": list(metadata)})
+        return Exchange(answer["answer"], answer["initial"], answer["trailing"])
 
     async def call_until(self, answer: str) -> None:
         """Call until this is the answer: an ACK comes a moment before the client acts on it."""
@@ -97,14 +111,14 @@ class GrpcioClient:
         """The answers since the load started."""
         return Counter(await self._ask({"do": "stop_load"}))
 
-    async def _ask(self, command: Mapping[str, object]) -> dict[str, int]:
+    async def _ask(self, command: Mapping[str, object]) -> dict[str, Any]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{json.dumps(command)}\n".encode())
         async with asyncio.timeout(PATIENCE_S * 2):
             answer = await self._process.stdout.readline()
         assert answer, f"client ended while it was to {command}"
-        result: dict[str, int] = json.loads(answer)
+        result: dict[str, Any] = json.loads(answer)
         return result
 
 
@@ -146,8 +160,12 @@ class _Calls:
         self._load: list[asyncio.Task[None]] = []
         self._is_loaded = False
 
-    async def obey(self, command: Mapping[str, Any]) -> Counter[str]:
+    async def obey(self, command: Mapping[str, Any]) -> dict[str, Any]:
         match command["do"]:
+            case "exchange":
+                metadata = tuple((key, value) for key, value in command["metadata"])
+                found = await exchange(self._channel, command["path"], metadata)
+                return found._asdict()
             case "call":
                 counts: Counter[str] = Counter()
                 for _ in range(command["count"]):
@@ -173,6 +191,23 @@ class _Calls:
         except grpc.aio.AioRpcError as error:
             return f"{error.code().name}: {error.details()}"
         return answer.decode()
+
+
+async def exchange(
+    channel: Untyped, path: str, metadata: Sequence[tuple[str, str]] = ()
+) -> Exchange:
+    """One RPC of any channel like grpc.aio's."""
+    call = channel.unary_unary(path)(b"", metadata=tuple(metadata), timeout=PATIENCE_S)
+    try:
+        answer = bytes(await call).decode()
+    except grpc.aio.AioRpcError as error:
+        answer = f"{error.code().name}: {error.details()}"
+    initial, trailing = await call.initial_metadata(), await call.trailing_metadata()
+    return Exchange(answer, _cookies(initial), _cookies(trailing))
+
+
+def _cookies(metadata: Untyped) -> list[str]:
+    return [str(value) for key, value in metadata if key == "set-cookie"]
 
 
 async def _run_client(target: str) -> None:

@@ -713,3 +713,16 @@ def test_shared_eds_and_renamed_service_keep_serving() -> None:
     world.say(eds("a", "renamed"), endpoints("renamed", A))
     assert world.serve() == A
     assert world.backend(A).accepts == 1
+
+
+def test_rpc_that_waits_while_its_cluster_becomes_balanced_by_hash_is_served() -> None:
+    world = MeshWorld()
+    world.backend(A).is_up = False
+    world.start(route_config("a"), cluster("a"), endpoints("a", A))
+    _, waiting = world.call(wait_for_ready=True)
+    world.say(cluster("a", lb_config=({"ring_hash_experimental": {}},)))
+    assert waiting.is_running
+    world.backend(A).up()
+    world.clock.advance(1.0)
+    world.answer_all()
+    assert waiting.status == OK

@@ -30,6 +30,9 @@ from proxyless.lb.hierarchy import with_path
 from proxyless.runtime import Random, seeded_random
 from proxyless.testing import FakeHelper, address
 from proxyless.testing.fakes import CHANGES
+from proxyless.xds.attributes import HEALTH_STATUS, OVERRIDE_HOST, OverrideHost
+from proxyless.xds.lb.override_host import NAME as OVERRIDE_HOST_NAME
+from proxyless.xds.resources import HealthStatus
 
 LIVES: Final = 1_000
 ENDPOINTS_MAX: Final = 5
@@ -43,6 +46,7 @@ OUTLIERS: Final = {
     "failurePercentageEjection": {"threshold": 30, "minimumHosts": 1, "requestVolume": 1},
     "maxEjectionPercent": 50,
 }
+SESSION_HEALTHS: Final = (HealthStatus.UNKNOWN, HealthStatus.HEALTHY, HealthStatus.DRAINING)
 # The children that endpoints are for, of policies whose endpoints are for children.
 PATHS: Final = ("p0", "p1")
 
@@ -53,6 +57,10 @@ def targets(*names: str, child: list[object]) -> dict[str, object]:
 
 def priorities(*names: str, child: list[object]) -> dict[str, object]:
     return {"children": {name: {"config": child} for name in names}, "priorities": list(names)}
+
+
+def sessions(child: dict[str, object]) -> dict[str, object]:
+    return {"clusterName": "c", "childPolicy": [child]}
 
 
 # Each policy is configured with one of these at a time.
@@ -83,11 +91,17 @@ CONFIGS: Final[Mapping[str, Sequence[Mapping[str, object]]]] = {
         {"subsetSize": 3, "childPolicy": PICK_FIRST},
     ],
     "random": [{}],
+    OVERRIDE_HOST_NAME: [
+        sessions({"priority_experimental": priorities("p0", "p1", child=ROUND_ROBIN)}),
+        sessions({"priority_experimental": priorities("p1", "p0", child=PICK_FIRST)}),
+        sessions({"round_robin": {}}),
+    ],
 }
 # Those that have a timer most of the time.
 WITH_TIMERS: Final = {
     "priority_experimental",
     "outlier_detection_experimental",
+    OVERRIDE_HOST_NAME,
 }
 REGISTERED: Final = [name for name in CONFIGS if default_policies().find(name) is not None]
 
@@ -114,7 +128,9 @@ class Lives:
         self._configs = [self._parse(json) for json in CONFIGS[name]]
         # In how many lives there was something to clean up, by what it was.
         self.seen: Counter[str] = Counter()
-        self._rpc = PickInfo("/a/b", attributes=EMPTY_ATTRIBUTES.with_(REQUEST_HASH, 1))
+
+    def _make_rpc(self) -> PickInfo:
+        return PickInfo("/a/b", attributes=EMPTY_ATTRIBUTES.with_(REQUEST_HASH, 1))
 
     def _parse(self, json: Mapping[str, object]) -> object:
         errors = ValidationErrors()
@@ -204,11 +220,28 @@ class Lives:
 
     def _run_rpcs(self) -> None:
         for _ in range(3):
-            result = self.helper.pick(self._rpc)
+            result = self.helper.pick(self._make_rpc())
             if isinstance(result, Complete) and result.tracker is not None:
                 result.tracker.on_start()
                 is_bad = self._random.randrange(2) == 0
                 result.tracker.on_end(End(Status(StatusCode.INTERNAL) if is_bad else OK))
+
+
+class SessionLives(Lives):
+    """Those of a policy that keeps sessions: RPCs have some, and endpoints a health status."""
+
+    def _make_rpc(self) -> PickInfo:
+        names = list("abcdefgh")
+        self._random.shuffle(names)
+        addresses = [str(address(name)) for name in names[: self._random.randrange(3)]]
+        override = OverrideHost(tuple(addresses))
+        return PickInfo("/a/b", attributes=EMPTY_ATTRIBUTES.with_(OVERRIDE_HOST, override))
+
+    def _make_endpoint(self, name: str) -> Endpoint:
+        endpoint = super()._make_endpoint(name)
+        health = SESSION_HEALTHS[self._random.randrange(len(SESSION_HEALTHS))]
+        attributes = endpoint.attributes.with_(HEALTH_STATUS, health)
+        return Endpoint(endpoint.addresses, attributes)
 
 
 def is_ours(kind: type) -> bool:
@@ -225,7 +258,7 @@ def count_objects() -> Counter[str]:
 
 @pytest.mark.parametrize("name", REGISTERED)
 def test_nothing_is_left_after_close(name: str) -> None:
-    lives = Lives(name)
+    lives = SessionLives(name) if name == OVERRIDE_HOST_NAME else Lives(name)
     lives.live()  # What is made once and kept, such as caches, is there from now on.
     before = count_objects()
     for _ in range(LIVES - 1):

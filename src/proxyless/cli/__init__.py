@@ -1,8 +1,9 @@
 """The command `proxyless`: one file per command.
 
-lint    what clients would make of the resources in some files
-serve   a control plane from a directory of files
-status  what the xDS clients of a process hold
+explain  why an RPC would go where it goes, from files
+lint     what clients would make of the resources in some files
+serve    a control plane from a directory of files
+status   what the xDS clients of a process hold
 
 Each command's module has `add_parser`, which says what it takes, and `run`, which does it and
 returns the exit code: 0 for done, 1 for failed, 2 for a command line that makes no sense.
@@ -13,7 +14,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Final
 
-from proxyless.cli import lint, serve, status
+from proxyless.cli import explain, lint, serve, status
 from proxyless.version import __version__
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-COMMANDS: Final = (serve, lint, status)
+COMMANDS: Final = (serve, lint, explain, status)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

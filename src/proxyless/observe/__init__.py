@@ -1,5 +1,8 @@
 """Showing what happened, and why: what a process holds, and what it would do.
 
+explain       why an RPC goes where it goes, given a config; explain_clusters what is there
+explanation   the tree in which that is said, as text and as JSON
+offline       the same for resources that no control plane serves
 csds          what the xDS clients of a process hold, as messages of CSDS, and read back from them
 csds_service  the service that answers with it, for grpcio's servers of both kinds
 lint          what clients would make of a resource: refuse, ignore, or take in their own way
@@ -12,8 +15,11 @@ Nothing here decides anything about an RPC: it asks the rooms that do, and shows
 
 from proxyless.observe.csds import ClientStatus, ClientView, ResourceRow, encode_status, read_status
 from proxyless.observe.csds_service import CSDS_SERVICE, ClientsByLoop, add_csds_servicer
+from proxyless.observe.explain import Rpc, explain
+from proxyless.observe.explanation import Explanation, to_json, to_text
 from proxyless.observe.findings import Audience, Finding, Severity
-from proxyless.observe.lint import LintContext, lint_message
+from proxyless.observe.lint import LintContext, lint_message, unknown_bootstrap
+from proxyless.observe.offline import OfflineMesh, explain_offline, resolve_offline
 
 __all__ = [
     "CSDS_SERVICE",
@@ -21,12 +27,21 @@ __all__ = [
     "ClientStatus",
     "ClientView",
     "ClientsByLoop",
+    "Explanation",
     "Finding",
     "LintContext",
+    "OfflineMesh",
     "ResourceRow",
+    "Rpc",
     "Severity",
     "add_csds_servicer",
     "encode_status",
+    "explain",
+    "explain_offline",
     "lint_message",
     "read_status",
+    "resolve_offline",
+    "to_json",
+    "to_text",
+    "unknown_bootstrap",
 ]

@@ -61,7 +61,7 @@ class LintContext:
 
     def parsers(self) -> Mapping[str, Parse]:
         """By type of message, what the client would do with a resource."""
-        bootstrap = self.bootstrap or _unknown_bootstrap()
+        bootstrap = self.bootstrap or unknown_bootstrap()
         decode = DecodeContext(bootstrap.servers[0], bootstrap)
         routes = RouteContext(self.filters, is_trusted=decode.server.is_trusted)
         clusters = ClusterType(self.policies)
@@ -75,7 +75,8 @@ class LintContext:
         }
 
 
-def _unknown_bootstrap() -> Bootstrap:
+def unknown_bootstrap() -> Bootstrap:
+    """For whoever has resources, but no bootstrap: it has whatever resources name."""
     server = ServerConfig("unknown", ChannelCreds("insecure"))
     return Bootstrap(servers=(server,), certificate_providers=_EveryName())
 

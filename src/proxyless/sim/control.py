@@ -156,8 +156,9 @@ class SimControlPlane:
             answer = message_class(f"{_LOAD}.LoadStatsResponse")(send_all_clusters=True)
             answer.load_reporting_interval.FromNanoseconds(round(LOAD_REPORT_INTERVAL_S * 1e9))
             is_first = True
-            async for _ in call:
+            async for message in call:
                 self.load_reports += 1
+                self.host.note("control.load_report", bytes=len(message))
                 if is_first:
                     is_first = False
                     await call.write(answer.SerializeToString(deterministic=True))

@@ -48,7 +48,7 @@ class ClusterPlan:
     lb_policy: str = "ROUND_ROBIN"
     leaves: tuple[str, ...] = ()
 
-    def to_resources(self, name: str, *, has_sessions: bool) -> list[Proto]:
+    def to_resources(self, name: str, *, has_sessions: bool, has_load_reports: bool) -> list[Proto]:
         if self.leaves:
             return [aggregate_cluster(name, self.leaves, lb_policy=self.lb_policy)]
         where: dict[int | Locality, list[Proto]] = {
@@ -58,6 +58,8 @@ class ClusterPlan:
         cluster = eds_cluster(name, lb_policy=self.lb_policy)
         if has_sessions:
             keep_sessions(cluster, idle_timeout_s=SESSION_IDLE_S)
+        if has_load_reports:
+            cluster.lrs_server.self.SetInParent()
         return [cluster, endpoints(name, where)]
 
     def _to_endpoint(self, address: str) -> Proto:
@@ -79,6 +81,7 @@ class MeshPlan:
     clusters: Mapping[str, ClusterPlan] = field(default_factory=dict)
     retries: int = 0
     has_sessions: bool = False
+    has_load_reports: bool = False
 
     @property
     def routed(self) -> frozenset[str]:
@@ -107,7 +110,9 @@ class MeshPlan:
         filters = [session_filter(SESSION_COOKIE)] if self.has_sessions else []
         resources = [listener(SERVICE, ROUTES, filters=filters), route_config(ROUTES, host)]
         for name, plan in self.clusters.items():
-            resources += plan.to_resources(name, has_sessions=self.has_sessions)
+            resources += plan.to_resources(
+                name, has_sessions=self.has_sessions, has_load_reports=self.has_load_reports
+            )
         return resources
 
     def to_snapshot(self, before: Snapshot) -> Snapshot:

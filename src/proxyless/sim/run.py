@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from proxyless.sim.checkers import CHECKERS
 from proxyless.sim.draws import derived_random
-from proxyless.sim.probes import PROBES, Probes
+from proxyless.sim.probes import NAMES, Probes
 from proxyless.sim.scenario import Options, Scenario
 from proxyless.sim.workloads import TRAFFIC, WORKLOADS
 
@@ -45,10 +45,11 @@ def run_seed(seed: int, options: Options | None = None, *, lines_kept: int | Non
     names = [each.name for each in WORKLOADS]
     chosen = options or Options.draw(derived_random(seed, "options"), names)
     scenario = Scenario(seed, chosen, lines_kept=lines_kept)
-    probes = Probes(scenario.world.journal)
+    probes = Probes(scenario.world.journal, scenario.world.now_s)
     scenario.build()
     workloads = [TRAFFIC, *(each for each in WORKLOADS if each.name in chosen.workloads)]
     scenario.world.run(scenario.live(workloads))
+    probes.look_at(scenario)
     violations = [text for check in CHECKERS for text in check(scenario)]
     return Outcome(
         seed=seed,
@@ -117,7 +118,7 @@ def _run_many(seeds: range, jobs: int) -> int:
             print(f"python -m proxyless.sim --seed {outcome.seed}  # {first} (and {more} more)")
             sys.stdout.flush()
     print(f"{len(seeds)} seeds, {failed} failed, rpcs {_show_rpcs(rpcs)}")
-    for name in PROBES:
+    for name in NAMES:
         print(f"  {probes[name]:8} {name}" if probes[name] else f"     never {name}")
     return 1 if failed else 0
 

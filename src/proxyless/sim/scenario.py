@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 # Ten minutes: faults for five, time to recover, and the rest to show that all is well.
 FAULTS_S: Final = 300.0
 CALM_S: Final = 300.0
+# Some runs go on until children that nobody needs are let go: that takes 15 minutes.
+LONG_CALM_S: Final = 1_500.0
 # At the end of the calm no RPC is started any more, so that none is under way.
 QUIET_S: Final = 25.0
 
@@ -50,6 +52,7 @@ class Options:
     is_paced: bool = True
     has_aggregate: bool = False
     has_sessions: bool = False
+    has_load_reports: bool = False
     # How many backends, of all, faults never touch.
     steady: int = 1
     faults_s: float = FAULTS_S
@@ -71,7 +74,9 @@ class Options:
             is_paced=is_drawn(random, 0.7),
             has_aggregate=is_drawn(random, 0.3),
             has_sessions=is_drawn(random, 0.5),
+            has_load_reports=is_drawn(random, 0.5),
             steady=random.randrange(clusters + 1),
+            calm_s=LONG_CALM_S if is_drawn(random, 0.1) else CALM_S,
             workloads=tuple(name for name in known if is_drawn(random, 0.7)),
         )
 
@@ -132,7 +137,14 @@ class Scenario:
         if options.has_aggregate:
             clusters["top"] = ClusterPlan(leaves=tuple(names), lb_policy=options.lb_policy)
             lanes["blue"] = {"top": 1}
-        return MeshPlan(1, lanes, clusters, options.retries, options.has_sessions)
+        return MeshPlan(
+            1,
+            lanes,
+            clusters,
+            retries=options.retries,
+            has_sessions=options.has_sessions,
+            has_load_reports=options.has_load_reports,
+        )
 
     def address(self, backend: str) -> str:
         return str(self.world.backends[backend].address)
@@ -175,6 +187,11 @@ class Scenario:
     def is_converged(self) -> bool:
         """Whether so much time has passed since the last fault that all must be well."""
         return self.world.now_s() >= self.faults_end_s + RECOVERY_S
+
+    @property
+    def pace(self) -> float:
+        """How much goes on, from 1 down: in a long calm, not much."""
+        return 1.0 if self.world.now_s() < self.faults_end_s + CALM_S else 0.1
 
     async def live(self, workloads: Sequence[Workload]) -> None:
         """The whole run, up to the moment before everything is closed."""

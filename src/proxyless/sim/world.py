@@ -182,6 +182,7 @@ class World:
         found += [f"the network: an end of a connection ({each})" for each in self._ends()]
         for control_plane in self.control_planes.values():
             found += [f"{control_plane.name}: an ADS stream"] * len(control_plane.streams)
+            found += [f"{control_plane.name}: an LRS stream"] * control_plane.load_streams
         current = asyncio.current_task(self.loop)
         tasks = [task for task in asyncio.all_tasks(self.loop) if task is not current]
         found += sorted(f"a task: {_name_of(task)}" for task in tasks)

@@ -179,13 +179,15 @@ class _PreparedRoute:
         self._method_config = method_config
         self._hash = request_hash
         self._random = tools.random
+        # A cluster may become balanced by hash while an RPC waits that had no need of one (D34).
+        self._any_hash = EMPTY_ATTRIBUTES.with_(REQUEST_HASH, tools.channel_id)
         # Where each choice ends on the way from 0 to the sum of all weights.
         self._ends = list(accumulate(choice.weight for choice in choices))
         # What RPCs of a choice have in common: everything, unless there is a hash or a filter.
         self._shared = {
             choice.cluster: CallConfig(
                 method_config,
-                EMPTY_ATTRIBUTES.with_(CLUSTER, choice.ref.key),
+                self._any_hash.with_(CLUSTER, choice.ref.key),
                 choice.ref.release,
             )
             for choice in choices
@@ -220,7 +222,7 @@ class _PreparedRoute:
 
     def _attributes(self, metadata: Metadata) -> Attributes:
         if self._hash is None:
-            return EMPTY_ATTRIBUTES
+            return self._any_hash
         return EMPTY_ATTRIBUTES.with_(REQUEST_HASH, self._hash.compute(metadata, self._random))
 
 

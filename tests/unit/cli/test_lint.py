@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
-
-from google.protobuf import json_format
+from typing import TYPE_CHECKING
 
 from proxyless.cli import main
 from proxyless.controlplane import CLUSTER, simple_mesh
-from proxyless.protos import Proto, descriptor_pool_of_envoy
+from tests.mesh_files import write_resources
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,18 +22,8 @@ eds_cluster_config: {{eds_config: {{ads: {{}}}}}}
 """
 
 
-def to_json(message: Proto) -> dict[str, Any]:
-    fields = json_format.MessageToDict(message, descriptor_pool=descriptor_pool_of_envoy())
-    return {"@type": f"type.googleapis.com/{message.DESCRIPTOR.full_name}", **fields}
-
-
-def write_mesh(path: Path) -> None:
-    snapshot = simple_mesh("api", {"a": ["127.0.0.1:1"]})
-    path.write_text(json.dumps([to_json(resource.message()) for resource in snapshot]))
-
-
 def test_a_good_mesh_is_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_mesh(tmp_path / "mesh.json")
+    write_resources(tmp_path / "mesh.json", simple_mesh("api", {"a": ["127.0.0.1:1"]}))
     assert main(["lint", str(tmp_path)]) == 0
     assert capsys.readouterr().out.splitlines()[-1].startswith("4 resources: 0 errors, 0 warnings")
 

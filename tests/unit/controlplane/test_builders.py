@@ -15,10 +15,12 @@ from proxyless.controlplane import (
     endpoints,
     http_connection_manager,
     http_filter,
+    keep_sessions,
     lb_endpoint,
     listener,
     route,
     route_config,
+    session_filter,
     simple_mesh,
     socket_listener,
     use_http2,
@@ -131,6 +133,31 @@ def test_a_cluster_for_a_proxy_speaks_http2() -> None:
     assert use_http2(cluster) is cluster
     [options] = cluster.typed_extension_protocol_options.values()
     assert unpack(options).explicit_http_config.HasField("http2_protocol_options")
+
+
+def test_sessions_are_kept_by_a_cookie() -> None:
+    built = session_filter("s", path="/pkg.Service", ttl_s=1.5, name="affinity")
+    assert built.name == "affinity"
+    cookie = unpack(unpack(built.typed_config).session_state.typed_config).cookie
+    assert (cookie.name, cookie.path, cookie.ttl.ToNanoseconds()) == (
+        "s",
+        "/pkg.Service",
+        15 * 10**8,
+    )
+
+
+def test_a_cluster_keeps_sessions_on_endpoints_of_these_statuses() -> None:
+    cluster = eds_cluster("c")
+    assert keep_sessions(cluster, ["HEALTHY", "DRAINING"], idle_timeout_s=2.5) is cluster
+    assert list(cluster.common_lb_config.override_host_status.statuses) == [1, 3]
+    options = unpack(cluster.upstream_config.typed_config)
+    assert options.common_http_protocol_options.idle_timeout.ToNanoseconds() == 25 * 10**8
+
+
+def test_a_cluster_may_keep_no_sessions_at_all() -> None:
+    cluster = keep_sessions(eds_cluster("c"), [])
+    assert cluster.common_lb_config.HasField("override_host_status")
+    assert not cluster.HasField("upstream_config")
 
 
 # Endpoints

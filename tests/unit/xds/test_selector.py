@@ -111,8 +111,14 @@ def test_hash_is_computed_only_for_those_who_may_want_it() -> None:
         (route("a", hash_policies=(policy,)), {"a": known("a")}, True),
     ]
     for found, clusters, is_computed in cases:
-        config = SelectorWorld(found, clusters=clusters).select()
-        assert (config.attributes.get(REQUEST_HASH) is not None) is is_computed
+        world = SelectorWorld(found, clusters=clusters)
+        assert (world.select() is not world.select()) is is_computed
+
+
+def test_rpc_without_a_hash_of_its_own_has_the_channels() -> None:
+    """Its cluster may be balanced by hash by the time it is picked for."""
+    world = SelectorWorld(route("a"), clusters={"a": known("a")})
+    assert world.select().attributes.get(REQUEST_HASH) == world.tools.channel_id
 
 
 def test_routes_are_gone_through_again_only_if_they_are_others() -> None:

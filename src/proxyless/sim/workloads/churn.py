@@ -101,8 +101,9 @@ class EndpointChurn:
                 priorities[draw].append(address)
                 if is_drawn(random, 0.1):
                     draining.add(address)
-        if all(each in draining for each in chain(*priorities)):
+        if not any(priorities):
             priorities[0].append(choose(random, moving))
+        if draining.issuperset(chain(*priorities)):
             draining.clear()
         found = tuple(tuple(each) for each in priorities if each)
         return replace(cluster, priorities=found, draining=frozenset(draining))

@@ -51,7 +51,7 @@ class _Session:
     async def live(self) -> None:
         number = 0
         while True:
-            await pause(draw_gap_s(self._random, _GAP_S))
+            await pause(draw_gap_s(self._random, _GAP_S) / self._scenario.pace)
             if self._scenario.world.now_s() >= self._scenario.end_s - QUIET_S:
                 return
             await self._ask(f"{self._name}-{number}")

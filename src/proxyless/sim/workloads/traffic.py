@@ -43,7 +43,7 @@ class Traffic:
                 rpc = _Rpc(scenario, client, f"rpc-{number}", random)
                 scenario.spawn(rpc.run(scenario.channels[client]))
                 number += 1
-            await pause(draw_gap_s(random, mean_s * crowd))
+            await pause(draw_gap_s(random, mean_s * crowd) / scenario.pace)
 
 
 class _Rpc:

@@ -231,6 +231,8 @@ class Connection:
         for key in wait.keys:
             self._waits.pop(key, None)
         for key in wait.keys:
+            type_url, name = key
+            self._tools.trace.emit("xds.resource_timeout", type_url=type_url, name=name)
             self._owner.on_timeout(self, key)
 
 

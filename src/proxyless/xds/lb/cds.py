@@ -134,12 +134,13 @@ class DropPicker(Picker):
 
 
 class NotingPicker(Picker):
-    """Adds to a failure what is known about the cluster's endpoints (A74-39)."""
+    """Adds to a failure whose it is, and what is known about the endpoints (A74-39)."""
 
-    __slots__ = ("_note", "_picker")
+    __slots__ = ("_cluster", "_note", "_picker")
 
-    def __init__(self, picker: Picker, note: str) -> None:
+    def __init__(self, picker: Picker, cluster: str, note: str) -> None:
         self._picker: Final = picker
+        self._cluster: Final = cluster
         self._note: Final = note
 
     def pick(self, info: PickInfo) -> PickResult:
@@ -151,9 +152,8 @@ class NotingPicker(Picker):
         return self._with_note(self._picker.status)
 
     def _with_note(self, status: Status) -> Status:
-        if self._note in status.details:
-            return status
-        return Status(status.code, f"{status.details} ({self._note})")
+        text = f"cluster {self._cluster}: {status.details}"
+        return Status(status.code, text if self._note in text else f"{text} ({self._note})")
 
 
 # ---------------------------------------------------------------------------------------------
@@ -284,7 +284,7 @@ class Cds:
             self._child_json, self._child_config = json, config
         if self._child is None:
             self._child = _Child(self._helper)
-        self._child.note = entry.resolution_note
+        self._child.cluster, self._child.note = entry.cluster_name, entry.resolution_note
         try:
             return self._child.policy.update(update.with_config(self._child_config))
         except Exception as error:
@@ -301,17 +301,18 @@ def _unavailable(text: str) -> Status:
 class _Child(ForwardingHelper):
     """The policies below, and their helper."""
 
-    __slots__ = ("note", "policy")
+    __slots__ = ("cluster", "note", "policy")
 
     def __init__(self, helper: Helper) -> None:
         super().__init__(helper)
         self.policy: Final = GracefulSwitch(self)
-        # What is known about where the endpoints came from.
+        # From the last update: whose policies they are, and where the endpoints came from.
+        self.cluster = ""
         self.note = ""
 
     def update_state(self, state: State, picker: Picker) -> None:
-        if state is State.TRANSIENT_FAILURE and self.note:
-            picker = NotingPicker(picker, self.note)
+        if state is State.TRANSIENT_FAILURE:
+            picker = NotingPicker(picker, self.cluster, self.note)
         super().update_state(state, picker)
 
 

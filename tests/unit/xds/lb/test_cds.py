@@ -47,11 +47,15 @@ def test_only_dns_is_asked_again() -> None:
         assert f"'ignoreReresolutionRequests': {is_ignored}" in text
 
 
-def test_note_is_added_once_and_only_to_failures() -> None:
+def test_cluster_and_note_are_added_only_to_failures() -> None:
     failure = Status(StatusCode.UNAVAILABLE, "down")
-    noted = NotingPicker(FailPicker(failure), "note")
-    for picker in (noted, NotingPicker(noted, "note")):
-        result = picker.pick(ANY_RPC)
-        assert isinstance(result, Fail)
-        assert result.status.details == picker.status.details == "down (note)"
-    assert NotingPicker(QUEUE_PICKER, "note").pick(ANY_RPC) is QUEUE_PICKER.pick(ANY_RPC)
+    leaf = NotingPicker(FailPicker(failure), "leaf", "note")
+    result = leaf.pick(ANY_RPC)
+    assert isinstance(result, Fail)
+    assert result.status == leaf.status
+    assert leaf.status == Status(StatusCode.UNAVAILABLE, "cluster leaf: down (note)")
+    # What the leaf has said already, its aggregate does not say again.
+    assert NotingPicker(leaf, "top", "note").status.details == (
+        "cluster top: cluster leaf: down (note)"
+    )
+    assert NotingPicker(QUEUE_PICKER, "leaf", "note").pick(ANY_RPC) is QUEUE_PICKER.pick(ANY_RPC)

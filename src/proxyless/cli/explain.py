@@ -1,0 +1,146 @@
+"""`proxyless explain METHOD --config DIR --target xds:///name`: why would an RPC go where?
+
+From files, without a network: every decision on the way, each route with the first thing that does
+not match, the timeout and where it comes from, and what is in the clusters. The first line is the
+verdict; the exit code is 1 if the RPC, or some of its kind, would fail.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from proxyless.assembly import Registries
+from proxyless.base import Status, StatusCode, ValidationErrors
+from proxyless.cli.output import JSON, add_output_option, print_json
+from proxyless.cli.resource_files import read_resources
+from proxyless.observe import (
+    OfflineMesh,
+    Rpc,
+    explain_offline,
+    to_json,
+    to_text,
+    unknown_bootstrap,
+)
+from proxyless.resolver.target import parse_target
+from proxyless.xds.bootstrap import Bootstrap, load_bootstrap
+from proxyless.xds.client.api import DecodeContext
+from proxyless.xds.config.dependencies import Wanted
+from proxyless.xds.config.manager import ResourceTypes
+from proxyless.xds.names import listener_name_for_target
+from proxyless.xds.parsing import (
+    ClusterType,
+    EndpointType,
+    ListenerType,
+    RouteConfigurationType,
+)
+from proxyless.xds.resolver import default_timeout_s
+
+if TYPE_CHECKING:
+    from proxyless.observe import Explanation
+
+_SCHEME: Final = "xds"
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Say what the command takes."""
+    parser = commands.add_parser(
+        "explain",
+        help="say why an RPC would go where it goes, from files",
+        description="Explain what happens to RPCs of METHOD under the resources in files.",
+    )
+    parser.add_argument("method", metavar="METHOD", help="/package.Service/Method")
+    parser.add_argument(
+        "--config",
+        metavar="PATH",
+        type=Path,
+        action="append",
+        required=True,
+        help="a file of resources, or a directory of files; may be given again",
+    )
+    parser.add_argument("--target", required=True, help="what the application dials: xds:///name")
+    parser.add_argument(
+        "-H",
+        "--header",
+        dest="headers",
+        metavar="KEY=VALUE",
+        action="append",
+        type=_parse_header,
+        default=[],
+        help="metadata of the RPC; may be given again",
+    )
+    parser.add_argument("--bootstrap", metavar="FILE", help="for its authorities and templates")
+    add_output_option(parser)
+    parser.set_defaults(run=run)
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Show the explanation; 1 if RPCs fail, or if the files cannot be used."""
+    explanation = _explain(parsed)
+    if isinstance(explanation, Status):
+        print(f"proxyless explain: {explanation.details}", file=sys.stderr)
+        return 1
+    if parsed.output == JSON:
+        print_json(to_json(explanation))
+    else:
+        print(to_text(explanation))
+    return int(bool(explanation.problem))
+
+
+def _explain(parsed: argparse.Namespace) -> Explanation | Status:
+    bootstrap = _bootstrap(parsed.bootstrap)
+    if isinstance(bootstrap, Status):
+        return bootstrap
+    wanted = _wanted(parsed.target, bootstrap)
+    if isinstance(wanted, Status):
+        return wanted
+    errors = ValidationErrors()
+    located = read_resources(parsed.config, errors)
+    if not errors.ok:
+        return _refusal(str(errors))
+    mesh = OfflineMesh(_resource_types(), DecodeContext(bootstrap.servers[0], bootstrap))
+    mesh.add((resource.type_url, resource.name, resource.value) for _, resource in located)
+    path = parsed.method if parsed.method.startswith("/") else f"/{parsed.method}"
+    rpc = Rpc(path, tuple(parsed.headers), wanted.authority)
+    return explain_offline(wanted, mesh, rpc, default_timeout_s=default_timeout_s())
+
+
+def _bootstrap(path: str | None) -> Bootstrap | Status:
+    """The one that is named; else, of no server in particular."""
+    return unknown_bootstrap() if path is None else load_bootstrap(path, {})
+
+
+def _wanted(text: str, bootstrap: Bootstrap) -> Wanted | Status:
+    if not text.startswith(f"{_SCHEME}:"):
+        return _refusal(f"target {text!r} is not resolved by xDS, wanted {_SCHEME}:///name")
+    try:
+        target = parse_target(text, {_SCHEME}, _SCHEME)
+    except ValueError as error:
+        return _refusal(str(error))
+    name = listener_name_for_target(bootstrap, target.authority, target.path)
+    if isinstance(name, Status):
+        return name
+    return Wanted(name.resource_name, name.data_plane_authority, bootstrap.node.id)
+
+
+def _resource_types() -> ResourceTypes:
+    known = Registries()
+    return ResourceTypes(
+        ListenerType(known.filters),
+        RouteConfigurationType(known.filters),
+        ClusterType(known.policies),
+        EndpointType(),
+    )
+
+
+def _parse_header(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is no header, wanted key=value")
+    return key.strip().lower(), value
+
+
+def _refusal(text: str) -> Status:
+    return Status(StatusCode.INVALID_ARGUMENT, text)

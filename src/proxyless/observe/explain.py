@@ -1,0 +1,299 @@
+"""Why does an RPC go where it goes?
+
+Specs: A28 (virtual hosts, routes), A31 with D20 (timeouts), A39 (filters), A44 (retries).
+
+Nothing is decided here. The decisions are run again, by the functions that an RPC runs, and what
+they say is put into words: `find_virtual_host`, the tests of a `RouteTable`, `choose_timeout`,
+`route_method_config`. Where chance decides, every outcome is shown with its share.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from proxyless.observe.explain_clusters import explain_cluster
+from proxyless.observe.explanation import Explanation
+from proxyless.runtime import seeded_random
+from proxyless.xds.matching import compile_path, header_value
+from proxyless.xds.resources import (
+    ClusterChoice,
+    PluginChoice,
+    RouteAction,
+    WeightedChoice,
+    WeightedCluster,
+)
+from proxyless.xds.resources.matcher import PresentMatcher, RangeMatcher, StringMatcher
+from proxyless.xds.routing import (
+    DEFAULT_TIMEOUT_S,
+    RouteDefaults,
+    RouteTable,
+    choose_timeout,
+    no_route,
+    not_forwarding,
+    route_method_config,
+)
+from proxyless.xds.selector import is_filter_disabled, override_layer
+from proxyless.xds.virtual_hosts import best_domain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from proxyless.base import Metadata
+    from proxyless.xds.config import XdsConfig
+    from proxyless.xds.resources import HeaderMatcher, HttpFilter, Route
+    from proxyless.xds.resources.filter import FilterOverrides
+    from proxyless.xds.routing import TableRoute
+
+_MILLION: Final = 1_000_000
+_LAYERS: Final = ("virtual host", "route", "weighted cluster")
+
+
+@dataclass(frozen=True, slots=True)
+class Rpc:
+    """What is asked about."""
+
+    path: str
+    # Keys in lower case.
+    metadata: Metadata = ()
+    # By which the virtual host was chosen.
+    authority: str = ""
+
+
+def explain(
+    config: XdsConfig, rpc: Rpc, default_timeout_s: float = DEFAULT_TIMEOUT_S
+) -> Explanation:
+    """What happens to the RPC under this config. The first line is the verdict."""
+    table = RouteTable(config.virtual_host, seeded_random(0))
+    listed, reached = _explain_routes(table, rpc)
+    destinations = [_explain_route(config, entry, default_timeout_s) for entry in reached]
+    if not destinations:
+        problem = no_route(config.virtual_host, rpc.path).details
+    else:
+        problem = next((each.problem for each in destinations if each.problem), "")
+    is_lost = all(each.facts["is_lost"] for each in destinations)
+    parts = (_explain_host(config, rpc.authority), listed, *destinations)
+    return Explanation("rpc", _verdict(rpc, destinations, problem, is_lost), {}, parts, problem)
+
+
+def _verdict(rpc: Rpc, destinations: list[Explanation], problem: str, is_lost: bool) -> str:
+    if is_lost:
+        return f"{rpc.path} fails: {problem}"
+    where = " or ".join(str(each.facts["destination"]) for each in destinations)
+    text = f"{rpc.path} goes to {where}"
+    return f"{text}; some RPCs fail: {problem}" if problem else text
+
+
+# Virtual host
+
+
+def _explain_host(config: XdsConfig, authority: str) -> Explanation:
+    parts = tuple(
+        _explain_candidate(name_of(host.name, host.domains), best_domain(host, authority))
+        for host in config.route_config.virtual_hosts
+        if host is not config.virtual_host
+    )
+    chosen = config.virtual_host
+    best = best_domain(chosen, authority)
+    why = f": {best[1]} match of {best[0]!r}" if best is not None else ""
+    name = name_of(chosen.name, chosen.domains)
+    text = f"virtual host {name} of route config {config.route_config.name!r}{why}"
+    facts = {"name": chosen.name, "domain": best[0] if best is not None else ""}
+    return Explanation("virtual_host", text, facts, parts)
+
+
+def _explain_candidate(name: str, best: tuple[str, str] | None) -> Explanation:
+    if best is None:
+        return Explanation("other_host", f"not {name}: no domain matches")
+    return Explanation("other_host", f"not {name}: {best[1]} match of {best[0]!r} is not better")
+
+
+def name_of(name: str, domains: tuple[str, ...]) -> str:
+    """A virtual host by its name, or by its domains if it has none."""
+    return repr(name) if name else f"of {', '.join(domains[:3])}"
+
+
+# Routes
+
+
+def _explain_routes(table: RouteTable, rpc: Rpc) -> tuple[Explanation, list[TableRoute]]:
+    """All routes in order with what becomes of the RPC there, and those that may take it."""
+    parts: list[Explanation] = []
+    reached: list[TableRoute] = []
+    is_taken = False
+    for entry in table.routes:
+        name = _route_name(entry)
+        if is_taken:
+            parts.append(_route_line(entry, "unreached", f"{name}: not reached"))
+            continue
+        failure = _first_failure(entry, rpc)
+        if failure:
+            parts.append(_route_line(entry, "no_match", f"{name}: no match: {failure}"))
+            continue
+        reached.append(entry)
+        if entry.per_million >= _MILLION:
+            is_taken = True
+            parts.append(_route_line(entry, "match", f"{name}: takes the RPC"))
+        else:
+            text = f"{name}: takes {entry.per_million} of a million RPCs, by chance"
+            parts.append(_route_line(entry, "fraction", text))
+    return Explanation("routes", f"{len(parts)} routes, in order", {}, tuple(parts)), reached
+
+
+def _route_line(entry: TableRoute, verdict: str, text: str) -> Explanation:
+    return Explanation("route_test", text, {"index": entry.index, "verdict": verdict})
+
+
+def _route_name(entry: TableRoute) -> str:
+    name = f" {entry.route.name!r}" if entry.route.name else ""
+    return f"route {entry.index}{name}"
+
+
+def _first_failure(entry: TableRoute, rpc: Rpc) -> str:
+    """The first matcher that refuses the RPC, in words; empty if none does."""
+    route = entry.route
+    if not compile_path(route.path)(rpc.path):
+        case = "" if route.path.case_sensitive else ", in any case"
+        return f"path is not {_PATH_WORDS[route.path.kind]} {route.path.value!r}{case}"
+    for matcher, test in zip(route.headers, entry.header_tests, strict=True):
+        if not test(rpc.metadata):
+            value = header_value(rpc.metadata, matcher.name)
+            got = "is absent" if value is None else f"is {value!r}"
+            return f"header {matcher.name!r} {got}, wanted {_describe_matcher(matcher)}"
+    return ""
+
+
+_PATH_WORDS: Final = {"path": "equal to", "prefix": "below", "regex": "described by"}
+
+
+def _describe_matcher(matcher: HeaderMatcher) -> str:
+    match matcher.match:
+        case StringMatcher(kind, value, ignore_case):
+            text = f"{kind} {value!r}{' in any case' if ignore_case else ''}"
+        case RangeMatcher(start, end):
+            text = f"from {start} to less than {end}"
+        case PresentMatcher(present):
+            text = "it to be there" if present else "it to be absent"
+    return f"not {text}" if matcher.invert else text
+
+
+# The route that takes it
+
+
+def _explain_route(config: XdsConfig, entry: TableRoute, default_timeout_s: float) -> Explanation:
+    route, action = entry.route, entry.route.action
+    name = _route_name(entry)
+    if not isinstance(action, RouteAction):
+        problem = not_forwarding(route, action.kind).details
+        facts = {"index": entry.index, "destination": "nowhere", "is_lost": True}
+        return Explanation("route", f"{name}: {problem}", facts, problem=problem)
+    manager = config.listener.api_listener
+    assert manager is not None, "a config is made of an API listener only"
+    defaults = RouteDefaults(
+        manager.max_stream_duration_s, default_timeout_s, config.virtual_host.retry
+    )
+    clusters = list(_explain_choice(config, route, action))
+    # With all but one cluster in order, some RPCs fail: that is worth a word.
+    problem = next((each.problem for each in clusters if each.problem), "")
+    is_lost = all(each.problem for each in clusters)
+    destination = _describe_choice(action)
+    text = f"{name}: to {destination}"
+    parts = (
+        _explain_timeout(action, defaults),
+        _explain_retry(action, defaults),
+        *clusters,
+    )
+    facts = {"index": entry.index, "destination": destination, "is_lost": is_lost}
+    return Explanation("route", text, facts, parts, problem)
+
+
+def _explain_timeout(action: RouteAction, defaults: RouteDefaults) -> Explanation:
+    choice = choose_timeout(action, defaults)
+    limit = "no time limit" if choice.timeout_s == inf else f"at most {choice.timeout_s:g} s"
+    text = f"timeout: {limit}, from {choice.field} ({choice.table} table)"
+    facts = {
+        "timeout_s": None if choice.timeout_s == inf else choice.timeout_s,
+        "field": choice.field,
+        "table": choice.table,
+    }
+    return Explanation("timeout", text, facts)
+
+
+def _explain_retry(action: RouteAction, defaults: RouteDefaults) -> Explanation:
+    policy = route_method_config(action, defaults).retry_policy
+    if policy is None:
+        return Explanation("retry", "retry: none", {"attempts_max": 1})
+    whose = "the route" if action.retry is not None else "the virtual host"
+    codes = sorted(code.name for code in policy.retryable_codes)
+    text = f"retry: up to {policy.attempts_max} attempts on {', '.join(codes)}, from {whose}"
+    return Explanation("retry", text, {"attempts_max": policy.attempts_max, "codes": codes})
+
+
+def _describe_choice(action: RouteAction) -> str:
+    match action.choice:
+        case ClusterChoice(cluster):
+            return f"cluster {cluster!r}"
+        case WeightedChoice(clusters):
+            total = sum(each.weight for each in clusters)
+            named = (f"{each.name!r} ({100 * each.weight / total:.4g} %)" for each in clusters)
+            return f"one of clusters {', '.join(named)}"
+        case PluginChoice(plugin):
+            return f"plugin {plugin!r}"
+
+
+def _explain_choice(config: XdsConfig, route: Route, action: RouteAction) -> Iterator[Explanation]:
+    match action.choice:
+        case ClusterChoice(cluster):
+            chosen: tuple[WeightedCluster, ...] = (WeightedCluster(cluster, 1),)
+        case WeightedChoice(weighted):
+            chosen = weighted
+        case PluginChoice(plugin):
+            yield Explanation("plugin", f"plugin {plugin!r} chooses the cluster", {"name": plugin})
+            return
+    total = sum(each.weight for each in chosen)
+    for each in chosen:
+        share = f" ({100 * each.weight / total:.4g} %)" if len(chosen) > 1 else ""
+        cluster_part = explain_cluster(each.name, config.clusters.get(each.name), share)
+        layers = (
+            config.virtual_host.filter_overrides,
+            route.filter_overrides,
+            each.filter_overrides,
+        )
+        filters = tuple(_explain_filters(config, layers))
+        yield Explanation(
+            cluster_part.kind,
+            cluster_part.text,
+            cluster_part.facts,
+            (*filters, *cluster_part.parts),
+            cluster_part.problem,
+        )
+
+
+def _explain_filters(
+    config: XdsConfig, layers: tuple[FilterOverrides, ...]
+) -> Iterator[Explanation]:
+    manager = config.listener.api_listener
+    assert manager is not None, "a config is made of an API listener only"
+    for http_filter in manager.http_filters:
+        yield _explain_filter(http_filter, layers)
+
+
+def _explain_filter(http_filter: HttpFilter, layers: tuple[FilterOverrides, ...]) -> Explanation:
+    layer = override_layer(http_filter.name, layers)
+    override = None if layer is None else layers[layer][http_filter.name]
+    is_disabled = is_filter_disabled(http_filter, override)
+    config = http_filter.config
+    if override is not None and override.config is not None:
+        config = override.config
+    source = "" if layer is None else f", overridden by the {_LAYERS[layer]}"
+    kind = http_filter.type_name.rpartition(".")[2]
+    state = "off" if is_disabled else str(config)
+    text = f"filter {http_filter.name!r} ({kind}): {state}{source}"
+    facts = {
+        "name": http_filter.name,
+        "type": http_filter.type_name,
+        "is_disabled": is_disabled,
+        "override": None if layer is None else _LAYERS[layer],
+    }
+    return Explanation("filter", text, facts)

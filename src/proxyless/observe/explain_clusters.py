@@ -1,0 +1,188 @@
+"""What awaits an RPC in a cluster: leaves, priorities, localities, endpoints, drops, limits?
+
+Specs: A27-21..24, A32, A37, A50, A55, A56, A75.
+
+From resources alone: which endpoint can be reached, only a running channel knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, assert_never
+
+from proxyless.observe.explanation import Explanation
+from proxyless.xds.config import ClusterError
+from proxyless.xds.resources import (
+    AggregateCluster,
+    EdsCluster,
+    HealthStatus,
+    LogicalDnsCluster,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from proxyless.xds.config import ClusterConfig
+    from proxyless.xds.config.xds_config import ClusterResult
+    from proxyless.xds.resources import (
+        Cluster,
+        EndpointInfo,
+        EndpointResource,
+        LocalityEndpoints,
+    )
+
+_MILLION: Final = 1_000_000
+# Of a locality; more are counted, not shown.
+ENDPOINTS_SHOWN_MAX: Final = 20
+
+
+def explain_cluster(name: str, result: ClusterResult | None, share: str = "") -> Explanation:
+    """A cluster that a route names; the share says how many of the route's RPCs go there."""
+    title = f"cluster {name!r}{share}"
+    if result is None:
+        problem = f"cluster {name!r}: is not in the config"
+        return Explanation("cluster", problem, {"name": name}, problem=problem)
+    if isinstance(result, ClusterError):
+        problem = result.status.details
+        facts = {"name": name, "does_not_exist": result.does_not_exist}
+        return Explanation("cluster", f"{title}: {problem}", facts, problem=problem)
+    first, *leaves = result
+    if not isinstance(first.cluster.discovery, AggregateCluster):
+        return _explain_leaf(first, "cluster", title)
+    parts = tuple(
+        _explain_leaf(leaf, "leaf", f"leaf {number}: cluster {leaf.cluster_name!r}")
+        for number, leaf in enumerate(leaves)
+    )
+    # One leaf that works is enough: the priority policy goes on to it (A75).
+    problem = "" if any(not part.problem for part in parts) else parts[0].problem
+    text = f"{title}: aggregate of {len(leaves)} leaves, the first that can be reached is used"
+    if first.resolution_note:
+        text += f" ({first.resolution_note})"
+    return Explanation("cluster", text, {"name": name, "type": "aggregate"}, parts, problem)
+
+
+def _explain_leaf(entry: ClusterConfig, kind: str, title: str) -> Explanation:
+    cluster = entry.cluster
+    source, facts = _describe_discovery(entry)
+    endpoints = entry.endpoints
+    reason = _find_problem(entry)
+    parts = [
+        Explanation("lb_policy", f"LB policy {describe_policy(cluster.lb_config)}"),
+        _explain_limit(cluster),
+    ]
+    if cluster.outlier_detection is not None:
+        parts.append(Explanation("outlier_detection", "outlier detection is on"))
+    if endpoints is not None:
+        parts += _explain_drops(endpoints)
+        parts += _explain_priorities(endpoints)
+    problem = f"cluster {entry.cluster_name!r}: {reason}" if reason else ""
+    text = f"{title}: {reason or source}"
+    facts = {"name": entry.cluster_name, **facts, "note": entry.resolution_note}
+    return Explanation(kind, text, facts, tuple(parts), problem)
+
+
+def _describe_discovery(entry: ClusterConfig) -> tuple[str, dict[str, object]]:
+    match entry.cluster.discovery:
+        case EdsCluster(service_name):
+            name = service_name or entry.cluster_name
+            return f"endpoints from EDS resource {name!r}", {"type": "EDS", "eds_service": name}
+        case LogicalDnsCluster(host, port):
+            name = f"{host}:{port}"
+            return f"one endpoint, DNS name {name}", {"type": "LOGICAL_DNS", "dns_name": name}
+        case AggregateCluster(clusters):
+            return "aggregate", {"type": "aggregate", "clusters": list(clusters)}
+        case other:
+            assert_never(other)
+
+
+def _find_problem(entry: ClusterConfig) -> str:
+    """Why every RPC that gets here fails."""
+    endpoints = entry.endpoints
+    if endpoints is None:
+        return entry.resolution_note or "its endpoints are not known"
+    is_from_dns = isinstance(entry.cluster.discovery, LogicalDnsCluster)
+    if not is_from_dns and not any(map(_is_active, _all_endpoints(endpoints))):
+        return f"EDS resource {endpoints.name!r} has no endpoint that may be used"
+    for drop in endpoints.drops:
+        if drop.per_million >= _MILLION:
+            return f"drops every RPC, for {drop.name!r}"
+    if not entry.cluster.max_concurrent_requests:
+        return "circuit breaker lets no RPC through: max_requests is 0"
+    return ""
+
+
+def _all_endpoints(resource: EndpointResource) -> Iterator[EndpointInfo]:
+    for priority in resource.priorities:
+        for locality in priority:
+            yield from locality.endpoints
+
+
+def _is_active(endpoint: EndpointInfo) -> bool:
+    """Whether RPCs without a session may go there (A55)."""
+    return endpoint.health is not HealthStatus.DRAINING
+
+
+def _explain_limit(cluster: Cluster) -> Explanation:
+    limit = cluster.max_concurrent_requests
+    text = f"circuit breaker: at most {limit} RPCs at a time"
+    return Explanation("circuit_breaker", text, {"max_requests": limit})
+
+
+def _explain_drops(endpoints: EndpointResource) -> Iterator[Explanation]:
+    for drop in endpoints.drops:
+        text = f"drops {_percent(drop.per_million, _MILLION)} of RPCs, for {drop.name!r}"
+        facts = {"category": drop.name, "per_million": drop.per_million}
+        yield Explanation("drop", text, facts)
+
+
+def _explain_priorities(endpoints: EndpointResource) -> Iterator[Explanation]:
+    for number, localities in enumerate(endpoints.priorities):
+        total = sum(locality.weight for locality in localities)
+        parts = tuple(_explain_locality(locality, total) for locality in localities)
+        count = sum(len(locality.endpoints) for locality in localities)
+        text = f"priority {number}: {count} endpoints in {len(localities)} localities"
+        yield Explanation("priority", text, {"priority": number}, parts)
+
+
+def _explain_locality(locality: LocalityEndpoints, total: int) -> Explanation:
+    shown = locality.endpoints[:ENDPOINTS_SHOWN_MAX]
+    parts = [_explain_endpoint(endpoint) for endpoint in shown]
+    if more := len(locality.endpoints) - len(shown):
+        parts.append(Explanation("more", f"and {more} more", {"count": more}))
+    share = _percent(locality.weight, total)
+    where = locality.locality
+    text = f"locality {where}: weight {locality.weight}, {share} of its priority"
+    facts = {
+        "region": where.region,
+        "zone": where.zone,
+        "sub_zone": where.sub_zone,
+        "weight": locality.weight,
+    }
+    return Explanation("locality", text, facts, tuple(parts))
+
+
+def _explain_endpoint(endpoint: EndpointInfo) -> Explanation:
+    addresses = [str(address) for address in endpoint.addresses]
+    health = endpoint.health.value
+    text = f"{', '.join(addresses)}: {health}"
+    if endpoint.weight != 1:
+        text += f", weight {endpoint.weight}"
+    if not _is_active(endpoint):
+        text += ", only for sessions that it has"
+    facts = {"addresses": addresses, "health": health, "weight": endpoint.weight}
+    return Explanation("endpoint", text, facts)
+
+
+def describe_policy(lb_config: Sequence[object]) -> str:
+    """The chain of policies from the cluster's down to the one that picks endpoints."""
+    names: list[str] = []
+    config: object = lb_config
+    while isinstance(config, Sequence) and config and isinstance(config[0], Mapping):
+        ((name, body),) = config[0].items()
+        names.append(str(name))
+        config = body.get("childPolicy") if isinstance(body, Mapping) else None
+    return " → ".join(names) or "of the leaves"
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.4g} %" if whole else "none"

@@ -1,0 +1,94 @@
+"""Unit tests of proxyless.cli.explain: whole runs over files."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from proxyless.cli import main
+from proxyless.controlplane import Snapshot, eds_cluster, endpoints, listener, route, route_config
+from tests.mesh_files import write_resources
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SNAPSHOT = Snapshot.of(
+    [
+        listener("api", "routes"),
+        route_config("routes", route(headers={"who": "b"}, cluster="b"), route(cluster="a")),
+        eds_cluster("a"),
+        eds_cluster("b"),
+        endpoints("a", ["127.0.0.1:1"]),
+        endpoints("b", []),
+    ]
+)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    write_resources(tmp_path / "mesh.json", SNAPSHOT)
+    return tmp_path
+
+
+def command(directory: Path, *more: str, target: str = "xds:///api") -> list[str]:
+    return ["explain", "pkg.Service/Method", "--config", str(directory), "--target", target, *more]
+
+
+def test_an_rpc_that_arrives_is_0(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(command(directory)) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "/pkg.Service/Method goes to cluster 'a'"
+    assert "    route 0: no match: header 'who' is absent, wanted exact 'b'" in lines
+    assert lines[-1].strip() == "127.0.0.1:1: HEALTHY"
+
+
+def test_headers_count_and_failure_is_1(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command(directory, "-H", "Who=b", "-o", "json")) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["problem"] == "cluster 'b': EDS resource 'b' has no endpoint that may be used"
+    kinds = [part["kind"] for part in document["parts"]]
+    assert kinds == ["virtual_host", "routes", "route"]
+
+
+def test_a_bootstrap_has_the_names_of_listeners(
+    directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bootstrap = tmp_path / "bootstrap"
+    server = {"server_uri": "x", "channel_creds": [{"type": "insecure"}]}
+    template = {"client_default_listener_resource_name_template": "prefix/%s"}
+    bootstrap.write_text(json.dumps({"xds_servers": [server], **template}))
+    assert main(command(directory, "--bootstrap", str(bootstrap))) == 1
+    assert "LDS resource prefix/api: resource does not exist" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("xds://other/api", "xds authority 'other'"),
+        ("xds:///", "has no name"),
+        ("dns:///api", "wanted xds:"),
+    ],
+)
+def test_targets_that_mean_nothing(
+    directory: Path, capsys: pytest.CaptureFixture[str], target: str, said: str
+) -> None:
+    assert main(command(directory, target=target)) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert said in captured.err
+
+
+def test_files_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.yaml").write_text("a: [")
+    assert main(command(tmp_path)) == 1
+    assert "a.yaml" in capsys.readouterr().err
+
+
+def test_a_header_without_a_value_makes_no_sense(directory: Path) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(command(directory, "-H", "who"))
+    assert caught.value.code == 2

@@ -1,0 +1,42 @@
+"""Unit tests of proxyless.cli.resource_files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from proxyless.base import ValidationErrors
+from proxyless.cli.resource_files import read_resources
+from proxyless.controlplane import CLUSTER
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def cluster(name: str) -> str:
+    return f'"@type": {CLUSTER}\nname: {name}\n'
+
+
+def names(errors: ValidationErrors, *paths: Path) -> list[str]:
+    return [resource.name for _, resource in read_resources(paths, errors)]
+
+
+def test_a_directory_stands_for_the_files_below_it(tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "b.yml").write_text(cluster("b"))
+    (tmp_path / "a.yaml").write_text(cluster("a"))
+    (tmp_path / ".hidden.yaml").write_text(cluster("h"))
+    (tmp_path / "readme.md").write_text("no")
+    errors = ValidationErrors()
+    assert names(errors, tmp_path) == ["a", "b"]
+    assert errors.ok
+
+
+def test_the_first_of_a_name_counts_and_errors_have_places(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(cluster("a"))
+    (tmp_path / "b.yaml").write_text(cluster("a"))
+    errors = ValidationErrors()
+    located = read_resources([tmp_path / "a.yaml", tmp_path / "b.yaml"], errors)
+    assert [place for place, _ in located] == [f"{tmp_path}/a.yaml[0]"]
+    ((path, text),) = errors.items()
+    assert path == f"{tmp_path}/b.yaml[0]"
+    assert text.startswith("cluster 'a' is there already")

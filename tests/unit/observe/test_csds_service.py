@@ -1,0 +1,61 @@
+"""Unit tests of proxyless.observe.csds_service: whom it asks. The rest is in tests/interop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from proxyless.observe import csds_service
+from proxyless.observe.csds_service import REQUEST, _AioService, view_clients
+from proxyless.protos import message_class
+from proxyless.xds.client import XdsClients
+from tests.xds_client_world import ClientWorld
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def clients() -> XdsClients:
+    world = ClientWorld()
+    made = XdsClients(world.transports, world.tools)
+    made.acquire(world.bootstrap, "xds:///a")
+    made.acquire(world.bootstrap, "xds:///b")
+    return made
+
+
+def test_each_client_is_a_view_with_its_target() -> None:
+    made = clients()
+    views = view_clients(made, 0.0)
+    assert [(view.scope, view.node.id) for view in views] == [
+        ("xds:///a", "edge-7"),
+        ("xds:///b", "edge-7"),
+    ]
+    made.close()
+
+
+async def test_loops_that_are_over_or_silent_are_left_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(csds_service, "ANSWER_TIMEOUT_S", 0.0)
+    closed, silent = asyncio.new_event_loop(), asyncio.new_event_loop()
+    closed.close()
+    made = clients()
+    service = _AioService(lambda: {closed: made, silent: made})
+    with caplog.at_level(logging.WARNING, "proxyless.observe"):
+        response = await service.fetch(message_class(REQUEST)(), None)
+    assert len(response.config) == 0
+    assert len(caplog.records) == 1
+    # It wakes up when nobody waits any more.
+    silent.call_soon(silent.stop)
+    await asyncio.to_thread(silent.run_forever)
+    silent.close()
+    made.close()
+
+
+async def test_the_loop_that_asks_answers_itself() -> None:
+    made = clients()
+    service = _AioService(lambda: {asyncio.get_running_loop(): made})
+    response = await service.fetch(message_class(REQUEST)(), None)
+    assert [config.client_scope for config in response.config] == ["xds:///a", "xds:///b"]
+    made.close()

@@ -1,0 +1,296 @@
+"""Unit tests of proxyless.observe.explain: does it say what the decisions decide?"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+from proxyless.base import Metadata, StatusCode
+from proxyless.observe import Explanation, Rpc, explain, to_text
+from proxyless.runtime import seeded_random
+from proxyless.xds.config import ClusterConfig, ClusterResult, XdsConfig
+from proxyless.xds.resources import (
+    HeaderMatcher,
+    HttpFilter,
+    NonForwardingAction,
+    PathMatcher,
+    PluginChoice,
+    Route,
+    RouteAction,
+    VirtualHost,
+)
+from proxyless.xds.resources.filter import FilterOverride
+from proxyless.xds.resources.matcher import (
+    Fraction,
+    PresentMatcher,
+    RangeMatcher,
+    StringMatcher,
+)
+from proxyless.xds.resources.route import RetryOnPolicy
+from proxyless.xds.routing import RouteTable
+from tests.spec.xds_world import action, cluster, endpoints, host, hosts, listener, route
+
+PATH = "/pkg.Service/Method"
+
+
+def known(name: str) -> tuple[ClusterConfig, ...]:
+    return (ClusterConfig(name, cluster(name), endpoints(name, "127.0.0.1:1")),)
+
+
+def config(*routes: Route, host_settings: Any = None, **manager: Any) -> XdsConfig:  # noqa: ANN401
+    chosen = host(*routes, name="vh", **(host_settings or {}))
+    return config_of(chosen, **manager)
+
+
+def config_of(chosen: VirtualHost, *others: VirtualHost, **manager: Any) -> XdsConfig:  # noqa: ANN401
+    names: dict[str, ClusterResult] = {name: known(name) for name in "abc"}
+    return XdsConfig(listener(**manager), hosts(*others, chosen), chosen, names)
+
+
+def lines(explanation: Explanation, kind: str) -> list[str]:
+    return [each.text for each in explanation.find(kind)]
+
+
+def header(name: str, match: Any, *, invert: bool = False) -> Route:  # noqa: ANN401
+    matcher = HeaderMatcher(name, match, invert)
+    return Route(path=PathMatcher("prefix", "/"), headers=(matcher,), action=action("a"))
+
+
+# Virtual hosts
+
+
+@pytest.mark.parametrize(
+    ("domain", "why"),
+    [
+        ("api.example", "exact match of 'api.example'"),
+        ("*.example", "suffix match of '*.example'"),
+        ("api.*", "prefix match of 'api.*'"),
+        ("*", "universal match of '*'"),
+    ],
+)
+def test_a_virtual_host_is_chosen_for_a_reason(domain: str, why: str) -> None:
+    chosen = host(route("a"), domains=("other", domain), name="vh")
+    explanation = explain(config_of(chosen), Rpc(PATH, authority="API.example"))
+    (text,) = lines(explanation, "virtual_host")
+    assert text == f"virtual host 'vh' of route config 'routes': {why}"
+
+
+def test_other_hosts_say_why_not() -> None:
+    chosen = host(route("a"), domains=("api",), name="vh")
+    others = host(domains=("*",), name="all"), host(domains=("b", "c"))
+    explanation = explain(config_of(chosen, *others), Rpc(PATH, authority="api"))
+    assert lines(explanation, "other_host") == [
+        "not 'all': universal match of '*' is not better",
+        "not of b, c: no domain matches",
+    ]
+
+
+# Routes
+
+
+@pytest.mark.parametrize(
+    ("tried", "why"),
+    [
+        (route("a", "/x/"), "path is not below '/x/'"),
+        (
+            Route(path=PathMatcher("path", "/x/y"), action=action("a")),
+            "path is not equal to '/x/y'",
+        ),
+        (
+            Route(path=PathMatcher("prefix", "/X/", case_sensitive=False), action=action("a")),
+            "path is not below '/X/', in any case",
+        ),
+        (
+            Route(path=PathMatcher("regex", "/x.*"), action=action("a")),
+            "path is not described by '/x.*'",
+        ),
+        (
+            header("who", StringMatcher("exact", "you")),
+            "header 'who' is 'me', wanted exact 'you'",
+        ),
+        (
+            header("who", StringMatcher("prefix", "m"), invert=True),
+            "header 'who' is 'me', wanted not prefix 'm'",
+        ),
+        (
+            header("n", StringMatcher("exact", "1")),
+            "header 'n' is absent, wanted exact '1'",
+        ),
+        (
+            header("who", RangeMatcher(1, 5)),
+            "header 'who' is 'me', wanted from 1 to less than 5",
+        ),
+        (header("n", PresentMatcher(True)), "header 'n' is absent, wanted it to be there"),
+        (header("who", PresentMatcher(False)), "header 'who' is 'me', wanted it to be absent"),
+    ],
+)
+def test_a_route_says_what_does_not_match(tried: Route, why: str) -> None:
+    explanation = explain(config(tried, route("b")), Rpc(PATH, (("who", "me"),)))
+    assert lines(explanation, "route_test") == [
+        f"route 0: no match: {why}",
+        "route 1: takes the RPC",
+    ]
+    assert explanation.text == f"{PATH} goes to cluster 'b'"
+    assert not explanation.problem
+
+
+def test_the_first_header_that_fails_is_named() -> None:
+    two = (
+        HeaderMatcher("a", StringMatcher("exact", "1")),
+        HeaderMatcher("b", StringMatcher("exact", "2")),
+    )
+    tried = Route(path=PathMatcher("prefix", "/"), headers=two, action=action("a"))
+    explanation = explain(config(tried), Rpc(PATH, (("a", "1"),)))
+    assert lines(explanation, "route_test") == [
+        "route 0: no match: header 'b' is absent, wanted exact '2'"
+    ]
+
+
+def test_no_route_is_the_problem() -> None:
+    explanation = explain(config(route("a", "/x/")), Rpc(PATH))
+    assert explanation.problem == f"no route in virtual host vh matches {PATH}"
+    assert explanation.text == f"{PATH} fails: {explanation.problem}"
+
+
+def test_where_chance_decides_both_outcomes_are_shown() -> None:
+    some = Route(
+        path=PathMatcher("prefix", "/"), fraction=Fraction(250_000), action=action("a"), name="some"
+    )
+    explanation = explain(config(some, route("b"), route("c")), Rpc(PATH))
+    assert lines(explanation, "route_test") == [
+        "route 0 'some': takes 250000 of a million RPCs, by chance",
+        "route 1: takes the RPC",
+        "route 2: not reached",
+    ]
+    assert explanation.text == f"{PATH} goes to cluster 'a' or cluster 'b'"
+
+
+def test_it_agrees_with_the_table_that_rpcs_use() -> None:
+    matchers: list[StringMatcher | RangeMatcher | PresentMatcher] = [
+        StringMatcher("exact", "1"),
+        StringMatcher("suffix", "2"),
+        RangeMatcher(0, 2),
+        PresentMatcher(True),
+    ]
+    routes = [
+        Route(
+            path=PathMatcher("prefix", prefix),
+            headers=(HeaderMatcher(name, matcher, invert),),
+            action=action("a"),
+        )
+        for prefix, name, matcher, invert in product(
+            ("/pkg.Service/", "/x/"), ("k", "l"), matchers, (False, True)
+        )
+    ]
+    made = config(*routes)
+    table = RouteTable(made.virtual_host, seeded_random(1))
+    values: list[Metadata] = [
+        tuple((key, value) for key, value in (("k", first), ("l", second)) if value)
+        for first, second in product(("", "1", "2", "x"), repeat=2)
+    ]
+    for path, metadata in product((PATH, "/x/y", "/z/y"), values):
+        found = table.find(path, metadata)
+        explained = [
+            each.facts["index"]
+            for each in explain(made, Rpc(path, metadata)).find("route_test")
+            if each.facts["verdict"] == "match"
+        ]
+        assert explained == ([] if found is None else [found.index])
+
+
+# What the route does
+
+
+def test_a_route_that_does_not_forward_is_a_problem() -> None:
+    redirect = Route(
+        path=PathMatcher("prefix", "/"), action=NonForwardingAction("redirect"), name="away"
+    )
+    explanation = explain(config(redirect), Rpc(PATH))
+    assert explanation.problem == "route away has the action redirect, wanted route"
+
+
+@pytest.mark.parametrize(
+    ("settings", "manager", "text"),
+    [
+        ({}, {}, "at most 15 s, from default (seed table)"),
+        ({"timeout_s": 3.0}, {}, "at most 3 s, from timeout (seed table)"),
+        (
+            {"timeout_s": 3.0, "max_grpc_timeout_s": 0.0},
+            {},
+            "no time limit, from max_grpc_timeout (seed table)",
+        ),
+        (
+            {"timeout_s": 3.0, "has_max_stream_duration": True, "max_stream_duration_s": 2.0},
+            {},
+            "at most 2 s, from max_stream_duration.max_stream_duration (final table)",
+        ),
+        (
+            {"timeout_s": 3.0},
+            {"max_stream_duration_s": 7.0},
+            "at most 7 s, from the listener's max_stream_duration (final table)",
+        ),
+        (
+            {"has_max_stream_duration": True},
+            {},
+            "no time limit, from default (final table)",
+        ),
+    ],
+)
+def test_a_timeout_has_its_source(
+    settings: dict[str, Any], manager: dict[str, Any], text: str
+) -> None:
+    explanation = explain(config(route("a", **settings), **manager), Rpc(PATH))
+    assert lines(explanation, "timeout") == [f"timeout: {text}"]
+
+
+def test_retries_of_the_route_or_of_the_virtual_host() -> None:
+    own = RetryOnPolicy(frozenset({StatusCode.UNAVAILABLE}), 2, 0.1, 1.0)
+    other = RetryOnPolicy(frozenset({StatusCode.INTERNAL}), 1, 0.1, 1.0)
+    made = config(route("a", retry=own), host_settings={"retry": other})
+    assert lines(explain(made, Rpc(PATH)), "retry") == [
+        "retry: up to 3 attempts on UNAVAILABLE, from the route"
+    ]
+    made = config(route("a"), host_settings={"retry": other})
+    assert lines(explain(made, Rpc(PATH)), "retry") == [
+        "retry: up to 2 attempts on INTERNAL, from the virtual host"
+    ]
+    assert lines(explain(config(route("a")), Rpc(PATH)), "retry") == ["retry: none"]
+
+
+def test_clusters_by_weight_and_one_of_them_missing() -> None:
+    explanation = explain(config(route({"a": 1, "z": 3})), Rpc(PATH))
+    assert explanation.text == (
+        f"{PATH} goes to one of clusters 'a' (25 %), 'z' (75 %);"
+        " some RPCs fail: cluster 'z': is not in the config"
+    )
+    assert lines(explanation, "cluster")[0] == "cluster 'a' (25 %): endpoints from EDS resource 'a'"
+
+
+def test_a_plugin_chooses_the_cluster() -> None:
+    plugin = Route(path=PathMatcher("prefix", "/"), action=RouteAction(choice=PluginChoice("rls")))
+    explanation = explain(config(plugin), Rpc(PATH))
+    assert explanation.text == f"{PATH} goes to plugin 'rls'"
+
+
+def test_filters_with_the_layer_that_decides() -> None:
+    chain = (
+        HttpFilter("fault", "x.Fault", "listener's"),
+        HttpFilter("off", "x.Off", "listener's", is_disabled=True),
+        HttpFilter("plain", "x.Plain", "listener's"),
+    )
+    by_host = {"fault": FilterOverride("host's"), "off": FilterOverride()}
+    by_route = {"fault": FilterOverride("route's")}
+    made = Route(path=PathMatcher("prefix", "/"), action=action("a"), filter_overrides=by_route)
+    explanation = explain(
+        config(made, host_settings={"filter_overrides": by_host}, http_filters=chain), Rpc(PATH)
+    )
+    assert lines(explanation, "filter") == [
+        "filter 'fault' (Fault): route's, overridden by the route",
+        "filter 'off' (Off): listener's, overridden by the virtual host",
+        "filter 'plain' (Plain): listener's",
+    ]
+    assert "filter 'off' (Off): off" in to_text(
+        explain(config(made, http_filters=chain), Rpc(PATH))
+    )

@@ -1,0 +1,124 @@
+"""Unit tests of proxyless.observe.explain_clusters."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxyless.base import Status, StatusCode, parse_address
+from proxyless.observe.explain_clusters import (
+    ENDPOINTS_SHOWN_MAX,
+    describe_policy,
+    explain_cluster,
+)
+from proxyless.observe.explanation import Explanation, to_text
+from proxyless.xds.config import ClusterConfig, ClusterError
+from proxyless.xds.resources import (
+    Cluster,
+    DropCategory,
+    EndpointInfo,
+    EndpointResource,
+    HealthStatus,
+    Locality,
+    LocalityEndpoints,
+    OutlierDetection,
+)
+from tests.spec.xds_world import aggregate, cluster, dns, endpoints, locality, prioritized
+
+
+def explained(made: Cluster, found: EndpointResource | None, note: str = "") -> Explanation:
+    return explain_cluster(made.name, (ClusterConfig(made.name, made, found, note),))
+
+
+def test_all_of_a_cluster_in_words() -> None:
+    made = cluster("a", max_concurrent_requests=7, outlier_detection=OutlierDetection({}))
+    found = prioritized(
+        "a",
+        [locality("x", "127.0.0.1:1", weight=3), locality("y", "127.0.0.1:2")],
+        [locality("z", "127.0.0.1:3")],
+        drops=(DropCategory("lb", 50_000),),
+    )
+    assert to_text(explained(made, found)) == "\n".join(
+        [
+            "cluster 'a': endpoints from EDS resource 'a'",
+            "  LB policy round_robin",
+            "  circuit breaker: at most 7 RPCs at a time",
+            "  outlier detection is on",
+            "  drops 5 % of RPCs, for 'lb'",
+            "  priority 0: 2 endpoints in 2 localities",
+            "    locality {region=, zone=x, sub_zone=}: weight 3, 75 % of its priority",
+            "      127.0.0.1:1: UNKNOWN",
+            "    locality {region=, zone=y, sub_zone=}: weight 1, 25 % of its priority",
+            "      127.0.0.1:2: UNKNOWN",
+            "  priority 1: 1 endpoints in 1 localities",
+            "    locality {region=, zone=z, sub_zone=}: weight 1, 100 % of its priority",
+            "      127.0.0.1:3: UNKNOWN",
+        ]
+    )
+
+
+GOOD = endpoints("a", "127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+    ("made", "found", "problem"),
+    [
+        (cluster("a"), endpoints("a"), "EDS resource 'a' has no endpoint that may be used"),
+        (
+            cluster("a"),
+            endpoints("a", "127.0.0.1:1", drops=(DropCategory("all", 1_000_000),)),
+            "drops every RPC, for 'all'",
+        ),
+        (
+            cluster("a", max_concurrent_requests=0),
+            GOOD,
+            "circuit breaker lets no RPC through: max_requests is 0",
+        ),
+        (cluster("a"), None, "EDS resource a: gone"),
+    ],
+)
+def test_why_every_rpc_fails(made: Cluster, found: EndpointResource | None, problem: str) -> None:
+    explanation = explained(made, found, "EDS resource a: gone")
+    assert explanation.problem == f"cluster 'a': {problem}"
+    assert explanation.text == explanation.problem
+
+
+def test_draining_endpoints_are_for_sessions_only() -> None:
+    info = EndpointInfo((parse_address("127.0.0.1:1"),), 3, HealthStatus.DRAINING)
+    found = prioritized("a", [LocalityEndpoints(Locality(), 1, (info,))])
+    explanation = explained(cluster("a"), found)
+    (line,) = explanation.find("endpoint")
+    assert line.text == "127.0.0.1:1: DRAINING, weight 3, only for sessions that it has"
+    assert explanation.problem
+
+
+def test_many_endpoints_are_counted() -> None:
+    addresses = [f"127.0.0.1:{port}" for port in range(1, ENDPOINTS_SHOWN_MAX + 4)]
+    explanation = explained(cluster("a"), endpoints("a", *addresses))
+    assert len(list(explanation.find("endpoint"))) == ENDPOINTS_SHOWN_MAX
+    assert [each.text for each in explanation.find("more")] == ["and 3 more"]
+
+
+def test_an_error_is_the_text_that_the_rpc_gets() -> None:
+    error = ClusterError(Status(StatusCode.UNAVAILABLE, "CDS resource a: gone"), True)
+    explanation = explain_cluster("a", error, " (50 %)")
+    assert explanation.text == "cluster 'a' (50 %): CDS resource a: gone"
+    assert explanation.facts["does_not_exist"] is True
+
+
+def test_an_aggregate_works_if_one_leaf_does() -> None:
+    first = ClusterConfig("all", aggregate("all", "a", "b"), None, "CDS resource c: gone")
+    empty = ClusterConfig("a", cluster("a"), endpoints("a"))
+    named = ClusterConfig("b", dns("b", "host"), EndpointResource(name="host:80"))
+    explanation = explain_cluster("all", (first, empty, named))
+    assert not explanation.problem
+    assert explanation.text.endswith("(CDS resource c: gone)")
+    assert [leaf.text for leaf in explanation.find("leaf")] == [
+        "leaf 0: cluster 'a': EDS resource 'a' has no endpoint that may be used",
+        "leaf 1: cluster 'b': one endpoint, DNS name host:80",
+    ]
+    assert explain_cluster("all", (first, empty)).problem.startswith("cluster 'a':")
+
+
+def test_policies_are_a_chain() -> None:
+    assert describe_policy([{"a": {"childPolicy": [{"b": {}}]}}]) == "a → b"
+    assert describe_policy([]) == "of the leaves"

@@ -1,0 +1,160 @@
+"""Unit tests of proxyless.observe.offline: broken meshes name their cause in the first line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from proxyless.assembly import Registries
+from proxyless.controlplane import (
+    Snapshot,
+    aggregate_cluster,
+    dns_cluster,
+    eds_cluster,
+    endpoints,
+    lb_endpoint,
+    listener,
+    route,
+    route_config,
+    socket_listener,
+    virtual_host,
+)
+from proxyless.observe import (
+    Explanation,
+    OfflineMesh,
+    Rpc,
+    explain_offline,
+    resolve_offline,
+    unknown_bootstrap,
+)
+from proxyless.xds.client.api import DecodeContext
+from proxyless.xds.config import XdsConfig
+from proxyless.xds.config.dependencies import Wanted
+from proxyless.xds.config.manager import ResourceTypes
+from proxyless.xds.parsing import (
+    ClusterType,
+    EndpointType,
+    ListenerType,
+    RouteConfigurationType,
+)
+
+if TYPE_CHECKING:
+    from proxyless.protos import Proto
+
+PATH = "/pkg.Service/Method"
+WANTED = Wanted("api", "api")
+PLACE = "127.0.0.1:1"
+LISTENER = listener("api", "routes")
+ROUTES = route_config("routes", route(cluster="a"))
+
+
+def mesh(*resources: Proto) -> OfflineMesh:
+    known = Registries()
+    types = ResourceTypes(
+        ListenerType(known.filters),
+        RouteConfigurationType(known.filters),
+        ClusterType(known.policies),
+        EndpointType(),
+    )
+    bootstrap = unknown_bootstrap()
+    made = OfflineMesh(types, DecodeContext(bootstrap.servers[0], bootstrap))
+    snapshot = Snapshot.of(resources, partial=True)
+    made.add((each.type_url, each.name, each.value) for each in snapshot)
+    return made
+
+
+def explained(*resources: Proto) -> Explanation:
+    return explain_offline(WANTED, mesh(*resources), Rpc(PATH, authority="api"))
+
+
+def no_requests(cluster: Proto) -> Proto:
+    cluster.circuit_breakers.thresholds.add().max_requests.value = 0
+    return cluster
+
+
+@pytest.mark.parametrize(
+    ("resources", "cause"),
+    [
+        ((), "LDS resource api: resource does not exist"),
+        (
+            (socket_listener("api", PLACE, "routes"),),
+            "LDS resource api: is not an API listener",
+        ),
+        ((LISTENER,), "RDS resource routes: resource does not exist"),
+        (
+            (LISTENER, route_config("routes", virtual_host(domains=["other"]))),
+            "RDS resource routes: has no virtual host for api",
+        ),
+        (
+            (LISTENER, route_config("routes", route("/x/", cluster="a"))),
+            "no route in virtual host * matches /pkg.Service/Method",
+        ),
+        ((LISTENER, ROUTES), "CDS resource a: resource does not exist"),
+        (
+            (LISTENER, ROUTES, eds_cluster("a", lb_policy="MAGLEV")),
+            (
+                "CDS resource a: refused: Cluster 'a':"
+                " [field:lb_policy error:is MAGLEV, which is not supported]"
+            ),
+        ),
+        (
+            (LISTENER, ROUTES, eds_cluster("a")),
+            "cluster 'a': EDS resource a: resource does not exist",
+        ),
+        (
+            (
+                LISTENER,
+                ROUTES,
+                eds_cluster("a"),
+                endpoints("a", [lb_endpoint(PLACE, health="UNHEALTHY")]),
+            ),
+            "cluster 'a': EDS resource 'a' has no endpoint that may be used",
+        ),
+        (
+            (LISTENER, ROUTES, eds_cluster("a"), endpoints("a", [PLACE], drops={"all": 1.0})),
+            "cluster 'a': drops every RPC, for 'all'",
+        ),
+        (
+            (LISTENER, ROUTES, no_requests(eds_cluster("a")), endpoints("a", [PLACE])),
+            "cluster 'a': circuit breaker lets no RPC through: max_requests is 0",
+        ),
+        (
+            (LISTENER, ROUTES, aggregate_cluster("a", ["b"]), aggregate_cluster("b", ["a"])),
+            "aggregate cluster a has no leaf clusters",
+        ),
+    ],
+)
+def test_the_first_line_names_the_cause(resources: tuple[Proto, ...], cause: str) -> None:
+    explanation = explained(*resources)
+    assert explanation.text == f"{PATH} fails: {cause}"
+    assert explanation.problem == cause
+
+
+def test_a_mesh_that_works_has_a_config_and_no_problem() -> None:
+    made = mesh(LISTENER, ROUTES, eds_cluster("a"), endpoints("a", [PLACE]))
+    assert isinstance(resolve_offline(WANTED, made).outcome, XdsConfig)
+    explanation = explain_offline(WANTED, made, Rpc(PATH, authority="api"))
+    assert explanation.text == f"{PATH} goes to cluster 'a'"
+
+
+def test_names_in_dns_are_taken_on_trust() -> None:
+    explanation = explained(
+        LISTENER,
+        ROUTES,
+        aggregate_cluster("a", ["b", "c"]),
+        dns_cluster("b", "host", 80),
+        eds_cluster("c"),
+    )
+    assert explanation.problem == ""
+    assert [leaf.problem for leaf in explanation.find("leaf")] == [
+        "",
+        "cluster 'c': EDS resource c: resource does not exist",
+    ]
+
+
+def test_the_default_timeout_can_be_another() -> None:
+    made = mesh(LISTENER, ROUTES, eds_cluster("a"), endpoints("a", [PLACE]))
+    explanation = explain_offline(WANTED, made, Rpc(PATH), default_timeout_s=0.0)
+    (timeout,) = explanation.find("timeout")
+    assert timeout.facts["timeout_s"] is None
