@@ -12,6 +12,7 @@ from typing import Final
 
 import grpc
 
+from tests.generated_protos import generate_protos
 from tests.interop.drop_in import Untyped, stop_server
 
 COOKIE: Final = "session"
@@ -95,11 +96,18 @@ class CountedBackend:
                 return grpc.stream_stream_rpc_method_handler(self._stream)
             case "Fail":
                 return grpc.unary_unary_rpc_method_handler(self._fail)
+            case "SayHello":
+                return grpc.unary_unary_rpc_method_handler(self._say_hello)
             case _:
                 return grpc.unary_unary_rpc_method_handler(self._answer)
 
     async def _answer(self, _request: bytes, _context: Untyped) -> bytes:
         return self.name.encode()
+
+    async def _say_hello(self, _request: bytes, _context: Untyped) -> bytes:
+        reply = generate_protos().helloworld.HelloReply(message=self.name)
+        serialized: bytes = reply.SerializeToString()
+        return serialized
 
     async def _stream(self, _requests: object, _context: Untyped) -> AsyncIterator[bytes]:
         for _ in range(2):

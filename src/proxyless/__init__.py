@@ -1,5 +1,6 @@
 """gRPC's xDS client stack in pure Python.
 
+admin                          what a process tells about itself: CSDS
 aio                            channels for asyncio, with grpc.aio's interface
 insecure_channel               a blocking channel, with grpcio's interface
 secure_channel                 the same, with credentials
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from proxyless.version import __version__
 
 if TYPE_CHECKING:
-    from proxyless import aio
+    from proxyless import admin, aio
     from proxyless.assembly import Registries
     from proxyless.front import (
         composite_channel_credentials,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Registries",
     "__version__",
+    "admin",
     "aio",
     "composite_channel_credentials",
     "insecure_channel",
@@ -53,8 +55,8 @@ _HOMES: Final = {
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever it is
     """Called for a name that is not here yet."""
-    if name == "aio":
-        return import_module("proxyless.aio")
+    if name in {"admin", "aio"}:
+        return import_module(f"proxyless.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'proxyless' has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(_HOMES[name]), name)

@@ -35,7 +35,7 @@ PATH: Final = "/test.Aggregate/Who"
 # RPCs per second, of each of the two loads.
 RATE: Final = 100
 # The failover timer, 10 s, is for a cluster that says nothing: one that refuses is left at once.
-SWITCH_S_MAX: Final = 3.0
+SWITCH_S_MAX: Final = 5.0
 QUICK_RECONNECTS: Final = [
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),

@@ -29,6 +29,7 @@ from proxyless.controlplane import (
     route,
     session_filter,
 )
+from tests.generated_protos import generate_protos
 from tests.session_world import COOKIE, CountedBackend, counted
 from tests.transport_world import until
 
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from proxyless.protos import Proto
 
     Places = Sequence[str | Proto] | Mapping[int | Locality, Sequence[str | Proto]]
+
+ON_BOTH_LOOPS = True
 
 TARGET = "xds:///api"
 WHO = "/test.Carts/Who"
@@ -150,6 +153,79 @@ async def call_stream_unary(channel: AioChannel) -> set[str]:
 async def call_stream_stream(channel: AioChannel) -> set[str]:
     call = channel.stream_stream("/test.Carts/StreamStream")(iter([b"x"]), timeout=10.0)
     return {each.decode() async for each in call}
+
+
+async def test_generated_stubs_take_sessions() -> None:
+    protos = generate_protos()
+    request = protos.helloworld.HelloRequest(name="x")
+    async with world_of("a", "b", "c") as world:
+        await until_served(world.channel, {"a", "b", "c"})
+        stub = protos.helloworld_grpc.GreeterStub(world.channel.session())
+        assert len({(await stub.SayHello(request, timeout=10.0)).message for _ in range(8)}) == 1
+        bootstrap = world.control_plane.bootstrap()
+        with proxyless.insecure_channel(TARGET, bootstrap=bootstrap) as channel:
+            say_hello = protos.helloworld_grpc.GreeterStub(channel.session()).SayHello
+            replies = [await asyncio.to_thread(say_hello, request, 10.0) for _ in range(8)]
+            assert len({reply.message for reply in replies}) == 1
+
+
+async def test_the_end_of_a_session_ends_nothing_else() -> None:
+    async with world_of("a", "b") as world:
+        other = world.channel.session()
+        home = await ask(other)
+        async with world.channel.session() as session:
+            call = session.stream_stream("/test.Carts/StreamStream")(timeout=10.0)
+            name = await call.read()
+        await call.done_writing()
+        assert [name, await call.read(), await call.read()] == [name, name, grpc.aio.EOF]
+        assert await served(other) == {home}
+
+
+async def test_the_end_of_a_channel_ends_its_sessions() -> None:
+    async with world_of("a") as world:
+        session = world.channel.session()
+        await ask(session)
+        await world.channel.close()
+        with pytest.raises(grpc.aio.UsageError, match="Channel is closed"):
+            await ask(session)
+        assert session.backend == world.addresses[0], "what was known last"
+
+
+async def test_a_cookie_of_the_applications_own_comes_first() -> None:
+    async with world_of("a", "b") as world:
+        a, b = world.backends
+        session = await start_on(world, a)
+        assert await ask(session, metadata=(("cookie", b.cookie("web")),)) == "b"
+        assert await served(session) == {"a"}
+
+
+async def test_many_threads_may_share_a_session() -> None:
+    async with world_of("a", "b", "c") as world:
+        await until_served(world.channel, {"a", "b", "c"})
+        bootstrap = world.control_plane.bootstrap()
+        with proxyless.insecure_channel(TARGET, bootstrap=bootstrap) as channel:
+            session = channel.session()
+            call = session.unary_unary(WHO)
+            home = await asyncio.to_thread(call, b"", 10.0)
+            calls = (asyncio.to_thread(call, b"", 10.0) for _ in range(40))
+            assert set(await asyncio.gather(*calls)) == {home}
+
+
+async def test_a_closed_session_hears_no_more_of_the_channels_state() -> None:
+    async with world_of("a") as world:
+        bootstrap = world.control_plane.bootstrap()
+        with proxyless.insecure_channel(TARGET, bootstrap=bootstrap) as channel:
+            heard_by_session: list[grpc.ChannelConnectivity] = []
+            heard: list[grpc.ChannelConnectivity] = []
+            with channel.session() as session:
+                session.subscribe(heard_by_session.append, try_to_connect=True)
+                is_ready = grpc.ChannelConnectivity.READY
+                await until(lambda: is_ready in heard_by_session, "the channel's state")
+            channel.subscribe(heard.append)
+            before = list(heard_by_session)
+            await world.backends[0].leave()
+            await until(lambda: heard and heard[-1] is not is_ready, "another state")
+            assert heard_by_session == before
 
 
 async def test_a_failed_rpc_begins_a_session_too() -> None:

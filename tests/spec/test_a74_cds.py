@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from itertools import pairwise
 from typing import Any
 
@@ -456,6 +457,7 @@ class Broken:
 def test_policy_that_raises_is_the_trouble_of_its_cluster_only(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level(logging.ERROR, logger="proxyless")
     world = MeshWorld(Registries().extended(policies=[Broken()]))
     both = RouteConfiguration(
         name="routes", virtual_hosts=(host(route("b", "/broken."), route("a")),)

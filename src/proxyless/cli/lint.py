@@ -127,8 +127,12 @@ def _print(lines: Sequence[_Line], resources: int) -> None:
     if rows:
         print_table(_COLUMNS, rows, styles=_STYLES)
     counts = Counter(line.finding.severity for line in lines)
-    said = ", ".join(f"{counts[each]} {each.value}s" for each in Severity)
-    print(f"{resources} resources: {said}")
+    said = ", ".join(_count(counts[each], each.value) for each in Severity)
+    print(f"{_count(resources, 'resource')}: {said}")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _to_json(line: _Line) -> dict[str, str]:

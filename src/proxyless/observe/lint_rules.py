@@ -179,7 +179,8 @@ def _check_cluster_for_envoy(message: Proto) -> Iterator[Finding]:
         text = "is unset, so Envoy speaks HTTP/1.1 to the endpoints, and gRPC fails"
         yield _envoy(_WARNING, "typed_extension_protocol_options", text)
     if message.HasField("upstream_config"):
-        yield _envoy(_WARNING, "upstream_config", "is the connection pool's factory, no options")
+        text = "names a factory of connections there: options in it have no effect but errors"
+        yield _envoy(_WARNING, "upstream_config", f"{text} in the log")
 
 
 def _check_policies(message: Proto) -> Iterator[Finding]:

@@ -292,8 +292,9 @@ def _sound_for(scenario: Scenario, rpc: RpcRecord) -> str:
     assert rpc.ended_s is not None, "it has failed"
     time = (rpc.started_s, rpc.ended_s)
     if not rpc.picks:
-        # It was never routed, for which there is a reason only if the client could not learn how.
-        return CONTROL if scenario.ledger.is_sound(CONTROL, *time) else ""
+        # It was never routed: it was in a hurry, or the client could not learn how.
+        is_patient = rpc.timeout_s >= PATIENT_S
+        return CONTROL if is_patient and scenario.ledger.is_sound(CONTROL, *time) else ""
     cluster = rpc.picks[0].cluster
     if rpc.wait_for_ready and rpc.timeout_s >= PATIENT_S:
         # One that is new to the client is connected to while the RPC waits.

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from proxyless.base import Address
     from proxyless.runtime import Random
 
+# One way, within a data center.
+LATENCY_S: Final = 0.0005
 # What a sender may have under way before it is asked to pause; asyncio's own default.
 WRITE_BUFFER_BYTES: Final = 64 * 1024
 # What the kernel takes off a sender's hands: a socket that is closed with less is gone at once.
@@ -33,8 +35,8 @@ class Link:
     """The way from one host to another, in one direction. Changed by faults."""
 
     # One way; each chunk draws its own, up to this much more.
-    latency_s: float = 0.0005
-    jitter_s: float = 0.0005
+    latency_s: float = LATENCY_S
+    jitter_s: float = LATENCY_S
     # How many faults cut it: nothing arrives, connections stay open and wait, as attempts do.
     cuts: int = 0
     # How many stall it: nothing arrives, but the kernel still accepts, as for a process that hangs.
@@ -80,9 +82,7 @@ class Pipe:
         self.bytes_until_cut: int | None = None
 
     def send(self, data: bytes | End) -> None:
-        """More bytes, or the end; a reset overtakes what is under way."""
-        if data is End.RESET:
-            self.drop()
+        """More bytes, or the end, behind what is under way."""
         self._chunks.append(data)
         if isinstance(data, bytes):
             self.unsent_bytes += len(data)
@@ -211,6 +211,7 @@ class SimTransport(asyncio.Transport):
     def abort(self) -> None:
         if not self.is_over:
             self._is_closing = True
+            self._out.drop()
             self._out.send(End.RESET)
             self._end_soon(None)
 
@@ -255,7 +256,7 @@ class SimTransport(asyncio.Transport):
             self.close()
 
     def answer_with_reset(self) -> None:
-        """Bytes came for an end that is over."""
+        """Bytes came for an end that is over; what it said before still arrives."""
         self._out.send(End.RESET)
 
     # What faults do
@@ -264,6 +265,7 @@ class SimTransport(asyncio.Transport):
         """Both ends lose the connection, this one now."""
         if not self.is_over:
             self._is_closing = True
+            self._out.drop()
             self._out.send(End.RESET)
             self.on_peer_over(End.RESET)
 

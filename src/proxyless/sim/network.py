@@ -17,7 +17,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from proxyless.base import IpAddress
-from proxyless.sim.links import Link, Pipe, SimTransport
+from proxyless.sim.links import LATENCY_S, Link, Pipe, SimTransport
 from proxyless.sim.loop import pause
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ class Fabric:
         self._listeners: dict[tuple[str, Address], SimListener] = {}
         self._connections: dict[SimTransport, None] = {}
         self._ports = count(_FIRST_PORT)
+        # What a new link has, and as much again by chance; changed before the start.
+        self.latency_s = LATENCY_S
         # Changed by faults.
         self._links: dict[tuple[str, str], Link] = {}
         self._when_changed: list[asyncio.Future[None]] = []
@@ -60,7 +62,7 @@ class Fabric:
         key = (source, destination)
         found = self._links.get(key)
         if found is None:
-            found = self._links[key] = Link()
+            found = self._links[key] = Link(self.latency_s, self.latency_s)
         return found
 
     def links_of(self, host: str, others: Iterable[str]) -> Iterator[Link]:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from proxyless.controlplane.snapshot import Snapshot
-from proxyless.sim.draws import derived_random, is_drawn
+from proxyless.sim.draws import choose, derived_random, is_drawn
 from proxyless.sim.ledger import RECOVERY_S, Ledger
+from proxyless.sim.links import LATENCY_S
 from proxyless.sim.loop import pause
 from proxyless.sim.plans import SERVICE, ClusterPlan, MeshPlan
 from proxyless.sim.records import Recorder
@@ -35,6 +36,8 @@ LONG_CALM_S: Final = 1_500.0
 # At the end of the calm no RPC is started any more, so that none is under way.
 QUIET_S: Final = 25.0
 
+# Within a data center, between zones, between continents.
+_LATENCIES_S: Final = (LATENCY_S, 0.005, 0.08)
 _LB_POLICIES: Final = ("ROUND_ROBIN", "ROUND_ROBIN", "LEAST_REQUEST", "RING_HASH")
 
 
@@ -47,6 +50,7 @@ class Options:
     clusters: int = 2
     lb_policy: str = "ROUND_ROBIN"
     rpcs_per_s: float = 2.0
+    latency_s: float = LATENCY_S
     retries: int = 0
     has_fallback: bool = False
     is_paced: bool = True
@@ -67,8 +71,9 @@ class Options:
             clients=1 + random.randrange(3),
             backends=2 * clusters + random.randrange(4),
             clusters=clusters,
-            lb_policy=_LB_POLICIES[random.randrange(len(_LB_POLICIES))],
+            lb_policy=choose(random, _LB_POLICIES),
             rpcs_per_s=0.5 + 2.0 * random.random(),
+            latency_s=choose(random, _LATENCIES_S),
             retries=2 * random.randrange(2),
             has_fallback=is_drawn(random, 0.5),
             is_paced=is_drawn(random, 0.7),
@@ -92,6 +97,7 @@ class Scenario:
         self.recorder: Final = Recorder(self.world.now_s)
         self.ledger: Final = Ledger(self.world.now_s)
         self.world.on_rpc = self.recorder.on_arrival
+        self.world.fabric.latency_s = options.latency_s
         self.start_s: Final = self.world.now_s()
         self.faults_end_s: Final = self.start_s + options.faults_s
         self.end_s: Final = self.faults_end_s + options.calm_s

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from proxyless.base import OK, Metadata, Status, StatusCode
@@ -176,6 +178,7 @@ class BrokenFilters(Filters):
 def test_a_filter_that_raises_ends_its_rpc_and_no_more(
     where: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.ERROR, logger="proxyless")
     world = World(BrokenFilters(where, delay_s=2.0 if where.startswith("delay") else 0.0))
     _, observer = world.call()
     world.clock.advance(2.0)

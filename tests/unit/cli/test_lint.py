@@ -44,7 +44,7 @@ def test_a_name_that_leads_nowhere_is_an_error_unless_the_mesh_is_partial(
         "what": "there is no endpoints 'cart'",
     }
     assert main(["lint", str(file), "--partial"]) == 0
-    assert capsys.readouterr().out == "1 resources: 0 errors, 0 warnings, 0 notes\n"
+    assert capsys.readouterr().out == "1 resource: 0 errors, 0 warnings, 0 notes\n"
 
 
 def test_what_is_wrong_with_a_file_is_said_with_its_place(

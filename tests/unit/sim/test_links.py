@@ -148,6 +148,16 @@ def test_who_sends_to_an_end_that_vanished_is_told_by_a_reset(pair: Pair) -> Non
     assert isinstance(pair.near_peer.lost[0], ConnectionResetError)
 
 
+def test_last_words_arrive_before_the_reset_that_answers_who_did_not_hear_them(pair: Pair) -> None:
+    pair.there.latency_s = pair.back.latency_s = 0.1
+    pair.far.write(b"goodbye")
+    pair.far.close()
+    pair.near.write(b"hello")
+    pair.wait()
+    assert pair.near_peer.received == b"goodbye"
+    assert not pair.far_peer.received
+
+
 def test_truncation_breaks_the_connection_in_the_middle_of_a_message(pair: Pair) -> None:
     pair.far.truncate(5)
     pair.near.write(b"abcdefgh")
