@@ -161,7 +161,9 @@ def xds_stack_of_running_loop() -> XdsStack:
 
 def xds_clients_by_loop() -> dict[asyncio.AbstractEventLoop, XdsClients]:
     """The clients of control planes of every loop in this process; ask them on their own loop."""
-    return {loop: stack.clients for loop, stack in list(_xds_stacks.items())}
+    mine = os.getpid()
+    stacks = list(_xds_stacks.items())  # Other threads may add to it.
+    return {loop: stack.clients for loop, stack in stacks if stack.process_id == mine}
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from proxyless.controlplane import (
 from proxyless.observe import CSDS_SERVICE
 from proxyless.protos import Proto, message_class
 from tests.interop.mesh_world import ROOT, WHO, backends
-from tests.transport_world import PATIENCE_S
+from tests.transport_world import PATIENCE_S, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
@@ -166,6 +166,37 @@ async def test_our_status_has_the_shape_of_grpcios() -> None:
     ):
         assert mine.xds_config == other.xds_config
         assert abs(mine.last_updated.ToSeconds() - other.last_updated.ToSeconds()) < PATIENCE_S
+
+
+@pytest.mark.spec("A40-01")
+async def test_a_refused_cluster_has_the_shape_of_grpcios() -> None:
+    async with mesh() as control_plane:
+        ours, theirs = control_plane.bootstrap("ours"), control_plane.bootstrap("theirs")
+        async with (
+            proxyless.aio.insecure_channel(TARGET, bootstrap=ours) as channel,
+            admin_port() as our_port,
+            grpcio_admin(theirs) as their_port,
+        ):
+            await channel.unary_unary(WHO)(b"", timeout=PATIENCE_S)
+            control_plane.set_snapshot(bad(control_plane.snapshot))
+            await until(
+                lambda: {nack.node_id for nack in control_plane.nacks} == {"ours", "theirs"},
+                "both to refuse",
+            )
+            answers = [await fetch(our_port), await fetch(their_port)]
+    assert shape(answers[0]) == shape(answers[1])
+    mine, other = (
+        next(
+            entry.error_state
+            for entry in answer.config[0].generic_xds_configs
+            if entry.type_url == CLUSTER
+        )
+        for answer in answers
+    )
+    assert {field.name for field, _ in mine.ListFields()} == {
+        field.name for field, _ in other.ListFields()
+    }
+    assert mine.version_info == other.version_info == "2"
 
 
 async def test_clients_of_other_loops_are_shown_and_a_stream_is_answered_each_time() -> None:

@@ -33,7 +33,6 @@ from proxyless.observe import Audience, LintContext, Severity, lint_message
 from tests.interop.drop_in import Untyped, stop_server
 from tests.interop.mesh_world import WHO, NamedBackend, backends, grpcio_client
 from tests.interop.test_controlplane_envoy import ask, running_envoy
-from tests.transport_world import PATIENCE_S
 from tools.envoy_env import CannotInstallError, find_envoy
 
 if TYPE_CHECKING:

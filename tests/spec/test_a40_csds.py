@@ -69,11 +69,13 @@ def test_a_refused_resource_shows_what_is_in_use_and_what_was_refused() -> None:
     world = ClientWorld()
     world.watch(world.listeners, "x")
     world.server().respond(world.listeners, text("x"), version="1")
+    world.clock.advance(7)
     world.server().respond(world.listeners, text("x", "bad"), version="2")
     entry = entries(world)["x"]
     assert entry.client_status == ResourceStatus.NACKED.value
     assert (entry.version_info, entry.xds_config.value) == ("1", text("x"))
     assert entry.error_state.version_info == "2"
+    assert entry.error_state.last_update_attempt.ToSeconds() == 1507
     assert entry.error_state.details == "Listener 'x': value is bad (xds node 'edge-7')"
     world.close()
 

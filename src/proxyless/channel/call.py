@@ -251,7 +251,7 @@ class Call:
         if self.is_ended:
             return
         if isinstance(found, Status):
-            self.finish(StreamEnd(found))
+            self.finish(StreamEnd(from_control_plane(found)))
         else:
             self._metadata += found
             self.select()
@@ -342,7 +342,7 @@ class Call:
                 self._attempts_wanted -= 1
                 self._open(subchannel.transport, result.tracker)
             elif isinstance(result, Drop):
-                self.finish(StreamEnd(from_control_plane(result.status)))
+                self.cancel(from_control_plane(result.status))
             elif isinstance(result, Fail) and not self.wait_for_ready:
                 self._attempts_wanted -= 1
                 self._on_failure(StreamEnd(from_control_plane(result.status)))
@@ -354,7 +354,7 @@ class Call:
         """What an application gave the channel raised: only this RPC has to suffer for it."""
         LOGGER.exception("%s raised for %s", who, self._method.path)
         text = f"{who} raised {type(error).__name__}: {error}"
-        self.finish(StreamEnd(Status(StatusCode.INTERNAL, text)))
+        self.cancel(Status(StatusCode.INTERNAL, text))
 
     def _queue(self) -> None:
         self._note_wait()
@@ -413,15 +413,22 @@ class Call:
         code = end.status.code
         if code is _CODE_CANCELLED and self._is_overdue:
             # The server's own deadline was a little faster than ours.
-            self.finish(StreamEnd(_DEADLINE_EXCEEDED, end.trailers))
+            self._finish_with(attempt, StreamEnd(_DEADLINE_EXCEEDED, end.trailers))
             return
         if self._strategy is not None:
             self._strategy.on_attempt_end(end)
         if self.is_committed or code is _CODE_OK:
-            self.finish(end)
+            self._finish_with(attempt, end)
             return
         self._attempts = tuple(each for each in self._attempts if each is not attempt)
         self._go_on_after(end)
+
+    def _finish_with(self, attempt: Attempt, end: StreamEnd) -> None:
+        """This attempt's end is the RPC's; what else is under way (hedging) is not needed."""
+        attempts = self._attempts
+        self.finish(end)
+        if len(attempts) > 1:
+            cancel_all([each for each in attempts if each is not attempt], CANCELLED)
 
     def _go_on_after(self, end: StreamEnd) -> None:
         """An attempt ended and nothing is decided yet."""

@@ -335,6 +335,9 @@ class Channel:
             # "If there is no valid service config yet, … TRANSIENT_FAILURE" - A21
             if self._service_config is None:
                 self._fail(service_config)
+            refused = result.attributes.get(CONFIG_SELECTOR)
+            if refused is not None and refused is not self.selector:
+                refused.close()
             return service_config
         if isinstance(result.endpoints, Status) and self._service_config is None:
             self._fail(result.endpoints)

@@ -66,6 +66,8 @@ def _fill(entry: Proto, dump: ResourceDump, epoch_offset_s: float, has_contents:
     if not dump.error.is_ok:
         entry.error_state.details = dump.error.details
         entry.error_state.version_info = dump.failed_version
+        if dump.failed_version:
+            _set_time(entry.error_state.last_update_attempt, dump.failed_s + epoch_offset_s)
 
 
 def _set_time(timestamp: Proto, epoch_s: float) -> None:

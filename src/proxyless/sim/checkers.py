@@ -106,6 +106,18 @@ def check_outcomes(scenario: Scenario) -> Iterator[str]:
             )
 
 
+def check_retries(scenario: Scenario) -> Iterator[str]:
+    """Where routes say so, a unary RPC is tried again before it fails; drops are final."""
+    wanted = 1 + scenario.options.retries
+    for rpc in scenario.recorder.rpcs.values():
+        answers = [pick.answer for pick in rpc.picks]
+        if rpc.kind == "stream" or rpc.code != "UNAVAILABLE" or not answers:
+            continue
+        attempts = answers.count("Complete") + answers.count("Fail")
+        if attempts < wanted and answers[-1] != "Drop":
+            yield f"{rpc.name}: {rpc.details!r} after {attempts} attempts, wanted {wanted}"
+
+
 def check_sessions(scenario: Scenario) -> Iterator[str]:
     """A session goes where it lives, as long as that is in the config, draining or not, and sound.
 
@@ -214,6 +226,7 @@ CHECKERS: Final = (
     check_priorities,
     check_outcomes,
     check_drops,
+    check_retries,
     check_sessions,
     check_convergence,
     check_subscriptions,

@@ -42,6 +42,8 @@ class XdsStack:
         tools = Tools(stack.clock, stack.random, stack.trace)
         options = XdsClientOptions.from_environment(os.environ)
         self.clients = XdsClients(transports, tools, options)
+        # Whose it is: the child of a fork has a copy that nobody may touch.
+        self.process_id = os.getpid()
         self.certificates = CertificateStore(stack.clock)
 
     def tools(

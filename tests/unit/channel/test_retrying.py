@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from proxyless.base import OK, Status, StatusCode
+from proxyless.base import OK, State, Status, StatusCode
 from proxyless.channel import CallConfig
 from proxyless.channel.service_config import HedgingPolicy, MethodConfig, RetryPolicy
+from proxyless.lb import Drop
 from proxyless.wire import StreamEnd
-from tests.spec.channel_world import UNAVAILABLE, UNPROCESSED, ChannelWorld, FakeSelector
+from tests.spec.channel_world import (
+    UNAVAILABLE,
+    UNPROCESSED,
+    ChannelWorld,
+    FakeSelector,
+    RecordingPicker,
+)
 
 NOT_FOUND = StreamEnd(Status(StatusCode.NOT_FOUND, "no such thing"))
 
@@ -133,6 +140,25 @@ def test_a_fatal_code_ends_a_hedged_rpc_and_all_its_attempts() -> None:
     world.streams[0].end(NOT_FOUND)
     assert observer.status == NOT_FOUND.status
     assert world.streams[1].is_ended
+
+
+def test_trailers_alone_end_a_hedged_rpc_and_all_its_attempts() -> None:
+    world = hedging()
+    _, observer = world.call()
+    world.clock.advance(1.0)
+    world.streams[0].end(StreamEnd(OK))
+    assert observer.status == OK
+    assert world.streams[1].is_ended
+
+
+def test_a_drop_ends_a_hedged_rpc_and_all_its_attempts() -> None:
+    world = hedging()
+    _, observer = world.call()
+    dropped = Status(StatusCode.UNAVAILABLE, "dropped")
+    world.report(State.READY, RecordingPicker(Drop(dropped)))
+    world.clock.advance(1.0)
+    assert observer.status == dropped
+    assert world.streams[0].is_ended
 
 
 def test_a_hedged_rpc_fails_only_with_its_last_attempt() -> None:

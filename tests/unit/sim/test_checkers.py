@@ -17,7 +17,9 @@ from proxyless.sim.checkers import (
     check_outcomes,
     check_picks,
     check_priorities,
+    check_retries,
     check_routes,
+    check_sessions,
     check_subscriptions,
 )
 from proxyless.sim.ledger import CONTROL
@@ -31,8 +33,9 @@ Check = Callable[[Scenario], Iterator[str]]
 class Run:
     """A run of which everything is told by the test: one client, one cluster, two backends."""
 
-    def __init__(self) -> None:
-        self.scenario = Scenario(1, Options(clients=0, backends=2, clusters=1))
+    def __init__(self, retries: int = 0) -> None:
+        options = Options(clients=0, backends=2, clusters=1, retries=retries)
+        self.scenario = Scenario(1, options)
         for name in self.scenario.backend_names:
             self.scenario.world.backend(name)
         self.first, self.second = map(self.scenario.address, self.scenario.backend_names)
@@ -152,6 +155,31 @@ def test_an_answer_from_somebody_who_was_never_asked(run: Run) -> None:
 def test_a_drop_that_nobody_asked_for(run: Run) -> None:
     run.rpc().picks[0] = PickRecord(run.start_s, "web", "", 0, "Drop")
     assert "dropped" in run.found(check_drops)[0]
+
+
+def test_an_rpc_that_was_not_tried_again() -> None:
+    run = Run(retries=2)
+    rpc = run.rpc("UNAVAILABLE")
+    assert run.found(check_retries) == ["rpc-0: '' after 1 attempts, wanted 3"]
+    rpc.picks *= 3
+    assert run.found(check_retries) == []
+    run.scenario.world.loop.close()
+
+
+def test_a_session_that_leaves_its_home(run: Run) -> None:
+    rpc = run.rpc(picked=run.first)
+    rpc.home, rpc.home_cluster = run.second, "web"
+    assert "though 10.0.0.2:50051 is sound" in run.found(check_sessions)[0]
+    with run.scenario.ledger.trouble("web-1"):
+        assert run.found(check_sessions) == []
+
+
+def test_a_session_that_leaves_its_cluster(run: Run) -> None:
+    rpc = run.rpc()
+    rpc.home, rpc.home_cluster = run.first, "other"
+    assert run.found(check_sessions) == [], "no route leads there"
+    run.scenario.generations[1] = MeshPlan(1, {"": {"web": 1, "other": 1}})
+    assert "left its cluster 'other' for 'web'" in run.found(check_sessions)[0]
 
 
 def test_an_old_config_long_after_the_faults(run: Run) -> None:

@@ -108,3 +108,5 @@ class ResourceDump:
     error: Status
     # Of the response that was refused; empty if the last one was not.
     failed_version: str
+    # When it was refused, on the client's clock; 0 if it was not.
+    failed_s: float = 0.0

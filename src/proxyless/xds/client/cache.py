@@ -65,6 +65,7 @@ class Entry:
         "_outage",
         "_value",
         "authority",
+        "failed_s",
         "failed_version",
         "name",
         "serialized",
@@ -87,6 +88,7 @@ class Entry:
         self.serialized = b""
         self.version = ""
         self.failed_version = ""
+        self.failed_s = 0.0
         self.updated_s = 0.0
         # What is wrong with the data, and with the way to the server; OK if nothing is.
         self._data_error = OK
@@ -127,13 +129,15 @@ class Entry:
 
     def _accept(self) -> None:
         self.status = ResourceStatus.ACKED
-        self.failed_version = ""
+        self.failed_version, self.failed_s = "", 0.0
         self._data_error = self._outage = OK
 
-    def on_invalid(self, error: Status, version: str, *, drops: bool) -> News | None:
+    def on_invalid(
+        self, error: Status, version: str, *, drops: bool, now_s: float = 0.0
+    ) -> News | None:
         """The resource was refused."""
         self.status = ResourceStatus.NACKED
-        self.failed_version = version
+        self.failed_version, self.failed_s = version, now_s
         return self._on_data_error(error, drops=drops)
 
     def on_deleted(self, error: Status, *, drops: bool) -> News | None:
@@ -210,6 +214,7 @@ class Entry:
             self.updated_s,
             error,
             self.failed_version,
+            self.failed_s,
         )
 
 

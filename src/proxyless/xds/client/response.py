@@ -143,7 +143,7 @@ class Ingestion:
             self._take_new(index, raw, version, now_s)
         elif self._note_present(sighting.name):
             self._seen.remember(raw.serialized, sighting)
-            self._apply(sighting, version)
+            self._apply(sighting, version, now_s)
 
     def _is_settled(self, raw: RawResource, sighting: Sighting) -> bool:
         """What was refused is refused again, and what nobody watches need not be looked at."""
@@ -162,7 +162,7 @@ class Ingestion:
         entry = self._shelf.find(name) if name else None
         sighting = Sighting(name, decoded.error, entry)
         self._seen.remember(raw.serialized, sighting)
-        self._apply(sighting, version)
+        self._apply(sighting, version, now_s)
         if entry is not None and not decoded.error:
             self._note(entry, entry.on_valid(decoded.resource, raw.serialized, version, now_s))
 
@@ -191,7 +191,7 @@ class Ingestion:
         self._present.add(name)
         return True
 
-    def _apply(self, sighting: Sighting, version: str) -> None:
+    def _apply(self, sighting: Sighting, version: str, now_s: float) -> None:
         """Count it, and if it was refused, say so."""
         if not sighting.error:
             self._outcome.valid += 1
@@ -200,7 +200,8 @@ class Ingestion:
         if sighting.entry is not None:
             status = self._status(StatusCode.INVALID_ARGUMENT, sighting.error)
             drops = self._rules.nack_drops
-            self._note(sighting.entry, sighting.entry.on_invalid(status, version, drops=drops))
+            news = sighting.entry.on_invalid(status, version, drops=drops, now_s=now_s)
+            self._note(sighting.entry, news)
 
     def _take_error(self, error: ResourceError) -> None:
         entry = self._shelf.find(self._shelf.spell(error.name))

@@ -1,0 +1,42 @@
+"""Unit tests of proxyless.admin: whom it tells about. That it is told is in tests/interop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+import pytest
+
+import proxyless
+from proxyless.assembly import xds_clients_by_loop, xds_stack_of_running_loop
+from proxyless.observe import CSDS_SERVICE
+
+
+class Server:
+    """Where a server of grpcio's would stand."""
+
+    def __init__(self) -> None:
+        self.handlers: list[Any] = []
+
+    def add_generic_rpc_handlers(self, handlers: tuple[Any, ...]) -> None:
+        self.handlers += handlers
+
+
+def test_csds_is_added() -> None:
+    server = Server()
+    proxyless.admin.add_servicers(server)
+    assert [handler.service_name() for handler in server.handlers] == [CSDS_SERVICE]
+
+
+async def test_clients_are_known_by_their_loop() -> None:
+    stack = xds_stack_of_running_loop()
+    assert xds_clients_by_loop()[asyncio.get_running_loop()] is stack.clients
+
+
+async def test_the_child_of_a_fork_says_nothing_about_its_parent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    xds_stack_of_running_loop()
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    assert xds_clients_by_loop() == {}
