@@ -12,7 +12,7 @@ from typing import Final
 
 from bench.meshes import HEADER, loopback_address
 from bench.processes import MeshProcess, running
-from bench.scale_world import PATIENCE_S, SETTLE_S, ScaleClient, World, run_echo
+from bench.scale_world import PATIENCE_S, ScaleClient, World, run_echo
 from proxyless.controlplane import CLUSTER, ENDPOINTS
 
 Measured = dict[str, float]
@@ -61,8 +61,7 @@ async def _connected(
     async with world.run_client(client) as process:
         opened = await process.do("open")
         at_s = await world.watch.wait_for_now(size)
-        await asyncio.sleep(SETTLE_S)
-        usage = await process.do("usage")
+        usage = await process.settle()
         yield (
             process,
             {
@@ -87,8 +86,7 @@ async def one_added(world: World, client: str, size: int) -> Measured:
             "many_endpoints", count=size, ports=world.ports, added=[size]
         )
         at_s = await world.watch.wait_for_ever(ever + 1)
-        await asyncio.sleep(SETTLE_S)
-        after = await process.do("usage")
+        after = await process.settle()
         await process.do("start_load", concurrency=LOAD)
         await asyncio.sleep(AROUND_S)
         loaded_s = await world.mesh.serve(
@@ -113,8 +111,7 @@ async def leave_and_return(world: World, client: str, size: int) -> Measured:
             await world.watch.wait_for_now(STAYING)
             await world.mesh.serve("many_endpoints", count=size, ports=world.ports)
             await world.watch.wait_for_now(size)
-            await asyncio.sleep(SETTLE_S)
-            found[f"rss_kb_{cycle}"] = (await process.do("usage"))["rss_kb"]
+            found[f"rss_kb_{cycle}"] = (await process.settle())["rss_kb"]
     return {**found, "growth": found["rss_kb_2"] / found["rss_kb_0"]}
 
 

@@ -26,8 +26,9 @@ from bench.processes import (
 PORTS: Final = 8
 PATIENCE_S: Final = 90.0
 POLL_S: Final = 0.005
-# What a client does in the background after it was told something has ended by then.
-SETTLE_S: Final = 0.5
+# A client has settled when it takes no more than this share of a core for this time.
+SETTLE_S: Final = 0.25
+QUIET_SHARE: Final = 0.02
 STATISTICS: Final = b"\xffSTA"
 
 
@@ -50,7 +51,11 @@ class Echo:
 
 
 class Watch:
-    """Counts the connections that a backend has, apart from its own."""
+    """Counts the connections that a backend has, apart from its own.
+
+    Those count whose client has acknowledged the backend's SETTINGS. One that the kernel has
+    accepted may wait for a busy client for a long time yet.
+    """
 
     def __init__(self, client: TransportClient) -> None:
         self._client = client
@@ -59,7 +64,7 @@ class Watch:
         """Those it has now, and those it ever had."""
         text = (await self._client.unary(STATISTICS)).decode()
         values = dict(part.split("=") for part in text.split())
-        return int(values["conns"]) - 1, int(values["accepted"]) - 1
+        return int(values["ready"]) - 1, int(values["readied"]) - 1
 
     async def wait_for_now(self, count: int) -> float:
         """Until so many are connected; returns when that was seen."""
@@ -89,6 +94,18 @@ class ScaleClient(OrderedProcess):
 
     async def do(self, what: str, **arguments: object) -> Any:  # noqa: ANN401 - JSON
         return await self.ask({"do": what, **arguments}, PATIENCE_S)
+
+    async def settle(self) -> Any:  # noqa: ANN401 - JSON
+        """Until it has done what it does in the background; returns its usage then."""
+        until_s = time.monotonic() + PATIENCE_S
+        before = await self.do("usage")
+        while time.monotonic() < until_s:
+            await asyncio.sleep(SETTLE_S)
+            after = await self.do("usage")
+            if after["cpu_s"] - before["cpu_s"] <= QUIET_SHARE * (after["at_s"] - before["at_s"]):
+                return before
+            before = after
+        raise TimeoutError(f"{self.name} is not quiet after {PATIENCE_S:.0f} s")
 
 
 @asynccontextmanager

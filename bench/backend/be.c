@@ -6,7 +6,8 @@
  * --die-with-parent: the kernel kills it when the process that started it is gone (no orphan after a SIGKILL).
  * It never decodes request headers; behaviour is chosen by the message itself:
  *   ff 'W' 'H' 'O' ...              -> replies with the local "ip:port" of the connection
- *   ff 'S' 'T' 'A' ...              -> replies with "conns=<now> accepted=<n> rpcs=<n>"
+ *   ff 'S' 'T' 'A' ...              -> replies with "conns=<now> accepted=<n> rpcs=<n> ready=<now> readied=<n>", where a
+ *                                      connection is ready once its client has acknowledged our SETTINGS
  *   ff 'S' 'T' 'R' u32 n u32 size   -> server-streams n messages of size bytes (one DATA frame per message if it fits)
  *   anything else                   -> echoes each complete gRPC message (unary and bidi)
  * HTTP/2 flow control of the peer is honoured; own windows are huge. Responses use HPACK incremental indexing once
@@ -44,7 +45,7 @@ typedef struct Stream {
 } Stream;
 
 typedef struct Conn {
-  int fd, raw, preface, table0, indexed, want_out, dead, nstreams;
+  int fd, raw, preface, table0, indexed, want_out, dead, nstreams, ready;
   uint8_t *left; size_t leftlen;
   uint8_t *out; size_t outoff, outlen, outcap;
   int64_t cwnd, init_wnd, recv_unacked;
@@ -54,8 +55,8 @@ typedef struct Conn {
   struct Conn *prev, *next;
 } Conn;
 
-static int ep, nconns, draining;
-static uint64_t accepted, rpcs;
+static int ep, nconns, nready, draining;
+static uint64_t accepted, rpcs, readied;
 static Conn *conns;
 static Stream *freelist;
 static uint8_t rbuf[RB * 2];
@@ -154,7 +155,7 @@ static void reply(Stream *s, const void *p, size_t n) {
 static void on_msg(Conn *c, Stream *s, const uint8_t *p, size_t n) {
   if (n >= 4 && p[0] == 0xff) {
     if (!memcmp(p + 1, "WHO", 3)) { reply(s, c->local, strlen(c->local)); return; }
-    if (!memcmp(p + 1, "STA", 3)) { char b[128]; int k = snprintf(b, sizeof b, "conns=%d accepted=%lu rpcs=%lu", nconns, accepted, rpcs); reply(s, b, k); return; }
+    if (!memcmp(p + 1, "STA", 3)) { char b[192]; int k = snprintf(b, sizeof b, "conns=%d accepted=%lu rpcs=%lu ready=%d readied=%lu", nconns, accepted, rpcs, nready, readied); reply(s, b, k); return; }
     if (!memcmp(p + 1, "STR", 3) && n >= 12) { s->gen_left = rd32(p + 4); s->gen_size = rd32(p + 8); return; }
   }
   reply(s, p, n);
@@ -189,7 +190,7 @@ static void on_frame(Conn *c, uint8_t t, uint8_t f, uint32_t sid, const uint8_t 
     break; }
   case 3: s = find(c, sid); if (s) drop(c, s); break;
   case 4:
-    if (f & 1) break;
+    if (f & 1) { if (!c->ready) { c->ready = 1; nready++; readied++; } break; }
     for (size_t i = 0; i + 6 <= n; i += 6) {
       uint32_t v = rd32(p + i + 2); int id = p[i] << 8 | p[i + 1];
       if (id == 1) c->table0 = v < 4096;
@@ -208,7 +209,7 @@ static void on_frame(Conn *c, uint8_t t, uint8_t f, uint32_t sid, const uint8_t 
 }
 static void kill_conn(Conn *c) {
   if (c->dead) return;
-  c->dead = 1; close(c->fd); nconns--;
+  c->dead = 1; close(c->fd); nconns--; nready -= c->ready;
   for (int i = 0; i < HASH; i++) while (c->tab[i]) drop(c, c->tab[i]);
   if (c->prev) c->prev->next = c->next; else conns = c->next;
   if (c->next) c->next->prev = c->prev;

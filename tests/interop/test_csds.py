@@ -30,6 +30,7 @@ from proxyless.controlplane import (
 )
 from proxyless.observe import CSDS_SERVICE
 from proxyless.protos import Proto, message_class
+from tests.interop.drop_in import stop_server
 from tests.interop.mesh_world import ROOT, WHO, backends
 from tests.transport_world import PATIENCE_S, until
 
@@ -56,6 +57,7 @@ def bad(snapshot: Snapshot) -> Snapshot:
 
 @asynccontextmanager
 async def admin_port() -> AsyncIterator[str]:
+    """Opened before everything else: its end waits for all handlers of this loop to be gone."""
     server = grpc.aio.server()
     admin.add_servicers(server)
     port = server.add_insecure_port("127.0.0.1:0")
@@ -63,8 +65,7 @@ async def admin_port() -> AsyncIterator[str]:
     try:
         yield f"127.0.0.1:{port}"
     finally:
-        # Not for the tasks of all handlers: those of the control plane outlive this port.
-        await server.stop(None)
+        await stop_server(server)
 
 
 async def fetch(address: str, request: Proto = REQUEST()) -> Proto:  # noqa: B008
@@ -90,11 +91,9 @@ def shape(response: Proto) -> dict[str, tuple[int, str, frozenset[str]]]:
     }
 
 
-async def our_answer(control_plane: ControlPlane) -> Proto:
-    async with (
-        proxyless.aio.insecure_channel(TARGET, bootstrap=control_plane.bootstrap("me")) as channel,
-        admin_port() as address,
-    ):
+async def our_answer(control_plane: ControlPlane, address: str) -> Proto:
+    bootstrap = control_plane.bootstrap("me")
+    async with proxyless.aio.insecure_channel(TARGET, bootstrap=bootstrap) as channel:
         assert await channel.unary_unary(WHO)(b"", timeout=PATIENCE_S) == b"a"
         return await fetch(address)
 
@@ -149,8 +148,8 @@ async def _run_grpcio() -> None:
 
 @pytest.mark.spec("A40-01")
 async def test_our_status_has_the_shape_of_grpcios() -> None:
-    async with mesh() as control_plane:
-        ours = await our_answer(control_plane)
+    async with admin_port() as our_port, mesh() as control_plane:
+        ours = await our_answer(control_plane, our_port)
         async with grpcio_admin(control_plane.bootstrap("me")) as address:
             theirs = await fetch(address)
     assert len(shape(ours)) == 4
@@ -170,11 +169,10 @@ async def test_our_status_has_the_shape_of_grpcios() -> None:
 
 @pytest.mark.spec("A40-01")
 async def test_a_refused_cluster_has_the_shape_of_grpcios() -> None:
-    async with mesh() as control_plane:
+    async with admin_port() as our_port, mesh() as control_plane:
         ours, theirs = control_plane.bootstrap("ours"), control_plane.bootstrap("theirs")
         async with (
             proxyless.aio.insecure_channel(TARGET, bootstrap=ours) as channel,
-            admin_port() as our_port,
             grpcio_admin(theirs) as their_port,
         ):
             await channel.unary_unary(WHO)(b"", timeout=PATIENCE_S)
@@ -200,7 +198,7 @@ async def test_a_refused_cluster_has_the_shape_of_grpcios() -> None:
 
 
 async def test_clients_of_other_loops_are_shown_and_a_stream_is_answered_each_time() -> None:
-    async with mesh() as control_plane, admin_port() as address:
+    async with admin_port() as address, mesh() as control_plane:
         bootstrap = control_plane.bootstrap("me")
 
         def call_blocking(channel: Any) -> bytes:  # noqa: ANN401
@@ -266,12 +264,9 @@ def words(table: str) -> Iterator[list[str]]:
 
 
 async def test_status_shows_a_refused_cluster_of_ours() -> None:
-    async with mesh() as control_plane:
+    async with admin_port() as address, mesh() as control_plane:
         bootstrap = control_plane.bootstrap("me")
-        async with (
-            proxyless.aio.insecure_channel(TARGET, bootstrap=bootstrap) as channel,
-            admin_port() as address,
-        ):
+        async with proxyless.aio.insecure_channel(TARGET, bootstrap=bootstrap) as channel:
             await channel.unary_unary(WHO)(b"", timeout=PATIENCE_S)
             snapshot = control_plane.snapshot
             control_plane.set_snapshot(bad(snapshot))

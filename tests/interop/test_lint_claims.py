@@ -117,7 +117,7 @@ async def test_grpcio_refuses_a_policy(
     ):
         [failure] = await client.call()
         assert failure.startswith("UNAVAILABLE")
-        assert control_plane.nacks[-1].type_url == CLUSTER
+        await control_plane.wait_for_nack(CLUSTER)
 
 
 async def test_grpcio_skips_a_policy_if_another_follows(two: list[NamedBackend]) -> None:

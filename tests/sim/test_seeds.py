@@ -15,9 +15,9 @@ import pytest
 from proxyless.sim.run import Outcome, main, run_seed
 from proxyless.sim.scenario import Options
 
-# 3 has an aggregate; 7 a ring and a hung backend; 10 loses its listener; 14 has a fallback server.
-SEEDS = (3, 7, 10, 14)
-DIGEST_OF = "from proxyless.sim.run import run_seed_quietly; print(run_seed_quietly(6).digest)"
+# 2 has sessions, 5 a ring and load reports, 15 every workload and a fallback server, 19 aggregates.
+SEEDS = (2, 5, 15, 19)
+DIGEST_OF = "from proxyless.sim.run import run_seed_quietly; print(run_seed_quietly(15).digest)"
 
 
 @cache
@@ -55,5 +55,5 @@ def test_another_seed_gives_another_run() -> None:
 
 
 def test_the_command_tells_of_one_seed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--seed", "14"]) == 0
-    assert f"seed 14: digest {run_once(14).digest[:16]}" in capsys.readouterr().out
+    assert main(["--seed", "15"]) == 0
+    assert f"seed 15: digest {run_once(15).digest[:16]}" in capsys.readouterr().out

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Any
-
-import pytest
+from typing import TYPE_CHECKING, Any
 
 import proxyless
 from proxyless.assembly import xds_clients_by_loop, xds_stack_of_running_loop
 from proxyless.observe import CSDS_SERVICE
+
+if TYPE_CHECKING:
+    import pytest
 
 
 class Server:

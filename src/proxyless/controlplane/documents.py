@@ -30,11 +30,17 @@ if TYPE_CHECKING:
 
 # With aliases a small YAML file can stand for a huge document.
 NODES_MAX: Final = 500_000
+TEXT_MAX: Final = 64 * 2**20
+# libyaml follows what is nested on the stack of the thread, to its end and beyond.
+DEPTH_MAX: Final = 500
+# Of json_format's words about what is wrong, as much as anyone reads at either end.
+_WORDS_MAX: Final = 300
 
 _TYPE: Final = "@type"
 _RESOURCES: Final = "resources"
+_MERGE: Final = "tag:yaml.org,2002:merge"
 # libyaml, if PyYAML was built with it, is ten times as fast.
-_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 # How json_format says where it was: by a chain of fields, and sometimes by a path behind it.
 _FIELD: Final = re.compile(r"\AFailed to parse (?P<field>\S+) field: ")
@@ -47,12 +53,12 @@ def parse_documents(
 ) -> list[tuple[str, Resource]]:
     """The resources, each with its place in the file; what is wrong is added to the errors."""
     try:
-        documents = [json.loads(text)] if is_json else list(yaml.load_all(text, _LOADER))
+        documents = [json.loads(text)] if is_json else _load_yaml(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         errors.add(_describe_syntax(error))
         return []
-    if not _is_bounded(documents):
-        errors.add(f"has more than {NODES_MAX} values, aliases written out")
+    if (excess := _find_excess(documents)) is not None:
+        errors.add(f"has more than {excess}, aliases written out")
         return []
     found: list[tuple[str, Resource]] = []
     for number, document in enumerate(documents):
@@ -61,6 +67,41 @@ def parse_documents(
                 for place, resource in _parse_document(document, errors):
                     found.append((f"[{number}]{place}", resource))
     return found
+
+
+def _load_yaml(text: str) -> list[Any]:
+    depth = 0
+    for event in yaml.parse(text, _LOADER):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > DEPTH_MAX:
+            raise RecursionError
+    try:
+        return list(yaml.load_all(text, _BoundedLoader))
+    # For `!!bool maybe` and other tags that do not fit PyYAML raises what it happens to.
+    except (LookupError, AttributeError, TypeError) as error:
+        raise ValueError(f"has a value that its tag does not fit: {error}") from error
+
+
+class _BoundedLoader(_LOADER):  # type: ignore[misc]  # PyYAML has no types.
+    """A loader that `<<` cannot keep busy: a key counts as often as it is merged."""
+
+    _merged = 0
+
+    def flatten_mapping(self, node: Any) -> None:  # noqa: ANN401 - as above
+        for key, value in node.value:
+            if key.tag == _MERGE:
+                for source in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+                    if isinstance(source, yaml.MappingNode):
+                        # What is flat stays as it is if it is flattened again.
+                        self.flatten_mapping(source)
+                        self._merged += len(source.value)
+        if self._merged > NODES_MAX:
+            what = f"more than {NODES_MAX} keys are merged"
+            raise yaml.constructor.ConstructorError(None, None, what, node.start_mark)
+        super().flatten_mapping(node)
 
 
 def _parse_document(document: Any, errors: ValidationErrors) -> Iterator[tuple[str, Resource]]:  # noqa: ANN401 - whatever the file holds
@@ -97,8 +138,8 @@ def _parse_resource(item: Any, errors: ValidationErrors) -> Resource | None:  # 
     full_name = item[_TYPE].rpartition("/")[2]
     try:
         message = message_class(full_name)()
-    except KeyError:
-        errors.add(f"{_TYPE} {item[_TYPE]!r} is not known")
+    except (KeyError, TypeError):  # The latter for what is no Unicode.
+        errors.add(f"{_TYPE} {item[_TYPE]!r:.200} is not known")
         return None
     fields = {key: value for key, value in item.items() if key != _TYPE}
     try:
@@ -133,6 +174,9 @@ def _describe_syntax(error: Exception) -> str:
 
 def _describe_field(text: str) -> tuple[str, str]:
     """The path of the field that json_format dislikes, and why."""
+    if len(text) > 2 * _WORDS_MAX:
+        # A value may be in there, as long as the file, and the search for a path tries every way.
+        text = f"{text[:_WORDS_MAX]}...{text[-_WORDS_MAX:]}"
     chain: list[str] = []
     while step := _FIELD.match(text):
         chain.append(step["field"])
@@ -147,18 +191,24 @@ def _describe_field(text: str) -> tuple[str, str]:
     return path, text.rstrip(".")
 
 
-def _is_bounded(documents: list[Any]) -> bool:
-    """Count values as often as they are referred to; a value inside itself has no end."""
-    left = NODES_MAX
+def _find_excess(documents: list[Any]) -> str | None:
+    """What there is too much of. Values count as often as they are referred to.
+
+    So a value inside itself has no end.
+    """
+    values = characters = 0
     to_visit: list[Any] = [documents]
     while to_visit:
         node = to_visit.pop()
-        children = list(node.values()) if isinstance(node, dict) else node
-        left -= len(children)
-        if left < 0:
-            return False
-        to_visit += [child for child in children if isinstance(child, dict | list)]
-    return True
+        children = [*node, *node.values()] if isinstance(node, dict) else node
+        values += len(node)
+        characters += sum(len(child) for child in children if isinstance(child, str | bytes))
+        if values > NODES_MAX:
+            return f"{NODES_MAX} values"
+        if characters > TEXT_MAX:
+            return f"{TEXT_MAX} characters"
+        to_visit += [child for child in children if isinstance(child, dict | list | tuple | set)]
+    return None
 
 
 def _kind(value: object) -> str:

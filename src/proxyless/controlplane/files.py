@@ -11,6 +11,7 @@ system, mounted ones included, and on any clock.
 from __future__ import annotations
 
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base import ValidationError, ValidationErrors
@@ -89,7 +90,8 @@ class FileSource:
     def _look(self) -> None:
         self._timer = self._clock.call_later(self._poll_interval_s, self._look)
         # What cannot be read now may be readable soon, and look the same.
-        if self._list_files(ValidationErrors()) == self._stamps and not self._problem:
+        errors = ValidationErrors()
+        if self._list_files(errors) == self._stamps and errors.ok and not self._problem:
             return
         before = self.snapshot
         try:
@@ -109,19 +111,38 @@ class FileSource:
             errors.add("there is no such directory")
             return {}
         stamps: dict[Path, _Stamp] = {}
-        for path in sorted(self._directory.rglob("*")):
+        try:
+            found = sorted(self._directory.rglob("*"))
+        except OSError as error:  # A directory went while we looked.
+            errors.add(f"cannot be listed: {error.strerror}")
+            return {}
+        for path in found:
             inside = path.relative_to(self._directory)
             is_hidden = any(part.startswith(".") for part in inside.parts)
             if path.suffix in SUFFIXES and not is_hidden:
-                try:
-                    stat = path.stat()
-                except OSError:  # It went while we looked.
-                    continue
-                stamps[path] = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+                stamp = self._stamp(path, errors)
+                if stamp is not None:
+                    stamps[path] = stamp
         if len(stamps) > FILES_MAX:
             errors.add(f"has {len(stamps)} files, wanted at most {FILES_MAX}")
             return {}
         return stamps
+
+    def _stamp(self, path: Path, errors: ValidationErrors) -> _Stamp | None:
+        """None if it went while we looked, or should not be opened, which is an error."""
+        with errors.field(self._name(path)):
+            try:
+                stat = path.stat()
+            except OSError as error:
+                if path.is_symlink() or not isinstance(error, FileNotFoundError):
+                    # It is still there, so what it holds is not to be taken from the mesh.
+                    errors.add(f"cannot be read: {error.strerror}")
+                return None
+            if not (S_ISREG(stat.st_mode) or S_ISDIR(stat.st_mode)):
+                # Whoever opens a pipe waits until somebody writes to it.
+                errors.add("is no file")
+                return None
+        return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
     def _read(
         self, path: Path, stamp: _Stamp, errors: ValidationErrors

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 CONNECTING_S: Final = 12.0
 # An RPC that waits so long sees a sound endpoint connected.
 PATIENT_S: Final = 5.0
+# How long an RPC may take when nothing is wrong: round trips, and what a stream pauses.
+ANSWER_S: Final = {"unary": 1.0, "session": 1.0, "stream": 8.0}
 # A fault may hit an RPC that was on its way already.
 IN_FLIGHT_S: Final = 1.0
 
@@ -104,6 +106,19 @@ def check_outcomes(scenario: Scenario) -> Iterator[str]:
                 f"{rpc.name} of {rpc.client.name}, started at {rpc.started_s:.3f} s: {rpc.code}"
                 f" {rpc.details!r} though {_sound_for(scenario, rpc)} is sound"
             )
+
+
+def check_attempts(scenario: Scenario) -> Iterator[str]:
+    """An RPC that went to backends with which nothing was wrong does not fail."""
+    for rpc in scenario.recorder.rpcs.values():
+        if rpc.code in {"OK", "CANCELLED"} or rpc.ended_s is None or rpc.is_cancelled_by_us:
+            continue
+        last = rpc.picks[-1] if rpc.picks else None
+        if last is None or not last.address or _was_with_one_in_trouble(scenario, rpc):
+            continue
+        if rpc.code != "DEADLINE_EXCEEDED" or rpc.ended_s - last.at_s > ANSWER_S[rpc.kind]:
+            name = scenario.backend_at(last.address)
+            yield f"{rpc.name}: {rpc.code} {rpc.details!r}, though nothing was wrong with {name}"
 
 
 def check_retries(scenario: Scenario) -> Iterator[str]:
@@ -226,6 +241,7 @@ CHECKERS: Final = (
     check_priorities,
     check_outcomes,
     check_drops,
+    check_attempts,
     check_retries,
     check_sessions,
     check_convergence,

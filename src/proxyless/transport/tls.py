@@ -163,23 +163,26 @@ def _load_roots(
 ) -> None:
     try:
         if root_certificates is not None:
-            context.load_verify_locations(cadata=root_certificates.decode("ascii"))
+            # What bundles say between certificates may be in any language; inside one, this is no
+            # base64 and is refused.
+            text = root_certificates.decode("ascii", "backslashreplace")
+            context.load_verify_locations(cadata=text)
         elif roots_file is not None:
             context.load_verify_locations(cafile=roots_file.path)
         else:
             context.load_default_certs(ssl.Purpose.SERVER_AUTH)
-    except (OSError, ValueError) as error:  # Also SSLError, UnicodeDecodeError.
+    except (OSError, ValueError) as error:  # Also SSLError.
         raise ValueError(f"root certificates are not usable: {error}") from error
 
 
 def _load_identity(context: ssl.SSLContext, certificate_chain: bytes, private_key: bytes) -> None:
     """The ssl module reads keys from files only, so the key is on disk for a moment, private."""
-    with tempfile.TemporaryDirectory() as directory:  # Created with mode 0700.
-        path = os.path.join(directory, "identity.pem")
-        with open(path, "wb") as file:
-            file.write(private_key + b"\n" + certificate_chain)
-        try:
+    try:
+        with tempfile.TemporaryDirectory() as directory:  # Created with mode 0700.
+            path = os.path.join(directory, "identity.pem")
+            with open(path, "wb") as file:
+                file.write(private_key + b"\n" + certificate_chain)
             # A password, so that nobody is asked for one at the terminal; a plain key needs none.
             context.load_cert_chain(path, password="")
-        except ssl.SSLError as error:
-            raise ValueError(f"certificate chain and key are not usable: {error}") from error
+    except OSError as error:  # Also SSLError; and where nothing can be written.
+        raise ValueError(f"certificate chain and key are not usable: {error}") from error

@@ -110,3 +110,12 @@ def test_a_long_text_and_a_long_path_are_cut(errors: ValidationErrors) -> None:
 
 def test_a_validation_error_is_a_value_error(errors: ValidationErrors) -> None:
     assert isinstance(ValidationError("thing", errors), ValueError)
+
+
+def test_errors_can_be_had_one_by_one() -> None:
+    errors = ValidationErrors()
+    errors.add("is bad")
+    with errors.field("a"), errors.index(1):
+        errors.add("is 1")
+        errors.add("is odd")
+    assert list(errors.items()) == [("", "is bad"), ("a[1]", "is 1"), ("a[1]", "is odd")]

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxyless.base import ValidationErrors
+from proxyless.controlplane import documents as documents_module
 from proxyless.controlplane import eds_cluster, simple_mesh
-from proxyless.controlplane.documents import NODES_MAX, parse_documents
+from proxyless.controlplane.documents import NODES_MAX, TEXT_MAX, parse_documents
 from proxyless.protos import descriptor_pool_of_envoy
 
 CLUSTER = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
@@ -173,6 +174,45 @@ def test_a_bomb_of_aliases_is_refused() -> None:
 
 def test_a_value_inside_itself_is_refused() -> None:
     assert "aliases written out" in complaint("&a [*a]")
+
+
+def test_a_bomb_of_merged_mappings_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys are the same, so little would be left of them, after a long time."""
+    monkeypatch.setattr(documents_module, "NODES_MAX", 5_000)
+    lines = ["a0: &a0 {x: 1}"]
+    lines += [f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 10)}]}}" for n in range(1, 30)]
+    assert complaint("\n".join(lines)) == (
+        "[error:line 4, column 5: more than 5000 keys are merged]"
+    )
+
+
+@pytest.mark.parametrize("tag", ["", "!!pairs "])
+def test_a_long_text_counts_as_often_as_it_is_referred_to(tag: str) -> None:
+    items = ", ".join(["k: *a" if tag else "*a"] * (TEXT_MAX // 1_000_000 + 1))
+    text = f"- &a {'x' * 1_000_000}\n- {tag}[{items}]\n"
+    assert complaint(text) == f"[error:has more than {TEXT_MAX} characters, aliases written out]"
+
+
+@pytest.mark.parametrize("opening", ["[", "{a: ", "- ", "? "])
+def test_what_would_end_the_stack_of_the_thread_is_refused(opening: str) -> None:
+    assert complaint(opening * 100_000) == "[error:is nested too deeply]"
+
+
+@pytest.mark.parametrize("value", ["!!bool maybe", "!!int ''", "!!float ''", "!!timestamp soon"])
+def test_a_tag_that_does_not_fit_its_value_is_refused(value: str) -> None:
+    assert "[error:has a value that its tag does not fit: " in complaint(f"a: {value}")
+
+
+def test_a_type_that_is_no_unicode_is_refused() -> None:
+    said = complaint('{"@type": "\\ud800"}', is_json=True)
+    assert said == "[field:[0] error:@type '\\ud800' is not known]"
+
+
+def test_a_long_value_is_not_searched_for_paths() -> None:
+    """Every way to read it would be tried, which are as many as its length squared."""
+    said = complaint(f'"@type": {CLUSTER}\nlb_policy: x at {"a" * 1_000_000} b\n')
+    assert said.startswith("[field:[0].lb_policy error:Invalid enum value x at aaa")
+    assert len(said) < 1_000
 
 
 @pytest.mark.parametrize("is_json", [False, True])

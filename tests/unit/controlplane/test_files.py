@@ -214,6 +214,46 @@ def test_a_directory_that_goes_away_keeps_the_last_good_snapshot(
     assert world.names() == ["a"]
 
 
+def test_a_link_that_leads_nowhere_keeps_the_last_good_snapshot(world: World) -> None:
+    """As while a volume is mounted anew: nobody has removed the file."""
+    target = world.directory / ".target"
+    target.write_text(clusters("a"))
+    (world.directory / "a.yaml").symlink_to(target)
+    assert world.start() == ["a"]
+    target.rename(world.directory / ".elsewhere")
+    world.look()
+    assert "field:a.yaml error:cannot be read: No such file or directory" in world.problems[0]
+    assert world.names() == ["a"]
+    (world.directory / ".elsewhere").rename(target)
+    world.look()
+    assert len(world.snapshots) == 1
+
+
+def test_a_pipe_is_not_opened(world: World) -> None:
+    """Nobody may ever write to it."""
+    world.write("a.yaml", clusters("a"))
+    world.start()
+    os.mkfifo(world.directory / "b.yaml")
+    world.look()
+    assert "[field:b.yaml error:is no file]" in world.problems[0]
+    assert world.names() == ["a"]
+
+
+def test_a_directory_that_goes_while_it_is_listed_is_said(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.write("a.yaml", clusters("a"))
+    world.start()
+
+    def vanish(_: Path, pattern: str) -> list[Path]:
+        raise FileNotFoundError(2, "No such file or directory", pattern)
+
+    monkeypatch.setattr(Path, "rglob", vanish)
+    world.look()
+    assert "[error:cannot be listed: No such file or directory]" in world.problems[0]
+    assert world.names() == ["a"]
+
+
 def test_a_closed_source_looks_no_more(world: World) -> None:
     world.start()
     world.source.close()

@@ -9,6 +9,7 @@ import pytest
 from proxyless.controlplane.resource import CLUSTER
 from proxyless.sim.checkers import (
     CHECKERS,
+    check_attempts,
     check_configs,
     check_convergence,
     check_drops,
@@ -155,6 +156,17 @@ def test_an_answer_from_somebody_who_was_never_asked(run: Run) -> None:
 def test_a_drop_that_nobody_asked_for(run: Run) -> None:
     run.rpc().picks[0] = PickRecord(run.start_s, "web", "", 0, "Drop")
     assert "dropped" in run.found(check_drops)[0]
+
+
+def test_a_failure_on_a_backend_with_which_nothing_is_wrong(run: Run) -> None:
+    rpc = run.rpc("UNAVAILABLE")
+    [found] = run.found(check_attempts)
+    assert found == "rpc-0: UNAVAILABLE '', though nothing was wrong with web-0"
+    rpc.code = "DEADLINE_EXCEEDED"
+    assert run.found(check_attempts) == [], "it had no time left when it was sent"
+    rpc.code = "UNAVAILABLE"
+    with run.scenario.ledger.trouble("web-0"):
+        assert run.found(check_attempts) == []
 
 
 def test_an_rpc_that_was_not_tried_again() -> None:

@@ -193,6 +193,25 @@ def test_a_bad_identity_is_an_error_for_both_roles(identity: tuple[bytes, bytes]
         server_context(*identity)
 
 
+def test_a_bundle_of_roots_may_say_something_in_any_language() -> None:
+    bundle = "# Főtanúsítvány\n".encode() + AUTHORITY.certificate_pem
+    shake_hands(client_context(ClientTls(root_certificates=bundle)), server_context(*SERVER))
+
+
+def test_bytes_that_are_no_text_inside_a_root_are_an_error() -> None:
+    head, _, rest = AUTHORITY.certificate_pem.partition(b"\n")
+    with pytest.raises(ValueError, match="root certificates are not usable: "):
+        check_roots(head + b"\n\xc5\x91" + rest)
+
+
+def test_where_nothing_can_be_written_an_identity_is_not_usable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    with pytest.raises(ValueError, match=r"chain and key are not usable: .*No such file"):
+        check_identity(*CLIENT)
+
+
 # Secrets
 
 

@@ -201,6 +201,11 @@ def _parse_aggregate(typed_config: Proto, errors: ValidationErrors) -> Aggregate
 def _parse_tls(
     message: Proto, context: DecodeContext, errors: ValidationErrors
 ) -> UpstreamTls | None:
+    if message.transport_socket_matches:
+        # "we don't (currently) support transport_socket_matches" - A29; and to ignore them would be
+        # to connect without the TLS that they ask for.
+        with errors.field("transport_socket_matches"):
+            errors.add("is set, which is not supported")
     if not message.HasField("transport_socket"):
         return None
     providers = context.bootstrap.certificate_providers

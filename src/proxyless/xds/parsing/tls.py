@@ -37,6 +37,8 @@ _UNSUPPORTED_IN_VALIDATION: Final = ("crl", "custom_validator_config")
 _UNSUPPORTED_LISTS_IN_VALIDATION: Final = ("verify_certificate_spki", "verify_certificate_hash")
 # By number: email, DNS, URI and IP address.
 _SAN_TYPES: Final[dict[int, SanType]] = {1: "email", 2: "DNS", 3: "URI", 4: "IP"}
+# Of matchers that compare with a part of a name. Nothing is a part of every one.
+_KINDS_OF_PARTS: Final = ("prefix", "suffix", "contains")
 # Other ways to say who we are.
 _UNSUPPORTED_IDENTITIES: Final = ("tls_certificates", "tls_certificate_sds_secret_configs")
 
@@ -134,7 +136,7 @@ class _Context:
     def _parse_matchers(self, messages: Proto) -> Iterator[StringMatcher]:
         for index, message in enumerate(messages):
             with self._errors.field("match_subject_alt_names"), self._errors.index(index):
-                matcher = parse_string_matcher(message, self._errors)
+                matcher = self._parse_matcher(message)
             if matcher is not None:
                 yield matcher
 
@@ -145,9 +147,16 @@ class _Context:
                 if san_type is None:
                     self._add("san_type", f"is {message.san_type}, wanted one of 1 to 4")
                 with self._errors.field("matcher"):
-                    matcher = parse_string_matcher(message.matcher, self._errors)
+                    matcher = self._parse_matcher(message.matcher)
             if matcher is not None and san_type is not None:
                 yield SanMatcher(san_type, matcher)
+
+    def _parse_matcher(self, message: Proto) -> StringMatcher | None:
+        matcher = parse_string_matcher(message, self._errors)
+        if matcher is not None and matcher.kind in _KINDS_OF_PARTS and not matcher.value:
+            # Envoy's rules for the message do not allow it either.
+            self._add(matcher.kind, "is empty, which would accept every name")
+        return matcher
 
     def _parse_identity(self, context: Proto) -> CertificateInstance | None:
         instance = self._parse_instance(context, "tls_certificate_provider_instance")

@@ -248,6 +248,27 @@ def test_a_bad_matcher_is_named(matcher: dict[str, Any]) -> None:
     )
 
 
+@pytest.mark.parametrize("kind", ["prefix", "suffix", "contains"])
+def test_a_matcher_that_would_accept_every_name_is_refused(kind: str) -> None:
+    said = f"{kind} error:is empty, which would accept every name"
+    validation = ROOTS | {"match_subject_alt_names": [{kind: ""}]}
+    assert refused_cluster(with_tls({"validation_context": validation})) == (
+        f"{COMMON}.validation_context.match_subject_alt_names[0].{said}"
+    )
+    typed = {"san_type": "DNS", "matcher": {kind: ""}}
+    validation = ROOTS | {"match_typed_subject_alt_names": [typed]}
+    assert refused_cluster(with_tls({"validation_context": validation})) == (
+        f"{COMMON}.validation_context.match_typed_subject_alt_names[0].matcher.{said}"
+    )
+
+
+def test_tls_for_some_endpoints_only_is_refused() -> None:
+    """To ignore it would be to connect to them without."""
+    assert refused_cluster(cluster(transport_socket_matches=[{"name": "a"}])) == (
+        f"field:transport_socket_matches {UNSUPPORTED}"
+    )
+
+
 def test_a_server_name_beyond_255_characters_is_refused() -> None:
     assert parsed_tls(with_tls(sni="s" * 255)).sni == "s" * 255
     path = COMMON.removesuffix(".common_tls_context")
