@@ -503,6 +503,16 @@ def test_sweeps_are_five_seconds_apart_or_more(world: OverrideWorld, idle_timeou
     world.expect_subchannels("a", "b")
 
 
+@pytest.mark.spec("A75-37")
+def test_updates_do_not_put_off_a_sweep_that_is_due(world: OverrideWorld) -> None:
+    two_priorities(world)
+    world.own("c")
+    for _ in range(18):
+        world.clock.advance(4)
+        world.serve(["a", "b"], ["c", "d"])
+    world.expect_subchannels("a", "b")
+
+
 @pytest.mark.spec("A75-45")
 def test_a_changed_idle_timeout_counts_at_once(world: OverrideWorld) -> None:
     two_priorities(world, idle_timeout_s=3600)

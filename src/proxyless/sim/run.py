@@ -11,6 +11,7 @@ import logging
 import sys
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -72,12 +73,26 @@ def run_seeds(seeds: Iterable[int], jobs: int) -> Iterator[Outcome]:
 
 def run_seed_quietly(seed: int) -> Outcome:
     """As `run_seed`; what the stack would log is expected here, and an exception is a violation."""
-    logging.getLogger("proxyless").setLevel(logging.CRITICAL)
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    with _quiet():
+        try:
+            return run_seed(seed)
+        except Exception as error:  # Whatever it is, the other seeds go on.
+            text = f"the run raised {type(error).__name__}: {error}"
+            return Outcome(seed, "", (text,), Counter())
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the logs of a stack whose world is full of faults; as it was afterwards."""
+    loggers = [logging.getLogger(name) for name in ("proxyless", "asyncio")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
     try:
-        return run_seed(seed)
-    except Exception as error:  # Whatever it is, the other seeds go on.
-        return Outcome(seed, "", (f"the run raised {type(error).__name__}: {error}",), Counter())
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -95,8 +110,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_one(seed: int, *, is_logged: bool) -> int:
-    logging.getLogger("proxyless").setLevel(logging.CRITICAL)
-    outcome = run_seed(seed, lines_kept=None if is_logged else 0)
+    with _quiet():
+        outcome = run_seed(seed, lines_kept=None if is_logged else 0)
     for line in outcome.lines:
         print(line)
     for text in outcome.violations:
