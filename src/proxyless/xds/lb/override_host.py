@@ -27,6 +27,7 @@ from proxyless.xds.lb.session_hosts import (
     HostSubchannel,
     Verdict,
     choose_host,
+    find_expired,
     health_of,
     next_sweep_delay_s,
     sweep,
@@ -132,8 +133,9 @@ class OverrideHostPolicy:
         # From the last update: health statuses of hosts that sessions may stay on, and the rest.
         self.usable: frozenset[HealthStatus] = OVERRIDE_HOST_STATUS_DEFAULT
         self._idle_timeout_s = IDLE_TIMEOUT_DEFAULT_S
-        # Pending from the first update that had endpoints.
+        # Pending from the first update that had endpoints; and when it will be over.
         self._sweep_timer = IDLE_TIMER
+        self._sweep_s = 0.0
         # What is to be done soon: to hosts, for picks; and whether to report.
         self._wanted: dict[Host, None] = {}
         self._has_news = False
@@ -198,9 +200,14 @@ class OverrideHostPolicy:
     # The sweep.
 
     def _restart_sweep_timer(self) -> None:
-        self._sweep_timer.cancel()
         context = self._helper.context
-        delay_s = next_sweep_delay_s(self.hosts, self.now_s(), self._idle_timeout_s)
+        now_s = self.now_s()
+        delay_s = next_sweep_delay_s(self.hosts, now_s, self._idle_timeout_s)
+        if self._sweep_timer.pending and find_expired(self.hosts, now_s, self._idle_timeout_s):
+            # Five seconds are between runs: updates that come more often do not put one off.
+            delay_s = min(delay_s, self._sweep_s - now_s)
+        self._sweep_timer.cancel()
+        self._sweep_s = now_s + delay_s
         self._sweep_timer = context.clock.call_later(delay_s, self._on_sweep)
         context.trace.emit("override_host.sweep_scheduled", delay_s=delay_s)
 

@@ -298,6 +298,9 @@ class Hosts:
     def on_child_release(self, subchannel: HostSubchannel) -> None:
         """Release it in earnest, or go on holding it."""
         host = subchannel.host
+        if subchannel not in host.held_by_child:
+            # Released twice, and it may be ours by now.
+            return
         del host.held_by_child[subchannel]
         if host.subchannel is None and self._owner.keeps(host):
             host.owned = subchannel
@@ -349,20 +352,25 @@ class Hosts:
 
 
 def sweep(hosts: Iterable[Host], now_s: float, idle_timeout_s: float) -> list[Host]:
-    """Drop what no session used lately; whose subchannels were dropped (A75-37).
+    """Drop what no session used lately; whose subchannels were dropped (A75-37)."""
+    expired = find_expired(hosts, now_s, idle_timeout_s)
+    for host in expired:
+        host.drop_owned()
+    return expired
 
-    One that is connecting stays: only a session asks it to, and that one still waits.
+
+def find_expired(hosts: Iterable[Host], now_s: float, idle_timeout_s: float) -> list[Host]:
+    """Those with a subchannel of ours that no session used lately.
+
+    One that is connecting is none: only a session asks it to, and that one still waits.
     """
-    expired = [
+    return [
         host
         for host in hosts
         if host.owned is not None
         and host.owned.state is not State.CONNECTING
         and host.is_expired(now_s, idle_timeout_s)
     ]
-    for host in expired:
-        host.drop_owned()
-    return expired
 
 
 def next_sweep_delay_s(hosts: Iterable[Host], now_s: float, idle_timeout_s: float) -> float:

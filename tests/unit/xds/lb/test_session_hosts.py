@@ -132,6 +132,16 @@ def test_a_released_subchannel_tells_the_child_nothing_more(roster: Roster) -> N
     assert roster.host("a").state is CONNECTING
 
 
+@pytest.mark.parametrize("is_keeping", [True, False])
+def test_a_second_release_changes_nothing(roster: Roster, is_keeping: bool) -> None:
+    roster.owner.is_keeping = is_keeping
+    subchannel = roster.child_creates("a")
+    subchannel.release()
+    subchannel.release()
+    assert roster.host("a").owned is (subchannel if is_keeping else None)
+    assert len(roster.world.live) == is_keeping
+
+
 def test_of_two_that_the_child_holds_the_newer_counts_and_the_older_stays(roster: Roster) -> None:
     roster.owner.is_keeping = True
     older, newer = roster.child_creates("a"), roster.child_creates("a")
