@@ -32,17 +32,23 @@ class CertificateAuthority:
         self.certificate_pem = certificate.public_bytes(serialization.Encoding.PEM)
 
     def issue(
-        self, names: Iterable[str], *, client: bool = False, ends_in: timedelta = VALIDITY
+        self,
+        names: Iterable[str],
+        *,
+        client: bool = False,
+        ends_in: timedelta = VALIDITY,
+        common_name: str | None = None,
     ) -> tuple[bytes, bytes]:
         """Certificate and private key, in PEM, for DNS names, IP addresses and URIs (SPIFFE)."""
+        attributes = [x509.NameAttribute(NameOID.COMMON_NAME, common_name)] if common_name else []
         key = ec.generate_private_key(ec.SECP256R1())
         usage = ExtendedKeyUsageOID.CLIENT_AUTH if client else ExtendedKeyUsageOID.SERVER_AUTH
         alternatives = x509.SubjectAlternativeName(map(_general_name, names))
         certificate = (
-            _unsigned(subject=x509.Name([]), issuer=self._name, key=key, ends_in=ends_in)
+            _unsigned(subject=x509.Name(attributes), issuer=self._name, key=key, ends_in=ends_in)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
-            # Critical because the subject is empty: RFC 5280, 4.2.1.6.
+            # Critical because the subject is empty, as a rule: RFC 5280, 4.2.1.6.
             .add_extension(alternatives, critical=True)
             .sign(self._key, hashes.SHA256())
         )

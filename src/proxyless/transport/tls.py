@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from ipaddress import ip_address
 from typing import Final, Protocol, cast
 
 from proxyless.base import Status
@@ -138,9 +139,25 @@ def refuse_peer(transport_ssl: ssl.SSLObject, check_peer: CheckPeer | None) -> s
     selected = transport_ssl.selected_alpn_protocol()
     if selected != ALPN:
         return f"peer negotiated {selected!r} by ALPN, wanted {ALPN!r}"
-    if check_peer is None:
-        return None
-    return check_peer(_read_certificate(transport_ssl))
+    certificate = _read_certificate(transport_ssl)
+    if transport_ssl.context.check_hostname and not _has_name(transport_ssl, certificate):
+        return f"certificate has other names than {transport_ssl.server_hostname!r}"
+    return None if check_peer is None else check_peer(certificate)
+
+
+def _has_name(transport_ssl: ssl.SSLObject, certificate: PeerCertificate) -> bool:
+    """Whether what OpenSSL accepted is a name by the rules of RFC 6125, 6.4.4, too.
+
+    It takes the subject's common name if no alternative is a DNS name. That is for certificates
+    without any alternatives only: others say by them who they are, such as a SPIFFE URI.
+    """
+    if certificate.dns_names or not (transport_ssl.getpeercert() or {}).get("subjectAltName"):
+        return True
+    try:
+        ip_address(transport_ssl.server_hostname or "")
+    except ValueError:
+        return False
+    return True
 
 
 def _read_certificate(transport_ssl: ssl.SSLObject) -> PeerCertificate:

@@ -257,6 +257,23 @@ def test_a_peer_is_checked_by_what_its_certificate_says() -> None:
     )
 
 
+@pytest.mark.parametrize("alternative", ["spiffe://example.test/a", "192.0.2.1"])
+def test_a_subject_is_no_name_beside_alternatives(alternative: str) -> None:
+    """OpenSSL would take it where no alternative is a DNS name; gRPC does not (RFC 6125, 6.4.4)."""
+    server = server_context(*AUTHORITY.issue([alternative], common_name=NAME))
+    client, _ = shake_hands(client_context(tls()), server)
+    assert refuse_peer(client, None) == f"certificate has other names than {NAME!r}"
+    unchecked = client_context(replace(tls(), is_name_checked=False))
+    client, _ = shake_hands(unchecked, server)
+    assert refuse_peer(client, None) is None
+
+
+def test_an_address_is_a_name() -> None:
+    server = server_context(*AUTHORITY.issue(["192.0.2.1"], common_name=NAME))
+    client, _ = shake_hands(client_context(tls()), server, "192.0.2.1")
+    assert refuse_peer(client, None) is None
+
+
 def test_the_check_does_not_see_a_peer_without_http2() -> None:
     client, _ = shake_hands(client_context(tls()), AUTHORITY.server_context([NAME]))
     seen: list[PeerCertificate] = []
