@@ -260,18 +260,26 @@ def is_above(control_plane: ControlPlane, streams: int) -> bool:
     return control_plane.streams > streams
 
 
+def has_requests(control_plane: ControlPlane, count: int) -> bool:
+    return len(control_plane.requests) >= count
+
+
 async def test_broken_streams_tell_the_watcher_nothing_new() -> None:
     listeners, heard = Text("Listener", is_full_state=True), Recorder()
     async with serving() as control_plane, client_of(insecure(control_plane.port)) as client:
         control_plane.values["x"] = "v1"
         client.watch(listeners, "x", heard)
         await until(lambda: heard.heard == ["v1"], "the resource")
-        for _ in range(3):
-            streams = control_plane.streams
+        await until(lambda: len(control_plane.requests) >= 2, "the ACK")
+        for restarts in range(1, 4):
+            streams, requests = control_plane.streams, len(control_plane.requests)
             await control_plane.stop()
             await control_plane.start()
-            await until(partial(is_above, control_plane, streams), "a new stream")
-        await until(lambda: len(control_plane.requests) >= 8, "the ACKs")
+            await until(partial(is_above, control_plane, streams), f"stream {restarts}")
+            # The request for it and the ACK, before the next restart.
+            await until(
+                partial(has_requests, control_plane, requests + 2), f"the ACK on stream {restarts}"
+            )
         resources = [each for each in heard.heard if not isinstance(each, tuple)]
         assert resources == ["v1"]
         assert not heard.heard[1:] or heard.heard[-1] == ("ambient", OK)
