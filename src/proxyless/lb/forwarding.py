@@ -25,6 +25,9 @@ from proxyless.lb.api import (
     Subchannel,
 )
 
+# Where a result will be once there was a pick; nobody sees it.
+NO_RESULT: Final = Complete(None)  # type: ignore[arg-type]
+
 
 class ForwardingHelper:
     """A helper that passes on to the one above. Driven by a child."""
@@ -51,13 +54,15 @@ class ForwardingSubchannel:
     The tracker, if there is one, hears of every attempt on it, before the child's own.
     """
 
-    __slots__ = ("_passed_on", "_tracker", "inner")
+    __slots__ = ("_tracker", "child_result", "inner", "parent_result")
 
     def __init__(self, inner: Subchannel, tracker: CallTracker | None = None) -> None:
         self.inner = inner
         self._tracker = tracker
-        # The child's last result, and what the parent was given for it.
-        self._passed_on: tuple[Complete, Complete] | None = None
+        # The child's last result, and what the parent is given for it. Not in a pair: with many
+        # endpoints a pick waits for each object that it touches.
+        self.child_result: Complete | None = None
+        self.parent_result = NO_RESULT
 
     @property
     def address(self) -> Address:
@@ -82,12 +87,15 @@ class ForwardingSubchannel:
         self.inner.release()
 
     def pass_on(self, result: Complete) -> Complete:
-        """What the parent is to see of a child's pick of this subchannel."""
-        known = self._passed_on
-        if known is not None and known[0] is result:
-            return known[1]
+        """What the parent is to see of a child's pick of this subchannel.
+
+        A picker that is asked for every RPC compares `child_result` itself, and calls this only if
+        it is another one.
+        """
+        if self.child_result is result:
+            return self.parent_result
         passed_on = Complete(self.inner, join_trackers(self._tracker, result.tracker))
-        self._passed_on = (result, passed_on)
+        self.child_result, self.parent_result = result, passed_on
         return passed_on
 
 

@@ -66,7 +66,7 @@ class CountingPicker(Picker):
             if type(subchannel) is CountedSubchannel:
                 if subchannel.child_result is result:
                     return subchannel.parent_result
-                return subchannel.make_parent_result(result)
+                return subchannel.pass_on(result)
         return result
 
     @property

@@ -13,15 +13,12 @@ from typing import Final
 
 from proxyless.base import Address, Endpoint, State, Status, StatusCode
 from proxyless.lb.api import (
-    QUEUE,
     CallEnd,
     Cancel,
-    Complete,
-    PickResult,
     StateListener,
     Subchannel,
 )
-from proxyless.lb.forwarding import ForwardingSubchannel, join_trackers
+from proxyless.lb.forwarding import NO_RESULT, ForwardingSubchannel
 from proxyless.lb.policies.outlier_algorithms import NEVER_EJECTED, EndpointView
 
 EJECTED: Final = "ejected by outlier detection"
@@ -78,7 +75,7 @@ class Counter:
 class CountedSubchannel(ForwardingSubchannel):
     """A subchannel of the child's. Driven by the child, the roster, and the health below."""
 
-    __slots__ = ("_on_release", "_watches", "child_result", "counter", "listed_as", "parent_result")
+    __slots__ = ("_on_release", "_watches", "counter", "listed_as")
 
     def __init__(
         self,
@@ -92,10 +89,6 @@ class CountedSubchannel(ForwardingSubchannel):
         # The address that was asked for: a subchannel may know it by another name.
         self.listed_as: Final = listed_as
         self._on_release: Final = on_release
-        # The child's last result, and what the parent is given for it: what `pass_on` does, but in
-        # fewer objects. With many endpoints a pick waits for each one that it touches.
-        self.child_result: Complete | None = None
-        self.parent_result: PickResult = QUEUE
         self._watches: dict[_HealthWatch, None] = {}
 
     def watch_health(self, listener: StateListener) -> Cancel:
@@ -111,16 +104,10 @@ class CountedSubchannel(ForwardingSubchannel):
 
         return cancel
 
-    def make_parent_result(self, result: Complete) -> Complete:
-        """What the parent is to see of this pick and, as long as it is the last one, of others."""
-        passed_on = Complete(self.inner, join_trackers(self.counter, result.tracker))
-        self.child_result, self.parent_result = result, passed_on
-        return passed_on
-
     def release(self) -> None:
         self._watches.clear()
         # It refers to us: a circle that somebody would have to find.
-        self.child_result, self.parent_result = None, QUEUE
+        self.child_result, self.parent_result = None, NO_RESULT
         self._on_release(self)
         self.inner.release()
 

@@ -107,11 +107,13 @@ class DroppingPicker(Picker):
         if self._counter.total() >= self._maximum:
             return self._drop(None, self._too_many)
         result = self._child.pick(info)
-        if isinstance(result, Complete):
-            subchannel = result.subchannel
-            assert isinstance(subchannel, CountedSubchannel), "the child's are all ours"
-            return subchannel.pass_on(result)
-        return result
+        if type(result) is not Complete:
+            return result
+        # The child's are all ours.
+        subchannel: CountedSubchannel = result.subchannel  # type: ignore[assignment]
+        if subchannel.child_result is result:
+            return subchannel.parent_result
+        return subchannel.pass_on(result)
 
     def _drop(self, category: str | None, drop: Drop) -> Drop:
         if self._load is not None:
@@ -183,7 +185,7 @@ class CountedSubchannel(ForwardingSubchannel):
     def count_by(self, tracker: CallTracker) -> None:
         """From the next pick on."""
         self._tracker = tracker
-        self._passed_on = None
+        self.child_result = None
 
     def release(self) -> None:
         self._owner.forget(self)
