@@ -18,7 +18,7 @@ Theory of operation
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from proxyless.base import (
@@ -94,6 +94,10 @@ class Complete:
 
     subchannel: Subchannel
     tracker: CallTracker | None = None
+    # Where a policy that wraps its child's subchannels finds again what it made of this one, and
+    # that it was it: see `forwarding`. In here, because a pick waits for each object it touches.
+    passed_on: Complete | None = field(default=None, init=False, repr=False)
+    passed_on_by: object = field(default=None, init=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

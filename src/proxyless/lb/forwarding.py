@@ -25,9 +25,6 @@ from proxyless.lb.api import (
     Subchannel,
 )
 
-# Where a result will be once there was a pick; nobody sees it.
-NO_RESULT: Final = Complete(None)  # type: ignore[arg-type]
-
 
 class ForwardingHelper:
     """A helper that passes on to the one above. Driven by a child."""
@@ -54,15 +51,13 @@ class ForwardingSubchannel:
     The tracker, if there is one, hears of every attempt on it, before the child's own.
     """
 
-    __slots__ = ("_tracker", "child_result", "inner", "parent_result")
+    __slots__ = ("_tracker", "child_result", "inner")
 
     def __init__(self, inner: Subchannel, tracker: CallTracker | None = None) -> None:
         self.inner = inner
         self._tracker = tracker
-        # The child's last result, and what the parent is given for it. Not in a pair: with many
-        # endpoints a pick waits for each object that it touches.
+        # The child's last result, which knows what the parent is given for it.
         self.child_result: Complete | None = None
-        self.parent_result = NO_RESULT
 
     @property
     def address(self) -> Address:
@@ -86,17 +81,29 @@ class ForwardingSubchannel:
     def release(self) -> None:
         self.inner.release()
 
-    def pass_on(self, result: Complete) -> Complete:
+    def pass_on(self, result: Complete, by: object = None) -> Complete:
         """What the parent is to see of a child's pick of this subchannel.
 
-        A picker that is asked for every RPC compares `child_result` itself, and calls this only if
-        it is another one.
+        It is remembered in the child's result. A picker that is asked for every RPC looks there
+        itself, and calls this only if there is nothing. One that wraps some subchannels and not
+        others says who it is: what it lets through unwrapped may be remembered by somebody else.
         """
-        if self.child_result is result:
-            return self.parent_result
-        passed_on = Complete(self.inner, join_trackers(self._tracker, result.tracker))
-        self.child_result, self.parent_result = result, passed_on
+        passed_on = result.passed_on
+        if passed_on is None or result.passed_on_by is not by or self.child_result is not result:
+            self.forget_result()
+            passed_on = Complete(self.inner, join_trackers(self._tracker, result.tracker))
+            # Frozen for everybody else.
+            object.__setattr__(result, "passed_on", passed_on)
+            object.__setattr__(result, "passed_on_by", by)
+            self.child_result = result
         return passed_on
+
+    def forget_result(self) -> None:
+        """The next pick makes another result for the parent."""
+        result, self.child_result = self.child_result, None
+        if result is not None:
+            object.__setattr__(result, "passed_on", None)
+            object.__setattr__(result, "passed_on_by", None)
 
 
 def join_trackers(first: CallTracker | None, second: CallTracker | None) -> CallTracker | None:

@@ -54,19 +54,21 @@ INTERVAL_MIN_S: Final = 0.01
 class CountingPicker(Picker):
     """Has the child pick, and the RPC counted if it goes to a subchannel that is."""
 
-    __slots__ = ("_child",)
+    __slots__ = ("_child", "_owner")
 
-    def __init__(self, child: Picker) -> None:
+    def __init__(self, child: Picker, owner: object) -> None:
         self._child: Final = child
+        self._owner: Final = owner
 
     def pick(self, info: PickInfo) -> PickResult:
         result = self._child.pick(info)
-        if type(result) is Complete:
-            subchannel = result.subchannel
-            if type(subchannel) is CountedSubchannel:
-                if subchannel.child_result is result:
-                    return subchannel.parent_result
-                return subchannel.pass_on(result)
+        if type(result) is not Complete:
+            return result
+        if result.passed_on_by is self._owner and result.passed_on is not None:
+            return result.passed_on
+        subchannel = result.subchannel
+        if type(subchannel) is CountedSubchannel:
+            return subchannel.pass_on(result, self._owner)
         return result
 
     @property
@@ -213,7 +215,7 @@ class OutlierDetection:
     def on_report(self, state: State, picker: Picker) -> None:
         # Subchannels from before counting was turned off are still to be unwrapped.
         if self._is_counting or not self._roster.is_empty:
-            picker = CountingPicker(picker)
+            picker = CountingPicker(picker, self)
         if self._held:
             self._report = (state, picker)
         else:

@@ -18,7 +18,7 @@ from proxyless.lb.api import (
     StateListener,
     Subchannel,
 )
-from proxyless.lb.forwarding import NO_RESULT, ForwardingSubchannel
+from proxyless.lb.forwarding import ForwardingSubchannel
 from proxyless.lb.policies.outlier_algorithms import NEVER_EJECTED, EndpointView
 
 EJECTED: Final = "ejected by outlier detection"
@@ -107,7 +107,7 @@ class CountedSubchannel(ForwardingSubchannel):
     def release(self) -> None:
         self._watches.clear()
         # It refers to us: a circle that somebody would have to find.
-        self.child_result, self.parent_result = None, NO_RESULT
+        self.forget_result()
         self._on_release(self)
         self.inner.release()
 

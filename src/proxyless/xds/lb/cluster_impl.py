@@ -110,9 +110,9 @@ class DroppingPicker(Picker):
         if type(result) is not Complete:
             return result
         # The child's are all ours.
+        if result.passed_on is not None:
+            return result.passed_on
         subchannel: CountedSubchannel = result.subchannel  # type: ignore[assignment]
-        if subchannel.child_result is result:
-            return subchannel.parent_result
         return subchannel.pass_on(result)
 
     def _drop(self, category: str | None, drop: Drop) -> Drop:
@@ -185,7 +185,7 @@ class CountedSubchannel(ForwardingSubchannel):
     def count_by(self, tracker: CallTracker) -> None:
         """From the next pick on."""
         self._tracker = tracker
-        self.child_result = None
+        self.forget_result()
 
     def release(self) -> None:
         self._owner.forget(self)

@@ -83,12 +83,12 @@ class OverrideHostPicker(Picker):
         result = self._child.pick(info)
         if type(result) is not Complete:
             return result
+        if override is None and result.passed_on is not None:
+            return result.passed_on
         # The child's are all ours.
         subchannel: HostSubchannel = result.subchannel  # type: ignore[assignment]
         if override is not None:
             self._on_used(override, subchannel.host)
-        if subchannel.child_result is result:
-            return subchannel.parent_result
         return subchannel.pass_on(result)
 
     def _pick_override(self, override: OverrideHost) -> PickResult | None:

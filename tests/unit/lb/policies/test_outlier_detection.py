@@ -36,12 +36,12 @@ class End:
 
 
 def test_a_picker_tells_why_its_child_fails() -> None:
-    assert CountingPicker(FailPicker(unavailable("why"))).status == unavailable("why")
-    assert CountingPicker(QUEUE_PICKER).status.is_ok
+    assert CountingPicker(FailPicker(unavailable("why")), None).status == unavailable("why")
+    assert CountingPicker(QUEUE_PICKER, None).status.is_ok
 
 
 def test_pickers_have_no_dictionary() -> None:
-    assert not hasattr(CountingPicker(QUEUE_PICKER), "__dict__")
+    assert not hasattr(CountingPicker(QUEUE_PICKER, None), "__dict__")
 
 
 class AnyHistory(RuleBasedStateMachine):
