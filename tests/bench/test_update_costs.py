@@ -26,6 +26,8 @@ from tests.spec.lb_world import READY, World
 ENDPOINTS = 10_000
 # How much cheaper than the first update one is that changes one endpoint.
 RATIO = 20
+# In time, on a machine that others use: that nothing slow hides behind few calls.
+TIME_RATIO = 12
 ROUNDS_MAX = 5
 
 TARGETS = [f"t{number}" for number in range(10)]
@@ -133,7 +135,7 @@ def test_one_changed_endpoint_costs_few_calls(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_one_changed_endpoint_costs_a_twentieth_of_all(name: str) -> None:
+def test_one_changed_endpoint_costs_little_time(name: str) -> None:
     firsts: list[float] = []
     nexts: list[float] = []
     # Whatever else the machine does makes things slower, never faster.
@@ -141,7 +143,7 @@ def test_one_changed_endpoint_costs_a_twentieth_of_all(name: str) -> None:
         bench = Bench(CASES[name])
         firsts.append(processor_time_s(bench.first_update()))
         nexts += [processor_time_s(update) for update in bench.next_updates()]
-        if min(nexts) * RATIO <= min(firsts):
+        if min(nexts) * TIME_RATIO <= min(firsts):
             return
     pytest.fail(f"first update takes {min(firsts):.6f} s, a small one {min(nexts):.6f} s")
 

@@ -802,7 +802,8 @@ def test_a_slow_reader_slows_the_server_down_and_gets_everything(both: BothSync)
         time.sleep(0.3)
         sent = len(stage.events)
         rest = sum(len(place.photo) for place in call)
-        return sent < 200, rest
+        # Not all of it, however far windows have grown by then.
+        return sent < 400, rest
 
     assert both(story) == (True, 399 * 100_000)
 
