@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, TypeVar
 from weakref import WeakSet
 
 import grpc
@@ -55,6 +55,15 @@ MetadataLike = Iterable[tuple[str, str | bytes]]
 InterceptedCall = TypeVar("InterceptedCall")
 
 
+class Kinds(NamedTuple):
+    """What a channel gives to stubs, by the kind of method; those of a session are its own."""
+
+    unary_unary: type[UnaryUnaryMultiCallable]
+    unary_stream: type[UnaryStreamMultiCallable]
+    stream_unary: type[StreamUnaryMultiCallable]
+    stream_stream: type[StreamStreamMultiCallable]
+
+
 class AioChannel(grpc.aio.Channel):
     """A channel of grpc.aio's kind. Driven by stubs and by the loop.
 
@@ -63,6 +72,9 @@ class AioChannel(grpc.aio.Channel):
 
     # Known with the core.
     loop: asyncio.AbstractEventLoop
+
+    # Set below, where they are.
+    kinds: ClassVar[Kinds]
 
     def __init__(
         self,
@@ -89,7 +101,7 @@ class AioChannel(grpc.aio.Channel):
         _registered_method: bool | None = False,
     ) -> UnaryUnaryMultiCallable:
         interceptors = self._interceptors.unary_unary
-        return UnaryUnaryMultiCallable(
+        return self.kinds.unary_unary(
             self, method, request_serializer, response_deserializer, interceptors
         )
 
@@ -101,7 +113,7 @@ class AioChannel(grpc.aio.Channel):
         _registered_method: bool | None = False,
     ) -> UnaryStreamMultiCallable:
         interceptors = self._interceptors.unary_stream
-        return UnaryStreamMultiCallable(
+        return self.kinds.unary_stream(
             self, method, request_serializer, response_deserializer, interceptors
         )
 
@@ -113,7 +125,7 @@ class AioChannel(grpc.aio.Channel):
         _registered_method: bool | None = False,
     ) -> StreamUnaryMultiCallable:
         interceptors = self._interceptors.stream_unary
-        return StreamUnaryMultiCallable(
+        return self.kinds.stream_unary(
             self, method, request_serializer, response_deserializer, interceptors
         )
 
@@ -125,7 +137,7 @@ class AioChannel(grpc.aio.Channel):
         _registered_method: bool | None = False,
     ) -> StreamStreamMultiCallable:
         interceptors = self._interceptors.stream_stream
-        return StreamStreamMultiCallable(
+        return self.kinds.stream_stream(
             self, method, request_serializer, response_deserializer, interceptors
         )
 
@@ -428,3 +440,11 @@ class StreamStreamMultiCallable(_MultiCallable, grpc.aio.StreamStreamMultiCallab
         self._new_call(core, outcome, said).start()
         call.start_writing(requests)
         return call
+
+
+AioChannel.kinds = Kinds(
+    UnaryUnaryMultiCallable,
+    UnaryStreamMultiCallable,
+    StreamUnaryMultiCallable,
+    StreamStreamMultiCallable,
+)

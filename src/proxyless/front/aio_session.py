@@ -17,6 +17,7 @@ import grpc.aio
 
 from proxyless.front.aio_channel import (
     AioChannel,
+    Kinds,
     StreamStreamMultiCallable,
     StreamUnaryMultiCallable,
     UnaryStreamMultiCallable,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from proxyless.channel import Call, Channel
     from proxyless.front.aio_channel import InterceptedCall
     from proxyless.front.aio_interceptors import Interceptors, Said
-    from proxyless.front.values import Deserializer, Serializer
 
 
 class AioSession(AioChannel):
@@ -58,48 +58,6 @@ class AioSession(AioChannel):
     def _now_s(self) -> float:
         # Only asked for when there is a cookie, and so a loop.
         return self._parent.loop.time()
-
-    # Stubs ask for these
-
-    def unary_unary(
-        self,
-        method: str,
-        request_serializer: Serializer = None,
-        response_deserializer: Deserializer = None,
-        _registered_method: bool | None = False,
-    ) -> UnaryUnaryMultiCallable:
-        interceptors = self._interceptors.unary_unary
-        return _UnaryUnary(self, method, request_serializer, response_deserializer, interceptors)
-
-    def unary_stream(
-        self,
-        method: str,
-        request_serializer: Serializer = None,
-        response_deserializer: Deserializer = None,
-        _registered_method: bool | None = False,
-    ) -> UnaryStreamMultiCallable:
-        interceptors = self._interceptors.unary_stream
-        return _UnaryStream(self, method, request_serializer, response_deserializer, interceptors)
-
-    def stream_unary(
-        self,
-        method: str,
-        request_serializer: Serializer = None,
-        response_deserializer: Deserializer = None,
-        _registered_method: bool | None = False,
-    ) -> StreamUnaryMultiCallable:
-        interceptors = self._interceptors.stream_unary
-        return _StreamUnary(self, method, request_serializer, response_deserializer, interceptors)
-
-    def stream_stream(
-        self,
-        method: str,
-        request_serializer: Serializer = None,
-        response_deserializer: Deserializer = None,
-        _registered_method: bool | None = False,
-    ) -> StreamStreamMultiCallable:
-        interceptors = self._interceptors.stream_stream
-        return _StreamStream(self, method, request_serializer, response_deserializer, interceptors)
 
     # Ends
 
@@ -151,3 +109,6 @@ class _StreamUnary(_InSession, StreamUnaryMultiCallable):
 
 class _StreamStream(_InSession, StreamStreamMultiCallable):
     """Starts RPCs with streams both ways."""
+
+
+AioSession.kinds = Kinds(_UnaryUnary, _UnaryStream, _StreamUnary, _StreamStream)

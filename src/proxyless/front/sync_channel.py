@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self
 
 import grpc
 
@@ -44,11 +44,23 @@ _REMEMBERED_METHODS_MAX: Final = 4096
 _CLOSED: Final = "Cannot invoke RPC on closed channel!"
 
 
+class Kinds(NamedTuple):
+    """What a channel gives to stubs, by the kind of method; those of a session are its own."""
+
+    unary_unary: type[UnaryUnaryMultiCallable]
+    unary_stream: type[UnaryStreamMultiCallable]
+    stream_unary: type[StreamUnaryMultiCallable]
+    stream_stream: type[StreamStreamMultiCallable]
+
+
 class SyncChannel(grpc.Channel):
     """A channel of grpcio's blocking kind. Driven by stubs, in any thread.
 
     `open_core` makes the channel proper, on the loop.
     """
+
+    # Set below, where they are.
+    kinds: ClassVar[Kinds]
 
     def __init__(self, open_core: Callable[[], Channel], *, encoding: str) -> None:
         # Fixed at construction.
@@ -70,7 +82,7 @@ class SyncChannel(grpc.Channel):
         response_deserializer: Deserializer = None,
         _registered_method: bool | None = False,
     ) -> UnaryUnaryMultiCallable:
-        return UnaryUnaryMultiCallable(self, method, request_serializer, response_deserializer)
+        return self.kinds.unary_unary(self, method, request_serializer, response_deserializer)
 
     def unary_stream(
         self,
@@ -79,7 +91,7 @@ class SyncChannel(grpc.Channel):
         response_deserializer: Deserializer = None,
         _registered_method: bool | None = False,
     ) -> UnaryStreamMultiCallable:
-        return UnaryStreamMultiCallable(self, method, request_serializer, response_deserializer)
+        return self.kinds.unary_stream(self, method, request_serializer, response_deserializer)
 
     def stream_unary(
         self,
@@ -88,7 +100,7 @@ class SyncChannel(grpc.Channel):
         response_deserializer: Deserializer = None,
         _registered_method: bool | None = False,
     ) -> StreamUnaryMultiCallable:
-        return StreamUnaryMultiCallable(self, method, request_serializer, response_deserializer)
+        return self.kinds.stream_unary(self, method, request_serializer, response_deserializer)
 
     def stream_stream(
         self,
@@ -97,7 +109,7 @@ class SyncChannel(grpc.Channel):
         response_deserializer: Deserializer = None,
         _registered_method: bool | None = False,
     ) -> StreamStreamMultiCallable:
-        return StreamStreamMultiCallable(self, method, request_serializer, response_deserializer)
+        return self.kinds.stream_stream(self, method, request_serializer, response_deserializer)
 
     def session(self) -> SyncSession:
         """A channel on this one whose RPCs stay on one backend, if the mesh has sessions (A55).
@@ -448,3 +460,11 @@ def _wait_response(outcome: UnaryOutcome) -> Any:
 def _finished(outcome: UnaryOutcome) -> FinishedCall:
     assert outcome.end is not None, "asked for when the response is here"
     return FinishedCall(outcome.end, outcome.head or EMPTY_METADATA, outcome.response)
+
+
+SyncChannel.kinds = Kinds(
+    UnaryUnaryMultiCallable,
+    UnaryStreamMultiCallable,
+    StreamUnaryMultiCallable,
+    StreamStreamMultiCallable,
+)

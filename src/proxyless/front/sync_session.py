@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from proxyless.front.session import Session
 from proxyless.front.sync_channel import (
+    Kinds,
     StreamStreamMultiCallable,
     StreamUnaryMultiCallable,
     SyncChannel,
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from proxyless.channel import Channel, Method
     from proxyless.front.sync_channel import MetadataLike, StateCallback
     from proxyless.front.sync_outcomes import Binding, Outcome
-    from proxyless.front.values import Deserializer, Serializer
 
 _CLOSED: Final = "Cannot invoke RPC on closed session!"
 
@@ -57,44 +57,6 @@ class SyncSession(SyncChannel):
         except ValueError:
             # Of a channel that is closed nobody knows the time: what was known last stands.
             return -math.inf
-
-    # Stubs ask for these
-
-    def unary_unary(
-        self,
-        method: str,
-        request_serializer: Serializer = None,
-        response_deserializer: Deserializer = None,
-        _registered_method: bool | None = False,
-    ) -> UnaryUnaryMultiCallable:
-        return _UnaryUnary(self, method, request_serializer, response_deserializer)
-
-    def unary_stream(
-        self,
-        method: str,
-        request_serializer: Serializer = None,
-        response_deserializer: Deserializer = None,
-        _registered_method: bool | None = False,
-    ) -> UnaryStreamMultiCallable:
-        return _UnaryStream(self, method, request_serializer, response_deserializer)
-
-    def stream_unary(
-        self,
-        method: str,
-        request_serializer: Serializer = None,
-        response_deserializer: Deserializer = None,
-        _registered_method: bool | None = False,
-    ) -> StreamUnaryMultiCallable:
-        return _StreamUnary(self, method, request_serializer, response_deserializer)
-
-    def stream_stream(
-        self,
-        method: str,
-        request_serializer: Serializer = None,
-        response_deserializer: Deserializer = None,
-        _registered_method: bool | None = False,
-    ) -> StreamStreamMultiCallable:
-        return _StreamStream(self, method, request_serializer, response_deserializer)
 
     # Connectivity is the channel's
 
@@ -167,3 +129,6 @@ class _StreamUnary(_InSession, StreamUnaryMultiCallable):
 
 class _StreamStream(_InSession, StreamStreamMultiCallable):
     """Starts RPCs with streams both ways."""
+
+
+SyncSession.kinds = Kinds(_UnaryUnary, _UnaryStream, _StreamUnary, _StreamStream)
