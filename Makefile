@@ -12,7 +12,7 @@ SEEDS  ?= 20
 
 .DEFAULT_GOAL := help
 .PHONY: help env test check format lint types floors tidy fmt
-.PHONY: spec contracts e2e interop conformance bench bench-xds bench-scale fuzz sim demo clean
+.PHONY: spec contracts e2e interop conformance docs bench bench-xds bench-scale fuzz sim demo clean
 
 help:  ## Show this list
 	@echo "make <target> [ARGS='...'] [PYTHON=...]"
@@ -53,6 +53,9 @@ spec contracts e2e interop: $(STAMP)  ## Run one ring of tests
 
 conformance: $(STAMP)  ## Rewrite docs/conformance.md from the tests; ARGS=--check only compares
 	@$(PY) -m tools.conformance $(ARGS)
+
+docs: $(STAMP)  ## Rewrite docs/api from the sources; ARGS=--check only compares
+	@$(PY) -m tools.api_reference $(ARGS)
 
 bench: $(STAMP)  ## Measure RPCs against grpcio
 	@$(PY) bench/rpc.py $(ARGS)

@@ -11,6 +11,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from proxyless.assembly import default_policies
+from proxyless.base import quote
 from proxyless.lb import PolicyRegistry
 from proxyless.protos import Proto, message_class
 from proxyless.xds.bootstrap import (
@@ -167,7 +168,7 @@ def parsed_cluster(message: Proto, environ: Mapping[str, str] | None = None) -> 
 
 def refused_cluster(message: Proto, environ: Mapping[str, str] | None = None) -> str:
     """What is wrong with the cluster, which is expected to be refused."""
-    return errors_of(decode_cluster(message, environ), "Cluster")
+    return errors_of(decode_cluster(message, environ), "cluster")
 
 
 def decode_endpoints(message: Proto) -> Decoded[EndpointResource]:
@@ -184,13 +185,13 @@ def parsed_endpoints(*localities: dict[str, Any], **changes: Any) -> EndpointRes
 
 def refused_endpoints(*localities: dict[str, Any], **changes: Any) -> str:  # noqa: ANN401
     """What is wrong with the resource, which is expected to be refused."""
-    return errors_of(decode_endpoints(assignment(*localities, **changes)), "ClusterLoadAssignment")
+    return errors_of(decode_endpoints(assignment(*localities, **changes)), "endpoints")
 
 
 def errors_of(decoded: Decoded[object], kind: str) -> str:
     """The list of errors: `field:type error:...`, joined by "; "."""
     assert decoded.resource is None, "wanted a refusal"
-    head = f"{kind} {decoded.name!r}: ["
+    head = f"{kind} {quote(decoded.name)}: ["
     assert decoded.error.startswith(head)
     assert decoded.error.endswith("]")
     return decoded.error.removeprefix(head).removesuffix("]")

@@ -324,6 +324,7 @@ class WireWorld(ClientSide):
         """Pass bytes both ways, in pieces of that size, until both are silent."""
         while True:
             request = self.core.outbound.take_output()
+            self.core.note_sent()
             reply = self.server.outbound.take_output()
             self.client_said += request
             self.server_said += reply
@@ -397,6 +398,7 @@ class RawPeer:
     def hear(self) -> Heard:
         """What the core said since this was last called."""
         output = self.core.outbound.take_output()
+        self.core.note_sent()
         if self._preface:
             assert output.startswith(self._preface)
             output = output.removeprefix(self._preface)

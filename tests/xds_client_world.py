@@ -17,6 +17,7 @@ from proxyless.runtime import VirtualClock, seeded_random
 from proxyless.xds.bootstrap import Bootstrap, ChannelCreds, Node, ServerConfig
 from proxyless.xds.client import DecodeContext, Decoded, Tools, XdsClient, XdsClientOptions
 from proxyless.xds.client.codec import ADS_PATH, LRS_PATH
+from proxyless.xds.error_texts import name_resource, name_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -46,10 +47,10 @@ class Text:
         try:
             document = json.loads(serialized)
         except ValueError:
-            return Decoded("", error=f"{self.label}: is not JSON")
+            return Decoded("", error=f"{name_type(self.type_url)}: is not JSON")
         name, value = document["name"], document["value"]
         if value == "bad":
-            return Decoded(name, error=f"{self.label} {name!r}: value is bad")
+            return Decoded(name, error=f"{name_resource(self.type_url, name)}: value is bad")
         return Decoded(name, value)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from proxyless.channel import Channel, LoopStack, SubchannelPool, parse_default_config
@@ -31,7 +32,13 @@ from proxyless.lb.policies.round_robin import RoundRobinFactory
 from proxyless.lb.policies.weighted_round_robin import WeightedRoundRobinFactory
 from proxyless.lb.policies.weighted_target import WeightedTargetFactory
 from proxyless.resolver import STATIC_FACTORIES, DnsFactory
-from proxyless.runtime import AsyncioNetwork, LoopClock, system_random
+from proxyless.runtime import (
+    AsyncioNetwork,
+    LogTrace,
+    LoopClock,
+    apply_environment,
+    system_random,
+)
 from proxyless.transport import Connector
 from proxyless.wire import IDENTITY
 from proxyless.xds.bootstrap import load_bootstrap
@@ -53,7 +60,9 @@ if TYPE_CHECKING:
 
     import grpc
 
-    from proxyless.base import Status
+    from proxyless.base import Metadata, Status
+    from proxyless.base.explanation import Explanation
+    from proxyless.channel import ChannelView
     from proxyless.lb import PolicyFactory, PolicyRegistry
     from proxyless.resolver import ResolverFactory, ResolverRegistry
     from proxyless.xds.bootstrap import Bootstrap
@@ -136,8 +145,9 @@ def stack_of_running_loop() -> LoopStack:
 def _make_stack(loop: asyncio.AbstractEventLoop) -> LoopStack:
     clock, random, network = LoopClock(loop), system_random(), AsyncioNetwork()
     connector = Connector(network=network, clock=clock)
-    pool = SubchannelPool(connector, clock=clock, random=random)
-    return LoopStack(clock, random, network, connector.deadlines, pool)
+    trace = LogTrace()
+    pool = SubchannelPool(connector, clock=clock, random=random, trace=trace)
+    return LoopStack(clock, random, network, connector.deadlines, pool, trace)
 
 
 # The control planes of a loop. As with stacks, those of closed loops are dropped.
@@ -198,6 +208,7 @@ def make_aio_channel(
         _core_opener(target, credentials, settings),
         encoding=to_encoding(settings.compression, IDENTITY),
         interceptors=settings.interceptors,
+        explain=explain_view,
     )
 
 
@@ -206,13 +217,22 @@ def make_sync_channel(
 ) -> SyncChannel:
     """A blocking channel. Raises for wrong arguments here, not at the first RPC."""
     open_core = _core_opener(target, credentials, settings)
-    return SyncChannel(open_core, encoding=to_encoding(settings.compression, IDENTITY))
+    encoding = to_encoding(settings.compression, IDENTITY)
+    return SyncChannel(open_core, encoding=encoding, explain=explain_view)
+
+
+def explain_view(view: ChannelView, path: str, metadata: Metadata) -> Explanation:
+    """What becomes of an RPC on a channel. Most processes never ask, so it is imported then."""
+    from proxyless.observe.live import explain_channel  # noqa: PLC0415
+
+    return explain_channel(view, path, metadata)
 
 
 def _core_opener(
     target: str, credentials: ChannelCredentials, settings: ChannelSettings
 ) -> Callable[[], Channel]:
     """Makes the channel proper, on the loop that runs then."""
+    _apply_environment_once()
     channel_options = make_channel_options(settings.options, credentials)
     known = settings.registries or Registries()
     resolvers = _with_xds(known, settings)
@@ -240,6 +260,12 @@ def _core_opener(
         return settings.stacks.xds().certificates
 
     return open_core
+
+
+@cache
+def _apply_environment_once() -> None:
+    """What GRPC_VERBOSITY and GRPC_TRACE ask for, when the process makes its first channel."""
+    apply_environment(os.environ)
 
 
 def _with_xds(known: Registries, settings: ChannelSettings) -> ResolverRegistry:

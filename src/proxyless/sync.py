@@ -34,7 +34,15 @@ def insecure_channel(
     registries: Registries | None = None,
     bootstrap: Mapping[str, object] | str | None = None,
 ) -> SyncChannel:
-    """A channel without encryption. Raises ValueError for a target or option that is not valid."""
+    """A channel without encryption.
+
+    Options are grpcio's channel arguments, and some of our own (docs/howto/migrate-from-grpcio.md).
+    Registries add policies, resolvers and filters to those of the package. The bootstrap of an
+    `xds:` target is a document or a path; without it the environment says, as for grpcio.
+
+    Raises ValueError or TypeError for a target or option that is not valid. Whether anybody can be
+    reached, the first RPC says.
+    """
     credentials = insecure_channel_credentials()
     return make_sync_channel(
         target,
@@ -52,7 +60,10 @@ def secure_channel(
     registries: Registries | None = None,
     bootstrap: Mapping[str, object] | str | None = None,
 ) -> SyncChannel:
-    """A channel with credentials: ours, or grpcio's where they can be read."""
+    """A channel with credentials: ours, or grpcio's where they can be read.
+
+    The rest is as for `insecure_channel`. Raises TypeError for credentials that only grpcio uses.
+    """
     known = to_channel_credentials(credentials)
     return make_sync_channel(
         target,

@@ -76,6 +76,9 @@ class Backend(asyncio.Transport):
                 self._answer(stream_id, data[at + frames.FRAME_HEADER_BYTES : stop])
             at = stop
 
+    def is_closing(self) -> bool:
+        return False
+
     def _answer(self, stream_id: int, message: bytes) -> None:
         head, trailers, end_headers = self._head, self._trailers, frames.FLAG_END_HEADERS
         for kind, flags, payload in (

@@ -88,4 +88,4 @@ async def test_the_rpc_goes_where_the_explanation_says(
         ):
             call = channel.unary_unary(path)
             served = await call(b"", metadata=metadata, timeout=PATIENCE_S)
-    assert explanation.text == f"{path} goes to cluster {served.decode()!r}"
+    assert explanation.text == f'{path} goes to cluster "{served.decode()}"'

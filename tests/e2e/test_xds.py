@@ -176,7 +176,7 @@ async def test_deleted_cluster_drops_even_patient_rpcs() -> None:
             while (error := await failure(where, wait_for_ready=True)) is None:  # noqa: ASYNC110 - nobody sets an event
                 await asyncio.sleep(0.01)
             assert error.code() is grpc.StatusCode.UNAVAILABLE
-            assert "CDS resource a" in str(error.details())
+            assert 'cluster "a"' in str(error.details())
             control_plane.set_snapshot(snapshot)
             while await failure(where) is not None:  # noqa: ASYNC110 - nobody sets an event
                 await asyncio.sleep(0.01)

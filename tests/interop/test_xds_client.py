@@ -171,9 +171,9 @@ async def test_an_unreachable_control_plane_is_named_with_the_cause() -> None:
         await until(lambda: heard.heard, "the outage")
         status = heard.heard[0]
         assert status.code is StatusCode.UNAVAILABLE
-        assert f"xds server 'dns:///localhost:{port}'" in status.details
+        assert f'xds server "dns:///localhost:{port}"' in status.details
         assert "refused" in status.details
-        assert status.details.endswith("(xds node 'edge-7')")
+        assert status.details.endswith('(node id "edge-7")')
 
 
 async def test_load_is_reported_while_somebody_counts() -> None:

@@ -129,7 +129,8 @@ def test_best_virtual_host_answers(
     world = World(authority)
     world.say(listener(), resource, cluster("a"), endpoints("a", A))
     if index is None:
-        assert world.events == [f"error RDS resource routes: has no virtual host for {authority}"]
+        text = f'route configuration "routes": has no virtual host for "{authority}"'
+        assert world.events == [f'error {text} (node id "node-1")']
     else:
         assert world.config.virtual_host.name == f"h{index}"
 
@@ -444,7 +445,10 @@ def test_rpc_without_a_route_fails(wait_for_ready: bool) -> None:
     world = mesh(decoded(matching(prefix="/only.This/"), matching(prefix="/or.That/")))
     _, observer = world.call(wait_for_ready=wait_for_ready)
     assert observer.status.code is StatusCode.UNAVAILABLE
-    assert observer.status.details == f"no route in virtual host * matches {PATH}"
+    assert observer.status.details == (
+        f'route configuration "routes": no route in virtual host "*" matches "{PATH}"'
+        ' (node id "node-1")'
+    )
 
 
 @pytest.mark.spec("A28-06")
@@ -462,7 +466,10 @@ def test_action_that_is_no_route_ends_the_search(action: Json) -> None:
     _, observer = world.call(wait_for_ready=True)
     assert observer.status.code is StatusCode.UNAVAILABLE
     [kind] = action
-    assert observer.status.details == f"route no-go has the action {kind}, wanted route"
+    assert observer.status.details == (
+        f'route configuration "routes": route "no-go" has the action {kind}, wanted route'
+        ' (node id "node-1")'
+    )
     assert world.serve("/other.Service/Method") == A
 
 

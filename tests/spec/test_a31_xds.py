@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise, product
+from itertools import pairwise, permutations, product
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -104,6 +104,24 @@ def test_first_match_decides_and_its_settings_hold() -> None:
         assert observer.is_running
         world.clock.advance(0.2)
         assert observer.status.code is StatusCode.DEADLINE_EXCEEDED
+
+
+EVERY_KIND = {
+    "prefix": PathMatcher("prefix", "/pkg."),
+    "path": PathMatcher("path", PATH),
+    "any case": PathMatcher("path", PATH.upper(), case_sensitive=False),
+    "regex": PathMatcher("regex", "/pkg.*"),
+}
+
+
+@pytest.mark.spec("A31-17")
+@pytest.mark.parametrize("kinds", list(permutations(EVERY_KIND, 2)))
+def test_first_match_decides_of_whatever_kind_it_is(kinds: tuple[str, str]) -> None:
+    world = MeshWorld()
+    first, second = (EVERY_KIND[kind] for kind in kinds)
+    routes = (Route(path=first, action=action("a")), Route(path=second, action=action("b")))
+    world.start(hosts(host(*routes)), *two_clusters())
+    assert world.serve() == A
 
 
 @pytest.mark.spec("A31-18", "A31-25")
@@ -678,7 +696,7 @@ def test_lost_listener_fails_new_rpcs_and_holds_patient_ones_until_it_returns() 
     _, plain = world.call()
     _, patient = world.call(wait_for_ready=True)
     assert plain.status.code is StatusCode.UNAVAILABLE
-    assert f"LDS resource {SERVICE} does not exist" in plain.status.details
+    assert f'listener "{SERVICE}": does not exist' in plain.status.details
     assert patient.is_running
     world.streams(A)[0].answer()
     assert running.status == OK

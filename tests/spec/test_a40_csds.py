@@ -76,7 +76,7 @@ def test_a_refused_resource_shows_what_is_in_use_and_what_was_refused() -> None:
     assert (entry.version_info, entry.xds_config.value) == ("1", text("x"))
     assert entry.error_state.version_info == "2"
     assert entry.error_state.last_update_attempt.ToSeconds() == 1507
-    assert entry.error_state.details == "Listener 'x': value is bad (xds node 'edge-7')"
+    assert entry.error_state.details == 'listener "x": value is bad (node id "edge-7")'
     world.close()
 
 

@@ -131,7 +131,7 @@ def test_cluster_without_endpoints_fails_and_says_why() -> None:
     world.start(route_config("a"), cluster("a"))
     _, observer = world.call()
     assert observer.status.code is StatusCode.UNAVAILABLE
-    assert "EDS resource a: bad priorities" in observer.status.details
+    assert 'endpoints "a": bad priorities' in observer.status.details
     world.say(endpoints("a", A))
     assert world.serve() == A
 
@@ -171,7 +171,7 @@ def test_note_is_in_the_status_of_a_cluster_that_cannot_be_reached() -> None:
     world.clock.advance(1.0)
     _, observer = world.call()
     assert observer.status.code is StatusCode.UNAVAILABLE
-    assert "CDS resource a: NACKed by this client" in observer.status.details
+    assert 'cluster "a": NACKed by this client' in observer.status.details
 
 
 @pytest.mark.spec("A74-40")
@@ -203,7 +203,7 @@ def test_cluster_in_error_fails_its_own_rpcs_only_and_recovers() -> None:
     assert world.serve() == A
     _, observer = world.call("/to.B/Method")
     assert observer.status.code is StatusCode.UNAVAILABLE
-    assert "CDS resource b: bad" in observer.status.details
+    assert 'cluster "b": bad' in observer.status.details
     world.say(cluster("b"), endpoints("b", B))
     assert world.serve("/to.B/Method") == B
     assert len(spies["xds_cluster_impl_experimental"].alive) == 2
@@ -279,7 +279,7 @@ def test_absent_cluster_that_is_not_dynamic_fails_clearly_and_recovers() -> None
     policy = CdsFactory().create(helper)
     policy.update(Update((), CdsConfig("d"), _attributes({})))
     assert [report.state for report in helper.reports] == [State.TRANSIENT_FAILURE]
-    assert "cluster d is not in the xDS config" in helper.reports[-1].picker.status.details
+    assert 'cluster "d": is not in the xDS config' in helper.reports[-1].picker.status.details
     policy.update(Update((), CdsConfig("d"), _attributes({"d": _entry("d")})))
     assert helper.reports[-1].state is State.CONNECTING
     policy.close()
@@ -467,7 +467,7 @@ def test_policy_that_raises_is_the_trouble_of_its_cluster_only(
     assert world.serve() == A
     _, observer = world.call("/broken.Service/Method")
     assert observer.status.code is StatusCode.UNAVAILABLE
-    assert "cluster b: load balancing policy raised KeyError" in observer.status.details
+    assert 'cluster "b": load balancing policy raised KeyError' in observer.status.details
     assert "load balancing policy raised" in caplog.text
     world.say(cluster("b"))
     assert world.serve("/broken.Service/Method") == B
@@ -520,7 +520,7 @@ def test_error_with_no_config_at_all_is_clear() -> None:
 def test_error_of_a_cluster_is_told_by_code_unavailable(does_not_exist: bool) -> None:
     helper = FakeHelper(registry=Registries().policies)
     policy = CdsFactory().create(helper)
-    error = ClusterError(unavailable("CDS resource d: gone"), does_not_exist)
+    error = ClusterError(unavailable('cluster "d": gone'), does_not_exist)
     policy.update(Update((), CdsConfig("d"), _attributes({"d": error})))
     assert helper.reports[-1].state is State.TRANSIENT_FAILURE
     assert helper.reports[-1].picker.status == error.status

@@ -308,7 +308,7 @@ def test_endpoints_that_never_come_release_the_gate_with_a_note() -> None:
     world.remove(EDS, "a")
     [entry] = world.entries("a")
     assert entry.endpoints is None
-    assert entry.resolution_note == "EDS resource a: does not exist"
+    assert entry.resolution_note == 'endpoints "a": does not exist (node id "node-1")'
 
 
 @pytest.mark.spec("A74-20")
@@ -341,7 +341,7 @@ def test_config_holds_listener_routes_host_and_clusters() -> None:
     assert entry.cluster_name == "a"
     assert entry.cluster == cluster("a")
     assert entry.endpoints == endpoints("a", "10.0.0.1:80")
-    assert entry.resolution_note == "xDS node ID:node-1"
+    assert entry.resolution_note == 'node id "node-1"'
 
 
 @pytest.mark.spec("A74-24", "A74-25")
@@ -394,7 +394,7 @@ def test_nothing_new_is_not_told_again() -> None:
 @pytest.mark.spec("A74-27", "A74-28")
 @pytest.mark.parametrize(
     ("resource_type", "name", "context"),
-    [(LDS, SERVICE, f"LDS resource {SERVICE}"), (RDS, "routes", "RDS resource routes")],
+    [(LDS, SERVICE, f'listener "{SERVICE}"'), (RDS, "routes", 'route configuration "routes"')],
 )
 def test_lds_and_rds_trouble_is_told_with_its_context(
     resource_type: object, name: str, context: str
@@ -404,7 +404,7 @@ def test_lds_and_rds_trouble_is_told_with_its_context(
         world.say(listener())
     assert resource_type is LDS or resource_type is RDS
     world.refuse(resource_type, name, unavailable("no server"))
-    assert world.events == [f"error {context}: no server"]
+    assert world.events == [f'error {context}: no server (node id "node-1")']
     world.remove(resource_type, name)
     assert world.events[1:] == [f"does not exist {context}"]
 
@@ -447,14 +447,16 @@ def test_error_with_earlier_data_disturbs_nobody(resource_type: object, name: st
 def test_socket_listener_is_an_error() -> None:
     world = World()
     world.say(Listener(SERVICE, None))
-    assert world.events == [f"error LDS resource {SERVICE}: is not an API listener"]
+    text = f'listener "{SERVICE}": is not an API listener, wanted one with api_listener'
+    assert world.events == [f'error {text} (node id "node-1")']
 
 
 @pytest.mark.spec("A74-32")
 def test_no_virtual_host_is_an_error_that_names_the_authority_even_after_a_good_config() -> None:
     world = start_plain("a")
     world.say(hosts(host(route("a"), domains=("elsewhere",))))
-    assert world.events[-1] == f"error RDS resource routes: has no virtual host for {SERVICE}"
+    text = f'route configuration "routes": has no virtual host for "{SERVICE}"'
+    assert world.events[-1] == f'error {text} (node id "node-1")'
 
 
 @pytest.mark.spec("A74-33")
@@ -464,7 +466,7 @@ def test_cluster_error_without_data_is_that_clusters_value_only() -> None:
     world.refuse(CDS, "a", unavailable("field:lb_policy error:bad"))
     result = world.config.clusters["a"]
     assert isinstance(result, ClusterError)
-    assert result.status == unavailable("CDS resource a: field:lb_policy error:bad")
+    assert result.status == unavailable('cluster "a": field:lb_policy error:bad (node id "node-1")')
     assert not result.does_not_exist
     assert isinstance(world.config.clusters["b"], tuple)
 
@@ -490,9 +492,9 @@ def test_cluster_error_after_data_keeps_the_data_and_is_noted() -> None:
     world.trouble(CDS, "a", unavailable("NACKed"))
     [entry] = world.entries("a")
     assert entry.cluster is resource
-    assert entry.resolution_note == "CDS resource a: NACKed"
+    assert entry.resolution_note == 'cluster "a": NACKed (node id "node-1")'
     world.trouble(CDS, "a", unavailable("").__class__(StatusCode.OK))
-    assert world.entries("a")[0].resolution_note == "xDS node ID:node-1"
+    assert world.entries("a")[0].resolution_note == 'node id "node-1"'
 
 
 @pytest.mark.spec("A74-36")
@@ -503,8 +505,10 @@ def test_endpoint_trouble_never_makes_the_cluster_an_error() -> None:
     world.dns.fail("name:80", unavailable("no such host"))
     world.settle()
     assert [entry.endpoints for name in "ab" for entry in world.entries(name)] == [None, None]
-    assert world.entries("a")[0].resolution_note == "EDS resource a: bad priorities"
-    assert world.entries("b")[0].resolution_note == "DNS name name:80: no such host"
+    assert [world.entries(name)[0].resolution_note for name in "ab"] == [
+        'endpoints "a": bad priorities (node id "node-1")',
+        'dns name "name:80": no such host (node id "node-1")',
+    ]
 
 
 @pytest.mark.spec("A74-37")
@@ -539,7 +543,8 @@ def test_leaf_in_error_is_left_out_with_a_note_until_none_is_left() -> None:
     world.say(cluster("y"), endpoints("y", "10.0.0.1:80"))
     world.remove(CDS, "x")
     assert world.leaves("top") == ["top", "y"]
-    assert world.entries("top")[0].resolution_note == "CDS resource x: does not exist"
+    note = world.entries("top")[0].resolution_note
+    assert note == 'cluster "x": does not exist (node id "node-1")'
     world.remove(CDS, "y")
     result = world.config.clusters["top"]
     assert isinstance(result, ClusterError)
@@ -562,7 +567,7 @@ def test_note_of_an_aggregate_stays_short_whatever_is_wrong_below() -> None:
     world.settle()
     note = world.entries("top")[0].resolution_note
     assert len(note) < 6000
-    assert note.endswith("; and 95 more")
+    assert note.endswith('; and 95 more (node id "node-1")')
 
 
 def test_aggregate_of_too_many_clusters_is_an_error_that_says_so() -> None:

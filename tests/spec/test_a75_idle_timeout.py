@@ -152,6 +152,6 @@ def test_a_bad_idle_timeout_is_named_and_other_clusters_are_applied() -> None:
     assert good.resources == [parsed_cluster(resources[1])]
     assert not any(isinstance(resource, Cluster) for resource in bad.resources)
     [nack] = world.server().take_requests()
-    expected = f"Cluster 'bad': [field:{PATH}.idle_timeout.seconds error:is -1, "
+    expected = f'cluster "bad": [field:{PATH}.idle_timeout.seconds error:is -1, '
     assert expected in nack.error_detail.message
     assert "'good'" not in nack.error_detail.message

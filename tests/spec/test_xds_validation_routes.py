@@ -61,7 +61,7 @@ def test_a_socket_listener_is_valid_but_has_no_api_listener() -> None:
 @pytest.mark.spec("A27-20")
 def test_a_listener_of_neither_kind_is_refused() -> None:
     decoded = decode_listener(make("envoy.config.listener.v3.Listener", {"name": "l"}))
-    assert decoded.error == "Listener 'l': [error:neither api_listener nor address is set]"
+    assert decoded.error == 'listener "l": [error:neither api_listener nor address is set]'
 
 
 @pytest.mark.spec("A27-20")
@@ -71,7 +71,7 @@ def test_an_api_listener_has_an_http_connection_manager() -> None:
         make("envoy.config.listener.v3.Listener", {"name": "l", "api_listener": holder})
     )
     assert decoded.error == (
-        "Listener 'l': [field:api_listener.api_listener error:is envoy.config.core.v3.Metadata,"
+        'listener "l": [field:api_listener.api_listener error:is envoy.config.core.v3.Metadata,'
         " wanted envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager]"
     )
 
@@ -120,7 +120,7 @@ def test_other_sources_of_routes_are_refused(specifier: Json, said: str) -> None
         },
     )
     assert decode_listener(message).error == (
-        f"Listener 'l': [field:{MANAGER_PATH}"
+        f'listener "l": [field:{MANAGER_PATH}'
         f" error:route_specifier is {said}, wanted rds or route_config]"
     )
 
@@ -318,7 +318,7 @@ def test_another_session_state_is_refused(state: Json, error: str) -> None:
     path = f'{MANAGER_PATH}.http_filters[0].typed_config["{SESSION}"].session_state.typed_config'
     separator = "" if error.startswith((".", "[")) else " "
     assert decode_listener(session_listener(state)).error == (
-        f"Listener 'api.example': [field:{path}{separator}{error}]"
+        f'listener "api.example": [field:{path}{separator}{error}]'
     )
 
 
@@ -343,7 +343,7 @@ def test_an_invalid_domain_is_refused(domain: str) -> None:
     message = routes()
     message.virtual_hosts[0].domains.append(domain)
     assert decode_routes(message).error == (
-        "RouteConfiguration 'routes': [field:virtual_hosts[0].domains[1]"
+        'route configuration "routes": [field:virtual_hosts[0].domains[1]'
         f" error:is {domain!r}, wanted a name with at most one '*', first or last]"
     )
 
@@ -352,7 +352,7 @@ def test_a_virtual_host_has_domains() -> None:
     message = routes()
     message.virtual_hosts[0].domains.clear()
     assert decode_routes(message).error == (
-        "RouteConfiguration 'routes': [field:virtual_hosts[0].domains"
+        'route configuration "routes": [field:virtual_hosts[0].domains'
         " error:is empty, wanted at least one domain]"
     )
 
@@ -478,7 +478,7 @@ def test_an_unknown_denominator_is_refused() -> None:
     match = message.virtual_hosts[0].routes[0].match
     match.runtime_fraction.default_value.denominator = 7
     assert decode_routes(message).error == (
-        f"RouteConfiguration 'routes': [field:{MATCH}.runtime_fraction.default_value.denominator"
+        f'route configuration "routes": [field:{MATCH}.runtime_fraction.default_value.denominator'
         " error:is 7, wanted HUNDRED, TEN_THOUSAND or MILLION]"
     )
 
@@ -571,7 +571,7 @@ def test_a_duration_out_of_range_is_refused(
     duration.seconds = seconds
     duration.nanos = nanos
     assert decode_routes(message).error == (
-        f"RouteConfiguration 'routes': [field:{ACTION}.{field}.{error}]"
+        f'route configuration "routes": [field:{ACTION}.{field}.{error}]'
     )
 
 

@@ -267,9 +267,11 @@ class ConfigWatcher:
         self.events.append(config)
 
     def on_error(self, context: str, status: Status) -> None:
-        self.events.append(f"error {context}: {status.details}")
+        assert status.details.startswith(f"{context}: ")
+        self.events.append(f"error {status.details}")
 
-    def on_does_not_exist(self, context: str) -> None:
+    def on_does_not_exist(self, context: str, status: Status) -> None:
+        assert status.details.startswith(f"{context}: does not exist")
         self.events.append(f"does not exist {context}")
 
 

@@ -1,5 +1,6 @@
 """Unit tests of proxyless.assembly: what is wrong with a channel is said when it is made."""
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,8 @@ import pytest
 
 import proxyless
 import proxyless.aio
+from proxyless import assembly
+from proxyless.runtime import LogTrace
 
 MAKERS: dict[str, Callable[..., Any]] = {
     "asyncio": proxyless.aio.insecure_channel,
@@ -117,3 +120,29 @@ def test_credentials_that_we_cannot_use(
     with pytest.raises(TypeError) as caught:
         maker("host:80", credentials)
     assert str(caught.value).startswith(text)
+
+
+# Logs
+
+
+def test_the_first_channel_of_a_process_reads_what_the_environment_says_about_logs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[str | None] = []
+    monkeypatch.setattr(
+        assembly, "apply_environment", lambda environ: read.append(environ.get("GRPC_TRACE"))
+    )
+    monkeypatch.setenv("GRPC_TRACE", "xds_client")
+    assembly._apply_environment_once.cache_clear()
+    for _ in range(3):
+        proxyless.insecure_channel("dns:///orders:80").close()
+    assert read == ["xds_client"]
+
+
+async def test_what_happens_on_a_loop_can_be_logged() -> None:
+    assert isinstance(assembly.stack_of_running_loop().trace, LogTrace)
+
+
+def test_the_library_is_silent_unless_it_is_asked() -> None:
+    handlers = logging.getLogger("proxyless").handlers
+    assert any(isinstance(each, logging.NullHandler) for each in handlers)

@@ -6,6 +6,8 @@ connectivity  State: IDLE, CONNECTING, READY, TRANSIENT_FAILURE, SHUTDOWN
 endpoint      where a backend can be reached: IpAddress, UnixAddress, Endpoint
 attributes    what else is known about an endpoint, by typed key
 backoff       how long to wait before the next attempt
+texts         what others say, on one line of ours: quote, one_line
+explanation   why something happens, as a tree of sentences
 validation    everything that is wrong with an input, by field path
 trace         named events for logs, explain, checkers and tests
 """
@@ -24,6 +26,7 @@ from proxyless.base.metadata import (
     validate_metadata,
 )
 from proxyless.base.status import OK, Status, StatusCode
+from proxyless.base.texts import one_line, quote
 from proxyless.base.trace import NULL as NULL_TRACE
 from proxyless.base.trace import Event, Sink, Trace, hits
 from proxyless.base.validation import ValidationError, ValidationErrors
@@ -54,6 +57,8 @@ __all__ = [
     "decode_field",
     "encode_metadata",
     "hits",
+    "one_line",
     "parse_address",
+    "quote",
     "validate_metadata",
 ]

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+# Hears of each event.
 Sink = Callable[["Event"], None]
 
 

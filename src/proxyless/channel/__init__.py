@@ -12,6 +12,7 @@ security         who has a say in how connections are secured
 subchannel       how one address becomes a connection, again and again
 load_reports     what a backend says about its load while no RPC ends
 pool             who else has a connection to this address
+view             what is there to see of a channel, for explanations
 idle             when nobody needs the channel
 
 No room here knows grpcio: `front` shows channels as grpcio's.
@@ -32,6 +33,7 @@ from proxyless.channel.credentials import CallCredentials
 from proxyless.channel.pool import SubchannelPool
 from proxyless.channel.security import SecuritySource
 from proxyless.channel.subchannel import SubchannelOptions
+from proxyless.channel.view import ChannelView
 
 __all__ = [
     "CHANNEL_CLOSED",
@@ -42,6 +44,7 @@ __all__ = [
     "CallObserver",
     "Channel",
     "ChannelOptions",
+    "ChannelView",
     "ConfigSelector",
     "LoopStack",
     "Method",

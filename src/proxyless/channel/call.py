@@ -18,13 +18,12 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from proxyless.base import EMPTY_ATTRIBUTES, EMPTY_METADATA, Metadata, Status, StatusCode
+from proxyless.base import EMPTY_METADATA, Metadata, Status, StatusCode
 from proxyless.channel.attempt import LOGGER, NOBODY, Attempt, cancel_all
 from proxyless.channel.interception import InterceptedObserver
 from proxyless.channel.retry import encode_previous_attempts
-from proxyless.channel.statuses import from_control_plane, too_large_to_send
+from proxyless.channel.statuses import DEADLINE_EXCEEDED, from_control_plane, too_large_to_send
 from proxyless.lb.api import Complete, Drop, Fail, PickInfo
-from proxyless.runtime import IDLE_TIMER, Timer
 from proxyless.wire import IDENTITY, StreamEnd, compress
 
 if TYPE_CHECKING:
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
 _CODE_OK: Final = StatusCode.OK
 _CODE_CANCELLED: Final = StatusCode.CANCELLED
 # The words of grpcio.
-_DEADLINE_EXCEEDED: Final = Status(StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
 CANCELLED: Final = Status(StatusCode.CANCELLED, "Locally cancelled by application!")
 # Of the kind that bothers nobody. A6 has no limit; this one ends whatever goes round in circles.
 TRANSPARENT_RETRIES_MAX: Final = 100
@@ -56,7 +54,6 @@ class Call:
         "_attempts_wanted",
         "_channel",
         "_commit_hook",
-        "_deadline",
         "_deadline_s",
         "_encoding",
         "_has_waited",
@@ -74,6 +71,7 @@ class Call:
         "_transparent_retries",
         "attempts_started",
         "credentials",
+        "deadline_id",
         "is_committed",
         "is_ended",
         "observer",
@@ -120,7 +118,7 @@ class Call:
         self.is_ended = False
         self._has_waited = False
         self._started_s = 0.0
-        self._deadline: Timer = IDLE_TIMER
+        self.deadline_id = 0
         self._deadline_s = 0.0
 
     # The front's side
@@ -233,16 +231,17 @@ class Call:
         if not timeout_s > 0.0:  # Nor is NaN, which would confuse the deadlines of other calls.
             timeout_s = 0.0
         self._timeout_s = timeout_s
-        self._deadline_s = self._channel.clock.now_s() + timeout_s - waited_s
-        self._deadline.cancel()
-        self._deadline = self._channel.deadlines.add(self._deadline_s, self._on_deadline)
+        channel = self._channel
+        self._deadline_s = deadline_s = channel.clock.now_s() + timeout_s - waited_s
+        channel.deadlines.expire(self, deadline_s)
 
     @property
     def _is_overdue(self) -> bool:
         return self._timeout_s is not None and self._channel.clock.now_s() >= self._deadline_s
 
-    def _on_deadline(self) -> None:
-        self.cancel(_DEADLINE_EXCEEDED)
+    def on_deadline(self) -> None:
+        """The time is up."""
+        self.cancel(self._channel.describe_delay(self))
 
     # Credentials, selection
 
@@ -279,10 +278,12 @@ class Call:
             self.finish(StreamEnd(from_control_plane(config)))
             return
         self._commit_hook = config.on_commit
-        if metadata or config.attributes is not EMPTY_ATTRIBUTES:
+        self._info = method.plain_info
+        if metadata:
             self._info = PickInfo(method.path, metadata, config.attributes)
-        else:
-            self._info = method.plain_info
+        elif config.attributes is not method.plain_info.attributes:
+            # The next one is likely to go there, too.
+            self._info = method.plain_info = PickInfo(method.path, metadata, config.attributes)
         if not config.method_config.is_plain or channel.is_throttled:
             self._apply(config.method_config)
         if self.is_ended:
@@ -303,7 +304,8 @@ class Call:
             # It counts from the start of the RPC, wherever it has been since.
             waited_s = self._channel.clock.now_s() - self._started_s if self._has_waited else 0.0
             self._limit_time(timeout_s, waited_s)
-        self._strategy = self._channel.choose_strategy(self, method_config)
+        if method_config.has_policy or self._channel.is_throttled:
+            self._strategy = self._channel.choose_strategy(self, method_config)
         if method_config.response_bytes_max is not None:
             self.response_bytes_max = method_config.response_bytes_max
         if method_config.request_bytes_max is not None:
@@ -413,7 +415,7 @@ class Call:
         code = end.status.code
         if code is _CODE_CANCELLED and self._is_overdue:
             # The server's own deadline was a little faster than ours.
-            self._finish_with(attempt, StreamEnd(_DEADLINE_EXCEEDED, end.trailers))
+            self._finish_with(attempt, StreamEnd(DEADLINE_EXCEEDED, end.trailers))
             return
         if self._strategy is not None:
             self._strategy.on_attempt_end(end)
@@ -488,8 +490,8 @@ class Call:
             return
         self.is_ended = True
         self._attempts = self._kept = ()
-        if self._deadline is not IDLE_TIMER:
-            self._deadline.cancel()
+        if self.deadline_id:
+            self._channel.deadlines.forget(self)
         if not self.is_committed and (self._strategy is not None or self._commit_hook is not None):
             self._release_call()
         self._channel.on_call_ended(self)

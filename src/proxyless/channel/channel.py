@@ -31,8 +31,14 @@ from proxyless.channel.retry import KEPT_BYTES_MAX, RetryThrottle
 from proxyless.channel.retrying import choose_strategy
 from proxyless.channel.security import secure_subchannel
 from proxyless.channel.service_config import ServiceConfig, parse_service_config
-from proxyless.channel.statuses import from_control_plane
+from proxyless.channel.statuses import (
+    DEADLINE_EXCEEDED,
+    deadline_exceeded,
+    from_control_plane,
+    log_change,
+)
 from proxyless.channel.subchannel import SubchannelOptions
+from proxyless.channel.view import ChannelView, view_policy
 from proxyless.lb.api import Context, Picker, PickInfo, Update
 from proxyless.lb.graceful_switch import GracefulSwitch
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
@@ -112,13 +118,14 @@ def parse_default_config(options: ChannelOptions, policies: PolicyRegistry) -> S
     return config
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Method:
     """One method at one authority: what all its calls share."""
 
     path: str
     encoder: RequestEncoder
-    # What a pick is told about a call that brings no metadata, if its selector adds nothing.
+    # What a pick was told about the last call that brought no metadata. Calls share it as long as
+    # their selector adds the same attributes.
     plain_info: PickInfo
 
 
@@ -220,6 +227,16 @@ class Channel:
             return credentials
         return CombinedCredentials((self.call_credentials, credentials))
 
+    def view(self) -> ChannelView:
+        """What explains what becomes of an RPC now."""
+        target, state, status = self.target, self.state, self.picker.status
+        is_failing = state is State.TRANSIENT_FAILURE and self.selector is None
+        unroutable = (self._unroutable or status) if is_failing else None
+        waiting = len(self._unselected) + len(self._queued)
+        tree = view_policy(self._policy, target, state, status)
+        resolved = self._resolver, self._service_config
+        return ChannelView(target, state, *resolved, unroutable, waiting, tree)
+
     @property
     def calls(self) -> int:
         return len(self._calls)
@@ -275,6 +292,14 @@ class Channel:
             call.finish(StreamEnd(from_control_plane(self._unroutable or self.picker.status)))
         else:
             self._unselected[call] = None
+
+    def describe_delay(self, call: Call) -> Status:
+        """How an RPC ends whose time is up: what it waited for may be the reason."""
+        if call in self._queued:
+            return deadline_exceeded("a connection", self.picker.status)
+        if call in self._unselected:
+            return deadline_exceeded("the target's config", self._unroutable or self.picker.status)
+        return DEADLINE_EXCEEDED
 
     def queue_pick(self, call: Call) -> None:
         """Pick for the call again with the next picker."""
@@ -428,6 +453,7 @@ class Channel:
     def _set_state(self, state: State, picker: Picker) -> None:
         self.picker = picker
         if state is not self.state:
+            log_change(self.target, (self.state, state), self._unroutable or picker)
             self.state = state
             if self._stack.trace.active:
                 self._stack.trace.emit("channel.state", target=self.target, state=state)

@@ -82,8 +82,10 @@ class MethodConfig:
     # At most one of the two.
     retry_policy: RetryPolicy | None = None
     hedging_policy: HedgingPolicy | None = None
-    # Derived: whether nothing at all is said. An attribute because every RPC asks.
+    # Derived: whether nothing at all is said, and whether more than one attempt may be made.
+    # Attributes because every RPC asks.
     is_plain: bool = field(init=False)
+    has_policy: bool = field(init=False)
 
     def __post_init__(self) -> None:
         said = (
@@ -95,6 +97,8 @@ class MethodConfig:
             self.hedging_policy,
         )
         object.__setattr__(self, "is_plain", said == (None,) * len(said))
+        has_policy = self.retry_policy is not None or self.hedging_policy is not None
+        object.__setattr__(self, "has_policy", has_policy)
 
 
 EMPTY_METHOD_CONFIG: Final = MethodConfig()

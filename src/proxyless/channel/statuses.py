@@ -1,11 +1,13 @@
-"""Which statuses does the channel itself give to RPCs?
+"""Which statuses does the channel itself give to RPCs, and when does it log why?
 
 Specs: A54 (which codes a control plane may choose).
 """
 
 from typing import Final
 
-from proxyless.base import Status, StatusCode
+from proxyless.base import State, Status, StatusCode
+from proxyless.channel.attempt import LOGGER
+from proxyless.lb.api import Picker
 
 # "restricted control-plane status codes" - A54
 _RESTRICTED: Final = frozenset(
@@ -20,6 +22,17 @@ _RESTRICTED: Final = frozenset(
         StatusCode.DATA_LOSS,
     }
 )
+
+
+# The words of grpcio.
+DEADLINE_EXCEEDED: Final = Status(StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
+
+
+def deadline_exceeded(waited_for: str, failure: Status) -> Status:
+    """The time of an RPC was up before it was sent; the failure is OK if nothing is known to be."""
+    why = f": {failure.details}" if not failure.is_ok else ""
+    text = f"{DEADLINE_EXCEEDED.details} while waiting for {waited_for}{why}"
+    return Status(StatusCode.DEADLINE_EXCEEDED, text)
 
 
 def from_control_plane(status: Status) -> Status:
@@ -38,3 +51,13 @@ def too_large_to_send(size: int, limit: float) -> Status:
     # The words of grpcio, which people search for.
     text = f"Sent message larger than max ({size} vs. {limit})"
     return Status(StatusCode.RESOURCE_EXHAUSTED, text)
+
+
+def log_change(target: str, states: tuple[State, State], why: Status | Picker) -> None:
+    """For humans: RPCs fail, and why, or do not any more. Every change is in the trace."""
+    before, after = states
+    if after is State.TRANSIENT_FAILURE:
+        status = why if isinstance(why, Status) else why.status
+        LOGGER.info("%s: %s", target, status.details)
+    elif after is State.READY and before is State.TRANSIENT_FAILURE:
+        LOGGER.info("%s: READY again", target)

@@ -1,8 +1,10 @@
 """The command `proxyless`: one file per command.
 
-explain  why an RPC would go where it goes, from files
+demo     a mesh on this machine that fails over under load
+explain  why an RPC would go where it goes, from files or a running process
 lint     what clients would make of the resources in some files
 serve    a control plane from a directory of files
+simulate what clients see when the mesh of some files has a bad day, in virtual time
 status   what the xDS clients of a process hold
 
 Each command's module has `add_parser`, which says what it takes, and `run`, which does it and
@@ -14,7 +16,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Final
 
-from proxyless.cli import explain, lint, serve, status
+from proxyless.cli import demo, explain, lint, serve, simulate, status
 from proxyless.version import __version__
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-COMMANDS: Final = (serve, lint, explain, status)
+COMMANDS: Final = (demo, serve, lint, explain, simulate, status)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

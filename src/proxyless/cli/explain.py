@@ -1,25 +1,35 @@
 """`proxyless explain METHOD --config DIR --target xds:///name`: why would an RPC go where?
 
-From files, without a network: every decision on the way, each route with the first thing that does
-not match, the timeout and where it comes from, and what is in the clusters. The first line is the
-verdict; the exit code is 1 if the RPC, or some of its kind, would fail.
+From files, without a network, or with `--status ADDR` from what a running process holds: every
+decision on the way, each route with the first thing that does not match, the timeout and where it
+comes from, and what is in the clusters. The first line is the verdict; the exit code is 1 if the
+RPC, or some of its kind, would fail.
+
+Of a running process only resources are known (CSDS, A40). Its connections and the states of its
+policies it tells nobody but itself: `channel.explain`.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+import grpc
 
 from proxyless.assembly import Registries
 from proxyless.base import Status, StatusCode, ValidationErrors
 from proxyless.cli.output import JSON, add_output_option, print_json
 from proxyless.cli.resource_files import read_resources
+from proxyless.cli.status import TIMEOUT_S, fetch
 from proxyless.observe import (
+    Explanation,
     OfflineMesh,
     Rpc,
     explain_offline,
+    read_status,
     to_json,
     to_text,
     unknown_bootstrap,
@@ -39,27 +49,33 @@ from proxyless.xds.parsing import (
 from proxyless.xds.resolver import default_timeout_s
 
 if TYPE_CHECKING:
-    from proxyless.observe import Explanation
+    from collections.abc import Sequence
+
+    from proxyless.observe import ClientStatus, ResourceRow
 
 _SCHEME: Final = "xds"
+# What CSDS has no words for.
+_UNTOLD: Final = "the states of its connections and policies are not known here: channel.explain"
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Say what the command takes."""
     parser = commands.add_parser(
         "explain",
-        help="say why an RPC would go where it goes, from files",
-        description="Explain what happens to RPCs of METHOD under the resources in files.",
+        help="say why an RPC would go where it goes, from files or a running process",
+        description="Explain what happens to RPCs of METHOD under the resources in files, "
+        "or under those that a running process holds.",
     )
     parser.add_argument("method", metavar="METHOD", help="/package.Service/Method")
-    parser.add_argument(
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument(
         "--config",
         metavar="PATH",
         type=Path,
         action="append",
-        required=True,
         help="a file of resources, or a directory of files; may be given again",
     )
+    source.add_argument("--status", metavar="ADDR", help="the admin port of a running process")
     parser.add_argument("--target", required=True, help="what the application dials: xds:///name")
     parser.add_argument(
         "-H",
@@ -96,15 +112,54 @@ def _explain(parsed: argparse.Namespace) -> Explanation | Status:
     wanted = _wanted(parsed.target, bootstrap)
     if isinstance(wanted, Status):
         return wanted
+    mesh = OfflineMesh(_resource_types(), DecodeContext(bootstrap.servers[0], bootstrap))
+    path = parsed.method if parsed.method.startswith("/") else f"/{parsed.method}"
+    rpc = Rpc(path, tuple(parsed.headers), wanted.authority)
+    if parsed.status is not None:
+        return _explain_process(parsed, wanted, mesh, rpc)
     errors = ValidationErrors()
     located = read_resources(parsed.config, errors)
     if not errors.ok:
         return _refusal(str(errors))
-    mesh = OfflineMesh(_resource_types(), DecodeContext(bootstrap.servers[0], bootstrap))
     mesh.add((resource.type_url, resource.name, resource.value) for _, resource in located)
-    path = parsed.method if parsed.method.startswith("/") else f"/{parsed.method}"
-    rpc = Rpc(path, tuple(parsed.headers), wanted.authority)
     return explain_offline(wanted, mesh, rpc, default_timeout_s=default_timeout_s())
+
+
+def _explain_process(
+    parsed: argparse.Namespace, wanted: Wanted, mesh: OfflineMesh, rpc: Rpc
+) -> Explanation | Status:
+    """What a process would do with the resources that it holds."""
+    try:
+        response = fetch(parsed.status, TIMEOUT_S, has_contents=True)
+    except grpc.RpcError as error:
+        return _refusal(f"{parsed.status!r}: {error.code().name}: {error.details()}")
+    clients = read_status(response)
+    client = choose_client(clients, parsed.target, wanted.listener_name)
+    if client is None:
+        scopes = ", ".join(sorted(repr(each.scope) for each in clients)) or "no target at all"
+        return _refusal(f"{parsed.status!r} has no client for {parsed.target!r}, but for {scopes}")
+    mesh.add_held(client.resources)
+    wanted = replace(wanted, node_id=client.node_id)
+    found = explain_offline(wanted, mesh, rpc, default_timeout_s=default_timeout_s())
+    source = f"held by node {client.node_id!r} at {parsed.status}; {_UNTOLD}"
+    return replace(found, parts=(Explanation("source", source), *found.parts))
+
+
+def choose_client(
+    clients: Sequence[ClientStatus], target: str, listener: str
+) -> ClientStatus | None:
+    """The one of this target; else one that is shared by targets and holds its listener."""
+    for client in clients:
+        if client.scope == target:
+            return client
+    holding = (
+        each for each in clients if any(_is_listener(row, listener) for row in each.resources)
+    )
+    return next(holding, None)
+
+
+def _is_listener(row: ResourceRow, name: str) -> bool:
+    return row.name == name and row.type_url.endswith(".Listener")
 
 
 def _bootstrap(path: str | None) -> Bootstrap | Status:

@@ -61,7 +61,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def run(parsed: argparse.Namespace) -> int:
     """Show it; 1 if the process cannot be asked."""
     try:
-        response = _fetch(parsed.address, parsed.timeout, has_contents=parsed.contents)
+        response = fetch(parsed.address, parsed.timeout, has_contents=parsed.contents)
     except grpc.RpcError as error:
         what = f"{error.code().name}: {error.details()}"
         print(f"proxyless status: {parsed.address!r}: {what}", file=sys.stderr)
@@ -76,17 +76,18 @@ def run(parsed: argparse.Namespace) -> int:
     return 0
 
 
-def _fetch(address: str, timeout_s: float, *, has_contents: bool) -> Proto:
+def fetch(address: str, timeout_s: float, *, has_contents: bool) -> Proto:
+    """What the CSDS of a process says; grpc.RpcError if it cannot be asked."""
     request = message_class(f"{_STATUS}.ClientStatusRequest")(
         exclude_resource_contents=not has_contents
     )
     with grpc.insecure_channel(address) as channel:
-        fetch = channel.unary_unary(
+        ask = channel.unary_unary(
             f"/{CSDS_SERVICE}/FetchClientStatus",
             request_serializer=message_class(f"{_STATUS}.ClientStatusRequest").SerializeToString,
             response_deserializer=message_class(f"{_STATUS}.ClientStatusResponse").FromString,
         )
-        return fetch(request, timeout=timeout_s)
+        return ask(request, timeout=timeout_s)
 
 
 def _rows(clients: Sequence[ClientStatus]) -> Iterator[Sequence[str]]:

@@ -52,6 +52,17 @@ def parse_documents(
     text: str, errors: ValidationErrors, *, is_json: bool = False
 ) -> list[tuple[str, Resource]]:
     """The resources, each with its place in the file; what is wrong is added to the errors."""
+    found: list[tuple[str, Resource]] = []
+    for number, document in enumerate(load_documents(text, errors, is_json=is_json)):
+        if document is not None:  # A file may end with `---`, or be empty.
+            with errors.index(number):
+                for place, resource in _parse_document(document, errors):
+                    found.append((f"[{number}]{place}", resource))
+    return found
+
+
+def load_documents(text: str, errors: ValidationErrors, *, is_json: bool = False) -> list[Any]:
+    """What each document says, whatever it is about; none, and an error, if it cannot be read."""
     try:
         documents = [json.loads(text)] if is_json else _load_yaml(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -60,13 +71,7 @@ def parse_documents(
     if (excess := _find_excess(documents)) is not None:
         errors.add(f"has more than {excess}, aliases written out")
         return []
-    found: list[tuple[str, Resource]] = []
-    for number, document in enumerate(documents):
-        if document is not None:  # A file may end with `---`, or be empty.
-            with errors.index(number):
-                for place, resource in _parse_document(document, errors):
-                    found.append((f"[{number}]{place}", resource))
-    return found
+    return documents
 
 
 def _load_yaml(text: str) -> list[Any]:

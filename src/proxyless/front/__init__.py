@@ -9,6 +9,7 @@ sync_calls        the call objects it hands out
 sync_outcomes     what is known about their RPCs, between threads and the loop
 sync_requests     an application's iterators of requests
 sync_session      SyncSession: a channel whose RPCs stay on one backend
+explaining        how an application asks why
 session, cookies  what both kinds of session have in common
 background        the loop that all of these run on
 credentials       ours and grpcio's credentials

@@ -17,6 +17,7 @@ import grpc.aio
 
 from proxyless.base import EMPTY_METADATA, Metadata, Status, StatusCode
 from proxyless.channel.call import CANCELLED
+from proxyless.front.explaining import ask_here, remember
 from proxyless.front.values import (
     COLLECTED,
     NO_MESSAGE,
@@ -156,7 +157,8 @@ class Outcome:
         # Itself, not an equal one: a server may use the same words.
         if self.end.status is CANCELLED:
             raise asyncio.CancelledError
-        raise to_aio_error(self.end, self.head or EMPTY_METADATA)
+        error = to_aio_error(self.end, self.head or EMPTY_METADATA)
+        raise remember(error, self.core, ask_here)
 
 
 class UnaryOutcome(Outcome):

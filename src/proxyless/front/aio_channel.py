@@ -34,6 +34,7 @@ from proxyless.front.aio_interceptors import (
     Said,
 )
 from proxyless.front.credentials import to_call_credentials
+from proxyless.front.explaining import Explain, Explaining
 from proxyless.front.values import (
     Deserializer,
     Serializer,
@@ -53,6 +54,7 @@ _OTHER_LOOP: Final = "this channel belongs to another event loop: create one cha
 
 MetadataLike = Iterable[tuple[str, str | bytes]]
 InterceptedCall = TypeVar("InterceptedCall")
+T = TypeVar("T")
 
 
 class Kinds(NamedTuple):
@@ -64,7 +66,7 @@ class Kinds(NamedTuple):
     stream_stream: type[StreamStreamMultiCallable]
 
 
-class AioChannel(grpc.aio.Channel):
+class AioChannel(Explaining, grpc.aio.Channel):
     """A channel of grpc.aio's kind. Driven by stubs and by the loop.
 
     `open_core` makes the channel proper once there is a loop to make it on.
@@ -82,8 +84,10 @@ class AioChannel(grpc.aio.Channel):
         *,
         encoding: str,
         interceptors: Sequence[grpc.aio.ClientInterceptor] | None,
+        explain: Explain | None = None,
     ) -> None:
         self._open_core = open_core
+        self.explainer = explain
         self._core: Channel | None = None
         self._is_closed = False
         # Those whose interceptors may not have started an RPC yet.
@@ -258,6 +262,9 @@ class AioChannel(grpc.aio.Channel):
                 raise grpc.aio.UsageError("Channel is closed.")
             return self._core
         return self._bind()
+
+    def _look(self, question: Callable[[Channel], T]) -> T:
+        return question(self._core or self.core())
 
     def _bind(self) -> Channel:
         try:

@@ -38,7 +38,9 @@ class AioSession(AioChannel):
     """
 
     def __init__(self, parent: AioChannel, interceptors: Interceptors) -> None:
-        super().__init__(parent.core, encoding=parent.encoding, interceptors=None)
+        super().__init__(
+            parent.core, encoding=parent.encoding, interceptors=None, explain=parent.explainer
+        )
         self._parent: Final = parent
         self._interceptors = interceptors
         self.cookies: Final = Session()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import grpc
 
 from proxyless.base import EMPTY_METADATA, Metadata
+from proxyless.front.explaining import FailedRpc
 from proxyless.front.sync_outcomes import NO_MORE, Outcome, StreamOutcome, UnaryOutcome
 from proxyless.front.values import Metadatum, to_grpc_code, to_sync_metadata
 
@@ -168,6 +169,14 @@ class _RunningCall(_CallApi):
     def _response(self) -> Any:
         # grpcio's streams have no result, either.
         return None
+
+    @property
+    def failed_rpc(self) -> FailedRpc | None:
+        """What there is to explain, if this is raised as an error."""
+        outcome = self._outcome
+        if outcome.end is None or outcome.end.status.is_ok:
+            return None
+        return FailedRpc(outcome.call, outcome.binding.background.ask)
 
     def is_active(self) -> bool:
         return self._outcome.end is None

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, TypeVar
 
 import grpc
 
@@ -16,6 +17,7 @@ from proxyless.base import EMPTY_METADATA, State, Status, StatusCode
 from proxyless.channel import Call, Channel, Method
 from proxyless.front.background import CallbackThread, shared_background
 from proxyless.front.credentials import to_call_credentials
+from proxyless.front.explaining import Explain, Explaining, remember
 from proxyless.front.sync_calls import FinishedCall, FutureCall, InactiveRpcError, StreamCall
 from proxyless.front.sync_outcomes import Binding, Outcome, StreamOutcome, UnaryOutcome
 from proxyless.front.sync_requests import RequestFeeder
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
 MetadataLike = Iterable[tuple[str, str | bytes]]
 StateCallback = Callable[[grpc.ChannelConnectivity], None]
+T = TypeVar("T")
 
 # Distinct paths whose encoded heads are remembered; callers choose them, so there is a limit.
 _REMEMBERED_METHODS_MAX: Final = 4096
@@ -53,7 +56,7 @@ class Kinds(NamedTuple):
     stream_stream: type[StreamStreamMultiCallable]
 
 
-class SyncChannel(grpc.Channel):
+class SyncChannel(Explaining, grpc.Channel):
     """A channel of grpcio's blocking kind. Driven by stubs, in any thread.
 
     `open_core` makes the channel proper, on the loop.
@@ -62,9 +65,16 @@ class SyncChannel(grpc.Channel):
     # Set below, where they are.
     kinds: ClassVar[Kinds]
 
-    def __init__(self, open_core: Callable[[], Channel], *, encoding: str) -> None:
+    def __init__(
+        self,
+        open_core: Callable[[], Channel],
+        *,
+        encoding: str,
+        explain: Explain | None = None,
+    ) -> None:
         # Fixed at construction.
         self._open_core = open_core
+        self.explainer = explain
         self.encoding = encoding
         self._subscriptions = _Subscriptions()
         # Where the channel lives now; changed on the loop.
@@ -191,6 +201,10 @@ class SyncChannel(grpc.Channel):
             return binding
 
         return background.ask(open_binding)
+
+    def _look(self, question: Callable[[Channel], T]) -> T:
+        binding = self.bind()
+        return binding.background.ask(partial(question, binding.core))
 
     def method(self, core: Channel, path: str) -> Method:
         """What all calls of a method share. An interceptor may ask for it on every call."""
@@ -453,7 +467,8 @@ def _wait_response(outcome: UnaryOutcome) -> Any:
         raise
     assert end is not None, "waiting without a limit ends at the end"
     if end.status.code is not StatusCode.OK:
-        raise InactiveRpcError(end, outcome.head or EMPTY_METADATA)
+        error = InactiveRpcError(end, outcome.head or EMPTY_METADATA)
+        raise remember(error, outcome.call, outcome.binding.background.ask)
     return outcome.response
 
 

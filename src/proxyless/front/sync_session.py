@@ -34,7 +34,7 @@ class SyncSession(SyncChannel):
     """
 
     def __init__(self, parent: SyncChannel) -> None:
-        super().__init__(_open_nothing, encoding=parent.encoding)
+        super().__init__(_open_nothing, encoding=parent.encoding, explain=parent.explainer)
         self._parent: Final = parent
         self._callbacks: list[StateCallback] = []
         self.cookies: Final = Session()

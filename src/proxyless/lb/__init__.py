@@ -17,7 +17,9 @@ orca             what a backend says about its load
 happy_eyeballs   which address is tried when
 retained_child   a child that outlives its use for 15 minutes
 forwarding       standing between a child and the rest of the world
+delegating       a policy that has another one do its work
 attributes       what is told about endpoints and RPCs: keys that several policies know
+view             what a tree of policies looks like to somebody who asks
 pickers          pickers that many policies need
 
 The channel implements `Helper` and `Subchannel`; no policy ever sees the channel (ADR 0001).
@@ -47,7 +49,9 @@ from proxyless.lb.api import (
 )
 from proxyless.lb.attributes import ENDPOINT_WEIGHT, HASH_KEY, REQUEST_HASH
 from proxyless.lb.config import PolicyConfig, parse_policy_list
+from proxyless.lb.delegating import DelegatingPolicy
 from proxyless.lb.graceful_switch import GracefulSwitch
+from proxyless.lb.hierarchy import with_path
 from proxyless.lb.orca import LoadReport
 from proxyless.lb.pickers import (
     QUEUE_PICKER,
@@ -57,6 +61,7 @@ from proxyless.lb.pickers import (
     SubchannelPicker,
 )
 from proxyless.lb.registry import PolicyRegistry
+from proxyless.lb.view import LbNode
 
 __all__ = [
     "ENDPOINT_WEIGHT",
@@ -69,6 +74,7 @@ __all__ = [
     "Cancel",
     "Complete",
     "Context",
+    "DelegatingPolicy",
     "Drop",
     "Endpoints",
     "Fail",
@@ -76,6 +82,7 @@ __all__ = [
     "GracefulSwitch",
     "Helper",
     "IdlePicker",
+    "LbNode",
     "LoadListener",
     "LoadReport",
     "PickInfo",
@@ -92,4 +99,5 @@ __all__ = [
     "SubchannelPicker",
     "Update",
     "parse_policy_list",
+    "with_path",
 ]

@@ -43,7 +43,9 @@ if TYPE_CHECKING:
 
 # The status says why a state is TRANSIENT_FAILURE, and is OK with every other one.
 StateListener = Callable[[State, Status], None]
+# Hears of each load report of a backend.
 LoadListener = Callable[["LoadReport"], None]
+# Ends what was started.
 Cancel = Callable[[], None]
 
 # What a resolver found, or why it found nothing.

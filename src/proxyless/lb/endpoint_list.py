@@ -29,9 +29,11 @@ from proxyless.lb.policies.pick_first import (
     PickFirst,
     PickFirstConfig,
 )
+from proxyless.lb.view import LbNode, describe_policy, name_endpoint, place
 from proxyless.runtime import IDLE_TIMER
 
 _CHILD_CONFIG: Final = PickFirstConfig()
+_CHILD_KIND: Final = "pick_first"
 
 
 class EndpointChild:
@@ -76,6 +78,13 @@ class EndpointChild:
 
     def request_reresolution(self) -> None:
         self._list.helper.request_reresolution()
+
+    def describe(self, note: str) -> LbNode:
+        name = name_endpoint(self.endpoint.addresses)
+        if self.policy is None:
+            return LbNode(name, _CHILD_KIND, self.state.name, note or "not needed so far")
+        node = describe_policy(self.policy, _CHILD_KIND)
+        return place(node, name, state=self.state, failure=self.picker.status, note=note)
 
 
 C = TypeVar("C", bound=EndpointChild)
@@ -156,6 +165,14 @@ class EndpointList(Generic[C]):
         self._wanted[child] = None
         if not self._connect_timer.pending:
             self._connect_timer = self.helper.context.clock.call_later(0, self._connect_wanted)
+
+    def describe(self, note_of: Callable[[C], str]) -> tuple[LbNode, ...]:
+        """The endpoints, each once, with what the policy has to say about it."""
+        return tuple(child.describe(note_of(child)) for child in self._children.values())
+
+    def count_ready(self) -> str:
+        """How many of them RPCs can go to, in words."""
+        return f"{len(self._ready)} of {len(self._children)} endpoints are READY"
 
     def exit_idle(self) -> None:
         for child in self._children.values():

@@ -9,6 +9,7 @@ Theory of operation
     current one, and the old one is closed. Whoever is neither is not listened to.
 """
 
+from dataclasses import replace
 from typing import Final
 
 from proxyless.base import OK, Address, Attributes, State, Status
@@ -24,6 +25,7 @@ from proxyless.lb.api import (
     Update,
 )
 from proxyless.lb.config import PolicyConfig
+from proxyless.lb.view import LbNode, describe_policy, place, wrap
 
 
 class GracefulSwitch:
@@ -61,6 +63,19 @@ class GracefulSwitch:
         children, self._current, self._pending = self._children, None, None
         for child in children:
             child.policy.close()
+
+    def describe(self) -> LbNode:
+        """The policy inside: of the switch something is to be seen only while it switches."""
+        if self._current is None:
+            return LbNode()
+        current = self._current.describe()
+        if self._pending is None:
+            return current
+        pending = self._pending.describe()
+        pending = place(pending, "pending", state=State.CONNECTING, in_use=False)
+        detail = f"{current.policy} goes on until {pending.policy} is connected"
+        node = wrap(place(current, "current"), detail, (pending,))
+        return replace(node, policy="graceful_switch")
 
     @property
     def _newest(self) -> "_Child | None":
@@ -114,6 +129,9 @@ class _Child:
         self.context: Final[Context] = owner.context
         self.name = factory.name
         self.policy = factory.create(self)
+
+    def describe(self) -> LbNode:
+        return describe_policy(self.policy, self.name)
 
     def create_subchannel(self, address: Address, attributes: Attributes) -> Subchannel:
         return self._owner.create_subchannel(self, address, attributes)

@@ -16,6 +16,7 @@ from proxyless.lb.api import Helper, Picker, Update
 from proxyless.lb.endpoint_list import EndpointChild, EndpointList
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
 from proxyless.lb.policies.pick_first import EMPTY_ADDRESS_LIST
+from proxyless.lb.view import LbNode
 
 C = TypeVar("C", bound=EndpointChild)
 
@@ -83,6 +84,16 @@ class PetiolePolicy(ABC, Generic[C]):
 
     def close(self) -> None:
         self._endpoints.close()
+
+    def describe(self) -> LbNode:
+        state = "" if self._state is None else self._state.name
+        children = self._endpoints.describe(self._note_of)
+        detail = self._endpoints.count_ready() if children else ""
+        return LbNode(state=state, detail=detail, children=children)
+
+    def _note_of(self, child: C) -> str:
+        """What is to be said about an endpoint to somebody who asks."""
+        return ""
 
     def _on_report(self, child: C, before: State) -> None:
         if child.state is State.TRANSIENT_FAILURE:

@@ -15,9 +15,13 @@ from proxyless.lb.api import Endpoints, Helper, Update
 from proxyless.lb.config import PolicyConfig
 from proxyless.lb.forwarding import ForwardingHelper
 from proxyless.lb.graceful_switch import GracefulSwitch
+from proxyless.lb.view import in_seconds, left_s
 from proxyless.runtime import IDLE_TIMER
 
 RETENTION_S: Final = 15 * 60.0
+
+# Said of a child that is there only because it was needed before.
+NOT_LISTED: Final = "not in the config any more"
 
 
 class RetainedChild(ForwardingHelper):
@@ -64,6 +68,13 @@ class RetainedChild(ForwardingHelper):
         self._retention_timer.cancel()
         self.policy.close()
         self.trace("destroyed")
+
+    @property
+    def retention_note(self) -> str:
+        """How long it still rests; empty if it does not."""
+        if not self._retention_timer.pending:
+            return ""
+        return f"retained {in_seconds(left_s(self._retention_timer, self.context.clock.now_s()))}"
 
     def trace(self, change: str) -> None:
         trace = self.context.trace

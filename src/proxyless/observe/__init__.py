@@ -3,6 +3,9 @@
 explain       why an RPC goes where it goes, given a config; explain_clusters what is there
 explanation   the tree in which that is said, as text and as JSON
 offline       the same for resources that no control plane serves
+explain_lb    what the policies of a channel would answer now
+explain_sessions  whether the session of an RPC decides where it goes
+live          why an RPC on a running channel goes where it goes, and why one failed
 csds          what the xDS clients of a process hold, as messages of CSDS, and read back from them
 csds_service  the service that answers with it, for grpcio's servers of both kinds
 lint          what clients would make of a resource: refuse, ignore, or take in their own way
@@ -13,12 +16,13 @@ findings      what lint says
 Nothing here decides anything about an RPC: it asks the rooms that do, and shows their answers.
 """
 
+from proxyless.base.explanation import Explanation, to_json, to_text
 from proxyless.observe.csds import ClientStatus, ClientView, ResourceRow, encode_status, read_status
 from proxyless.observe.csds_service import CSDS_SERVICE, ClientsByLoop, add_csds_servicer
 from proxyless.observe.explain import Rpc, explain
-from proxyless.observe.explanation import Explanation, to_json, to_text
 from proxyless.observe.findings import Audience, Finding, Severity
 from proxyless.observe.lint import LintContext, lint_message, unknown_bootstrap
+from proxyless.observe.live import explain_channel, explain_error
 from proxyless.observe.offline import OfflineMesh, explain_offline, resolve_offline
 
 __all__ = [
@@ -37,6 +41,8 @@ __all__ = [
     "add_csds_servicer",
     "encode_status",
     "explain",
+    "explain_channel",
+    "explain_error",
     "explain_offline",
     "lint_message",
     "read_status",

@@ -9,13 +9,19 @@ they say is put into words: `find_virtual_host`, the tests of a `RouteTable`, `c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Final
 
+from proxyless.base import quote
+from proxyless.base.explanation import Explanation
 from proxyless.observe.explain_clusters import explain_cluster
-from proxyless.observe.explanation import Explanation
+from proxyless.observe.explain_lb import explain_pick
+from proxyless.observe.explain_sessions import explain_session, find_session
 from proxyless.runtime import seeded_random
+from proxyless.xds.cluster_refs import CLUSTER_PREFIX, PLUGIN_PREFIX
+from proxyless.xds.config import ClusterConfig
+from proxyless.xds.error_texts import name_route_config
 from proxyless.xds.matching import compile_path, header_value
 from proxyless.xds.resources import (
     ClusterChoice,
@@ -41,7 +47,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from proxyless.base import Metadata
+    from proxyless.lb import LbNode
     from proxyless.xds.config import XdsConfig
+    from proxyless.xds.filters.session_calls import SessionPlace
     from proxyless.xds.resources import HeaderMatcher, HttpFilter, Route
     from proxyless.xds.resources.filter import FilterOverrides
     from proxyless.xds.routing import TableRoute
@@ -61,15 +69,38 @@ class Rpc:
     authority: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What the RPC meets."""
+
+    config: XdsConfig
+    rpc: Rpc
+    default_timeout_s: float = DEFAULT_TIMEOUT_S
+    # The policies of a channel that has the config; None if there is no channel.
+    lb_tree: LbNode | None = None
+
+    def find_lb(self, key: str) -> LbNode | None:
+        """The policies for RPCs to which routing gives this key."""
+        children = () if self.lb_tree is None else self.lb_tree.children
+        return next((child for child in children if child.name == key), None)
+
+
 def explain(
-    config: XdsConfig, rpc: Rpc, default_timeout_s: float = DEFAULT_TIMEOUT_S
+    config: XdsConfig,
+    rpc: Rpc,
+    default_timeout_s: float = DEFAULT_TIMEOUT_S,
+    lb_tree: LbNode | None = None,
 ) -> Explanation:
-    """What happens to the RPC under this config. The first line is the verdict."""
+    """What happens to the RPC under this config, by a channel's policies if there is a channel.
+
+    The first line is the verdict.
+    """
+    situation = Situation(config, rpc, default_timeout_s, lb_tree)
     table = RouteTable(config.virtual_host, seeded_random(0))
     listed, reached = _explain_routes(table, rpc)
-    destinations = [_explain_route(config, entry, default_timeout_s) for entry in reached]
+    destinations = [_explain_route(situation, entry) for entry in reached]
     if not destinations:
-        problem = no_route(config.virtual_host, rpc.path).details
+        problem = no_route(config, rpc.path).details
     else:
         problem = next((each.problem for each in destinations if each.problem), "")
     is_lost = all(each.facts["is_lost"] for each in destinations)
@@ -81,7 +112,8 @@ def _verdict(rpc: Rpc, destinations: list[Explanation], problem: str, is_lost: b
     if is_lost:
         return f"{rpc.path} fails: {problem}"
     where = " or ".join(str(each.facts["destination"]) for each in destinations)
-    text = f"{rpc.path} goes to {where}"
+    waits = next((str(each.facts["waits"]) for each in destinations if each.facts["waits"]), "")
+    text = f"{rpc.path} goes to {where}" if not waits else f"{rpc.path} waits: {waits}"
     return f"{text}; some RPCs fail: {problem}" if problem else text
 
 
@@ -96,9 +128,9 @@ def _explain_host(config: XdsConfig, authority: str) -> Explanation:
     )
     chosen = config.virtual_host
     best = best_domain(chosen, authority)
-    why = f": {best[1]} match of {best[0]!r}" if best is not None else ""
+    why = f": {best[1]} match of {quote(best[0])}" if best is not None else ""
     name = name_of(chosen.name, chosen.domains)
-    text = f"virtual host {name} of route config {config.route_config.name!r}{why}"
+    text = f"virtual host {name} of {name_route_config(config.route_config.name)}{why}"
     facts = {"name": chosen.name, "domain": best[0] if best is not None else ""}
     return Explanation("virtual_host", text, facts, parts)
 
@@ -106,12 +138,13 @@ def _explain_host(config: XdsConfig, authority: str) -> Explanation:
 def _explain_candidate(name: str, best: tuple[str, str] | None) -> Explanation:
     if best is None:
         return Explanation("other_host", f"not {name}: no domain matches")
-    return Explanation("other_host", f"not {name}: {best[1]} match of {best[0]!r} is not better")
+    text = f"not {name}: {best[1]} match of {quote(best[0])} is not better"
+    return Explanation("other_host", text)
 
 
 def name_of(name: str, domains: tuple[str, ...]) -> str:
     """A virtual host by its name, or by its domains if it has none."""
-    return repr(name) if name else f"of {', '.join(domains[:3])}"
+    return quote(name) if name else f"of {', '.join(domains[:3])}"
 
 
 # Routes
@@ -146,7 +179,7 @@ def _route_line(entry: TableRoute, verdict: str, text: str) -> Explanation:
 
 
 def _route_name(entry: TableRoute) -> str:
-    name = f" {entry.route.name!r}" if entry.route.name else ""
+    name = f" {quote(entry.route.name)}" if entry.route.name else ""
     return f"route {entry.index}{name}"
 
 
@@ -155,12 +188,12 @@ def _first_failure(entry: TableRoute, rpc: Rpc) -> str:
     route = entry.route
     if not compile_path(route.path)(rpc.path):
         case = "" if route.path.case_sensitive else ", in any case"
-        return f"path is not {_PATH_WORDS[route.path.kind]} {route.path.value!r}{case}"
+        return f"path is not {_PATH_WORDS[route.path.kind]} {quote(route.path.value)}{case}"
     for matcher, test in zip(route.headers, entry.header_tests, strict=True):
         if not test(rpc.metadata):
             value = header_value(rpc.metadata, matcher.name)
-            got = "is absent" if value is None else f"is {value!r}"
-            return f"header {matcher.name!r} {got}, wanted {_describe_matcher(matcher)}"
+            got = "is absent" if value is None else f"is {quote(value)}"
+            return f"header {quote(matcher.name)} {got}, wanted {_describe_matcher(matcher)}"
     return ""
 
 
@@ -170,7 +203,7 @@ _PATH_WORDS: Final = {"path": "equal to", "prefix": "below", "regex": "described
 def _describe_matcher(matcher: HeaderMatcher) -> str:
     match matcher.match:
         case StringMatcher(kind, value, ignore_case):
-            text = f"{kind} {value!r}{' in any case' if ignore_case else ''}"
+            text = f"{kind} {quote(value)}{' in any case' if ignore_case else ''}"
         case RangeMatcher(start, end):
             text = f"from {start} to less than {end}"
         case PresentMatcher(present):
@@ -181,22 +214,24 @@ def _describe_matcher(matcher: HeaderMatcher) -> str:
 # The route that takes it
 
 
-def _explain_route(config: XdsConfig, entry: TableRoute, default_timeout_s: float) -> Explanation:
-    route, action = entry.route, entry.route.action
+def _explain_route(situation: Situation, entry: TableRoute) -> Explanation:
+    config, route, action = situation.config, entry.route, entry.route.action
     name = _route_name(entry)
     if not isinstance(action, RouteAction):
-        problem = not_forwarding(route, action.kind).details
-        facts = {"index": entry.index, "destination": "nowhere", "is_lost": True}
+        problem = not_forwarding(config, route, action.kind).details
+        facts: dict[str, object] = {"index": entry.index, "destination": "nowhere"}
+        facts |= {"is_lost": True, "waits": ""}
         return Explanation("route", f"{name}: {problem}", facts, problem=problem)
     manager = config.listener.api_listener
     assert manager is not None, "a config is made of an API listener only"
     defaults = RouteDefaults(
-        manager.max_stream_duration_s, default_timeout_s, config.virtual_host.retry
+        manager.max_stream_duration_s, situation.default_timeout_s, config.virtual_host.retry
     )
-    clusters = list(_explain_choice(config, route, action))
+    clusters = list(_explain_choice(situation, route, action))
     # With all but one cluster in order, some RPCs fail: that is worth a word.
     problem = next((each.problem for each in clusters if each.problem), "")
     is_lost = all(each.problem for each in clusters)
+    waits = next((waits for each in clusters if (waits := each.facts.get("waits"))), "")
     destination = _describe_choice(action)
     text = f"{name}: to {destination}"
     parts = (
@@ -204,7 +239,7 @@ def _explain_route(config: XdsConfig, entry: TableRoute, default_timeout_s: floa
         _explain_retry(action, defaults),
         *clusters,
     )
-    facts = {"index": entry.index, "destination": destination, "is_lost": is_lost}
+    facts = {"index": entry.index, "destination": destination, "is_lost": is_lost, "waits": waits}
     return Explanation("route", text, facts, parts, problem)
 
 
@@ -233,24 +268,33 @@ def _explain_retry(action: RouteAction, defaults: RouteDefaults) -> Explanation:
 def _describe_choice(action: RouteAction) -> str:
     match action.choice:
         case ClusterChoice(cluster):
-            return f"cluster {cluster!r}"
+            return f"cluster {quote(cluster)}"
         case WeightedChoice(clusters):
             total = sum(each.weight for each in clusters)
-            named = (f"{each.name!r} ({100 * each.weight / total:.4g} %)" for each in clusters)
+            named = (f"{quote(each.name)} ({100 * each.weight / total:.4g} %)" for each in clusters)
             return f"one of clusters {', '.join(named)}"
         case PluginChoice(plugin):
-            return f"plugin {plugin!r}"
+            return f"plugin {quote(plugin)}"
 
 
-def _explain_choice(config: XdsConfig, route: Route, action: RouteAction) -> Iterator[Explanation]:
+def _explain_choice(
+    situation: Situation, route: Route, action: RouteAction
+) -> Iterator[Explanation]:
+    config = situation.config
     match action.choice:
         case ClusterChoice(cluster):
             chosen: tuple[WeightedCluster, ...] = (WeightedCluster(cluster, 1),)
         case WeightedChoice(weighted):
             chosen = weighted
         case PluginChoice(plugin):
-            yield Explanation("plugin", f"plugin {plugin!r} chooses the cluster", {"name": plugin})
+            text = f"plugin {quote(plugin)} chooses the cluster"
+            part = Explanation("plugin", text, {"name": plugin})
+            yield _add_pick(situation, part, PLUGIN_PREFIX + plugin)
             return
+    session = _find_session(situation, route)
+    if session is not None:
+        # "if the matched route can route to it" - A60
+        chosen = tuple(each for each in chosen if each.name == session[1].cluster) or chosen
     total = sum(each.weight for each in chosen)
     for each in chosen:
         share = f" ({100 * each.weight / total:.4g} %)" if len(chosen) > 1 else ""
@@ -261,13 +305,45 @@ def _explain_choice(config: XdsConfig, route: Route, action: RouteAction) -> Ite
             each.filter_overrides,
         )
         filters = tuple(_explain_filters(config, layers))
-        yield Explanation(
-            cluster_part.kind,
-            cluster_part.text,
-            cluster_part.facts,
-            (*filters, *cluster_part.parts),
-            cluster_part.problem,
-        )
+        part = replace(cluster_part, parts=(*filters, *cluster_part.parts))
+        key = CLUSTER_PREFIX + each.name
+        if session is not None:
+            found = config.find(each.name)
+            entry = found if isinstance(found, ClusterConfig) else None
+            told = explain_session(*session, entry, situation.find_lb(key))
+            part = replace(part, parts=(*part.parts, told))
+        yield _add_pick(situation, part, key)
+
+
+def _find_session(situation: Situation, route: Route) -> tuple[str, SessionPlace] | None:
+    config, rpc = situation.config, situation.rpc
+    layers = (config.virtual_host.filter_overrides, route.filter_overrides)
+    manager = config.listener.api_listener
+    assert manager is not None, "a config is made of an API listener only"
+    in_force = (_config_in_force(each, layers)[0] for each in manager.http_filters)
+    return find_session([each for each in in_force if each is not None], rpc.path, rpc.metadata)
+
+
+def _add_pick(situation: Situation, part: Explanation, key: str) -> Explanation:
+    """With what a pick answers now, if there is a channel that could be asked."""
+    if situation.lb_tree is None:
+        return part
+    pick = explain_pick(situation.find_lb(key))
+    waits = (
+        f"{part.kind} {quote(str(part.facts['name']))}: {reason}"
+        if (reason := pick.facts.get("waits"))
+        else ""
+    )
+    facts = {**part.facts, "waits": waits, "result": pick.facts["result"]}
+    # What is wrong with the config is the reason for what is wrong with the policies.
+    problem = part.problem or _about(part, pick.problem)
+    return replace(part, facts=facts, parts=(*part.parts, pick), problem=problem)
+
+
+def _about(part: Explanation, problem: str) -> str:
+    """Some texts name the cluster, because RPCs end with them."""
+    name = str(part.facts["name"])
+    return problem if not problem or name in problem else f"{part.kind} {quote(name)}: {problem}"
 
 
 def _explain_filters(
@@ -280,20 +356,28 @@ def _explain_filters(
 
 
 def _explain_filter(http_filter: HttpFilter, layers: tuple[FilterOverrides, ...]) -> Explanation:
-    layer = override_layer(http_filter.name, layers)
-    override = None if layer is None else layers[layer][http_filter.name]
-    is_disabled = is_filter_disabled(http_filter, override)
-    config = http_filter.config
-    if override is not None and override.config is not None:
-        config = override.config
+    config, layer = _config_in_force(http_filter, layers)
     source = "" if layer is None else f", overridden by the {_LAYERS[layer]}"
     kind = http_filter.type_name.rpartition(".")[2]
-    state = "off" if is_disabled else str(config)
-    text = f"filter {http_filter.name!r} ({kind}): {state}{source}"
+    state = "off" if config is None else str(config)
+    text = f"filter {quote(http_filter.name)} ({kind}): {state}{source}"
     facts = {
         "name": http_filter.name,
         "type": http_filter.type_name,
-        "is_disabled": is_disabled,
+        "is_disabled": config is None,
         "override": None if layer is None else _LAYERS[layer],
     }
     return Explanation("filter", text, facts)
+
+
+def _config_in_force(
+    http_filter: HttpFilter, layers: tuple[FilterOverrides, ...]
+) -> tuple[object | None, int | None]:
+    """The filter's config, None if it is off; and the layer that says so, if not the listener."""
+    layer = override_layer(http_filter.name, layers)
+    override = None if layer is None else layers[layer][http_filter.name]
+    if is_filter_disabled(http_filter, override):
+        return None, layer
+    if override is not None and override.config is not None:
+        return override.config, layer
+    return http_filter.config, layer

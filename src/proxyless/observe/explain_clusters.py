@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, assert_never
 
-from proxyless.observe.explanation import Explanation
+from proxyless.base import quote
+from proxyless.base.explanation import Explanation
 from proxyless.xds.config import ClusterError
+from proxyless.xds.error_texts import NO_ENDPOINT, name_cluster, name_endpoints
 from proxyless.xds.resources import (
     AggregateCluster,
     EdsCluster,
@@ -38,19 +40,20 @@ ENDPOINTS_SHOWN_MAX: Final = 20
 
 def explain_cluster(name: str, result: ClusterResult | None, share: str = "") -> Explanation:
     """A cluster that a route names; the share says how many of the route's RPCs go there."""
-    title = f"cluster {name!r}{share}"
+    title = f"{name_cluster(name)}{share}"
     if result is None:
-        problem = f"cluster {name!r}: is not in the config"
+        problem = f"{name_cluster(name)}: is not in the config"
         return Explanation("cluster", problem, {"name": name}, problem=problem)
     if isinstance(result, ClusterError):
         problem = result.status.details
         facts = {"name": name, "does_not_exist": result.does_not_exist}
-        return Explanation("cluster", f"{title}: {problem}", facts, problem=problem)
+        text = f"{title}: {problem.removeprefix(f'{name_cluster(name)}: ')}"
+        return Explanation("cluster", text, facts, problem=problem)
     first, *leaves = result
     if not isinstance(first.cluster.discovery, AggregateCluster):
         return _explain_leaf(first, "cluster", title)
     parts = tuple(
-        _explain_leaf(leaf, "leaf", f"leaf {number}: cluster {leaf.cluster_name!r}")
+        _explain_leaf(leaf, "leaf", f"leaf {number}: {name_cluster(leaf.cluster_name)}")
         for number, leaf in enumerate(leaves)
     )
     # One leaf that works is enough: the priority policy goes on to it (A75).
@@ -75,7 +78,7 @@ def _explain_leaf(entry: ClusterConfig, kind: str, title: str) -> Explanation:
     if endpoints is not None:
         parts += _explain_drops(endpoints)
         parts += _explain_priorities(endpoints)
-    problem = f"cluster {entry.cluster_name!r}: {reason}" if reason else ""
+    problem = f"{name_cluster(entry.cluster_name)}: {reason}" if reason else ""
     text = f"{title}: {reason or source}"
     facts = {"name": entry.cluster_name, **facts, "note": entry.resolution_note}
     return Explanation(kind, text, facts, tuple(parts), problem)
@@ -85,7 +88,10 @@ def _describe_discovery(entry: ClusterConfig) -> tuple[str, dict[str, object]]:
     match entry.cluster.discovery:
         case EdsCluster(service_name):
             name = service_name or entry.cluster_name
-            return f"endpoints from EDS resource {name!r}", {"type": "EDS", "eds_service": name}
+            return f"endpoints from EDS resource {quote(name)}", {
+                "type": "EDS",
+                "eds_service": name,
+            }
         case LogicalDnsCluster(host, port):
             name = f"{host}:{port}"
             return f"one endpoint, DNS name {name}", {"type": "LOGICAL_DNS", "dns_name": name}
@@ -101,20 +107,14 @@ def _find_problem(entry: ClusterConfig) -> str:
     if endpoints is None:
         return entry.resolution_note or "its endpoints are not known"
     is_from_dns = isinstance(entry.cluster.discovery, LogicalDnsCluster)
-    if not is_from_dns and not any(map(_is_active, _all_endpoints(endpoints))):
-        return f"EDS resource {endpoints.name!r} has no endpoint that may be used"
+    if not is_from_dns and not endpoints.has_endpoints:
+        return f"{name_endpoints(endpoints.name)}: {NO_ENDPOINT}"
     for drop in endpoints.drops:
         if drop.per_million >= _MILLION:
-            return f"drops every RPC, for {drop.name!r}"
+            return f"drops every RPC, for {quote(drop.name)}"
     if not entry.cluster.max_concurrent_requests:
         return "circuit breaker lets no RPC through: max_requests is 0"
     return ""
-
-
-def _all_endpoints(resource: EndpointResource) -> Iterator[EndpointInfo]:
-    for priority in resource.priorities:
-        for locality in priority:
-            yield from locality.endpoints
 
 
 def _is_active(endpoint: EndpointInfo) -> bool:
@@ -130,7 +130,7 @@ def _explain_limit(cluster: Cluster) -> Explanation:
 
 def _explain_drops(endpoints: EndpointResource) -> Iterator[Explanation]:
     for drop in endpoints.drops:
-        text = f"drops {_percent(drop.per_million, _MILLION)} of RPCs, for {drop.name!r}"
+        text = f"drops {_percent(drop.per_million, _MILLION)} of RPCs, for {quote(drop.name)}"
         facts = {"category": drop.name, "per_million": drop.per_million}
         yield Explanation("drop", text, facts)
 

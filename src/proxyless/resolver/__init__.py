@@ -4,6 +4,7 @@ api       what a channel and a resolver say to each other
 registry  ResolverRegistry: which schemes a channel knows
 target    how a target's text is read: scheme, authority, name; host and port
 dns       names, looked up through the Network; when to look up again
+polling   what has to be looked at again and again
 static    addresses that stand in the target: ipv4, ipv6, unix, unix-abstract
 
 The scheme `xds` is not here: its resolver needs the room above. No resolver ever sees the channel.
@@ -17,6 +18,7 @@ from proxyless.resolver.api import (
     ResolverResult,
 )
 from proxyless.resolver.dns import DnsFactory
+from proxyless.resolver.polling import PollingResolver
 from proxyless.resolver.registry import ResolverRegistry
 from proxyless.resolver.static import (
     STATIC_FACTORIES,
@@ -28,6 +30,7 @@ from proxyless.resolver.target import Target, encode_authority, parse_host_port,
 __all__ = [
     "STATIC_FACTORIES",
     "DnsFactory",
+    "PollingResolver",
     "Resolver",
     "ResolverContext",
     "ResolverFactory",

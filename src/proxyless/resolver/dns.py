@@ -22,7 +22,7 @@ from enum import Enum
 from math import inf
 from typing import Final
 
-from proxyless.base import Backoff, Endpoint, IpAddress, Status, StatusCode
+from proxyless.base import Backoff, Endpoint, IpAddress, Status, StatusCode, one_line, quote
 from proxyless.resolver.api import Resolver, ResolverContext, ResolverListener, ResolverResult
 from proxyless.resolver.static import StaticResolver
 from proxyless.resolver.target import Target, encode_host_port, naming_target, parse_host_port
@@ -275,7 +275,8 @@ class DnsResolver:
             self._report(tuple(Endpoint((address,)) for address in addresses))
 
     def _on_failure(self, text: str) -> None:
-        self._report(Status(StatusCode.UNAVAILABLE, f"dns: host {self._host!r}: {text}"))
+        name = quote(f"{self._host}:{self._port}")
+        self._report(Status(StatusCode.UNAVAILABLE, f"dns name {name}: {one_line(text)}"))
 
     def _report(self, endpoints: tuple[Endpoint, ...] | Status) -> None:
         self._context.trace.emit("dns.answer", host=self._host, endpoints=endpoints)

@@ -8,11 +8,13 @@ virtual     VirtualClock, which stands still until a test advances it
 deadlines   DeadlineQueue: any number of deadlines on one timer
 rand        Random, and where to get one
 network     Network and Listener; AsyncioNetwork on real sockets
+logs        LogTrace: events in the standard library's logs; what GRPC_TRACE asks for
 serializer  Serializer: callbacks that cause each other run one at a time
 """
 
 from proxyless.runtime.clock import IDLE_TIMER, Clock, LoopClock, Timer
 from proxyless.runtime.deadlines import Deadline, DeadlineQueue
+from proxyless.runtime.logs import LogTrace, apply_environment
 from proxyless.runtime.network import AsyncioNetwork, Listener, Network
 from proxyless.runtime.rand import Random, seeded_random, system_random
 from proxyless.runtime.serializer import Serializer
@@ -25,12 +27,14 @@ __all__ = [
     "Deadline",
     "DeadlineQueue",
     "Listener",
+    "LogTrace",
     "LoopClock",
     "Network",
     "Random",
     "Serializer",
     "Timer",
     "VirtualClock",
+    "apply_environment",
     "seeded_random",
     "system_random",
 ]

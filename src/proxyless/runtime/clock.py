@@ -6,6 +6,7 @@ is a `LoopClock`, in tests a `VirtualClock`.
 
 import asyncio
 import math
+import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -16,6 +17,11 @@ class Timer(Protocol):
     @property
     def pending(self) -> bool:
         """Whether the callback is still to come. False once it starts."""
+        ...
+
+    @property
+    def due_s(self) -> float:
+        """When the callback comes, by its clock, if it is pending; minus infinity if soon."""
         ...
 
     def cancel(self) -> None:
@@ -50,6 +56,10 @@ class _IdleTimer:
     def pending(self) -> bool:
         return False
 
+    @property
+    def due_s(self) -> float:
+        return -math.inf
+
     def cancel(self) -> None:
         return
 
@@ -64,13 +74,13 @@ class LoopClock:
     A timer may fire early by the resolution of the loop: uvloop counts milliseconds.
     """
 
-    __slots__ = ("_loop",)
+    __slots__ = ("_loop", "now_s")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-
-    def now_s(self) -> float:
-        return self._loop.time()
+        # Every RPC with a timeout asks, and asyncio's own loops would only ask on.
+        is_plain = getattr(loop.time, "__func__", None) is asyncio.BaseEventLoop.time
+        self.now_s: Callable[[], float] = time.monotonic if is_plain else loop.time
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
         return _LoopTimer(self._loop, finite_delay_s(delay_s), callback)
@@ -93,6 +103,12 @@ class _LoopTimer:
     @property
     def pending(self) -> bool:
         return self._callback is not None
+
+    @property
+    def due_s(self) -> float:
+        # Handles of different loops are of different classes; only those that wait have a time.
+        when: Callable[[], float] | None = getattr(self._handle, "when", None)
+        return -math.inf if when is None else when()
 
     def cancel(self) -> None:
         handle, self._handle, self._callback = self._handle, None, None

@@ -5,8 +5,9 @@ So adding and cancelling are cheap, and the clock's timer is left alone as long 
 enough.
 
 Theory of operation
-    The heap holds live and cancelled entries. Cancelling only marks an entry; when more than half
-    of the heap is marked, the heap is rebuilt from the live ones.
+    The heap holds live and cancelled entries. An entry is live while its id is its owner's, so
+    cancelling only takes that away; when more than half of the heap is cancelled, it is rebuilt
+    from the live ones.
     At most one timer runs on the clock, for the head of the heap or earlier. An earlier deadline
     moves it forward. A cancelled one does not move it back: the timer fires, finds nothing due,
     and starts again for the head. If nothing is left it is not started again.
@@ -14,7 +15,7 @@ Theory of operation
 
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
-from typing import Final
+from typing import Final, Protocol
 
 from proxyless.runtime.clock import IDLE_TIMER, Clock, Timer
 
@@ -28,43 +29,53 @@ _NEVER_S: Final = float("inf")
 _ALWAYS_S: Final = float("-inf")
 
 
+class Expiring(Protocol):
+    """Who has a deadline in a queue. The queue tells one from another by `deadline_id`."""
+
+    # Zero without a deadline, so also once it has fired. The queue's to write, the owner's to read.
+    deadline_id: int
+
+    def on_deadline(self) -> None:
+        """The time has come."""
+
+
 class Deadline:
-    """One entry of a queue, and a `Timer`. Driven by its owner (cancel) and its queue."""
+    """A callback with a deadline, and a `Timer`. Driven by its owner (cancel) and its queue."""
 
-    __slots__ = ("_queue", "callback")
+    __slots__ = ("_callback", "_queue", "deadline_id", "due_s")
 
-    def __init__(self, queue: "DeadlineQueue", callback: Callable[[], None]) -> None:
+    def __init__(self, queue: "DeadlineQueue", when_s: float, callback: Callable[[], None]) -> None:
         self._queue = queue
-        # None once fired or cancelled. The queue's to read and clear.
-        self.callback: Callable[[], None] | None = callback
+        self._callback = callback
+        self.due_s = when_s
+        self.deadline_id = 0
 
     @property
     def pending(self) -> bool:
-        return self.callback is not None
+        return bool(self.deadline_id)
 
     def cancel(self) -> None:
         """Make sure the callback does not run from now on. Does nothing if it is not pending."""
-        if self.callback is None:
-            return
-        self.callback = None
-        queue = self._queue
-        queue.cancelled = cancelled = queue.cancelled + 1
-        # Written out here: a call would cost as much as the rest.
-        if not cancelled & (_CANCELS_PER_LOOK - 1):
-            queue.rebuild_if_mostly_cancelled()
+        self._queue.forget(self)
+        # Its owner is often who holds the deadline: without the cycle both are freed at once.
+        self._callback = _do_nothing
+
+    def on_deadline(self) -> None:
+        callback, self._callback = self._callback, _do_nothing
+        callback()
 
 
 class DeadlineQueue:
     """Calls back at given times. Driven by owners of deadlines and by one timer on the clock."""
 
-    __slots__ = ("_added", "_armed_s", "_clock", "_heap", "_timer", "cancelled")
+    __slots__ = ("_armed_s", "_clock", "_heap", "_last_id", "_timer", "cancelled")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._heap: list[tuple[float, int, Deadline]] = []
-        # How many deadlines were added; orders those with equal times.
-        self._added = 0
-        # How many entries of the heap are cancelled; counted by the deadlines.
+        self._heap: list[tuple[float, int, Expiring]] = []
+        # Ids are counted up, so they order deadlines with equal times.
+        self._last_id = 0
+        # How many entries of the heap are not their owner's deadline any more.
         self.cancelled = 0
         self._timer: Timer = IDLE_TIMER
         # When the timer fires. While firing: always, so that nobody starts a second timer.
@@ -76,27 +87,41 @@ class DeadlineQueue:
 
     def add(self, when_s: float, callback: Callable[[], None]) -> Deadline:
         """Call back at this time of the clock; if it has passed, soon but never inside."""
-        deadline = Deadline(self, callback)
-        self._added = added = self._added + 1
-        heappush(self._heap, (when_s, added, deadline))
+        deadline = Deadline(self, when_s, callback)
+        self.expire(deadline, when_s)
+        return deadline
+
+    def expire(self, owner: Expiring, when_s: float) -> None:
+        """As `add`, for an owner that needs no object for its deadline; replaces the one it has."""
+        if owner.deadline_id:
+            self.cancelled += 1
+        self._last_id = owner.deadline_id = deadline_id = self._last_id + 1
+        heappush(self._heap, (when_s, deadline_id, owner))
         if when_s < self._armed_s:
             self._arm(when_s)
-        return deadline
+
+    def forget(self, owner: Expiring) -> None:
+        """Its deadline is void from now on. Does nothing if it has none."""
+        if owner.deadline_id:
+            owner.deadline_id = 0
+            self.cancelled = cancelled = self.cancelled + 1
+            if not cancelled & (_CANCELS_PER_LOOK - 1):
+                self._rebuild_if_mostly_cancelled()
 
     def cancel_all(self) -> None:
         """Cancel every deadline and the clock's timer: the owner is closing."""
-        for _, _, deadline in self._heap:
-            deadline.callback = None
+        for _, _, owner in self._heap:
+            owner.deadline_id = 0
         self._heap.clear()
         self.cancelled = 0
         self._disarm()
 
-    def rebuild_if_mostly_cancelled(self) -> None:
+    def _rebuild_if_mostly_cancelled(self) -> None:
         """Bound the memory of cancelled deadlines by that of live ones."""
         if self.cancelled * 2 <= len(self._heap):
             return
         # In place: `_fire` may be at work on this list.
-        self._heap[:] = [entry for entry in self._heap if entry[2].callback is not None]
+        self._heap[:] = [entry for entry in self._heap if entry[2].deadline_id == entry[1]]
         heapify(self._heap)
         self.cancelled = 0
         if not self._heap:
@@ -128,14 +153,19 @@ class DeadlineQueue:
         for _ in range(len(heap)):
             if not heap or heap[0][0] > until_s:
                 return
-            deadline = heappop(heap)[2]
-            callback, deadline.callback = deadline.callback, None
-            if callback is None:
+            _, deadline_id, owner = heappop(heap)
+            if owner.deadline_id != deadline_id:
                 self.cancelled -= 1
             else:
-                callback()
+                owner.deadline_id = 0
+                owner.on_deadline()
 
     def _drop_cancelled_head(self) -> None:
-        while self._heap and self._heap[0][2].callback is None:
-            heappop(self._heap)
+        heap = self._heap
+        while heap and heap[0][2].deadline_id != heap[0][1]:
+            heappop(heap)
             self.cancelled -= 1
+
+
+def _do_nothing() -> None:
+    return

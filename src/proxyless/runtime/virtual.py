@@ -35,8 +35,8 @@ class VirtualClock:
         return self._now_ns / _NS_PER_S
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
-        timer = _VirtualTimer(self, callback)
         when_ns = self._now_ns + _to_ns(finite_delay_s(delay_s))
+        timer = _VirtualTimer(self, callback, when_ns / _NS_PER_S)
         heappush(self._heap, (when_ns, self._created, timer))
         self._created += 1
         self.timers_pending += 1
@@ -93,10 +93,11 @@ class VirtualClock:
 class _VirtualTimer:
     """Driven by its clock (fire) and its owner (cancel)."""
 
-    __slots__ = ("_callback", "_clock")
+    __slots__ = ("_callback", "_clock", "due_s")
 
-    def __init__(self, clock: VirtualClock, callback: Callable[[], None]) -> None:
+    def __init__(self, clock: VirtualClock, callback: Callable[[], None], due_s: float) -> None:
         self._clock = clock
+        self.due_s = due_s
         self._callback: Callable[[], None] | None = callback
 
     @property

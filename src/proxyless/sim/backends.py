@@ -1,21 +1,22 @@
 """What is a backend of the simulated mesh, and what may happen to it?
 
 Our own wire server with an echo service that answers with the backend's name. It can be stopped
-politely, killed, hung, slowed, told to say GOAWAY, and started again; who asks learns how many
-connections and RPCs came.
+politely, killed, hung, slowed, told to fail RPCs or to say GOAWAY, and started again; who asks
+learns how many connections and RPCs came.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from proxyless.base import OK, IpAddress, Status
+from proxyless.base import OK, IpAddress, Status, StatusCode
 from proxyless.sim.loop import pause
 from proxyless.transport import Server, ServerCall
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from proxyless.base import Address
     from proxyless.sim.hosts import Host
 
 PORT: Final = 50051
@@ -23,12 +24,18 @@ UNARY: Final = "/sim.Echo/Unary"
 STREAM: Final = "/sim.Echo/Stream"
 # How an RPC is known to those who write down what happens to it.
 RPC_ID: Final = "x-sim-rpc"
+# How many bytes an RPC wants its answer to have at least: spaces follow the name.
+REPLY_BYTES: Final = "x-sim-reply-bytes"
 
 
 def rpc_id_of(metadata: tuple[tuple[str, str | bytes], ...]) -> str:
     """The RPC's name; empty for those that have none."""
+    return _find(metadata, RPC_ID)
+
+
+def _find(metadata: tuple[tuple[str, str | bytes], ...], wanted: str) -> str:
     for key, value in metadata:
-        if key == RPC_ID:
+        if key == wanted:
             return str(value)
     return ""
 
@@ -36,17 +43,29 @@ def rpc_id_of(metadata: tuple[tuple[str, str | bytes], ...]) -> str:
 class Backend:
     """One server. Driven by the RPCs that come and by faults."""
 
-    def __init__(self, host: Host, zone: str, on_rpc: Callable[[Backend, str], None]) -> None:
+    def __init__(
+        self,
+        host: Host,
+        zone: str,
+        on_rpc: Callable[[Backend, str], None],
+        *,
+        addresses: Sequence[Address] = (),
+        methods: Sequence[str] = (),
+    ) -> None:
+        """It serves at its host's own IP address unless told where, and methods beside its own."""
         # Fixed at construction.
         self.host: Final = host
         self.name: Final = host.name
         self.zone: Final = zone
-        self.address: Final = IpAddress(host.ip, PORT)
+        self.addresses: Final = tuple(addresses) or (IpAddress(host.ip, PORT),)
+        self.address: Final = self.addresses[0]
+        self._unary_methods: Final = (UNARY, *methods)
         self._on_rpc = on_rpc
         # Present while it runs.
         self._server: Server | None = None
-        # How long it takes for an answer; changed by faults.
+        # How long it takes for an answer, and how unary RPCs end; changed by faults.
         self.delay_s = 0.0
+        self.status = OK
         # What came, ever.
         self.rpcs = 0
         self._accepted_before = 0
@@ -68,8 +87,10 @@ class Backend:
         if self._server is not None:
             return
         self.host.note("backend.start")
-        self._server = Server({UNARY: self._answer_unary, STREAM: self._answer_stream})
-        await self._server.listen(self.address, network=self.host.network)
+        methods = dict.fromkeys(self._unary_methods, self._answer_unary)
+        self._server = Server({**methods, STREAM: self._answer_stream})
+        for address in self.addresses:
+            await self._server.listen(address, network=self.host.network)
 
     async def stop(self) -> None:
         """Close politely: GOAWAY on each connection, and RPCs under way end. Idempotent."""
@@ -103,8 +124,10 @@ class Backend:
         await call.read()
         if self.delay_s > 0:
             await pause(self.delay_s)
-        await call.write(self.name.encode())
-        return OK
+        if self.status.code is StatusCode.OK:
+            reply_bytes = int(_find(call.request.metadata, REPLY_BYTES) or 0)
+            await call.write(self.name.encode().ljust(reply_bytes))
+        return self.status
 
     async def _answer_stream(self, call: ServerCall) -> Status:
         self._note_rpc(call)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from proxyless.controlplane.resource import CLUSTER, ENDPOINTS, LISTENER, ROUTE_CONFIG
 from proxyless.sim.ledger import CONTROL, RECOVERY_S
-from proxyless.sim.plans import ROUTES, SERVICE
+from proxyless.sim.plans import DELAY_S, ROUTES, SERVICE
+from proxyless.sim.purpose import PURPOSE_CHECKERS, is_on_purpose
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,12 +38,12 @@ def check_routes(scenario: Scenario) -> Iterator[str]:
         if not rpc.picks:
             continue
         first = rpc.picks[0]
-        config = _config_of(rpc, first)
-        plan = scenario.generations.get(config.generation)
-        if plan is None or first.cluster not in plan.lanes[rpc.lane]:
+        generations = _generations_of(scenario, rpc, first)
+        plans = [scenario.generations[each] for each in generations if each]
+        if not any(first.cluster in plan.lanes[rpc.lane] for plan in plans):
             yield (
                 f"{rpc.name}: lane {rpc.lane!r} went to cluster {first.cluster!r}"
-                f" under generation {config.generation}"
+                f" under generation {generations[-1]}"
             )
         clusters = {pick.cluster for pick in rpc.picks}
         if len(clusters) != 1:
@@ -58,6 +59,8 @@ def check_configs(scenario: Scenario) -> Iterator[str]:
                 if view.is_error or any(form.leaves for form in forms):
                     continue
                 known = {_live(form.live_priorities) for form in forms}
+                if any(form.dns_name for form in forms):
+                    known |= {(answer,) for answer in scenario.dns_answers}
                 # Nothing yet, if the endpoints are late.
                 if view.priorities and _live(view.priorities) not in known:
                     yield f"{client.name}: cluster {name!r} at {config.at_s:.3f} s was never so"
@@ -67,9 +70,9 @@ def check_picks(scenario: Scenario) -> Iterator[str]:
     """No pick goes to an endpoint outside the config in force."""
     for rpc in scenario.recorder.rpcs.values():
         for pick in rpc.picks:
-            view = _config_of(rpc, pick).cluster(pick.cluster)
+            view = rpc.view_of(pick)
             # Who is draining keeps its sessions.
-            allowed = view.addresses | (view.draining & {rpc.home})
+            allowed = view.addresses | (view.draining & rpc.homes)
             if pick.address and pick.address not in allowed:
                 yield (
                     f"{rpc.name}: picked {pick.address} at {pick.at_s:.3f} s,"
@@ -81,9 +84,9 @@ def check_priorities(scenario: Scenario) -> Iterator[str]:
     """No pick goes to a lower priority while a sound endpoint is in a higher one."""
     for rpc in scenario.recorder.rpcs.values():
         for pick in rpc.picks:
-            view = _config_of(rpc, pick).cluster(pick.cluster)
+            view = rpc.view_of(pick)
             priority = view.priority_of(pick.address)
-            if not priority or pick.address == rpc.home:
+            if not priority or pick.address in rpc.homes:
                 continue
             better = find_sound(scenario, rpc, pick.cluster, (pick.at_s, pick.at_s))
             if better is not None and better[0] < priority:
@@ -126,7 +129,9 @@ def check_retries(scenario: Scenario) -> Iterator[str]:
     wanted = 1 + scenario.options.retries
     for rpc in scenario.recorder.rpcs.values():
         answers = [pick.answer for pick in rpc.picks]
-        if rpc.kind == "stream" or rpc.code != "UNAVAILABLE" or not answers:
+        # A reply that was cut short had begun, and what has begun is not tried again.
+        has_begun = bool(scenario.options.reply_bytes) and bool(rpc.arrivals)
+        if rpc.kind == "stream" or rpc.code != "UNAVAILABLE" or not answers or has_begun:
             continue
         attempts = answers.count("Complete") + answers.count("Fail")
         if attempts < wanted and answers[-1] != "Drop":
@@ -139,11 +144,13 @@ def check_sessions(scenario: Scenario) -> Iterator[str]:
     Its cluster counts first: if the routes do not lead there any more, it lives nowhere.
     """
     for rpc in scenario.recorder.rpcs.values():
-        if not rpc.home or not rpc.picks or rpc.ended_s is None:
+        # Of several addresses one is as good as the other.
+        if len(rpc.homes) != 1 or not rpc.picks or rpc.ended_s is None:
             continue
         first = rpc.picks[0]
-        plan = scenario.generations[_config_of(rpc, first).generation]
-        if rpc.home_cluster not in plan.lanes[rpc.lane]:
+        generations = _generations_of(scenario, rpc, first)
+        plans = [scenario.generations[each] for each in generations if each]
+        if not all(rpc.home_cluster in plan.lanes[rpc.lane] for plan in plans):
             continue
         if first.cluster != rpc.home_cluster:
             yield f"{rpc.name}: left its cluster {rpc.home_cluster!r} for {first.cluster!r}"
@@ -161,8 +168,7 @@ def _is_at_home(scenario: Scenario, rpc: RpcRecord, ended_s: float) -> bool:
     is_known = configs[0].at_s <= start_s and all(
         rpc.home in view.addresses | view.draining for view in views
     )
-    name = scenario.backend_at(rpc.home)
-    return is_known and scenario.ledger.is_sound(name, rpc.started_s, ended_s)
+    return is_known and _is_usable(scenario, rpc, rpc.home, (rpc.started_s, ended_s))
 
 
 def check_convergence(scenario: Scenario) -> Iterator[str]:
@@ -171,7 +177,8 @@ def check_convergence(scenario: Scenario) -> Iterator[str]:
         yield from _check_newest(scenario, client)
     calm_s = scenario.faults_end_s + RECOVERY_S
     for rpc in scenario.recorder.rpcs.values():
-        if rpc.started_s >= calm_s and rpc.code != "OK" and not rpc.is_cancelled_by_us:
+        is_excused = rpc.code == "OK" or rpc.is_cancelled_by_us or is_on_purpose(rpc)
+        if rpc.started_s >= calm_s and not is_excused:
             yield f"{rpc.name}: {rpc.code} {rpc.details!r} long after the last fault"
 
 
@@ -188,7 +195,10 @@ def _check_newest(scenario: Scenario, client: ClientRecord) -> Iterator[str]:
         yield f"{client.name}: still holds clusters {sorted(left)}, lacks {sorted(lost)}"
     for name in sorted(plan.routed):
         cluster, view = plan.clusters[name], config.cluster(name)
-        if not cluster.leaves and _live(view.priorities) != _live(cluster.live_priorities):
+        # Who does well asks no name service again.
+        if not cluster.is_told:
+            continue
+        if _live(view.priorities) != _live(cluster.live_priorities):
             yield f"{client.name}: cluster {name!r} is not the newest"
 
 
@@ -209,17 +219,14 @@ def _needed(plan: MeshPlan) -> dict[str, set[str]]:
     clusters |= {leaf for name in plan.routed for leaf in plan.clusters[name].leaves}
     return {
         CLUSTER: clusters,
-        ENDPOINTS: {name for name in clusters if not plan.clusters[name].leaves},
+        ENDPOINTS: {name for name in clusters if plan.clusters[name].is_told},
     }
 
 
-def check_drops(scenario: Scenario) -> Iterator[str]:
-    """No RPC is dropped unless its cluster is gone: nobody asked for drops."""
-    for rpc in scenario.recorder.rpcs.values():
-        for pick in rpc.picks:
-            view = _config_of(rpc, pick).cluster(pick.cluster)
-            if pick.answer == "Drop" and not view.is_error:
-                yield f"{rpc.name}: dropped at {pick.at_s:.3f} s, though there is {pick.cluster!r}"
+def check_stickiness(scenario: Scenario) -> Iterator[str]:
+    """Who cannot connect says so until it can: no pick_first goes back to CONNECTING (A62)."""
+    for at_s, client in scenario.recorder.unstuck:
+        yield f"{client}: left TRANSIENT_FAILURE for CONNECTING at {at_s:.3f} s"
 
 
 def check_nothing_broke(scenario: Scenario) -> Iterator[str]:
@@ -240,9 +247,10 @@ CHECKERS: Final = (
     check_picks,
     check_priorities,
     check_outcomes,
-    check_drops,
     check_attempts,
     check_retries,
+    check_stickiness,
+    *PURPOSE_CHECKERS,
     check_sessions,
     check_convergence,
     check_subscriptions,
@@ -273,16 +281,34 @@ def find_sound(
     found: list[tuple[int, str]] = []
     for address in configs[0].cluster(cluster).addresses:
         priorities = [config.cluster(cluster).priority_of(address) for config in configs]
-        name = scenario.backend_at(address)
-        if None not in priorities and scenario.ledger.is_sound(name, start_s, end_s):
+        if None not in priorities and _is_usable(scenario, rpc, address, time):
+            name = scenario.backend_at(address)
             found.append((max(each for each in priorities if each is not None), name))
     return min(found, default=None)
+
+
+def _is_usable(scenario: Scenario, rpc: RpcRecord, address: str, time: tuple[float, float]) -> bool:
+    """Whether an endpoint was sound all the time, and outlier detection left it alone."""
+    start_s, end_s = time
+    is_ejected = scenario.recorder.is_ejected
+    return scenario.ledger.is_sound(scenario.backend_at(address), start_s, end_s) and (
+        not is_ejected(rpc.client.name, address, start_s - CONNECTING_S, end_s)
+    )
+
+
+def _generations_of(scenario: Scenario, rpc: RpcRecord, pick: PickRecord) -> list[int]:
+    """Those whose routes the RPC may have been sent by; a fault filter delays some RPCs."""
+    if not scenario.options.has_injected_faults:
+        return [rpc.config_of(pick).generation]
+    configs = _configs_in_force(rpc.client, pick.at_s - DELAY_S, pick.at_s)
+    return sorted({config.generation for config in configs})
 
 
 def _is_excused(scenario: Scenario, rpc: RpcRecord) -> bool:
     """Whether the RPC had a right to fail."""
     return (
-        _was_with_one_in_trouble(scenario, rpc)
+        is_on_purpose(rpc)
+        or _was_with_one_in_trouble(scenario, rpc)
         or _waited_for_one_in_trouble(scenario, rpc)
         or _waited_for_routes(scenario, rpc)
         or not _sound_for(scenario, rpc)
@@ -305,10 +331,10 @@ def _waited_for_one_in_trouble(scenario: Scenario, rpc: RpcRecord) -> bool:
     if rpc.code != "DEADLINE_EXCEEDED":
         return False
     if scenario.options.lb_policy == "RING_HASH":
-        views = [_config_of(rpc, pick).cluster(pick.cluster) for pick in rpc.picks]
+        views = [rpc.view_of(pick) for pick in rpc.picks]
         addresses = frozenset().union(*(view.addresses for view in views))
     else:
-        addresses = frozenset({rpc.home} - {""})
+        addresses = rpc.homes
     start_s = rpc.started_s - CONNECTING_S
     return any(
         scenario.ledger.is_in_trouble(scenario.backend_at(address), start_s, rpc.ended_s)
@@ -348,10 +374,6 @@ def _was_with_one_in_trouble(scenario: Scenario, rpc: RpcRecord) -> bool:
         for pick in rpc.picks
         if pick.address
     )
-
-
-def _config_of(rpc: RpcRecord, pick: PickRecord) -> ConfigRecord:
-    return rpc.client.configs[pick.config]
 
 
 def _configs_in_force(client: ClientRecord, start_s: float, end_s: float) -> list[ConfigRecord]:

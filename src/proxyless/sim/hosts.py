@@ -15,10 +15,9 @@ from proxyless.assembly import (
     default_resolvers,
     make_aio_channel,
 )
-from proxyless.base import Trace
 from proxyless.channel import LoopStack, SubchannelPool
 from proxyless.front import insecure_channel_credentials
-from proxyless.runtime import LoopClock
+from proxyless.runtime import LogTrace, LoopClock
 from proxyless.sim.draws import derived_random
 from proxyless.sim.network import SimNetwork
 from proxyless.transport import Connector
@@ -48,7 +47,7 @@ class Host:
         self.random: Final = derived_random(seed, name)
         self._loop, self._fabric, self._journal = parts
         self.network: Final = SimNetwork(self._fabric, ip)
-        self.trace: Final = Trace()
+        self.trace: Final = LogTrace()
         self.trace.subscribe(self._on_event)
         # Made when the first channel asks, because that happens on the running loop.
         self._stack: LoopStack | None = None
@@ -147,6 +146,13 @@ class Host:
         self.note("fault.truncate", connections=len(connections), after_bytes=after_bytes)
         for connection in connections:
             connection.truncate(after_bytes)
+
+    def truncate_replies(self, after_bytes: int) -> None:
+        """Each connection breaks when this host has sent so much more, however it falls."""
+        connections = self._fabric.connections_of(self.ip)
+        self.note("fault.truncate_replies", connections=len(connections), after_bytes=after_bytes)
+        for connection in connections:
+            connection.truncate_output(after_bytes)
 
     def vanish_connections(self) -> None:
         """This host forgets its connections without a word, as when it loses power."""

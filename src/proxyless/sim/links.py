@@ -80,6 +80,8 @@ class Pipe:
         self.unsent_bytes = 0
         # A fault: deliver only so many bytes more, then break; None is all of them.
         self.bytes_until_cut: int | None = None
+        # Told what was sent in one piece and how much of it arrived, if that is not all.
+        self.on_cut_short: Callable[[bytes, int], None] = lambda _sent, _arrived_bytes: None
 
     def send(self, data: bytes | End) -> None:
         """More bytes, or the end, behind what is under way."""
@@ -132,6 +134,8 @@ class Pipe:
             receiver.answer_with_reset()
             return
         if self.bytes_until_cut is not None:
+            if self.bytes_until_cut < len(chunk):
+                self.on_cut_short(chunk, self.bytes_until_cut)
             chunk = chunk[: self.bytes_until_cut]
             self.bytes_until_cut -= len(chunk)
         receiver.on_bytes(chunk)
@@ -278,6 +282,10 @@ class SimTransport(asyncio.Transport):
     def truncate(self, after_bytes: int) -> None:
         """Break the connection when so many bytes more have arrived here."""
         self._in.bytes_until_cut = after_bytes
+
+    def truncate_output(self, after_bytes: int) -> None:
+        """Break the connection when so many bytes more have arrived at the peer."""
+        self._out.bytes_until_cut = after_bytes
 
     def wake_pipes(self) -> None:
         """A link of this connection has changed."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 _FIRST_PORT: Final = 40_000
-_LOOKUP_S: Final = 0.001
+LOOKUP_S: Final = 0.001
 _LABEL_CHARS_MAX: Final = 63
 
 
@@ -52,6 +52,13 @@ class Fabric:
         # Changed by faults.
         self._links: dict[tuple[str, str], Link] = {}
         self._when_changed: list[asyncio.Future[None]] = []
+        # Addresses at a host whose own IP address is another one, and which; changed by the owner.
+        self.places: dict[Address, str] = {}
+        # Told what was sent in one piece and how much of it arrived, if that is not all.
+        self.on_cut_short: Callable[[bytes, int], None] = lambda _sent, _arrived_bytes: None
+        # How long a look-up takes, and whether it fails; changed by faults.
+        self.lookup_s = LOOKUP_S
+        self.is_dns_down = False
         # Names that DNS knows; changed by the owner.
         self.names: dict[str, list[str]] = {"localhost": ["127.0.0.1"]}
         # Connections that were accepted, by address, for checkers.
@@ -88,12 +95,16 @@ class Fabric:
 
     def connections_of(self, host: str) -> list[SimTransport]:
         """The ends that a host has, oldest first."""
-        return [each for each in self._connections if _host_of(each.local) == host]
+        return [each for each in self._connections if self.host_of(each.local) == host]
 
     @property
     def connections(self) -> int:
         """How many ends there are."""
         return len(self._connections)
+
+    def host_of(self, address: Address) -> str:
+        """The IP address of the host that has this address; empty for a Unix address of any."""
+        return self.places.get(address) or _host_of(address)
 
     # For networks
 
@@ -101,13 +112,13 @@ class Fabric:
         return next(self._ports)
 
     def bind(self, host: str, listener: SimListener) -> None:
-        key = (_host_of(listener.address) or host, listener.address)
+        key = (self.host_of(listener.address) or host, listener.address)
         if key in self._listeners:
             raise _os_error(errno.EADDRINUSE, listener.address)
         self._listeners[key] = listener
 
     def unbind(self, host: str, listener: SimListener) -> None:
-        key = (_host_of(listener.address) or host, listener.address)
+        key = (self.host_of(listener.address) or host, listener.address)
         if self._listeners.get(key) is listener:
             del self._listeners[key]
 
@@ -115,7 +126,7 @@ class Fabric:
         self, source: str, address: Address, protocol_factory: Callable[[], P]
     ) -> tuple[asyncio.Transport, P]:
         """A handshake takes a round trip; over a cut link, until the caller gives up."""
-        destination = _host_of(address) or source
+        destination = self.host_of(address) or source
         there, back = self.link(source, destination), self.link(destination, source)
         await pause(there.draw_latency_s(self._random) + back.draw_latency_s(self._random))
         while there.is_cut or back.is_cut:
@@ -138,6 +149,7 @@ class Fabric:
     ) -> tuple[SimTransport, SimTransport]:
         loop = asyncio.get_running_loop()
         there, back = (Pipe(loop, link, self._random) for link in links)
+        there.on_cut_short = back.on_cut_short = self.on_cut_short
         ours = SimTransport(loop, (there, back), (local, remote), self._on_over)
         theirs = SimTransport(loop, (back, there), (remote, local), self._on_over)
         there.sender = back.receiver = ours
@@ -210,9 +222,11 @@ class SimNetwork:
         self._fabric.unbind(self._host, listener)
 
     async def resolve(self, host: str, port: int) -> list[IpAddress]:
-        await pause(_LOOKUP_S)
+        await pause(self._fabric.lookup_s)
         if _is_literal(host):
             return [IpAddress(host, port)]
+        if self._fabric.is_dns_down:
+            raise socket.gaierror(socket.EAI_AGAIN, "no name server answers")
         found = self._fabric.names.get(host)
         if found is None or not _is_name(host):
             raise socket.gaierror(socket.EAI_NONAME, f"name {host!r} is not known")

@@ -8,28 +8,32 @@ config each client had in force and which picks came out of it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from itertools import pairwise
+from math import inf
+from typing import TYPE_CHECKING, Any, Final
 
 from proxyless.assembly import Registries
+from proxyless.base import State
 from proxyless.lb import Complete, PolicyRegistry
 from proxyless.lb.api import Picker
 from proxyless.lb.forwarding import ForwardingHelper
 from proxyless.sim.backends import rpc_id_of
-from proxyless.sim.plans import generation_of
+from proxyless.sim.plans import EJECTION_INTERVAL_S, EJECTION_MAX_S, generation_of
 from proxyless.xds.attributes import CLUSTER, XDS_CONFIG
 from proxyless.xds.cluster_refs import CLUSTER_PREFIX
 from proxyless.xds.config.xds_config import ClusterError
 from proxyless.xds.lb.cluster_manager import NAME as CLUSTER_MANAGER
-from proxyless.xds.resources import HealthStatus
+from proxyless.xds.resources import HealthStatus, LogicalDnsCluster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from proxyless.base import State, Status, ValidationErrors
+    from proxyless.base import Status, ValidationErrors
     from proxyless.lb import Helper, Policy, PolicyFactory, Update
     from proxyless.lb.api import PickInfo, PickResult
     from proxyless.sim.backends import Backend
     from proxyless.xds.config.xds_config import ClusterResult, XdsConfig
+    from proxyless.xds.resources import EndpointInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +43,19 @@ class ClusterView:
     priorities: tuple[frozenset[str], ...] = ()
     draining: frozenset[str] = frozenset()
     is_error: bool = False
+    # What share of its RPCs it drops; of an aggregate, the largest share of a leaf.
+    drop_share: float = 0.0
+    # Which of the priorities came from DNS.
+    dns_priority: int | None = None
 
     @property
     def addresses(self) -> frozenset[str]:
         return frozenset().union(*self.priorities)
+
+    def endpoint_of(self, address: str) -> frozenset[str]:
+        """All addresses of the endpoint that has this one: what DNS tells is one endpoint."""
+        told = frozenset() if self.dns_priority is None else self.priorities[self.dns_priority]
+        return told if address in told else frozenset({address})
 
     def priority_of(self, address: str) -> int | None:
         """The preferred one of those that have it."""
@@ -102,6 +115,8 @@ class RpcRecord:
     # Of a session that has one: the address where it lives, and in which cluster.
     home: str = ""
     home_cluster: str = ""
+    # The other addresses of the endpoint; what comes from DNS has several.
+    home_aliases: frozenset[str] = frozenset()
     picks: list[PickRecord] = field(default_factory=list)
     # The backends at which it arrived.
     arrivals: list[str] = field(default_factory=list)
@@ -111,6 +126,42 @@ class RpcRecord:
     details: str = ""
     served_by: str = ""
     is_cancelled_by_us: bool = False
+
+    def config_of(self, pick: PickRecord) -> ConfigRecord:
+        """The one that was in force at a pick."""
+        return self.client.configs[pick.config]
+
+    @property
+    def homes(self) -> frozenset[str]:
+        """Where a session may go, because it was there."""
+        return self.home_aliases | ({self.home} - {""})
+
+    def view_of(self, pick: PickRecord) -> ClusterView:
+        """What the client knew of the cluster at a pick."""
+        return self.config_of(pick).cluster(pick.cluster)
+
+    @property
+    def attempts(self) -> Iterator[tuple[PickRecord, float, bool]]:
+        """What was sent: the pick, when it was over at the latest, and whether it was in vain."""
+        sent = [pick for pick in self.picks if pick.address]
+        for pick, following in pairwise(sent):
+            yield pick, following.at_s, True
+        if sent:
+            yield sent[-1], inf if self.ended_s is None else self.ended_s, self.code != "OK"
+
+
+@dataclass(slots=True)
+class Ejection:
+    """Outlier detection keeps one client from using one endpoint, from one time to another."""
+
+    client: str
+    addresses: frozenset[str]
+    start_s: float
+    end_s: float | None = None
+
+    def overlaps(self, start_s: float, end_s: float) -> bool:
+        longest_s = self.start_s + EJECTION_MAX_S + EJECTION_INTERVAL_S
+        return self.start_s <= end_s and (self.end_s or longest_s) >= start_s
 
 
 class Recorder:
@@ -122,6 +173,49 @@ class Recorder:
         # All channels there were, and the newest one of each client.
         self.channels: list[ClientRecord] = []
         self.clients: dict[str, ClientRecord] = {}
+        # In the order of their beginning.
+        self.ejections: list[Ejection] = []
+        # When outlier detection let an endpoint go that it had kept too long: client, endpoint.
+        self.late_releases: list[tuple[float, str, str]] = []
+        # When backends said GOAWAY, by name.
+        self.goaways: dict[str, list[float]] = {}
+        # Who left TRANSIENT_FAILURE for CONNECTING, and when.
+        self.unstuck: list[tuple[float, str]] = []
+
+    def on_event(self, host: str, event: str, fields: dict[str, Any]) -> None:
+        """Something was noted in the journal."""
+        match event:
+            case "backend.goaway" | "backend.stop":
+                self.goaways.setdefault(host, []).append(self.now_s())
+            case "pick_first.state":
+                is_left = fields["before"] is State.TRANSIENT_FAILURE
+                if is_left and fields["after"] is State.CONNECTING:
+                    self.unstuck.append((self.now_s(), host))
+            case "outlier_detection.ejected":
+                addresses = frozenset(fields["endpoint"].split(","))
+                self.ejections.append(Ejection(host, addresses, self.now_s()))
+            case "outlier_detection.unejected":
+                self._on_unejected(host, fields["endpoint"])
+            case _:
+                pass
+
+    def _on_unejected(self, client: str, endpoint: str) -> None:
+        """End the oldest that may still last; several clusters may have ejected the endpoint."""
+        now_s = self.now_s()
+        addresses = frozenset(endpoint.split(","))
+        for ejection in self.ejections:
+            is_same = ejection.client == client and ejection.addresses == addresses
+            if is_same and ejection.end_s is None and ejection.overlaps(now_s, now_s):
+                ejection.end_s = now_s
+                return
+        self.late_releases.append((now_s, client, endpoint))
+
+    def is_ejected(self, client: str, address: str, start_s: float, end_s: float) -> bool:
+        """Whether it was, at any moment of this time."""
+        return any(
+            each.client == client and address in each.addresses and each.overlaps(start_s, end_s)
+            for each in self.ejections
+        )
 
     def on_arrival(self, backend: Backend, rpc_id: str) -> None:
         if rpc_id in self.rpcs:
@@ -164,15 +258,28 @@ def view_cluster(result: ClusterResult) -> ClusterView:
         return _NO_CLUSTER
     priorities: list[frozenset[str]] = []
     draining: set[str] = set()
+    drop_share = 0.0
+    dns_priority = None
     for entry in result:
-        for localities in () if entry.endpoints is None else entry.endpoints.priorities:
+        if entry.endpoints is None:
+            continue
+        if isinstance(entry.cluster.discovery, LogicalDnsCluster):
+            dns_priority = len(priorities)
+        drop_share = max(drop_share, *(each.per_million / 1e6 for each in entry.endpoints.drops), 0)
+        for localities in entry.endpoints.priorities:
             found = [each for locality in localities for each in locality.endpoints]
-            leaving = {
-                str(each.addresses[0]) for each in found if each.health is HealthStatus.DRAINING
-            }
-            priorities.append(frozenset(str(each.addresses[0]) for each in found) - leaving)
+            leaving = frozenset(
+                _addresses(each for each in found if each.health is HealthStatus.DRAINING)
+            )
+            priorities.append(frozenset(_addresses(found)) - leaving)
             draining |= leaving
-    return ClusterView(tuple(priorities), frozenset(draining))
+    return ClusterView(
+        tuple(priorities), frozenset(draining), drop_share=drop_share, dns_priority=dns_priority
+    )
+
+
+def _addresses(endpoints: Iterable[EndpointInfo]) -> Iterator[str]:
+    return (str(address) for each in endpoints for address in each.addresses)
 
 
 class _SpyFactory:

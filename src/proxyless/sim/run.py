@@ -1,7 +1,8 @@
 """How are seeds run, many at a time, and how is a failing one told?
 
 `python -m proxyless.sim --seed 7` runs one, `--seeds 200` the first 200, in as many processes as
-there are jobs. Each seed that fails gets one line that reproduces it.
+there are jobs. Each seed that fails gets one line that reproduces it, and `--shrink` finds a
+smaller run that fails in the same way.
 """
 
 from __future__ import annotations
@@ -12,53 +13,51 @@ import sys
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from time import perf_counter  # noqa: TID251 - how long people wait is not virtual
 from typing import TYPE_CHECKING
 
 from proxyless.sim.checkers import CHECKERS
-from proxyless.sim.draws import derived_random
-from proxyless.sim.probes import NAMES, Probes
-from proxyless.sim.scenario import Options, Scenario
+from proxyless.sim.options import Options
+from proxyless.sim.probes import Probes
+from proxyless.sim.report import Outcome, Report, show_command, show_failure, show_rpcs
+from proxyless.sim.scenario import Scenario
+from proxyless.sim.shrink import cut_log, shrink
 from proxyless.sim.workloads import TRAFFIC, WORKLOADS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+__all__ = ["Outcome", "main", "options_of", "run_seed", "run_seed_quietly", "run_seeds"]
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of one seed."""
 
-    seed: int
-    digest: str
-    violations: tuple[str, ...]
-    rpcs: Counter[str]
-    probes: Counter[str] = field(default_factory=Counter)
-    lines: tuple[str, ...] = ()
-
-    @property
-    def is_good(self) -> bool:
-        return not self.violations
+def options_of(seed: int) -> Options:
+    """What a seed stands for."""
+    return Options.of_seed(seed, [each.name for each in WORKLOADS])
 
 
 def run_seed(seed: int, options: Options | None = None, *, lines_kept: int | None = 200) -> Outcome:
     """One run of ten virtual minutes, checked."""
-    names = [each.name for each in WORKLOADS]
-    chosen = options or Options.draw(derived_random(seed, "options"), names)
+    chosen = options or options_of(seed)
+    workloads = [TRAFFIC, *(each for each in WORKLOADS if each.name in chosen.workloads)]
     scenario = Scenario(seed, chosen, lines_kept=lines_kept)
     probes = Probes(scenario.world.journal, scenario.world.now_s)
-    scenario.build()
-    workloads = [TRAFFIC, *(each for each in WORKLOADS if each.name in chosen.workloads)]
-    scenario.world.run(scenario.live(workloads))
+    try:
+        scenario.build()
+        scenario.world.run(scenario.live(workloads))
+    finally:
+        scenario.world.loop.close()
     probes.look_at(scenario)
-    violations = [text for check in CHECKERS for text in check(scenario)]
+    found = [(check.__name__, text) for check in CHECKERS for text in check(scenario)]
     return Outcome(
         seed=seed,
         digest=scenario.world.journal.digest,
-        violations=tuple(violations),
+        violations=tuple(text for _, text in found),
         rpcs=Counter(rpc.code for rpc in scenario.recorder.rpcs.values()),
         probes=probes.hits,
         lines=tuple(scenario.world.journal.lines),
+        kinds=tuple(name for name, _ in found),
+        virtual_s=scenario.world.now_s() - scenario.start_s,
+        events=scenario.world.journal.counts.total(),
     )
 
 
@@ -71,14 +70,16 @@ def run_seeds(seeds: Iterable[int], jobs: int) -> Iterator[Outcome]:
         yield from pool.map(run_seed_quietly, seeds)
 
 
-def run_seed_quietly(seed: int) -> Outcome:
+def run_seed_quietly(
+    seed: int, options: Options | None = None, *, lines_kept: int | None = 200
+) -> Outcome:
     """As `run_seed`; what the stack would log is expected here, and an exception is a violation."""
     with _quiet():
         try:
-            return run_seed(seed)
+            return run_seed(seed, options, lines_kept=lines_kept)
         except Exception as error:  # Whatever it is, the other seeds go on.
-            text = f"the run raised {type(error).__name__}: {error}"
-            return Outcome(seed, "", (text,), Counter())
+            kind = f"raised {type(error).__name__}"
+            return Outcome(seed, "", (f"the run {kind}: {error}",), Counter(), kinds=(kind,))
 
 
 @contextmanager
@@ -96,47 +97,71 @@ def _quiet() -> Iterator[None]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 if every seed is good, 1 if one is not."""
+    """0 if every seed is good, 1 if one is not or a wanted situation was not reached."""
     parser = argparse.ArgumentParser("python -m proxyless.sim", description=__doc__)
     parser.add_argument("--seed", type=int, help="run this one")
+    parser.add_argument("--options", type=Options.parse, help="with --seed: not its own options")
+    parser.add_argument("--log", action="store_true", help="with --seed: print every event")
+    parser.add_argument("--shrink", action="store_true", help="with --seed: find a smaller run")
     parser.add_argument("--seeds", type=int, default=20, help="run so many")
     parser.add_argument("--first", type=int, default=1, help="the first of them")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
-    parser.add_argument("--log", action="store_true", help="with --seed: print every event")
+    parser.add_argument(
+        "--require-probes", action="store_true", help="fail if a rare situation is never reached"
+    )
     settings = parser.parse_args(arguments)
-    if settings.seed is not None:
-        return _run_one(settings.seed, is_logged=settings.log)
-    return _run_many(range(settings.first, settings.first + settings.seeds), settings.jobs)
+    if settings.seed is None:
+        seeds = range(settings.first, settings.first + settings.seeds)
+        return _run_many(seeds, settings.jobs, is_strict=settings.require_probes)
+    if settings.shrink:
+        return _shrink(settings.seed, settings.options)
+    return _run_one(settings.seed, settings.options, is_logged=settings.log)
 
 
-def _run_one(seed: int, *, is_logged: bool) -> int:
+def _run_one(seed: int, options: Options | None, *, is_logged: bool) -> int:
     with _quiet():
-        outcome = run_seed(seed, lines_kept=None if is_logged else 0)
+        outcome = run_seed(seed, options, lines_kept=None if is_logged else 0)
     for line in outcome.lines:
         print(line)
     for text in outcome.violations:
         print(f"violation: {text}")
-    print(f"seed {seed}: digest {outcome.digest[:16]}, rpcs {_show_rpcs(outcome.rpcs)}")
+    print(f"seed {seed}: digest {outcome.digest[:16]}, rpcs {show_rpcs(outcome.rpcs)}")
     return 0 if outcome.is_good else 1
 
 
-def _run_many(seeds: range, jobs: int) -> int:
-    failed = 0
-    rpcs: Counter[str] = Counter()
-    probes: Counter[str] = Counter()
+def _run_many(seeds: range, jobs: int, *, is_strict: bool) -> int:
+    report, started_s = Report(), perf_counter()
     for outcome in run_seeds(seeds, jobs):
-        rpcs += outcome.rpcs
-        probes += outcome.probes
+        report.add(outcome)
         if not outcome.is_good:
-            failed += 1
-            first, more = outcome.violations[0], len(outcome.violations) - 1
-            print(f"python -m proxyless.sim --seed {outcome.seed}  # {first} (and {more} more)")
-            sys.stdout.flush()
-    print(f"{len(seeds)} seeds, {failed} failed, rpcs {_show_rpcs(rpcs)}")
-    for name in NAMES:
-        print(f"  {probes[name]:8} {name}" if probes[name] else f"     never {name}")
-    return 1 if failed else 0
+            print(show_failure(outcome), flush=True)
+        _show_progress(report, len(seeds))
+    for line in report.lines(perf_counter() - started_s):
+        print(line)
+    if is_strict and report.missed:
+        print(f"never reached: {'; '.join(report.missed)}")
+    return 1 if report.failed or (is_strict and report.missed) else 0
 
 
-def _show_rpcs(rpcs: Counter[str]) -> str:
-    return ", ".join(f"{code} {times}" for code, times in sorted(rpcs.items()))
+def _show_progress(report: Report, wanted: int) -> None:
+    """On a terminal, where the line is written over by the next."""
+    if sys.stderr.isatty():
+        end = "\n" if report.seeds == wanted else ""
+        text = f"\r{report.seeds} of {wanted} seeds, {report.failed} failed{end}"
+        print(text, end="", file=sys.stderr, flush=True)
+
+
+def _shrink(seed: int, options: Options | None) -> int:
+    def run(tried: int, with_options: Options) -> Outcome:
+        return run_seed_quietly(tried, with_options, lines_kept=None)
+
+    try:
+        found = shrink(seed, options or options_of(seed), run)
+    except ValueError as error:
+        print(error)
+        return 0
+    for line in cut_log(found.outcome.lines, found.violation):
+        print(line)
+    print(f"violation: {found.violation}")
+    print(f"{show_command(found.seed, found.options)}  # the smallest of {found.runs} runs")
+    return 1

@@ -1,21 +1,22 @@
-"""What does a seed choose, and how does one run go?
+"""How does one run go?
 
-A seed draws a swarm: how many clients, backends and clusters, which policies, which workloads and
-how wild. A run has a fault phase, in which safety holds, and a calm phase, at whose end everything
-has converged; then everything is closed, and nothing is left.
+A run has a fault phase, in which safety holds, and a calm phase, at whose end everything has
+converged; then everything is closed, and nothing is left. What the mesh is like and what happens to
+it is in its `options`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from proxyless.controlplane.resource import Resource
 from proxyless.controlplane.snapshot import Snapshot
-from proxyless.sim.draws import choose, derived_random, is_drawn
+from proxyless.sim.draws import derived_random
 from proxyless.sim.ledger import RECOVERY_S, Ledger
-from proxyless.sim.links import LATENCY_S
 from proxyless.sim.loop import pause
+from proxyless.sim.options import CALM_S, Options
 from proxyless.sim.plans import SERVICE, ClusterPlan, MeshPlan
 from proxyless.sim.records import Recorder
 from proxyless.sim.world import World
@@ -28,62 +29,12 @@ if TYPE_CHECKING:
     from proxyless.runtime import Random
     from proxyless.sim.workloads.api import Workload
 
-# Ten minutes: faults for five, time to recover, and the rest to show that all is well.
-FAULTS_S: Final = 300.0
-CALM_S: Final = 300.0
-# Some runs go on until children that nobody needs are let go: that takes 15 minutes.
-LONG_CALM_S: Final = 1_500.0
+__all__ = ["QUIET_S", "Options", "Scenario"]
+
+DNS_CLUSTER: Final = "dns"
+DNS_NAME: Final = "web.mesh"
 # At the end of the calm no RPC is started any more, so that none is under way.
 QUIET_S: Final = 25.0
-
-# Within a data center, between zones, between continents.
-_LATENCIES_S: Final = (LATENCY_S, 0.005, 0.08)
-_LB_POLICIES: Final = ("ROUND_ROBIN", "ROUND_ROBIN", "LEAST_REQUEST", "RING_HASH")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What a seed chooses."""
-
-    clients: int = 2
-    backends: int = 6
-    clusters: int = 2
-    lb_policy: str = "ROUND_ROBIN"
-    rpcs_per_s: float = 2.0
-    latency_s: float = LATENCY_S
-    retries: int = 0
-    has_fallback: bool = False
-    is_paced: bool = True
-    has_aggregate: bool = False
-    has_sessions: bool = False
-    has_load_reports: bool = False
-    # How many backends, of all, faults never touch.
-    steady: int = 1
-    faults_s: float = FAULTS_S
-    calm_s: float = CALM_S
-    workloads: tuple[str, ...] = ()
-
-    @classmethod
-    def draw(cls, random: Random, known: Sequence[str]) -> Options:
-        """A swarm: most runs leave something out, so that what is left goes further."""
-        clusters = 1 + random.randrange(3)
-        return cls(
-            clients=1 + random.randrange(3),
-            backends=2 * clusters + random.randrange(4),
-            clusters=clusters,
-            lb_policy=choose(random, _LB_POLICIES),
-            rpcs_per_s=0.5 + 2.0 * random.random(),
-            latency_s=choose(random, _LATENCIES_S),
-            retries=2 * random.randrange(2),
-            has_fallback=is_drawn(random, 0.5),
-            is_paced=is_drawn(random, 0.7),
-            has_aggregate=is_drawn(random, 0.3),
-            has_sessions=is_drawn(random, 0.5),
-            has_load_reports=is_drawn(random, 0.5),
-            steady=random.randrange(clusters + 1),
-            calm_s=LONG_CALM_S if is_drawn(random, 0.1) else CALM_S,
-            workloads=tuple(name for name in known if is_drawn(random, 0.7)),
-        )
 
 
 class Scenario:
@@ -97,6 +48,7 @@ class Scenario:
         self.recorder: Final = Recorder(self.world.now_s)
         self.ledger: Final = Ledger(self.world.now_s)
         self.world.on_rpc = self.recorder.on_arrival
+        self.world.journal.subscribe(self.recorder.on_event)
         self.world.fabric.latency_s = options.latency_s
         self.start_s: Final = self.world.now_s()
         self.faults_end_s: Final = self.start_s + options.faults_s
@@ -107,9 +59,13 @@ class Scenario:
         self.generations: dict[int, MeshPlan] = {}
         # Every form that a cluster ever had, by name, so that no other may be seen.
         self.cluster_forms: dict[str, list[ClusterPlan]] = {}
+        # Every set of addresses that the name ever had.
+        self.dns_answers: list[frozenset[str]] = []
         self.channels: dict[str, AioChannel] = {}
         # At the end of the calm: what each client asks its control plane for, by type.
         self.subscriptions: dict[str, dict[str, set[str]]] = {}
+        # Made when somebody asks, because backends are made later.
+        self._by_address: dict[str, str] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
 
     def random(self, name: str) -> Random:
@@ -127,6 +83,10 @@ class Scenario:
             world.control_plane(name, Snapshot.of([])).is_paced = options.is_paced
         for number in range(options.clients):
             world.client(f"client-{number}")
+        # Not those of the last cluster, if there are others.
+        last = options.clusters - 1
+        others = [n for at, n in enumerate(self.backend_names) if at % options.clusters != last]
+        self.answer_name(others or self.backend_names)
         self.publish(self._first_plan())
 
     def _first_plan(self) -> MeshPlan:
@@ -136,12 +96,25 @@ class Scenario:
             mine = [self.address(name) for name in self.backend_names[number :: options.clusters]]
             half = max(1, len(mine) - len(mine) // 2)
             priorities = tuple(filter(None, (tuple(mine[:half]), tuple(mine[half:]))))
-            clusters[f"cluster-{number}"] = ClusterPlan(priorities, lb_policy=options.lb_policy)
+            clusters[f"cluster-{number}"] = replace(
+                self._plain_cluster(),
+                priorities=priorities,
+                localities=options.localities,
+                # Some have drops and some have none, so that one may not be taken for the other.
+                drop_share=0.0 if number % 2 else options.drop_share,
+            )
         names = list(clusters)
         lanes: dict[str, Mapping[str, int]] = {"": dict.fromkeys(names, 1)}
         lanes["blue"] = {names[-1]: 1}
+        leaves = tuple(names)
+        if options.has_dns:
+            clusters[DNS_CLUSTER] = replace(self._plain_cluster(), dns_name=DNS_NAME)
+            # The shorter the row, the more often its end is reached.
+            leaves = (names[-1], DNS_CLUSTER)
+            if not options.has_aggregate:
+                lanes[""] = {**lanes[""], DNS_CLUSTER: 1}
         if options.has_aggregate:
-            clusters["top"] = ClusterPlan(leaves=tuple(names), lb_policy=options.lb_policy)
+            clusters["top"] = ClusterPlan(leaves=leaves, lb_policy=options.lb_policy)
             lanes["blue"] = {"top": 1}
         return MeshPlan(
             1,
@@ -150,6 +123,15 @@ class Scenario:
             retries=options.retries,
             has_sessions=options.has_sessions,
             has_load_reports=options.has_load_reports,
+            has_injected_faults=options.has_injected_faults,
+        )
+
+    def _plain_cluster(self) -> ClusterPlan:
+        """What all clusters have, aggregates apart."""
+        return ClusterPlan(
+            lb_policy=self.options.lb_policy,
+            max_requests=self.options.max_requests,
+            has_outlier_detection=self.options.has_outlier_detection,
         )
 
     def address(self, backend: str) -> str:
@@ -157,8 +139,9 @@ class Scenario:
 
     def backend_at(self, address: str) -> str:
         """The name of whoever lives there."""
-        found = (name for name in self.backend_names if self.address(name) == address)
-        return next(found, "")
+        if not self._by_address:
+            self._by_address = {self.address(name): name for name in self.backend_names}
+        return self._by_address.get(address, "")
 
     @property
     def steady_backends(self) -> list[str]:
@@ -175,8 +158,16 @@ class Scenario:
             forms = self.cluster_forms.setdefault(name, [])
             if cluster not in forms:
                 forms.append(cluster)
+        resources = [Resource.of(each) for each in plan.to_resources()]
         for control_plane in self.world.control_planes.values():
-            control_plane.set_snapshot(plan.to_snapshot(control_plane.snapshot))
+            before = control_plane.snapshot
+            control_plane.set_snapshot(before.replaced(resources, partial=True))
+
+    def answer_name(self, backends: Sequence[str]) -> None:
+        """Have the name service tell these, whenever somebody asks."""
+        ips = [self.world.backends[name].host.ip for name in backends]
+        self.world.fabric.names[DNS_NAME] = ips
+        self.dns_answers.append(frozenset(map(self.address, backends)))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Have something done that ends by itself before the run does."""
@@ -214,8 +205,11 @@ class Scenario:
     def open_channel(self, client: str) -> None:
         """The client's own channel, and what it does is written down."""
         registries = self.recorder.registries(client)
-        target = f"xds:///{SERVICE}"
-        self.channels[client] = self.world.clients[client].channel(target, registries=registries)
+        max_s = self.options.reconnect_max_s
+        options = [("grpc.max_reconnect_backoff_ms", round(max_s * 1000))] if max_s else None
+        self.channels[client] = self.world.clients[client].channel(
+            f"xds:///{SERVICE}", options=options, registries=registries
+        )
 
     def _note_subscriptions(self) -> None:
         for control_plane in self.world.control_planes.values():

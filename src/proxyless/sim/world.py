@@ -26,15 +26,19 @@ from proxyless.sim.hosts import Host
 from proxyless.sim.journal import LINES_KEPT, Journal
 from proxyless.sim.loop import SimLoop, pause
 from proxyless.sim.network import Fabric
+from proxyless.wire.frames import DATA, FRAME_HEADER_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
 
     from proxyless.assembly import Registries
+    from proxyless.base import Address
     from proxyless.front import AioChannel
 
 T = TypeVar("T")
 
+# Where hosts have their IP addresses.
+SUBNET: Final = "10.0"
 # How long the last bytes of a closed world may take.
 _LAST_BYTES_S: Final = 10.0
 
@@ -72,13 +76,17 @@ class Client:
 class World:
     """Everything. Driven by a story or by workloads."""
 
-    def __init__(self, seed: int = 0, *, lines_kept: int | None = LINES_KEPT) -> None:
+    def __init__(
+        self, seed: int = 0, *, lines_kept: int | None = LINES_KEPT, subnet: str = SUBNET
+    ) -> None:
         # Fixed at construction.
         self.seed: Final = seed
+        self._subnet: Final = subnet
         self.loop: Final = SimLoop()
         self.loop.set_exception_handler(self._on_exception)
         self.fabric: Final = Fabric(derived_random(seed, "fabric"))
         self.journal: Final = Journal(self.loop.time, kept=lines_kept)
+        self.fabric.on_cut_short = self._on_cut_short
         # By name, in the order of their creation.
         self.hosts: Final[dict[str, Host]] = {}
         self.clients: Final[dict[str, Client]] = {}
@@ -98,17 +106,26 @@ class World:
         found = self.hosts.get(name)
         if found is None:
             number = len(self.hosts) + 1
-            ip = f"10.0.{number // 250}.{number % 250}"
+            ip = f"{self._subnet}.{number // 250}.{number % 250}"
             parts = (self.loop, self.fabric, self.journal)
             found = self.hosts[name] = Host(name, ip, self.seed, parts)
             self.fabric.names[name] = [ip]
         return found
 
-    def backend(self, name: str, zone: str = "") -> Backend:
-        """A server, started with the world or by `start`."""
+    def backend(
+        self,
+        name: str,
+        zone: str = "",
+        *,
+        addresses: Sequence[Address] = (),
+        methods: Sequence[str] = (),
+    ) -> Backend:
+        """A server, started with the world or by `start`; at these addresses, if any are given."""
         found = self.backends.get(name)
         if found is None:
-            found = Backend(self.host(name), zone, self._on_rpc)
+            host = self.host(name)
+            self.fabric.places |= dict.fromkeys(addresses, host.ip)
+            found = Backend(host, zone, self._on_rpc, addresses=addresses, methods=methods)
             self.backends[name] = found
         return found
 
@@ -204,11 +221,26 @@ class World:
     def _on_rpc(self, backend: Backend, rpc_id: str) -> None:
         self.on_rpc(backend, rpc_id)
 
+    def _on_cut_short(self, sent: bytes, arrived_bytes: int) -> None:
+        frame = name_cut_frame(sent, arrived_bytes)
+        self.journal.note("world", "network.cut_short", arrived_bytes=arrived_bytes, inside=frame)
+
     def _on_exception(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         text = f"{context.get('message')}: {type(error).__name__}: {error}"
         self.exceptions.append(text)
         self.journal.note("world", "exception", error=type(error).__name__)
+
+
+def name_cut_frame(sent: bytes, arrived_bytes: int) -> str:
+    """In what a cut fell: DATA, another frame, or between two. Frames are sent whole."""
+    start = 0
+    while start < arrived_bytes:
+        stop = start + FRAME_HEADER_BYTES + int.from_bytes(sent[start : start + 3], "big")
+        if stop > arrived_bytes:
+            return "DATA" if sent[start + 3] == DATA else "another frame"
+        start = stop
+    return "nothing"
 
 
 def _name_of(task: asyncio.Task[Any]) -> str:

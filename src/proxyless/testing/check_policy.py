@@ -52,9 +52,9 @@ def check_policy(
     """Return if the policy keeps every `Rule`; else raise ConformanceError.
 
     The config is what a service config would say, an empty one if left out; ValidationError if the
-    factory does not like it. The registry has the policies that may be its children: pick_first
-    and round_robin if left out. Endpoints have one address or two, from `address("a")` to
-    `address("h")` with their IPv6 twins, and `address("0")` to `address("499")`.
+    factory does not like it. The registry has the policies that may be its children: if left out,
+    pick_first, round_robin, priority and weighted_target. Endpoints have one address or two, from
+    `address("a")` to `address("h")` with their IPv6 twins, and `address("0")` to `address("499")`.
 
     What is found with a seed is found again with that seed alone: `seeds=[17]`.
     """

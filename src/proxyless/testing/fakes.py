@@ -33,7 +33,9 @@ from proxyless.lb import (
     Queue,
 )
 from proxyless.lb.policies.pick_first import PickFirstFactory
+from proxyless.lb.policies.priority import PriorityFactory
 from proxyless.lb.policies.round_robin import RoundRobinFactory
+from proxyless.lb.policies.weighted_target import WeightedTargetFactory
 from proxyless.runtime import Timer, VirtualClock, seeded_random
 from proxyless.testing.children import Children
 from proxyless.testing.rules import ConformanceError, Rule
@@ -237,6 +239,17 @@ def _discard(watches: list[W], watch: W) -> None:
         watches.remove(watch)
 
 
+def usual_children() -> PolicyRegistry:
+    """The policies that others are made of."""
+    factories = (
+        PickFirstFactory(),
+        RoundRobinFactory(),
+        PriorityFactory(),
+        WeightedTargetFactory(),
+    )
+    return PolicyRegistry(factories)
+
+
 class FakeHelper:
     """The parent of the policy under test, and everything around it.
 
@@ -251,11 +264,11 @@ class FakeHelper:
         rpc: PickInfo = ANY_RPC,
         seed: int = 1,
     ) -> None:
-        """The registry has the policies that may be children; pick_first and round_robin if None.
+        """The registry has the policies that may be children; if None, `usual_children`.
 
         The RPC is the one that is picked for, unless another one is given.
         """
-        known = registry or PolicyRegistry([PickFirstFactory(), RoundRobinFactory()])
+        known = registry or usual_children()
         # Fixed at construction.
         self._rpc = rpc
         self.clock = _PolicyClock(self)

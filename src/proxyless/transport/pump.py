@@ -77,6 +77,9 @@ class Pump(asyncio.BufferedProtocol):
         output = self._wire.outbound.take_output()
         if output and self._socket is not None:
             self._socket.write(output)
+            # asyncio has tried at once, and closes if the kernel did not take it.
+            if not self._socket.is_closing():
+                self._wire.note_sent()
 
     # The loop has something for the wire
 
@@ -144,8 +147,9 @@ class Pump(asyncio.BufferedProtocol):
     def abort(self, status: Status) -> None:
         """The peer cannot be reached any more: end every call and drop the socket."""
         self._wire.lose(status)
-        if self._socket is not None:
-            self._socket.abort()
+        socket, self._socket = self._socket, None  # Nothing leaves any more.
+        if socket is not None:
+            socket.abort()
 
     def _close_socket(self) -> None:
         if self._socket is not None and self._linger is None:

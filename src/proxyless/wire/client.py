@@ -96,6 +96,8 @@ class ClientConnection(Connection):
         self._decoder = HeaderDecoder(understand_response, limits.header_list_bytes_max)
         self._known_block = self._decoder.known
         self._next_stream_id = 1
+        # What it was when output last left: the peer cannot know of this stream or a later one.
+        self._unsent_stream_id = 1
         # The same table as `streams`, which holds nothing but calls here.
         self._calls = cast("dict[int, ClientStream]", self.streams)
         # Calls over the peer's limit, with their header blocks, in order.
@@ -326,10 +328,17 @@ class ClientConnection(Connection):
             if not stream.is_ended:
                 self._end_unopened(stream, end)
 
+    def note_sent(self) -> None:
+        self._unsent_stream_id = self._next_stream_id
+
     def lose(self, status: Status) -> None:
         self.is_closed = self.is_draining = True
-        # The peer never heard of calls that were not opened.
-        self._end_waiting(StreamEnd(status, is_unprocessed=True, is_retry_free=True))
+        # The peer never heard of calls that were not opened, nor of those that have not left.
+        unsent = StreamEnd(status, is_unprocessed=True, is_retry_free=True)
+        self._end_waiting(unsent)
+        for stream in [s for s in self.streams.values() if s.id >= self._unsent_stream_id]:
+            if not stream.is_ended:
+                self._end_stream(stream, unsent)
         super().lose(status)
 
     def _on_peer_goaway(self, last_stream_id: int, code: int, text: str) -> None:

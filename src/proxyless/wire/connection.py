@@ -152,10 +152,15 @@ class Connection:
     def close(self, code: ErrorCode = ErrorCode.NO_ERROR, text: str = "closed by us") -> None:
         """Say GOAWAY and end every stream. Idempotent."""
         if not self.is_closed:
+            # What is in the output still leaves.
+            self.note_sent()
             # Listeners may still reset other streams while theirs end: GOAWAY is the last word.
             self.lose(Status(StatusCode.UNAVAILABLE, f"connection closed: {text}"))
             debug = text.encode("utf-8", "replace")[:PEER_TEXT_BYTES_MAX]
             self.outbound.emit(frames.encode_goaway(self._last_peer_stream_id(), code, debug))
+
+    def note_sent(self) -> None:
+        """All output so far is on its way to the peer, or will be."""
 
     def lose(self, status: Status) -> None:
         """The connection is gone: end every stream with this status. Idempotent."""

@@ -46,7 +46,7 @@ _TIMEOUT_UNITS: Final = (
     ("H", 3600.0),
 )
 _SECONDS_OF_UNIT: Final = {unit.encode(): seconds for unit, seconds in _TIMEOUT_UNITS}
-_TIMEOUT_FIELDS_MAX: Final = 1024
+_BEGINNINGS_MAX: Final = 256
 
 
 def encode_timeout(timeout_s: float) -> bytes:
@@ -73,7 +73,7 @@ def decode_timeout(value: bytes) -> float | None:
 class RequestEncoder:
     """Encodes the header blocks of calls to one method at one authority."""
 
-    __slots__ = ("_constant", "_timeout_fields")
+    __slots__ = ("_beginnings", "_constant")
 
     def __init__(
         self, *, path: str, authority: str, scheme: str = "http", user_agent: str = "proxyless"
@@ -90,7 +90,8 @@ class RequestEncoder:
                 (b"grpc-accept-encoding", ACCEPT_ENCODING),
             )
         )
-        self._timeout_fields: dict[float, bytes] = {}
+        # What blocks begin with, by timeout: applications use few distinct ones.
+        self._beginnings: dict[float | None, bytes] = {}
 
     def block(
         self,
@@ -99,24 +100,21 @@ class RequestEncoder:
         encoding: str = IDENTITY,
     ) -> bytes:
         """The block of one call. The metadata is valid (`validate_metadata`)."""
-        block = self._constant
-        if timeout_s is not None:
-            block += self._timeout_field(timeout_s)
+        block = self._beginnings.get(timeout_s) or self._begin(timeout_s)
         if encoding != IDENTITY:
             block += encode_field(b"grpc-encoding", encoding.encode("ascii"))
         if metadata:
             block += encode_fields(encode_metadata(metadata))
         return block
 
-    def _timeout_field(self, timeout_s: float) -> bytes:
-        """Applications use few distinct timeouts, so the field is remembered by value."""
-        field = self._timeout_fields.get(timeout_s)
-        if field is None:
-            field = encode_field(b"grpc-timeout", encode_timeout(timeout_s))
-            if len(self._timeout_fields) >= _TIMEOUT_FIELDS_MAX:
-                self._timeout_fields.clear()
-            self._timeout_fields[timeout_s] = field
-        return field
+    def _begin(self, timeout_s: float | None) -> bytes:
+        beginning = self._constant
+        if timeout_s is not None:
+            beginning += encode_field(b"grpc-timeout", encode_timeout(timeout_s))
+        if len(self._beginnings) >= _BEGINNINGS_MAX:
+            self._beginnings.clear()
+        self._beginnings[timeout_s] = beginning
+        return beginning
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from proxyless.base import EMPTY_ATTRIBUTES, Attributes, Status, StatusCode
+from proxyless.base import EMPTY_ATTRIBUTES, Attributes, Status, quote
 from proxyless.channel.config_selector import CONFIG_SELECTOR, UNROUTABLE
 from proxyless.resolver import ResolverResult
 from proxyless.resolver.target import encode_authority
@@ -30,17 +30,20 @@ from proxyless.xds.attributes import CLUSTER_SUBSCRIPTIONS, XDS_CLIENT, XDS_CONF
 from proxyless.xds.cluster_refs import CLUSTER_PREFIX, PLUGIN_PREFIX, ClusterRefs
 from proxyless.xds.config.dependencies import Wanted
 from proxyless.xds.config.manager import ManagerTools, ResourceTypes, XdsDependencyManager
+from proxyless.xds.error_texts import with_node
 from proxyless.xds.names import listener_name_for_target
 from proxyless.xds.routing import DEFAULT_TIMEOUT_S, RouteTable
 from proxyless.xds.selector import SelectorTools, XdsConfigSelector
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from proxyless.resolver import ResolverContext, ResolverFactory, ResolverListener, Target
     from proxyless.xds.bootstrap import Bootstrap
     from proxyless.xds.client import XdsClient
+    from proxyless.xds.client.api import ResourceDump, ServerView
     from proxyless.xds.config import XdsConfig
+    from proxyless.xds.config.dependencies import Plan
     from proxyless.xds.filters.api import FilterRegistry
 
 LOGGER: Final = logging.getLogger("proxyless.xds.resolver")
@@ -51,6 +54,23 @@ CLUSTER_MANAGER: Final = "xds_cluster_manager_experimental"
 SHARED_STREAM_OPTION: Final = "proxyless.xds_shared_stream"
 # D20: what the seed's 15 s are replaced with.
 DEFAULT_TIMEOUT_VARIABLE: Final = "GRPC_XDS_DEFAULT_ROUTE_TIMEOUT"
+
+
+@dataclass(frozen=True, slots=True)
+class XdsView:
+    """What one target needs and has, for explanations."""
+
+    wanted: Wanted
+    # The config in force; None before the first one.
+    config: XdsConfig | None
+    # Why RPCs cannot be routed, with or without a config; None if they can, or nothing is known.
+    trouble: Status | None
+    # What is needed by what is known now.
+    plan: Plan
+    # What the client holds, maybe for other targets, too.
+    resources: Sequence[ResourceDump]
+    servers: Sequence[ServerView]
+    default_timeout_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +145,19 @@ class XdsResolver:
             self._manager = None
             self._tools.release(self._client)
 
+    def view(self) -> XdsView:
+        """What explains the last result, or why there is none yet."""
+        assert self._manager is not None, "a resolver that is looked at is running"
+        return XdsView(
+            self._wanted,
+            self._config,
+            self._trouble,
+            self._manager.plan(),
+            self._client.dump(),
+            self._client.servers(),
+            default_timeout_s(),
+        )
+
     # What the dependency manager says
 
     def on_update(self, config: XdsConfig) -> None:
@@ -135,19 +168,32 @@ class XdsResolver:
             or self._config.virtual_host is not config.virtual_host
         ):
             self._table = RouteTable(config.virtual_host, self._context.random)
+        if self._trouble is not None:
+            LOGGER.info("listener %s: RPCs are routed again", quote(self._wanted.listener_name))
         self._config, self._trouble = config, None
+        self._trace_config(config)
         self._selector = XdsConfigSelector(config, self._table, self._selector_tools)
         self._publish()
 
+    def _trace_config(self, config: XdsConfig) -> None:
+        if self._context.trace.active:
+            self._context.trace.emit(
+                "xds_resolver.config",
+                listener=config.listener.name,
+                route_config=config.route_config.name,
+                virtual_host=config.virtual_host.name,
+                clusters=list(config.clusters),
+            )
+
     def on_error(self, context: str, status: Status) -> None:
-        self._lose(f"{context}: {status.details}")
+        self._lose(status)
 
-    def on_does_not_exist(self, context: str) -> None:
-        self._lose(f"{context} does not exist")
+    def on_does_not_exist(self, context: str, status: Status) -> None:
+        self._lose(status)
 
-    def _lose(self, text: str) -> None:
-        node = f" (node ID:{self._wanted.node_id})" if self._wanted.node_id else ""
-        self._trouble = Status(StatusCode.UNAVAILABLE, f"{text}{node}")
+    def _lose(self, status: Status) -> None:
+        LOGGER.warning("%s", status.details)
+        self._trouble = status
         self._selector = None
         self._publish()
 
@@ -226,6 +272,7 @@ class FailedResolver:
         self._timer = self._clock.call_later(0, self._say)
 
     def _say(self) -> None:
+        LOGGER.warning("%s", self._status.details)
         self._listener.on_result(ResolverResult(self._status))
 
     def request_reresolution(self) -> None:
@@ -264,7 +311,8 @@ class XdsResolverFactory:
             return FailedResolver(bootstrap, listener, context)
         name = listener_name_for_target(bootstrap, target.authority, target.path)
         if isinstance(name, Status):
-            return FailedResolver(name, listener, context)
+            text = with_node(name.details, bootstrap.node.id)
+            return FailedResolver(Status(name.code, text), listener, context)
         tools = self._tools_of_running_loop()
         authority = context.options.get("grpc.default_authority")
         wanted = Wanted(

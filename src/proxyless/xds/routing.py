@@ -18,8 +18,9 @@ from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Literal
 
-from proxyless.base import Status, StatusCode
+from proxyless.base import Status, StatusCode, quote
 from proxyless.channel.service_config import ATTEMPTS_MAX, MethodConfig, RetryPolicy
+from proxyless.xds.error_texts import name_listener, name_route_config, with_node
 from proxyless.xds.matching import compile_header, compile_path, header_value
 from proxyless.xds.resources.matcher import StringMatcher
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from proxyless.base import Metadata
     from proxyless.runtime import Random
+    from proxyless.xds.config import XdsConfig
     from proxyless.xds.matching import HeaderTest
     from proxyless.xds.resources import (
         HeaderMatcher,
@@ -275,13 +277,24 @@ def _is_indexable(matcher: HeaderMatcher) -> bool:
 # Answers that are no route
 
 
-def no_route(host: VirtualHost, path: str) -> Status:
+def no_route(config: XdsConfig, path: str) -> Status:
     """No route takes the RPC (A28-06)."""
-    name = host.name or ",".join(host.domains[:3])
-    return Status(StatusCode.UNAVAILABLE, f"no route in virtual host {name} matches {path}")
+    host = config.virtual_host
+    name = quote(host.name or ",".join(host.domains[:3]))
+    return _unroutable(config, f"no route in virtual host {name} matches {quote(path)}")
 
 
-def not_forwarding(route: Route, kind: str) -> Status:
+def not_forwarding(config: XdsConfig, route: Route, kind: str) -> Status:
     """The route that takes the RPC sends it nowhere (A28-06)."""
-    name = f"route {route.name}" if route.name else "the matching route"
-    return Status(StatusCode.UNAVAILABLE, f"{name} has the action {kind}, wanted route")
+    name = f"route {quote(route.name)}" if route.name else "the matching route"
+    return _unroutable(config, f"{name} has the action {kind}, wanted route")
+
+
+def _unroutable(config: XdsConfig, text: str) -> Status:
+    """With the resource that the routes are in, which may be the listener."""
+    manager = config.listener.api_listener
+    if manager is not None and isinstance(manager.routes, str):
+        subject = name_route_config(manager.routes)
+    else:
+        subject = name_listener(config.listener.name)
+    return Status(StatusCode.UNAVAILABLE, with_node(f"{subject}: {text}", config.node_id))

@@ -19,7 +19,7 @@ from proxyless.lb import REQUEST_HASH
 from proxyless.xds.attributes import CLUSTER
 from proxyless.xds.cluster_refs import CLUSTER_PREFIX, PLUGIN_PREFIX
 from proxyless.xds.config.dependencies import routed_clusters
-from proxyless.xds.filters.calls import FilterStack, RoutedRpc
+from proxyless.xds.filters.calls import FilterOrigin, FilterStack, RoutedRpc
 from proxyless.xds.request_hash import RequestHash
 from proxyless.xds.resources import (
     ClusterChoice,
@@ -81,7 +81,7 @@ class XdsConfigSelector:
     def select(self, path: str, metadata: Metadata) -> CallConfig | Status:
         entry = self._table.find(path, metadata)
         if entry is None:
-            return no_route(self._config.virtual_host, path)
+            return no_route(self._config, path)
         prepared = self._prepared.get(entry.index)
         if prepared is None:
             prepared = self._prepared[entry.index] = self._prepare(entry)
@@ -98,12 +98,13 @@ class XdsConfigSelector:
     def _prepare(self, entry: TableRoute) -> _PreparedRoute | Status:
         action = entry.route.action
         if not isinstance(action, RouteAction):
-            return not_forwarding(entry.route, action.kind)
+            return not_forwarding(self._config, entry.route, action.kind)
         return _PreparedRoute(
             self._choices(entry, action),
             route_method_config(action, self._defaults),
             self._request_hash(action),
             self._tools,
+            FilterOrigin(self._config.listener.name, self._config.node_id),
         )
 
     def _choices(self, entry: TableRoute, action: RouteAction) -> list[_Choice]:
@@ -173,8 +174,10 @@ class _PreparedRoute:
         method_config: MethodConfig,
         request_hash: RequestHash | None,
         tools: SelectorTools,
+        origin: FilterOrigin,
     ) -> None:
         self._choices = choices
+        self._origin = origin
         self._by_cluster = {choice.cluster: choice for choice in choices}
         self._method_config = method_config
         self._hash = request_hash
@@ -213,7 +216,7 @@ class _PreparedRoute:
         rpc = RoutedRpc(path, metadata, clusters, choice.cluster, attributes)
         made = [each for each in (f.on_rpc(rpc) for f in choice.filters) if each is not None]
         # Before the mark: who marks and then raises is never unmarked.
-        stack = FilterStack(made) if made else None
+        stack = FilterStack(made, self._origin) if made else None
         # On the final cluster (A60-02); this selector holds all of them till then.
         final = self._by_cluster.get(rpc.cluster, choice)
         attributes = rpc.attributes.with_(CLUSTER, final.ref.key)

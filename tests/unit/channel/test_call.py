@@ -357,7 +357,7 @@ def test_a_cancel_by_the_server_after_the_deadline_is_the_deadline() -> None:
     world.connect()
     call, observer = world.call(timeout_s=2.0)
     # Our own timer is late; the server's was not.
-    call._deadline.cancel()
+    call._channel.deadlines.forget(call)
     world.clock.advance(2.0)
     world.streams[0].end(StreamEnd(Status(StatusCode.CANCELLED, "stream reset by peer: CANCEL")))
     assert observer.status.code is StatusCode.DEADLINE_EXCEEDED

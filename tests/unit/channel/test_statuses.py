@@ -1,9 +1,12 @@
 """Statuses that the channel gives: which codes pass, and what the texts say."""
 
+import logging
+
 import pytest
 
-from proxyless.base import Status, StatusCode
-from proxyless.channel.statuses import from_control_plane, too_large_to_send
+from proxyless.base import State, Status, StatusCode
+from proxyless.channel.statuses import from_control_plane, log_change, too_large_to_send
+from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
 
 # "status codes reserved for application use", and OK - A54
 RESERVED = {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS"} | {
@@ -31,3 +34,22 @@ def test_message_over_the_limit_is_named_with_both_sizes() -> None:
     status = too_large_to_send(5, 4)
     assert status.code is StatusCode.RESOURCE_EXHAUSTED
     assert status.details == "Sent message larger than max (5 vs. 4)"
+
+
+def test_humans_are_told_when_rpcs_fail_and_when_they_do_not_any_more(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "proxyless.channel")
+    status = Status(StatusCode.UNAVAILABLE, "connection refused")
+    idle, connecting, ready = State.IDLE, State.CONNECTING, State.READY
+    failing = State.TRANSIENT_FAILURE
+    log_change("dns:///a", (idle, connecting), QUEUE_PICKER)
+    log_change("dns:///a", (connecting, failing), FailPicker(status))
+    log_change("dns:///a", (failing, ready), QUEUE_PICKER)
+    log_change("dns:///a", (idle, ready), QUEUE_PICKER)
+    log_change("dns:///a", (ready, failing), Status(StatusCode.UNAVAILABLE, "no routes"))
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("INFO", "dns:///a: connection refused"),
+        ("INFO", "dns:///a: READY again"),
+        ("INFO", "dns:///a: no routes"),
+    ]

@@ -39,8 +39,8 @@ def command(directory: Path, *more: str, target: str = "xds:///api") -> list[str
 def test_an_rpc_that_arrives_is_0(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(command(directory)) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "/pkg.Service/Method goes to cluster 'a'"
-    assert "    route 0: no match: header 'who' is absent, wanted exact 'b'" in lines
+    assert lines[0] == '/pkg.Service/Method goes to cluster "a"'
+    assert '    route 0: no match: header "who" is absent, wanted exact "b"' in lines
     assert lines[-1].strip() == "127.0.0.1:1: HEALTHY"
 
 
@@ -49,7 +49,7 @@ def test_headers_count_and_failure_is_1(
 ) -> None:
     assert main(command(directory, "-H", "Who=b", "-o", "json")) == 1
     document = json.loads(capsys.readouterr().out)
-    assert document["problem"] == "cluster 'b': EDS resource 'b' has no endpoint that may be used"
+    assert document["problem"] == 'cluster "b": endpoints "b": has no endpoint that may be used'
     kinds = [part["kind"] for part in document["parts"]]
     assert kinds == ["virtual_host", "routes", "route"]
 
@@ -62,7 +62,7 @@ def test_a_bootstrap_has_the_names_of_listeners(
     template = {"client_default_listener_resource_name_template": "prefix/%s"}
     bootstrap.write_text(json.dumps({"xds_servers": [server], **template}))
     assert main(command(directory, "--bootstrap", str(bootstrap))) == 1
-    assert "LDS resource prefix/api: resource does not exist" in capsys.readouterr().out
+    assert 'listener "prefix/api": does not exist' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

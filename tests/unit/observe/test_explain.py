@@ -64,17 +64,17 @@ def header(name: str, match: Any, *, invert: bool = False) -> Route:  # noqa: AN
 @pytest.mark.parametrize(
     ("domain", "why"),
     [
-        ("api.example", "exact match of 'api.example'"),
-        ("*.example", "suffix match of '*.example'"),
-        ("api.*", "prefix match of 'api.*'"),
-        ("*", "universal match of '*'"),
+        ("api.example", 'exact match of "api.example"'),
+        ("*.example", 'suffix match of "*.example"'),
+        ("api.*", 'prefix match of "api.*"'),
+        ("*", 'universal match of "*"'),
     ],
 )
 def test_a_virtual_host_is_chosen_for_a_reason(domain: str, why: str) -> None:
     chosen = host(route("a"), domains=("other", domain), name="vh")
     explanation = explain(config_of(chosen), Rpc(PATH, authority="API.example"))
     (text,) = lines(explanation, "virtual_host")
-    assert text == f"virtual host 'vh' of route config 'routes': {why}"
+    assert text == f'virtual host "vh" of route configuration "routes": {why}'
 
 
 def test_other_hosts_say_why_not() -> None:
@@ -82,7 +82,7 @@ def test_other_hosts_say_why_not() -> None:
     others = host(domains=("*",), name="all"), host(domains=("b", "c"))
     explanation = explain(config_of(chosen, *others), Rpc(PATH, authority="api"))
     assert lines(explanation, "other_host") == [
-        "not 'all': universal match of '*' is not better",
+        'not "all": universal match of "*" is not better',
         "not of b, c: no domain matches",
     ]
 
@@ -93,37 +93,37 @@ def test_other_hosts_say_why_not() -> None:
 @pytest.mark.parametrize(
     ("tried", "why"),
     [
-        (route("a", "/x/"), "path is not below '/x/'"),
+        (route("a", "/x/"), 'path is not below "/x/"'),
         (
             Route(path=PathMatcher("path", "/x/y"), action=action("a")),
-            "path is not equal to '/x/y'",
+            'path is not equal to "/x/y"',
         ),
         (
             Route(path=PathMatcher("prefix", "/X/", case_sensitive=False), action=action("a")),
-            "path is not below '/X/', in any case",
+            'path is not below "/X/", in any case',
         ),
         (
             Route(path=PathMatcher("regex", "/x.*"), action=action("a")),
-            "path is not described by '/x.*'",
+            'path is not described by "/x.*"',
         ),
         (
             header("who", StringMatcher("exact", "you")),
-            "header 'who' is 'me', wanted exact 'you'",
+            'header "who" is "me", wanted exact "you"',
         ),
         (
             header("who", StringMatcher("prefix", "m"), invert=True),
-            "header 'who' is 'me', wanted not prefix 'm'",
+            'header "who" is "me", wanted not prefix "m"',
         ),
         (
             header("n", StringMatcher("exact", "1")),
-            "header 'n' is absent, wanted exact '1'",
+            'header "n" is absent, wanted exact "1"',
         ),
         (
             header("who", RangeMatcher(1, 5)),
-            "header 'who' is 'me', wanted from 1 to less than 5",
+            'header "who" is "me", wanted from 1 to less than 5',
         ),
-        (header("n", PresentMatcher(True)), "header 'n' is absent, wanted it to be there"),
-        (header("who", PresentMatcher(False)), "header 'who' is 'me', wanted it to be absent"),
+        (header("n", PresentMatcher(True)), 'header "n" is absent, wanted it to be there'),
+        (header("who", PresentMatcher(False)), 'header "who" is "me", wanted it to be absent'),
     ],
 )
 def test_a_route_says_what_does_not_match(tried: Route, why: str) -> None:
@@ -132,7 +132,7 @@ def test_a_route_says_what_does_not_match(tried: Route, why: str) -> None:
         f"route 0: no match: {why}",
         "route 1: takes the RPC",
     ]
-    assert explanation.text == f"{PATH} goes to cluster 'b'"
+    assert explanation.text == f'{PATH} goes to cluster "b"'
     assert not explanation.problem
 
 
@@ -144,13 +144,15 @@ def test_the_first_header_that_fails_is_named() -> None:
     tried = Route(path=PathMatcher("prefix", "/"), headers=two, action=action("a"))
     explanation = explain(config(tried), Rpc(PATH, (("a", "1"),)))
     assert lines(explanation, "route_test") == [
-        "route 0: no match: header 'b' is absent, wanted exact '2'"
+        'route 0: no match: header "b" is absent, wanted exact "2"'
     ]
 
 
 def test_no_route_is_the_problem() -> None:
     explanation = explain(config(route("a", "/x/")), Rpc(PATH))
-    assert explanation.problem == f"no route in virtual host vh matches {PATH}"
+    assert explanation.problem == (
+        f'route configuration "routes": no route in virtual host "vh" matches "{PATH}"'
+    )
     assert explanation.text == f"{PATH} fails: {explanation.problem}"
 
 
@@ -160,11 +162,11 @@ def test_where_chance_decides_both_outcomes_are_shown() -> None:
     )
     explanation = explain(config(some, route("b"), route("c")), Rpc(PATH))
     assert lines(explanation, "route_test") == [
-        "route 0 'some': takes 250000 of a million RPCs, by chance",
+        'route 0 "some": takes 250000 of a million RPCs, by chance',
         "route 1: takes the RPC",
         "route 2: not reached",
     ]
-    assert explanation.text == f"{PATH} goes to cluster 'a' or cluster 'b'"
+    assert explanation.text == f'{PATH} goes to cluster "a" or cluster "b"'
 
 
 def test_it_agrees_with_the_table_that_rpcs_use() -> None:
@@ -208,7 +210,9 @@ def test_a_route_that_does_not_forward_is_a_problem() -> None:
         path=PathMatcher("prefix", "/"), action=NonForwardingAction("redirect"), name="away"
     )
     explanation = explain(config(redirect), Rpc(PATH))
-    assert explanation.problem == "route away has the action redirect, wanted route"
+    assert explanation.problem == (
+        'route configuration "routes": route "away" has the action redirect, wanted route'
+    )
 
 
 @pytest.mark.parametrize(
@@ -262,16 +266,16 @@ def test_retries_of_the_route_or_of_the_virtual_host() -> None:
 def test_clusters_by_weight_and_one_of_them_missing() -> None:
     explanation = explain(config(route({"a": 1, "z": 3})), Rpc(PATH))
     assert explanation.text == (
-        f"{PATH} goes to one of clusters 'a' (25 %), 'z' (75 %);"
-        " some RPCs fail: cluster 'z': is not in the config"
+        f'{PATH} goes to one of clusters "a" (25 %), "z" (75 %);'
+        ' some RPCs fail: cluster "z": is not in the config'
     )
-    assert lines(explanation, "cluster")[0] == "cluster 'a' (25 %): endpoints from EDS resource 'a'"
+    assert lines(explanation, "cluster")[0] == 'cluster "a" (25 %): endpoints from EDS resource "a"'
 
 
 def test_a_plugin_chooses_the_cluster() -> None:
     plugin = Route(path=PathMatcher("prefix", "/"), action=RouteAction(choice=PluginChoice("rls")))
     explanation = explain(config(plugin), Rpc(PATH))
-    assert explanation.text == f"{PATH} goes to plugin 'rls'"
+    assert explanation.text == f'{PATH} goes to plugin "rls"'
 
 
 def test_filters_with_the_layer_that_decides() -> None:
@@ -287,10 +291,10 @@ def test_filters_with_the_layer_that_decides() -> None:
         config(made, host_settings={"filter_overrides": by_host}, http_filters=chain), Rpc(PATH)
     )
     assert lines(explanation, "filter") == [
-        "filter 'fault' (Fault): route's, overridden by the route",
-        "filter 'off' (Off): listener's, overridden by the virtual host",
-        "filter 'plain' (Plain): listener's",
+        'filter "fault" (Fault): route\'s, overridden by the route',
+        'filter "off" (Off): listener\'s, overridden by the virtual host',
+        'filter "plain" (Plain): listener\'s',
     ]
-    assert "filter 'off' (Off): off" in to_text(
+    assert 'filter "off" (Off): off' in to_text(
         explain(config(made, http_filters=chain), Rpc(PATH))
     )

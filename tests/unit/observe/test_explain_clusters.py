@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from proxyless.base import Status, StatusCode, parse_address
+from proxyless.base.explanation import Explanation, to_text
 from proxyless.observe.explain_clusters import (
     ENDPOINTS_SHOWN_MAX,
     describe_policy,
     explain_cluster,
 )
-from proxyless.observe.explanation import Explanation, to_text
 from proxyless.xds.config import ClusterConfig, ClusterError
 from proxyless.xds.resources import (
     Cluster,
@@ -39,11 +39,11 @@ def test_all_of_a_cluster_in_words() -> None:
     )
     assert to_text(explained(made, found)) == "\n".join(
         [
-            "cluster 'a': endpoints from EDS resource 'a'",
+            'cluster "a": endpoints from EDS resource "a"',
             "  LB policy round_robin",
             "  circuit breaker: at most 7 RPCs at a time",
             "  outlier detection is on",
-            "  drops 5 % of RPCs, for 'lb'",
+            '  drops 5 % of RPCs, for "lb"',
             "  priority 0: 2 endpoints in 2 localities",
             "    locality {region=, zone=x, sub_zone=}: weight 3, 75 % of its priority",
             "      127.0.0.1:1: UNKNOWN",
@@ -62,11 +62,11 @@ GOOD = endpoints("a", "127.0.0.1:1")
 @pytest.mark.parametrize(
     ("made", "found", "problem"),
     [
-        (cluster("a"), endpoints("a"), "EDS resource 'a' has no endpoint that may be used"),
+        (cluster("a"), endpoints("a"), 'endpoints "a": has no endpoint that may be used'),
         (
             cluster("a"),
             endpoints("a", "127.0.0.1:1", drops=(DropCategory("all", 1_000_000),)),
-            "drops every RPC, for 'all'",
+            'drops every RPC, for "all"',
         ),
         (
             cluster("a", max_concurrent_requests=0),
@@ -78,7 +78,7 @@ GOOD = endpoints("a", "127.0.0.1:1")
 )
 def test_why_every_rpc_fails(made: Cluster, found: EndpointResource | None, problem: str) -> None:
     explanation = explained(made, found, "EDS resource a: gone")
-    assert explanation.problem == f"cluster 'a': {problem}"
+    assert explanation.problem == f'cluster "a": {problem}'
     assert explanation.text == explanation.problem
 
 
@@ -101,7 +101,7 @@ def test_many_endpoints_are_counted() -> None:
 def test_an_error_is_the_text_that_the_rpc_gets() -> None:
     error = ClusterError(Status(StatusCode.UNAVAILABLE, "CDS resource a: gone"), True)
     explanation = explain_cluster("a", error, " (50 %)")
-    assert explanation.text == "cluster 'a' (50 %): CDS resource a: gone"
+    assert explanation.text == 'cluster "a" (50 %): CDS resource a: gone'
     assert explanation.facts["does_not_exist"] is True
 
 
@@ -113,10 +113,10 @@ def test_an_aggregate_works_if_one_leaf_does() -> None:
     assert not explanation.problem
     assert explanation.text.endswith("(CDS resource c: gone)")
     assert [leaf.text for leaf in explanation.find("leaf")] == [
-        "leaf 0: cluster 'a': EDS resource 'a' has no endpoint that may be used",
-        "leaf 1: cluster 'b': one endpoint, DNS name host:80",
+        'leaf 0: cluster "a": endpoints "a": has no endpoint that may be used',
+        'leaf 1: cluster "b": one endpoint, DNS name host:80',
     ]
-    assert explain_cluster("all", (first, empty)).problem.startswith("cluster 'a':")
+    assert explain_cluster("all", (first, empty)).problem.startswith('cluster "a":')
 
 
 def test_policies_are_a_chain() -> None:

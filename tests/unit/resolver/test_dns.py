@@ -27,7 +27,7 @@ from tests.resolver_world import ResolverWorld, settle
 
 NAME = "backend.example"
 NO_SUCH_NAME = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-FAILURE = f"UNAVAILABLE: dns: host '{NAME}': name or service not known"
+FAILURE = f'UNAVAILABLE: dns name "{NAME}:80": name or service not known'
 REGISTRY = ResolverRegistry([DnsFactory()])
 REFUSAL = Status(StatusCode.UNAVAILABLE, "cannot be used")
 
@@ -188,7 +188,7 @@ async def test_trouble_with_a_look_up_is_a_result(
     resolver.start()
     await settle()
     await world.network.fail(error)
-    assert world.heard.failures == [f"UNAVAILABLE: dns: host '{NAME}': {said}"]
+    assert world.heard.failures == [f'UNAVAILABLE: dns name "{NAME}:80": {said}']
     resolver.close()
 
 
@@ -197,7 +197,7 @@ async def test_an_answer_without_addresses_is_a_failure(world: ResolverWorld) ->
     resolver.start()
     await settle()
     await world.network.answer()
-    assert world.heard.failures == [f"UNAVAILABLE: dns: host '{NAME}': name has no address"]
+    assert world.heard.failures == [f'UNAVAILABLE: dns name "{NAME}:80": name has no address']
     await world.advance(1.0)
     assert len(world.network.asked) == 2
     resolver.close()
@@ -375,7 +375,9 @@ async def test_an_answer_that_does_not_come_is_given_up(world: ResolverWorld) ->
     await world.advance(119.9)
     assert world.heard.results == []
     await world.advance(0.1)
-    assert world.heard.failures == [f"UNAVAILABLE: dns: host '{NAME}': no answer within 120 s"]
+    assert world.heard.failures == [
+        f'UNAVAILABLE: dns name "{NAME}:80": no answer within 120 s'
+    ]
     assert world.network.under_way == []
     await world.advance(1)
     await world.network.answer("10.0.0.1:80")

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
+from proxyless.base import State
 from proxyless.controlplane.resource import CLUSTER
 from proxyless.sim.checkers import (
     CHECKERS,
     check_attempts,
     check_configs,
     check_convergence,
-    check_drops,
     check_nothing_broke,
     check_nothing_is_left,
     check_outcomes,
@@ -21,22 +22,31 @@ from proxyless.sim.checkers import (
     check_retries,
     check_routes,
     check_sessions,
+    check_stickiness,
     check_subscriptions,
 )
 from proxyless.sim.ledger import CONTROL
-from proxyless.sim.plans import ClusterPlan, MeshPlan
-from proxyless.sim.records import ClientRecord, ClusterView, ConfigRecord, PickRecord, RpcRecord
-from proxyless.sim.scenario import Options, Scenario
+from proxyless.sim.options import Options
+from proxyless.sim.plans import DELAY_S, ClusterPlan, MeshPlan
+from proxyless.sim.records import (
+    ClientRecord,
+    ClusterView,
+    ConfigRecord,
+    Ejection,
+    PickRecord,
+    RpcRecord,
+)
+from proxyless.sim.scenario import Scenario
 
 Check = Callable[[Scenario], Iterator[str]]
+USUAL = Options()
 
 
 class Run:
     """A run of which everything is told by the test: one client, one cluster, two backends."""
 
-    def __init__(self, retries: int = 0) -> None:
-        options = Options(clients=0, backends=2, clusters=1, retries=retries)
-        self.scenario = Scenario(1, options)
+    def __init__(self, options: Options = USUAL) -> None:
+        self.scenario = Scenario(1, replace(options, clients=0, backends=2, clusters=1))
         for name in self.scenario.backend_names:
             self.scenario.world.backend(name)
         self.first, self.second = map(self.scenario.address, self.scenario.backend_names)
@@ -153,11 +163,6 @@ def test_an_answer_from_somebody_who_was_never_asked(run: Run) -> None:
     assert "never arrived" in run.found(check_outcomes)[0]
 
 
-def test_a_drop_that_nobody_asked_for(run: Run) -> None:
-    run.rpc().picks[0] = PickRecord(run.start_s, "web", "", 0, "Drop")
-    assert "dropped" in run.found(check_drops)[0]
-
-
 def test_a_failure_on_a_backend_with_which_nothing_is_wrong(run: Run) -> None:
     rpc = run.rpc("UNAVAILABLE")
     [found] = run.found(check_attempts)
@@ -170,7 +175,7 @@ def test_a_failure_on_a_backend_with_which_nothing_is_wrong(run: Run) -> None:
 
 
 def test_an_rpc_that_was_not_tried_again() -> None:
-    run = Run(retries=2)
+    run = Run(Options(retries=2))
     rpc = run.rpc("UNAVAILABLE")
     assert run.found(check_retries) == ["rpc-0: '' after 1 attempts, wanted 3"]
     rpc.picks *= 3
@@ -214,6 +219,86 @@ def test_a_subscription_that_nobody_needs(run: Run) -> None:
     run.scenario.subscriptions["client-0"] = {CLUSTER: {"web", "old"}}
     assert run.found(check_subscriptions) == [
         "client-0: asks for Cluster ['old', 'web'], wanted ['web']"
+    ]
+
+
+def test_an_endpoint_that_was_ejected_is_not_there_for_rpcs(run: Run) -> None:
+    run.rpc("UNAVAILABLE", picked="")
+    assert run.found(check_outcomes) != []
+    started_s = run.start_s + 299.0
+    for address in (run.first, run.second):
+        run.scenario.recorder.ejections.append(
+            Ejection("client-0", frozenset({address}), started_s, started_s + 20.0)
+        )
+    assert run.found(check_outcomes) == []
+
+
+def test_an_rpc_that_was_dropped_on_purpose_may_fail(run: Run) -> None:
+    rpc = run.rpc("UNAVAILABLE", picked="", at_s=500.0)
+    assert run.found(check_outcomes) != []
+    assert run.found(check_convergence) != []
+    rpc.picks[0] = PickRecord(rpc.started_s, "web", "", 0, "Drop")
+    rpc.details = "cluster 'web': EDS-configured drop: too much"
+    assert run.found(check_outcomes) == []
+    assert run.found(check_convergence) == []
+
+
+def test_an_rpc_that_was_delayed_on_purpose_may_have_been_routed_before() -> None:
+    for is_delayed, violations in ((False, 1), (True, 0)):
+        run = Run(Options(has_injected_faults=is_delayed))
+        run.scenario.publish(
+            run.scenario.plan.with_clusters(new=ClusterPlan()).rerouted(default={"new": 1})
+        )
+        rpc = run.rpc()
+        changed_s = rpc.started_s - DELAY_S / 2
+        known = run.client.configs[0]
+        run.client.configs.append(
+            ConfigRecord(changed_s, 2, {**known.clusters}, frozenset({"web", "new"}))
+        )
+        rpc.picks[0] = PickRecord(rpc.started_s, "web", run.first, 1, "Complete")
+        assert len(run.found(check_routes)) == violations
+        run.scenario.world.loop.close()
+
+
+def test_names_lead_to_what_the_name_service_said(run: Run) -> None:
+    told = frozenset({run.first, run.second})
+    plan = run.scenario.plan.with_clusters(web=ClusterPlan(dns_name="web.mesh"))
+    run.scenario.cluster_forms.clear()
+    run.scenario.publish(plan)
+    run.config(view=ClusterView((told,), dns_priority=0))
+    assert any("was never so" in text for text in run.found(check_configs))
+    run.scenario.dns_answers.append(told)
+    run.client.configs.pop(0)
+    assert run.found(check_configs) == []
+    assert run.found(check_convergence) == [], "who does well asks no name service again"
+
+
+def test_a_session_may_go_to_any_address_of_its_endpoint(run: Run) -> None:
+    rpc = run.rpc(picked=run.second)
+    assert run.found(check_priorities) != []
+    rpc.home, rpc.home_cluster = run.first, "web"
+    rpc.home_aliases = frozenset({run.first, run.second})
+    assert run.found(check_priorities) == []
+    assert run.found(check_sessions) == []
+
+
+def test_a_reply_that_had_begun_is_not_tried_again() -> None:
+    run = Run(Options(retries=2, reply_bytes=4_000))
+    rpc = run.rpc("UNAVAILABLE")
+    assert run.found(check_retries) != []
+    rpc.arrivals.append("web-0")
+    assert run.found(check_retries) == []
+    run.scenario.world.loop.close()
+
+
+def test_who_leaves_transient_failure_without_a_connection(run: Run) -> None:
+    note = run.scenario.world.journal.note
+    for before, after in ((None, State.CONNECTING), (State.TRANSIENT_FAILURE, State.READY)):
+        note("client-0", "pick_first.state", before=before, after=after)
+    assert run.found(check_stickiness) == []
+    note("client-0", "pick_first.state", before=State.TRANSIENT_FAILURE, after=State.CONNECTING)
+    assert run.found(check_stickiness) == [
+        "client-0: left TRANSIENT_FAILURE for CONNECTING at 1000.000 s"
     ]
 
 

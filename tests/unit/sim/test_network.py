@@ -92,6 +92,29 @@ def test_connections_are_counted_at_both_ends_until_they_are_over() -> None:
     loop.close()
 
 
+def test_an_address_may_be_at_a_host_that_has_another() -> None:
+    loop, mesh = SimLoop(), Mesh()
+    placed = IpAddress("192.0.2.1", 80)
+    mesh.fabric.places[placed] = "10.0.0.2"
+
+    async def story() -> None:
+        await mesh.far.listen(placed, asyncio.Protocol)
+        transport, _ = await mesh.near.connect(placed, asyncio.Protocol)
+        assert len(mesh.fabric.connections_of("10.0.0.2")) == 1
+        assert mesh.fabric.connections_of("192.0.2.1") == []
+        transport.close()
+        await pause(1.0)
+        # It is that host's link that counts.
+        for link in mesh.fabric.links_of("10.0.0.1", ["10.0.0.2"]):
+            link.cuts += 1
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(5.0):
+                await mesh.near.connect(placed, asyncio.Protocol)
+
+    loop.run_until_complete(story())
+    loop.close()
+
+
 def test_names_are_those_that_the_fabric_knows() -> None:
     loop, mesh = SimLoop(), Mesh()
     mesh.fabric.names["web"] = ["10.0.0.2", "10.0.0.3"]

@@ -123,6 +123,19 @@ async def test_after_the_loss_nothing_is_written() -> None:
     assert kinds_of(world) == []
 
 
+async def test_calls_that_the_kernel_did_not_take_were_not_processed() -> None:
+    world = ClientWorld()
+    sent = open_call(world)
+    world.socket.is_broken = True
+    unsent = open_call(world)
+    await turn()
+    late = open_call(world)
+    await turn()
+    sent.expect_end(StatusCode.UNAVAILABLE, "broken pipe")
+    for call in (unsent, late):
+        assert call.expect_end(StatusCode.UNAVAILABLE, unprocessed=True).is_retry_free
+
+
 # Reading
 
 

@@ -40,6 +40,8 @@ class FakeSocket(asyncio.Transport):
         self.is_aborted = False
         # The peer does not read, so what is to be sent before closing never is.
         self.is_stuck = False
+        # The kernel takes no bytes any more, as after the peer's RST.
+        self.is_broken = False
         self._protocol = protocol
         self._is_lost = False
 
@@ -48,6 +50,9 @@ class FakeSocket(asyncio.Transport):
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         assert not self.is_closed, "nothing is written to a closed socket"
+        if self.is_broken:
+            self.lose(BrokenPipeError("broken pipe"))
+            return
         self.writes.append(bytes(data))
 
     def is_closing(self) -> bool:

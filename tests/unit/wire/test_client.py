@@ -468,9 +468,21 @@ def test_cancelling_an_open_call_lets_a_waiting_one_in() -> None:
 
 def test_waiting_calls_of_a_lost_connection_were_not_processed() -> None:
     server, (first, second) = limited(1, 2)
+    server.hear()
     server.core.lose(Status(StatusCode.UNAVAILABLE, "gone"))
     first.expect_end(StatusCode.UNAVAILABLE, "gone")
     second.expect_end(StatusCode.UNAVAILABLE, "gone", unprocessed=True)
+
+
+def test_calls_that_have_not_left_a_lost_connection_were_not_processed() -> None:
+    server = RawServer()
+    [sent] = server.opened(1)
+    server.hear()
+    unsent, streaming = server.call(b"hello"), server.call()
+    server.core.lose(Status(StatusCode.UNAVAILABLE, "gone"))
+    sent.expect_end(StatusCode.UNAVAILABLE, "gone")
+    for call in (unsent, streaming):
+        assert call.expect_end(StatusCode.UNAVAILABLE, "gone", unprocessed=True).is_retry_free
 
 
 # A peer that refuses less than it announced

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -179,3 +180,34 @@ def test_default_time_that_is_none_is_ignored_and_logged(
     assert resolver._selector_tools.default_timeout_s == 15.0
     assert f"is {text!r}, wanted a time in seconds" in caplog.text
     resolver.close()
+
+
+# ---------------------------------------------------------------------------------------------
+# Logs
+
+
+def test_the_log_says_in_the_words_of_the_rpcs_why_they_fail_and_that_they_do_not_any_more(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "proxyless.xds.resolver")
+    world = MeshWorld()
+    world.start(route_config("a"), cluster("a"), endpoints("a", "10.0.0.1:80"))
+    world.remove(LDS, "orders")
+    _, observer = world.call()
+    world.say(listener())
+    assert [(each.levelname, each.getMessage()) for each in caplog.records] == [
+        ("WARNING", observer.status.details),
+        ("INFO", 'listener "orders": RPCs are routed again'),
+    ]
+    assert observer.status.details == 'listener "orders": does not exist (node id "node-1")'
+
+
+def test_a_target_that_cannot_be_resolved_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    world = FactoryWorld()
+    resolver = world.create(authority="unknown.example")
+    resolver.start()
+    world.clock.advance(0)
+    [result] = world.results
+    assert isinstance(result.endpoints, Status)
+    assert result.endpoints.details.endswith(' (node id "node-1")')
+    assert [each.getMessage() for each in caplog.records] == [result.endpoints.details]

@@ -9,18 +9,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxyless.base import StatusCode
+from proxyless.base import Status, StatusCode
 from proxyless.channel.service_config import MethodConfig
 from proxyless.runtime import seeded_random
 from proxyless.xds import routing
+from proxyless.xds.config import XdsConfig
 from proxyless.xds.resources import (
     ClusterChoice,
     HeaderMatcher,
+    HttpConnectionManager,
+    Listener,
     NonForwardingAction,
     PathMatcher,
     RetryOnPolicy,
     Route,
     RouteAction,
+    RouteConfiguration,
     StringMatcher,
     VirtualHost,
 )
@@ -222,11 +226,27 @@ def test_no_codes_mean_no_retries_even_if_the_host_has_some() -> None:
 
 
 def test_answers_name_what_there_is() -> None:
-    named = VirtualHost(name="web", domains=("*",), routes=())
-    bare = VirtualHost(domains=("a", "b", "c", "d"), routes=())
-    assert no_route(named, "/s/m").details == "no route in virtual host web matches /s/m"
-    assert no_route(bare, "/s/m").details == "no route in virtual host a,b,c matches /s/m"
-    route = Route(
-        path=PathMatcher("prefix", ""), action=NonForwardingAction("redirect"), name="away"
+    named = config_of(VirtualHost(name="web", domains=("*",), routes=()), "routes")
+    assert no_route(named, "/s/m").details == (
+        'route configuration "routes": no route in virtual host "web" matches "/s/m" (node id "n")'
     )
-    assert not_forwarding(route, "redirect").code is StatusCode.UNAVAILABLE
+    bare = config_of(VirtualHost(domains=("a", "b", "c", "d"), routes=()))
+    assert no_route(bare, "/s/m").details == (
+        'listener "l": no route in virtual host "a,b,c" matches "/s/m" (node id "n")'
+    )
+    action, path = NonForwardingAction("redirect"), PathMatcher("prefix", "")
+    away = Route(path=path, action=action, name="away")
+    assert not_forwarding(named, away, "redirect") == Status(
+        StatusCode.UNAVAILABLE,
+        'route configuration "routes": route "away" has the action redirect, wanted route'
+        ' (node id "n")',
+    )
+    nameless = not_forwarding(bare, Route(path=path, action=action), "redirect")
+    assert 'listener "l": the matching route has the action' in nameless.details
+
+
+def config_of(host: VirtualHost, route_config_name: str = "") -> XdsConfig:
+    """With the routes in a resource of their own, or in the listener."""
+    routes = RouteConfiguration(name=route_config_name, virtual_hosts=(host,))
+    listener = Listener("l", HttpConnectionManager(route_config_name or routes))
+    return XdsConfig(listener, routes, host, {}, "n")

@@ -129,6 +129,9 @@ class LeastRequest(PetiolePolicy[CountedChild]):
             self._renew_picker()
         return super().update(update)
 
+    def _note_of(self, child: CountedChild) -> str:
+        return f"{child.active_requests} requests in flight"
+
     def _make_list(self) -> EndpointList[CountedChild]:
         return EndpointList(self._helper, CountedChild, self._on_report)
 

@@ -41,6 +41,7 @@ from proxyless.lb.policies.outlier_config import (
 )
 from proxyless.lb.policies.outlier_endpoints import CountedEndpoint, CountedSubchannel, Roster
 from proxyless.lb.registry import PolicyRegistry
+from proxyless.lb.view import LbNode, annotate, in_seconds, left_s, wrap
 from proxyless.runtime import IDLE_TIMER
 
 # An interval of 0 is valid, but a loop has other things to do as well.
@@ -146,6 +147,22 @@ class OutlierDetection:
     def close(self) -> None:
         self._interval_timer.cancel()
         self._child.close()
+
+    def describe(self) -> LbNode:
+        now_s = self._helper.context.clock.now_s()
+        notes = {
+            str(address): f"ejected {in_seconds(now_s - since_s)}"
+            for endpoint in self._roster.endpoints
+            if (since_s := endpoint.standing.ejected_at_s) is not None
+            for address in endpoint.addresses
+        }
+        child = annotate(self._child.describe(), notes)
+        detail = "off"
+        if self._is_counting:
+            ejected = sum(each.standing.is_ejected for each in self._roster.endpoints)
+            sweep_in = in_seconds(left_s(self._interval_timer, now_s))
+            detail = f"{ejected} of {len(self._counted)} endpoints ejected; sweep in {sweep_in}"
+        return wrap(child, detail)
 
     @property
     def _is_counting(self) -> bool:

@@ -47,6 +47,7 @@ from proxyless.lb.happy_eyeballs import (
 )
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker, IdlePicker, SubchannelPicker
 from proxyless.lb.registry import PolicyRegistry
+from proxyless.lb.view import LbNode, describe_subchannel
 from proxyless.runtime import IDLE_TIMER
 
 # Attributes of an update. Seconds; NO_OVERLAP_S tries one address at a time.
@@ -180,6 +181,20 @@ class PickFirst:
     def close(self) -> None:
         self._release_all()
         self._state = State.SHUTDOWN
+
+    def describe(self) -> LbNode:
+        children = tuple(candidate.describe() for candidate in self._candidates)
+        match self._state:
+            case None:
+                # Only the report knew why.
+                return LbNode()
+            case State.IDLE:
+                detail = f"connects when an RPC comes, to one of {len(self._targets)} addresses"
+            case State.TRANSIENT_FAILURE if self._selected is None:
+                detail = self._describe_failure().details
+            case _:
+                detail = ""
+        return LbNode(state=self._state.name, detail=detail, children=children)
 
     # Updates.
 
@@ -409,6 +424,9 @@ class _Candidate:
     def on_state(self, state: State, error: Status) -> None:
         self.state, self.error = state, error
         self._owner.on_candidate_state(self)
+
+    def describe(self) -> LbNode:
+        return describe_subchannel(self.address, self.state, self.error)
 
     def on_health(self, state: State, error: Status) -> None:
         self._owner.on_candidate_health(self, state, error)

@@ -26,7 +26,8 @@ from proxyless.lb.config import PolicyConfig, parse_policy_list, type_name
 from proxyless.lb.hierarchy import NO_SPLIT, split_by_child
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
 from proxyless.lb.registry import PolicyRegistry
-from proxyless.lb.retained_child import RetainedChild, join_rejections
+from proxyless.lb.retained_child import NOT_LISTED, RetainedChild, join_rejections
+from proxyless.lb.view import LbNode, in_seconds, join_notes, left_s, place
 from proxyless.runtime import Timer
 
 FAILOVER_TIMEOUT_S: Final = 10.0
@@ -276,6 +277,33 @@ class Priority:
         for child in children.values():
             child.close()
 
+    def describe(self) -> LbNode:
+        config, shown = self._config, self._shown
+        state = "" if shown is None else shown.state.name
+        if not config.priorities:
+            return LbNode(state=state, detail=EMPTY_PRIORITY_LIST)
+        choice = choose(self._views(config.priorities))
+        if isinstance(choice, Create):
+            # Only before the first update.
+            return LbNode(state=state)
+        chosen = config.priorities[choice.priority]
+        listed = [self._describe_listed(name, chosen) for name in config.priorities]
+        others = (
+            child.describe(NOT_LISTED, in_use=False)
+            for child in self._children.values()
+            if child.name not in config.priorities
+        )
+        detail = f"uses priority {choice.priority}, {chosen!r}: {choice.reason.value}"
+        problem = listed[choice.priority].problem
+        return LbNode(state=state, detail=detail, children=(*listed, *others), problem=problem)
+
+    def _describe_listed(self, name: str, chosen: str) -> LbNode:
+        child = self._children.get(name)
+        if child is None:
+            kind = self._config.children[name].policy.name
+            return LbNode(name, kind, detail="not needed so far", in_use=False)
+        return child.describe("", in_use=name == chosen)
+
     # Called by children.
 
     def on_change(self) -> None:
@@ -404,6 +432,20 @@ class _Child(RetainedChild):
     def close(self) -> None:
         self._failover_timer.cancel()
         super().close()
+
+    def describe(self, note: str, *, in_use: bool) -> LbNode:
+        if self._failover_timer.pending:
+            left = in_seconds(left_s(self._failover_timer, self.context.clock.now_s()))
+            note = join_notes(note, f"failover timer {left} left")
+        note = join_notes(note, self.retention_note)
+        return place(
+            self.policy.describe(),
+            self.name,
+            state=self.report.state,
+            failure=self.report.picker.status,
+            note=note,
+            in_use=in_use,
+        )
 
     # Called by its policy.
 

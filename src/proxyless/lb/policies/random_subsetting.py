@@ -17,7 +17,7 @@ from xxhash import xxh64_intdigest
 from proxyless.base import Endpoint, Status, ValidationErrors
 from proxyless.lb.api import Endpoints, Helper, Policy, Update
 from proxyless.lb.config import PolicyConfig, parse_policy_list, type_name
-from proxyless.lb.graceful_switch import GracefulSwitch
+from proxyless.lb.delegating import DelegatingPolicy
 from proxyless.lb.registry import PolicyRegistry
 
 SUBSET_SIZE_MAX: Final = 2**32 - 1
@@ -106,32 +106,25 @@ def choose_subset(
 # Policy
 
 
-class RandomSubsetting:
+class RandomSubsetting(DelegatingPolicy):
     """Shows its child a part of the endpoints. Driven by its parent."""
 
-    __slots__ = ("_child", "_helper", "_ranking")
+    __slots__ = ("_ranking",)
 
     def __init__(self, helper: Helper) -> None:
-        # Fixed at construction.
-        self._helper = helper
-        self._child = GracefulSwitch(helper)
+        super().__init__(helper)
         # From the last update that had endpoints. The seed is drawn with the first.
         self._ranking: Ranking | None = None
 
-    def update(self, update: Update) -> Status:
+    def delegate(self, update: Update) -> Update:
         config = update.config
         assert isinstance(config, RandomSubsettingConfig), "the config is one of ours"
         endpoints = self._choose(update.endpoints, config.subset_size)
-        return self._child.update(replace(update, endpoints=endpoints, config=config.child))
+        return replace(update, endpoints=endpoints, config=config.child)
 
-    def exit_idle(self) -> None:
-        self._child.exit_idle()
-
-    def reset_backoff(self) -> None:
-        self._child.reset_backoff()
-
-    def close(self) -> None:
-        self._child.close()
+    def _note(self) -> str:
+        known = 0 if self._ranking is None else len(self._ranking.ranked)
+        return f"a subset of {known} endpoints"
 
     def _choose(self, endpoints: Endpoints, size: int) -> Endpoints:
         if isinstance(endpoints, Status):

@@ -43,6 +43,7 @@ from proxyless.lb.policies.pick_first import EMPTY_ADDRESS_LIST
 from proxyless.lb.registry import PolicyRegistry
 from proxyless.lb.ring import Member, Ring, RingSize, build_ring
 from proxyless.lb.ring_picker import HeaderPicker, RingPicker, Snapshot, View
+from proxyless.lb.view import LbNode
 from proxyless.runtime import IDLE_TIMER
 
 # Attribute of an update: "a cap for the ring size, which will also default to 4096" - A42
@@ -268,6 +269,12 @@ class RingHash:
     def close(self) -> None:
         self._connect_timer.cancel()
         self._endpoints.close()
+
+    def describe(self) -> LbNode:
+        state = "" if self._state is None else self._state.name
+        children = self._endpoints.describe(lambda child: f"weight {child.member.weight}")
+        detail = self._endpoints.count_ready() if children else ""
+        return LbNode(state=state, detail=detail, children=children)
 
     # Updates.
 

@@ -203,6 +203,17 @@ class EndpointWeight:
         """There is a new connection: what it reports has to prove itself."""
         self._non_empty_since_s = inf
 
+    def describe(self, config: WeightedRoundRobinConfig, now_s: float) -> str:
+        """The weight, or why it is not used. Unlike `find_usable` this changes nothing."""
+        if self._last_updated_s == -inf:
+            return "no weight reported"
+        if now_s - self._last_updated_s >= config.weight_expiration_period_s:
+            return f"weight {self._weight:.4g} is too old"
+        left_s = config.blackout_period_s - (now_s - self._non_empty_since_s)
+        if config.blackout_period_s > 0 and left_s > 0:
+            return f"weight {self._weight:.4g} is too new"
+        return f"weight {self._weight:.4g}"
+
     def find_usable(self, config: WeightedRoundRobinConfig, now_s: float) -> float:
         """The weight to use now; 0 if there is none."""
         if now_s - self._last_updated_s >= config.weight_expiration_period_s:
@@ -358,6 +369,9 @@ class WeightedRoundRobin(PetiolePolicy[WeightedChild]):
     def close(self) -> None:
         self._weight_timer.cancel()
         super().close()
+
+    def _note_of(self, child: WeightedChild) -> str:
+        return child.weight.describe(self._endpoints.config, self._helper.context.clock.now_s())
 
     def _make_list(self) -> WeightedList:
         return WeightedList(self._helper, self._on_report)

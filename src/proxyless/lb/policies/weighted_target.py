@@ -24,7 +24,8 @@ from proxyless.lb.config import PolicyConfig, parse_policy_list, type_name
 from proxyless.lb.hierarchy import NO_SPLIT, split_by_child
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
 from proxyless.lb.registry import PolicyRegistry
-from proxyless.lb.retained_child import RetainedChild, join_rejections
+from proxyless.lb.retained_child import NOT_LISTED, RetainedChild, join_rejections
+from proxyless.lb.view import LbNode, join_notes, place
 from proxyless.runtime import IDLE_TIMER
 
 WEIGHT_MAX: Final = 2**32 - 1
@@ -235,6 +236,14 @@ class WeightedTarget:
         for child in children.values():
             child.close()
 
+    def describe(self) -> LbNode:
+        state = "" if self._shown is None else self._shown.state.name
+        detail = "" if any(target.weight for target in self._targets.values()) else NO_TARGETS
+        children = tuple(
+            child.describe(self._targets.get(child.name)) for child in self._children.values()
+        )
+        return LbNode(state=state, detail=detail, children=children)
+
     def _have_child(self, name: str) -> None:
         if name in self._children:
             self._children[name].reactivate()
@@ -318,6 +327,17 @@ class _Child(RetainedChild):
         # From the last report that counted.
         self.state = State.CONNECTING
         self.picker: Picker = QUEUE_PICKER
+
+    def describe(self, target: TargetConfig | None) -> LbNode:
+        note = NOT_LISTED if target is None else f"weight {target.weight}"
+        return place(
+            self.policy.describe(),
+            self.name,
+            state=self.state,
+            failure=self.picker.status,
+            note=join_notes(note, self.retention_note),
+            in_use=target is not None and target.weight > 0,
+        )
 
     def update_state(self, state: State, picker: Picker) -> None:
         if state is State.IDLE:

@@ -5,14 +5,14 @@ Workloads compose: each is started with the others, does its own, and draws from
 api       what a workload is
 traffic   applications that call
 sessions  applications that come back to the same backend
-churn     routes, endpoints and clients that change
+churn     routes, endpoints, names and clients that change
 faults    backends and control planes that fail
 """
 
 from typing import Final
 
 from proxyless.sim.workloads.api import Workload
-from proxyless.sim.workloads.churn import ClientChurn, ConfigChurn, EndpointChurn
+from proxyless.sim.workloads.churn import ClientChurn, ConfigChurn, EndpointChurn, NameChurn
 from proxyless.sim.workloads.faults import BackendFaults, ControlPlaneFaults
 from proxyless.sim.workloads.sessions import SessionTraffic
 from proxyless.sim.workloads.traffic import Traffic
@@ -28,4 +28,5 @@ WORKLOADS: Final[tuple[Workload, ...]] = (
     ControlPlaneFaults(),
     ClientChurn(),
     SessionTraffic(),
+    NameChurn(),
 )

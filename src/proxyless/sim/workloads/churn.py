@@ -10,6 +10,7 @@ from proxyless.controlplane.resource import LISTENER
 from proxyless.sim.draws import choose, draw_gap_s, is_drawn
 from proxyless.sim.ledger import CONTROL
 from proxyless.sim.loop import pause
+from proxyless.sim.network import LOOKUP_S
 from proxyless.sim.plans import SERVICE
 
 if TYPE_CHECKING:
@@ -56,7 +57,10 @@ class ConfigChurn:
     def _add_cluster(self, scenario: Scenario, random: Random) -> None:
         """A new name for backends that another cluster has, and routes to it at once."""
         plan = scenario.plan
-        old = choose(random, [each for each in plan.clusters.values() if not each.leaves])
+        found = [each for each in plan.clusters.values() if each.priorities or each.dns_name]
+        if not found:
+            return
+        old = choose(random, found)
         name = f"late-{plan.generation}"
         weights = {**plan.lanes[""], name: 1 + random.randrange(10)}
         scenario.publish(plan.with_clusters(**{name: old}).rerouted(default=weights))
@@ -81,10 +85,27 @@ class EndpointChurn:
             if not scenario.has_faults:
                 return
             plan = scenario.plan
-            names = sorted(name for name, each in plan.clusters.items() if not each.leaves)
+            names = sorted(name for name, each in plan.clusters.items() if each.is_told)
+            if not names:
+                continue
             name = choose(random, names)
+            if (
+                scenario.options.has_dns
+                and scenario.options.has_aggregate
+                and is_drawn(random, 0.2)
+            ):
+                await self._empty(scenario, name, draw_gap_s(random, 10.0))
+                continue
             changed = self._change(scenario, plan.clusters[name], random)
             scenario.publish(plan.with_clusters(**{name: changed}))
+
+    async def _empty(self, scenario: Scenario, name: str, lasts_s: float) -> None:
+        """A cluster without endpoints for a while: an aggregate goes on to its next leaf."""
+        before = scenario.plan.clusters[name]
+        scenario.publish(scenario.plan.with_clusters(**{name: replace(before, priorities=())}))
+        await pause(min(lasts_s, scenario.faults_end_s - scenario.world.now_s()))
+        if name in scenario.plan.clusters:
+            scenario.publish(scenario.plan.with_clusters(**{name: before}))
 
     def _change(self, scenario: Scenario, cluster: ClusterPlan, random: Random) -> ClusterPlan:
         """Draw a place for each backend that the cluster has or gets, the steady ones apart."""
@@ -106,7 +127,40 @@ class EndpointChurn:
         if draining.issuperset(chain(*priorities)):
             draining.clear()
         found = tuple(tuple(each) for each in priorities if each)
-        return replace(cluster, priorities=found, draining=frozenset(draining))
+        drop_share = cluster.drop_share
+        if scenario.options.drop_share and is_drawn(random, 0.2):
+            drop_share = 0.0 if drop_share else scenario.options.drop_share
+        return replace(
+            cluster, priorities=found, draining=frozenset(draining), drop_share=drop_share
+        )
+
+
+class NameChurn:
+    """Somebody who changes what the name service says, and a name service that fails."""
+
+    name: Final = "name churn"
+
+    async def start(self, scenario: Scenario) -> None:
+        if not scenario.options.has_dns:
+            return
+        random = scenario.random(self.name)
+        fabric = scenario.world.fabric
+        while True:
+            await pause(draw_gap_s(random, 20.0))
+            if not scenario.has_faults:
+                return
+            if is_drawn(random, 0.3):
+                left_s = scenario.faults_end_s - scenario.world.now_s()
+                with scenario.ledger.trouble(CONTROL):
+                    fabric.is_dns_down, fabric.lookup_s = is_drawn(random, 0.7), random.random()
+                    await pause(min(draw_gap_s(random, 20.0), left_s))
+                    fabric.is_dns_down, fabric.lookup_s = False, LOOKUP_S
+            names = [name for name in scenario.backend_names if is_drawn(random, 0.5)]
+            names = names or [choose(random, scenario.backend_names)]
+            # Whoever comes first is tried first.
+            turn = random.randrange(len(names))
+            scenario.answer_name(names[turn:] + names[:turn])
+            scenario.world.journal.note("world", "dns.changed", backends=names)
 
 
 class ClientChurn:

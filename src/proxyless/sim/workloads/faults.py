@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from proxyless.base import OK, Status, StatusCode
 from proxyless.controlplane.builders import eds_cluster
 from proxyless.controlplane.resource import CLUSTER, ENDPOINTS, LISTENER, ROUTE_CONFIG
 from proxyless.sim.draws import choose, draw_gap_s, is_drawn
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from proxyless.sim.scenario import Scenario
 
 
+_FAILING: Final = Status(StatusCode.UNAVAILABLE, "failing on purpose")
+
+
 class BackendFaults:
     """Backends that die, hang, get slow, reset, say GOAWAY, or cannot be reached."""
 
@@ -30,7 +34,7 @@ class BackendFaults:
     async def start(self, scenario: Scenario) -> None:
         random = scenario.random(self.name)
         victims = [n for n in scenario.backend_names if n not in scenario.steady_backends]
-        faults = (
+        faults = [
             self._kill,
             self._stop,
             self._hang,
@@ -40,7 +44,15 @@ class BackendFaults:
             self._truncate,
             self._lose_power,
             self._partition_from_one,
-        )
+        ]
+        if scenario.options.reply_bytes:
+            faults.append(self._truncate_replies)
+        if scenario.options.has_outlier_detection:
+            faults += [self._fail_rpcs] * 3
+        if scenario.options.has_long_outage and victims:
+            # Nobody else starts it again meanwhile.
+            gone = scenario.world.backends[victims.pop(random.randrange(len(victims)))]
+            scenario.spawn(self._kill(scenario, gone, scenario.options.faults_s))
         while True:
             await pause(draw_gap_s(random, 10.0))
             if not scenario.has_faults:
@@ -119,6 +131,19 @@ class BackendFaults:
             # Who has said little meanwhile would lose the connection at any time later.
             backend.host.reset_connections()
             await pause(1.0)
+
+    async def _truncate_replies(self, scenario: Scenario, backend: Backend, lasts_s: float) -> None:
+        with scenario.ledger.trouble(backend.name):
+            backend.host.truncate_replies(round(500 * lasts_s) + 1)
+            await pause(lasts_s)
+            backend.host.reset_connections()
+            await pause(1.0)
+
+    async def _fail_rpcs(self, scenario: Scenario, backend: Backend, lasts_s: float) -> None:
+        with scenario.ledger.trouble(backend.name):
+            backend.status = _FAILING
+            await pause(lasts_s)
+            backend.status = OK
 
 
 class ControlPlaneFaults:

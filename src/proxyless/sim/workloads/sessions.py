@@ -47,6 +47,7 @@ class _Session:
         self._cookie = ""
         self._home = ""
         self._home_cluster = ""
+        self._home_aliases: frozenset[str] = frozenset()
 
     async def live(self) -> None:
         number = 0
@@ -69,6 +70,7 @@ class _Session:
             started_s=scenario.world.now_s(),
             home=self._home,
             home_cluster=self._home_cluster,
+            home_aliases=self._home_aliases,
         )
         scenario.recorder.rpcs[name] = record
         metadata = [(RPC_ID, name)]
@@ -101,3 +103,4 @@ class _Session:
                 self._cookie = value.partition(";")[0]
                 self._home = self._scenario.address(record.served_by)
                 self._home_cluster = record.picks[-1].cluster
+                self._home_aliases = record.view_of(record.picks[-1]).endpoint_of(self._home)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
-from proxyless.sim.backends import RPC_ID, STREAM, UNARY
+from proxyless.sim.backends import REPLY_BYTES, RPC_ID, STREAM, UNARY
 from proxyless.sim.draws import choose, draw_gap_s, is_drawn
 from proxyless.sim.loop import pause
 from proxyless.sim.plans import LANE_HEADER
@@ -54,6 +54,8 @@ class _Rpc:
         self._messages = 1 + random.randrange(6) if is_drawn(random, 0.15) else 0
         self._gap_s = random.random()
         self._hangs_up_s = random.random() if is_drawn(random, 0.05) else None
+        reply_bytes = scenario.options.reply_bytes
+        self._reply_bytes = reply_bytes if reply_bytes and is_drawn(random, 0.5) else 0
         self.record = RpcRecord(
             name=name,
             client=scenario.recorder.clients[client],
@@ -72,6 +74,8 @@ class _Rpc:
         metadata = [(RPC_ID, record.name)]
         if record.lane:
             metadata.append((LANE_HEADER, record.lane))
+        if self._reply_bytes:
+            metadata.append((REPLY_BYTES, str(self._reply_bytes)))
         settings = {
             "timeout": record.timeout_s,
             "wait_for_ready": record.wait_for_ready,
@@ -93,7 +97,7 @@ class _Rpc:
         if not self._messages:
             call = channel.unary_unary(UNARY)(b"", **settings)
             self._hang_up_later(call)
-            return bytes(await call).decode()
+            return bytes(await call).decode().rstrip()
         stream = channel.stream_stream(STREAM)(**settings)
         self._hang_up_later(stream)
         reply = await self._converse(stream)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from proxyless.base import one_line
 from proxyless.xds.client.codec import DiscoveryRequest
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 # A NACK is read by people, and repeated in the logs of the control plane.
 NACK_TEXT_MAX: Final = 16_384
-ERROR_TEXT_MAX: Final = 4_096
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,16 +145,10 @@ def join_errors(errors: Sequence[str]) -> str:
     texts: list[str] = []
     size = 0
     for error in errors:
-        text = shorten(error)
+        text = one_line(error)
         size += len(text) + 2
         if size > NACK_TEXT_MAX:
             texts.append(f"and {len(errors) - len(texts)} more errors")
             break
         texts.append(text)
     return "; ".join(texts)
-
-
-def shorten(text: str, limit: int = ERROR_TEXT_MAX) -> str:
-    """The text on one line, cut to a length that can be read."""
-    line = " ".join(text.splitlines()) if "\n" in text or "\r" in text else text
-    return line if len(line) <= limit else f"{line[:limit]}... ({len(line)} characters)"

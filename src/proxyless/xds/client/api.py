@@ -17,6 +17,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from proxyless.base import Status
     from proxyless.xds.bootstrap import Bootstrap, ServerConfig
 
@@ -110,3 +112,18 @@ class ResourceDump:
     failed_version: str
     # When it was refused, on the client's clock; 0 if it was not.
     failed_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServerView:
+    """How a client stands with one server, for explanations."""
+
+    uri: str
+    # OK unless the server cannot be reached.
+    status: Status
+    # Whether what is asked for is on its way to the server.
+    is_asked: bool
+    # How long until the next stream; None if there is one, or it is about to be.
+    retry_in_s: float | None
+    # For how long the server may still be silent about a resource, by type URL and name.
+    waits: Mapping[tuple[str, str], float]

@@ -16,23 +16,29 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from proxyless.base import Status, StatusCode
+from proxyless.base import Status, StatusCode, one_line, quote
 from proxyless.runtime import IDLE_TIMER, Timer
-from proxyless.xds.client.ads import shorten
 from proxyless.xds.client.api import DecodeContext
 from proxyless.xds.client.cache import Entry, ResourceNews, Watch
-from proxyless.xds.client.connection import LOGGER, Connection, node_note
+from proxyless.xds.client.connection import LOGGER, Connection
 from proxyless.xds.client.fallback import Authority, place_name
 from proxyless.xds.client.lrs import LoadReporting
-from proxyless.xds.client.response import ErrorRules, Ingestion, type_label
+from proxyless.xds.client.response import ErrorRules, Ingestion
 from proxyless.xds.client.transports import Transports
+from proxyless.xds.error_texts import about, name_resource, name_server, with_node
 from proxyless.xds.names import servers_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from proxyless.xds.bootstrap import Bootstrap, ServerConfig
-    from proxyless.xds.client.api import Cancel, ResourceDump, ResourceType, ResourceWatcher
+    from proxyless.xds.client.api import (
+        Cancel,
+        ResourceDump,
+        ResourceType,
+        ResourceWatcher,
+        ServerView,
+    )
     from proxyless.xds.client.cache import News
     from proxyless.xds.client.codec import DiscoveryResponse
     from proxyless.xds.client.connection import ResourceKey
@@ -82,7 +88,6 @@ class XdsClient:
         self.bootstrap = bootstrap
         self._tools = tools
         self._options = options
-        self._node_note = node_note(bootstrap.node)
         self._transports = Transports(transports, tools.clock)
         self._loads = LoadReporting(bootstrap.node, self._transports, tools)
         # What is watched.
@@ -132,6 +137,10 @@ class XdsClient:
         """All that is watched, and where it stands (A40)."""
         return [entry.dump() for entry in self._all_entries()]
 
+    def servers(self) -> list[ServerView]:
+        """Those that are asked now, the preferred one first."""
+        return [connection.view() for connection in self._connections.values()]
+
     def close(self) -> None:
         """Let go of everything; no watcher is called any more. Idempotent."""
         self._is_closed = True
@@ -177,8 +186,12 @@ class XdsClient:
         return f"{limit} resources are watched already" if self._resources >= limit else None
 
     def _refusal(self, type_url: str, name: str, reason: str) -> Status:
-        text = f"{type_label(type_url)} {shorten(name, 200)!r}: {reason}{self._node_note}"
-        return Status(StatusCode.UNAVAILABLE, text)
+        text = about(name_resource(type_url, name), one_line(reason))
+        LOGGER.warning("%s", self._with_node(text))
+        return Status(StatusCode.UNAVAILABLE, self._with_node(text))
+
+    def _with_node(self, text: str) -> str:
+        return with_node(text, self.bootstrap.node.id)
 
     def _on_new_entry(self, entry: Entry) -> None:
         """Ask the servers in use for it, or the next one if they cannot be reached."""
@@ -260,9 +273,8 @@ class XdsClient:
         while authority.wants_next(is_reachable=authority.used[-1].status.is_ok):
             server = authority.next_server
             assert server is not None, "an authority wants a next server only if it has one"
-            LOGGER.warning(
-                "xds: falling back from %r to %r", authority.used[-1].server.uri, server.uri
-            )
+            lost = name_server(authority.used[-1].server.uri)
+            LOGGER.warning("%s: falling back to %s", lost, quote(server.uri))
             self._use(authority, server)
 
     # What connections say
@@ -279,6 +291,8 @@ class XdsClient:
         for authority in list(self._users.get(connection, ())):
             # "the XdsClient will close connections to the lower-priority server(s)": A71
             for lower in authority.drop_below(connection):
+                back, left = name_server(connection.server.uri), quote(lower.server.uri)
+                LOGGER.info("%s: is back, %s is not used any more", back, left)
                 self._unuse(authority, lower)
             if authority.is_in_outage:
                 authority.is_in_outage = False
@@ -303,7 +317,7 @@ class XdsClient:
             connection.rules,
             shelf=_Shelf(self, connection, response.type_url),
             seen=connection.seen(response.type_url),
-            node_note=self._node_note,
+            node_id=self.bootstrap.node.id,
         )
         outcome = ingestion.run(response, self._tools.clock.now_s())
         for entry in outcome.answered:
@@ -318,10 +332,11 @@ class XdsClient:
         if entry is None or entry.is_answered:
             return
         rules = connection.rules
-        text = (
-            f"{type_label(key[0])} {entry.name!r}: resource does not exist "
-            f"(not sent by {connection.server.uri!r} in {rules.timeout_s:g} s){self._node_note}"
-        )
+        what = f"not sent by {name_server(connection.server.uri)} in {rules.timeout_s:g} s"
+        if rules.timeout_code is StatusCode.NOT_FOUND:
+            what = f"does not exist ({what})"
+        text = self._with_node(f"{name_resource(*key)}: {what}")
+        LOGGER.warning("%s", text)
         self._tell(entry, entry.on_timeout(Status(rules.timeout_code, text)))
         self._authorities[entry.authority].note_answer(entry)
 

@@ -13,23 +13,31 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from proxyless.base import OK, Status, StatusCode
-from proxyless.xds.client.ads import AdsState, join_errors, shorten
+from proxyless.base import OK, Status, StatusCode, one_line, quote
+from proxyless.runtime import IDLE_TIMER, Timer
+from proxyless.xds.client.ads import AdsState, join_errors
+from proxyless.xds.client.api import ServerView
 from proxyless.xds.client.cache import Seen
 from proxyless.xds.client.codec import ADS_PATH, decode_response, encode_request
 from proxyless.xds.client.stream import RetriedStream
+from proxyless.xds.error_texts import name_server, with_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from proxyless.runtime import Timer
     from proxyless.xds.bootstrap import Node, ServerConfig
     from proxyless.xds.client.codec import DiscoveryRequest, DiscoveryResponse
     from proxyless.xds.client.response import ErrorRules, Outcome
     from proxyless.xds.client.stream import Tools
     from proxyless.xds.client.transport import Transport
 
-LOGGER: Final = logging.getLogger("proxyless.xds")
+LOGGER: Final = logging.getLogger("proxyless.xds.client")
+
+# After which times a server's silence is said to be longer. Few, because each makes another text,
+# of which every watcher is told.
+_SILENCES: Final = ((60.0, "1 min"), (600.0, "10 min"), (3_600.0, "1 h"), (86_400.0, "1 day"))
+# Different warnings about one server, or one outage of it, that are logged.
+_WARNINGS_MAX: Final = 16
 
 # Type URL and name.
 ResourceKey = tuple[str, str]
@@ -85,8 +93,16 @@ class Connection:
         # What is said, and what came, by type.
         self._ads = AdsState(node)
         self._seen: dict[str, Seen] = {}
-        # OK unless the server cannot be reached.
+        # OK unless the server cannot be reached; since when it cannot, and why at last.
         self.status = OK
+        self._silent_since_s = 0.0
+        self._reason = ""
+        # Pending while the silence gets longer, unless it is as long as we have words for.
+        self._silence_timer: Timer = IDLE_TIMER
+        # What was logged: of this outage, at all, and what was refused last of each type.
+        self._reasons: set[str] = set()
+        self._oddities: set[str] = set()
+        self._refused: dict[str, str] = {}
         # What was asked for and is not here yet, on this stream.
         self._waits: dict[ResourceKey, _Wait] = {}
         transport.watch_connectivity(self._on_connectivity)
@@ -97,7 +113,15 @@ class Connection:
     def close(self) -> None:
         """Say no more. Idempotent; the transport is its owner's to close."""
         self._stop_waiting()
+        self._silence_timer.cancel()
         self.stream.close()
+
+    def view(self) -> ServerView:
+        """How things stand with the server now."""
+        now_s = self._tools.clock.now_s()
+        waits = {key: max(wait.timer.due_s - now_s, 0.0) for key, wait in self._waits.items()}
+        is_asked, retry_in_s = self.stream.is_ready, self.stream.retry_in_s(now_s)
+        return ServerView(self.server.uri, self.status, is_asked, retry_in_s, waits)
 
     # What the client wants
 
@@ -153,9 +177,9 @@ class Connection:
     def on_stream_message(self, message: bytes) -> None:
         response = decode_response(message)
         if response is None:
-            LOGGER.warning("xds server %r: response cannot be decoded", self.server.uri)
+            self._warn("response cannot be decoded")
         else:
-            self.status = OK
+            self._note_answer()
             self.stream.note_answer()
             self._owner.on_contact(self)
             self._on_response(response)
@@ -164,14 +188,14 @@ class Connection:
     def _on_response(self, response: DiscoveryResponse) -> None:
         type_url = response.type_url
         if not self._ads.is_expected(type_url):
-            url = shorten(type_url, 200)
-            LOGGER.warning("xds server %r: response of type %r is ignored", self.server.uri, url)
+            self._warn(f"response of type {quote(type_url)} is ignored, nobody asked for it")
             return
         outcome = self._owner.on_response(self, response)
         error = ""
         if outcome.errors:
-            error = f"{join_errors(outcome.errors)}{node_note(self._node)}"
-            LOGGER.warning("xds server %r: %s", self.server.uri, error)
+            error = with_node(join_errors(outcome.errors), self._node.id)
+        self._trace_response(response, error)
+        self._log_refusal(type_url, error)
         answer = self._ads.answer(
             type_url,
             version=response.version,
@@ -195,12 +219,62 @@ class Connection:
         self._fail(status.details or status.code.name)
 
     def _fail(self, reason: str) -> None:
-        text = f"xds server {self.server.uri!r}: {shorten(reason)}{node_note(self._node)}"
-        status = Status(StatusCode.UNAVAILABLE, text)
-        if status != self.status:
-            LOGGER.warning("%s", text)
-        self.status = status
+        self._reason = one_line(reason)
+        if self.status.is_ok:
+            self._silent_since_s = self._tools.clock.now_s()
+            self._await_longer_silence(0.0)
+        self._say_unreachable()
+
+    def _say_unreachable(self) -> None:
+        silence = describe_silence(self._tools.clock.now_s() - self._silent_since_s)
+        text = f"{name_server(self.server.uri)}: {silence}: {self._reason}"
+        self.status = Status(StatusCode.UNAVAILABLE, with_node(text, self._node.id))
+        _warn_once(self.status.details, self._reasons)
         self._owner.on_unreachable(self)
+
+    def _await_longer_silence(self, silent_s: float) -> None:
+        longer_s = next((each_s for each_s, _ in _SILENCES if each_s > silent_s), None)
+        if longer_s is not None:
+            self._silence_timer = self._tools.clock.call_later(
+                longer_s - silent_s, partial(self._on_longer_silence, longer_s)
+            )
+
+    def _on_longer_silence(self, silent_s: float) -> None:
+        self._await_longer_silence(silent_s)
+        self._say_unreachable()
+
+    def _note_answer(self) -> None:
+        if not self.status.is_ok:
+            silent_s = self._tools.clock.now_s() - self._silent_since_s
+            server = name_server(self.server.uri)
+            LOGGER.info("%s: answers again after %.1f s", server, silent_s)
+        self._silence_timer.cancel()
+        self.status = OK
+        self._reasons.clear()
+
+    # Logs: each thing once, however often it comes back
+
+    def _warn(self, what: str) -> None:
+        text = f"{name_server(self.server.uri)}: {what}"
+        _warn_once(with_node(text, self._node.id), self._oddities)
+
+    def _trace_response(self, response: DiscoveryResponse, error: str) -> None:
+        if self._tools.trace.active:
+            self._tools.trace.emit(
+                "xds.response",
+                server=self.server.uri,
+                type_url=response.type_url,
+                resources=len(response.resources),
+                version=response.version,
+                nonce=response.nonce,
+                error=error,
+            )
+
+    def _log_refusal(self, type_url: str, error: str) -> None:
+        """What is refused again with the next response is not logged again."""
+        if error and error != self._refused.get(type_url):
+            LOGGER.warning("%s", error)
+        self._refused[type_url] = error
 
     # Waiting for resources
 
@@ -246,6 +320,14 @@ class _Wait:
         self.timer: Timer
 
 
-def node_note(node: Node) -> str:
-    """How every error text ends: who we are to the control plane."""
-    return f" (xds node {node.id!r})"
+def _warn_once(text: str, said: set[str]) -> None:
+    if text not in said and len(said) < _WARNINGS_MAX:
+        said.add(text)
+        LOGGER.warning("%s", text)
+
+
+def describe_silence(silent_s: float) -> str:
+    """How long a server does not answer, in few steps."""
+    # A little less, because times are rounded.
+    passed = [words for least_s, words in _SILENCES if silent_s > least_s - 0.001]
+    return f"has not answered for over {passed[-1]}" if passed else "does not answer"

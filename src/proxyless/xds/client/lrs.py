@@ -12,10 +12,12 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from proxyless.base import one_line
 from proxyless.runtime import IDLE_TIMER, Timer
 from proxyless.xds.client.codec import LRS_PATH, decode_load_response, encode_load_report
 from proxyless.xds.client.load import ClusterLoad
 from proxyless.xds.client.stream import RetriedStream
+from proxyless.xds.error_texts import name_server, with_node
 
 if TYPE_CHECKING:
     from proxyless.base import Status
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from proxyless.xds.client.transport import Transport
     from proxyless.xds.client.transports import Transports
 
-LOGGER: Final = logging.getLogger("proxyless.xds")
+LOGGER: Final = logging.getLogger("proxyless.xds.client.lrs")
 
 # A server that asks for less has made a mistake, and every report costs it, too.
 INTERVAL_MIN_S: Final = 1.0
@@ -92,6 +94,8 @@ class LoadReporter:
         # What the server wants, on this stream.
         self._wanted: LoadStatsResponse | None = None
         self._timer: Timer = IDLE_TIMER
+        # What was logged last, until the server answers.
+        self._trouble = ""
 
     def acquire(self, cluster: str, eds_service: str) -> ClusterLoad:
         key = (cluster, eds_service)
@@ -127,8 +131,9 @@ class LoadReporter:
     def on_stream_message(self, message: bytes) -> None:
         wanted = decode_load_response(message)
         if wanted is None:
-            LOGGER.warning("lrs server %r: response cannot be decoded", self._server.uri)
+            self._log("response cannot be decoded")
         else:
+            self._trouble = ""
             self.stream.note_answer()
             if wanted != self._wanted:
                 self._wanted = wanted
@@ -140,7 +145,14 @@ class LoadReporter:
         self._timer.cancel()
         self._wanted = None
         if not has_answered:
-            LOGGER.info("lrs server %r: stream ended: %s", self._server.uri, status)
+            self._log(f"stream ended before any response: {status}")
+
+    def _log(self, what: str) -> None:
+        """Once, however often it is tried again. Nobody but the server misses anything."""
+        text = f"{name_server(self._server.uri)}: load reports: {one_line(what)}"
+        if text != self._trouble:
+            self._trouble = text
+            LOGGER.info("%s", with_node(text, self._node.id))
 
     # Reports
 

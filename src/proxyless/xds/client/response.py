@@ -13,10 +13,10 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from proxyless.base import Status, StatusCode
-from proxyless.xds.client.ads import shorten
+from proxyless.base import Status, StatusCode, one_line, quote
 from proxyless.xds.client.api import Decoded, ResourceStatus
 from proxyless.xds.client.cache import Seen, Sighting
+from proxyless.xds.error_texts import name_type, with_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from proxyless.xds.client.cache import Entry, News
     from proxyless.xds.client.codec import DiscoveryResponse, RawResource, ResourceError
 
-LOGGER: Final = logging.getLogger("proxyless.xds")
+LOGGER: Final = logging.getLogger("proxyless.xds.client")
 
 
 class Shelf(Protocol):
@@ -84,7 +84,7 @@ class Ingestion:
         *,
         shelf: Shelf,
         seen: Seen,
-        node_note: str,
+        node_id: str,
     ) -> None:
         # Fixed at construction.
         self._type = resource_type
@@ -92,8 +92,8 @@ class Ingestion:
         self._rules = rules
         self._shelf = shelf
         self._seen = seen
-        self._node_note = node_note
-        self._label = type_label(resource_type.type_url)
+        self._node_id = node_id
+        self._label = name_type(resource_type.type_url)
         # Grows with the response.
         self._outcome = Outcome()
         self._present: set[str] = set()
@@ -135,8 +135,8 @@ class Ingestion:
     def _take(self, index: int, raw: RawResource, version: str, now_s: float) -> None:
         if raw.type_url != self._type.type_url:
             self._is_any_nameless = True
-            got = shorten(raw.type_url, 200)
-            self._outcome.errors.append(f"{self._label} #{index}: resource has type {got!r}")
+            got, wanted = quote(raw.type_url), quote(self._type.type_url)
+            self._outcome.errors.append(f"{self._label} #{index}: is {got}, wanted {wanted}")
             return
         sighting = self._seen.find(raw.serialized)
         if sighting is None or not self._is_settled(raw, sighting):
@@ -185,7 +185,7 @@ class Ingestion:
             self._is_any_nameless = True
             return True
         if name in self._present:
-            text = f"{self._label} {shorten(name, 200)!r}: comes more than once in the response"
+            text = f"{self._label} {quote(name)}: comes more than once in the response"
             self._outcome.errors.append(text)
             return False
         self._present.add(name)
@@ -208,20 +208,28 @@ class Ingestion:
         if entry is None or entry.name in self._present:
             return
         self._present.add(entry.name)
-        text = f"{self._label} {entry.name!r}: server says: {error.text or 'nothing more'}"
+        said = one_line(error.text) or "nothing more"
+        server = quote(self._context.server.uri)
+        text = f"{self._label} {quote(entry.name)}: xds server {server} says: {said}"
         status = self._status(StatusCode(error.code), text)
-        self._note(entry, entry.on_server_error(status, drops=self._rules.nack_drops))
+        news = entry.on_server_error(status, drops=self._rules.nack_drops)
+        self._log(status, news)
+        self._note(entry, news)
 
     def _delete_missing(self) -> None:
         for entry in self._shelf.all():
             if entry.has_resource and entry.name not in self._present:
-                text = f"{self._label} {entry.name!r}: resource was deleted by the server"
+                fate = "" if self._rules.deletion_drops else ", kept in use"
+                why = f"deleted by xds server {quote(self._context.server.uri)}{fate}"
+                text = f"{self._label} {quote(entry.name)}: does not exist ({why})"
                 status = self._status(StatusCode.NOT_FOUND, text)
                 news = entry.on_deleted(status, drops=self._rules.deletion_drops)
-                if news is not None:
-                    fate = "" if self._rules.deletion_drops else ", and is kept in use"
-                    LOGGER.warning("%s%s", status.details, fate)
+                self._log(status, news)
                 self._note(entry, news)
+
+    def _log(self, status: Status, news: News | None) -> None:
+        if news is not None:
+            LOGGER.warning("%s", status.details)
 
     def _note(self, entry: Entry, news: News | None) -> None:
         self._present.add(entry.name)
@@ -230,9 +238,4 @@ class Ingestion:
             self._outcome.news.append((entry, news))
 
     def _status(self, code: StatusCode, text: str) -> Status:
-        return Status(code, f"{shorten(text)}{self._node_note}")
-
-
-def type_label(type_url: str) -> str:
-    """The short name of a type, as people say it: `Listener`."""
-    return type_url.rpartition("/")[2].rpartition(".")[2] or type_url
+        return Status(code, with_node(one_line(text), self._node_id))

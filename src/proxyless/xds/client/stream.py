@@ -80,6 +80,10 @@ class RetriedStream:
     def is_open(self) -> bool:
         return self._stream is not None
 
+    def retry_in_s(self, now_s: float) -> float | None:
+        """How long until the next stream; None if nobody waits for one."""
+        return max(self._timer.due_s - now_s, 0.0) if self._timer.pending else None
+
     def send(self, message: bytes) -> None:
         if self._stream is not None:
             self._stream.send(message)

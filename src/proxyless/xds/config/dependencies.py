@@ -16,12 +16,23 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from proxyless.base import OK, Status, StatusCode
+from proxyless.base import OK, Status, StatusCode, quote
 from proxyless.xds.config.xds_config import (
     ClusterConfig,
     ClusterError,
     ClusterResult,
     XdsConfig,
+)
+from proxyless.xds.error_texts import (
+    NO_ENDPOINT,
+    about,
+    name_cluster,
+    name_dns,
+    name_endpoints,
+    name_listener,
+    name_route_config,
+    node_phrase,
+    with_node,
 )
 from proxyless.xds.resources import (
     AggregateCluster,
@@ -97,7 +108,9 @@ class Wanted:
 class Trouble:
     """There is no config, because of the listener or the route configuration."""
 
+    # Which resource it is about: what the status's text begins with.
     context: str
+    # One that RPCs may end with, unless the resource does not exist.
     status: Status
     does_not_exist: bool = False
 
@@ -178,7 +191,7 @@ class _Resolution:
         if not isinstance(found, tuple):
             self.plan.outcome = found
         elif is_complete:
-            self.plan.outcome = XdsConfig(*found, clusters)
+            self.plan.outcome = XdsConfig(*found, clusters, self._wanted.node_id)
         return self.plan
 
     # Listener, route configuration, virtual host
@@ -187,21 +200,22 @@ class _Resolution:
         self,
     ) -> tuple[Listener, RouteConfiguration, VirtualHost] | Trouble | None:
         answer = self._known.listener
-        context = f"LDS resource {self._wanted.listener_name}"
+        context = name_listener(self._wanted.listener_name)
         if answer.resource is None:
-            return None if answer.is_missing else _trouble(context, answer)
+            return None if answer.is_missing else self._trouble(context, answer)
         self._note_ambient(context, answer)
         listener = answer.resource
         if listener.api_listener is None:
-            return _trouble_text(context, "is not an API listener")
+            text = "is not an API listener, wanted one with api_listener"
+            return self._trouble_text(context, text)
         routes = listener.api_listener.routes
         if isinstance(routes, RouteConfiguration):
             return self._choose_host(listener, routes, context)
-        context = f"RDS resource {routes}"
+        context = name_route_config(routes)
         self.plan.route_configs[routes] = None
         route_answer: Answer[RouteConfiguration] = self._known.route_configs.get(routes, Answer())
         if route_answer.resource is None:
-            return None if route_answer.is_missing else _trouble(context, route_answer)
+            return None if route_answer.is_missing else self._trouble(context, route_answer)
         self._note_ambient(context, route_answer)
         return self._choose_host(listener, route_answer.resource, context)
 
@@ -210,8 +224,8 @@ class _Resolution:
     ) -> tuple[Listener, RouteConfiguration, VirtualHost] | Trouble:
         host = find_virtual_host(routes.virtual_hosts, self._wanted.authority)
         if host is None:
-            text = f"has no virtual host for {self._wanted.authority}"
-            return _trouble_text(context, text)
+            text = f"has no virtual host for {quote(self._wanted.authority)}"
+            return self._trouble_text(context, text)
         return listener, routes, host
 
     # Clusters
@@ -221,7 +235,7 @@ class _Resolution:
         self.plan.clusters[name] = None
         answer = self.cluster_answer(name)
         if answer.resource is None:
-            return None if answer.is_missing else _cluster_error(name, answer.error)
+            return None if answer.is_missing else self._cluster_error(name, answer.error)
         if isinstance(answer.resource.discovery, AggregateCluster):
             return self._resolve_aggregate(name, answer.resource)
         entry = self.resolve_leaf(name, answer.resource)
@@ -240,13 +254,13 @@ class _Resolution:
             eds_name = discovery.service_name or name
             self.plan.endpoints[eds_name] = None
             answer = self._known.endpoints.get(eds_name, Answer())
-            context = f"EDS resource {eds_name}"
+            context = name_endpoints(eds_name)
         else:
             assert isinstance(discovery, LogicalDnsCluster), "an aggregate is no leaf"
             dns_name = (discovery.host, discovery.port)
             self.plan.dns[dns_name] = None
             answer = self._known.dns.get(dns_name, Answer())
-            context = f"DNS name {discovery.host}:{discovery.port}"
+            context = name_dns(discovery.host, discovery.port)
         if answer.is_missing:
             return None
         note = self._note(name, context, answer)
@@ -256,15 +270,16 @@ class _Resolution:
         walk = _Walk(self)
         walk.visit(name, cluster, depth=1)
         if walk.limit:
-            return _cluster_error_text(f"aggregate cluster {name}: {walk.limit}")
+            return self._aggregate_error(name, walk.limit)
         if walk.is_missing:
             return None
         notes = walk.notes
         if not walk.leaves:
-            why = f": {'; '.join(notes)}" if notes else " clusters"
-            return _cluster_error_text(f"aggregate cluster {name} has no leaf{why}")
+            said = [*notes, walk.loop] if walk.loop else notes
+            why = f": {'; '.join(said)}" if said else ""
+            return self._aggregate_error(name, f"has no leaf cluster{why}")
         # "skip it, with a note; error only when no leaf is left" - D24
-        aggregate = ClusterConfig(name, cluster, None, "; ".join(notes))
+        aggregate = ClusterConfig(name, cluster, None, self._join_notes(notes))
         return self._kept(name, (aggregate, *walk.leaves.values()))
 
     def cluster_answer(self, name: str) -> Answer[Cluster]:
@@ -295,22 +310,44 @@ class _Resolution:
 
     def _note_ambient(self, context: str, answer: Answer[T]) -> None:
         if not answer.ambient_error.is_ok:
-            self._ambient.append(f"{context}: {answer.ambient_error.details}")
+            self._ambient.append(about(context, answer.ambient_error.details))
 
     def _note(self, name: str, context: str, answer: Answer[EndpointResource]) -> str:
         """Why this cluster may have no or old endpoints; who asked, if there is nothing to say."""
         notes = []
         if answer.resource is None:
-            notes.append(f"{context}: {answer.error.details}")
-        elif not answer.ambient_error.is_ok:
-            notes.append(f"{context}: {answer.ambient_error.details}")
+            notes.append(about(context, answer.error.details))
+        elif not answer.resource.has_endpoints:
+            notes.append(about(context, NO_ENDPOINT))
+        if answer.resource is not None and not answer.ambient_error.is_ok:
+            notes.append(about(context, answer.ambient_error.details))
         cluster = self.cluster_answer(name)
         if not cluster.ambient_error.is_ok:
-            notes.append(f"CDS resource {name}: {cluster.ambient_error.details}")
+            notes.append(about(name_cluster(name), cluster.ambient_error.details))
         notes.extend(self._ambient)
-        if notes:
-            return "; ".join(notes)
-        return f"xDS node ID:{self._wanted.node_id}" if self._wanted.node_id else ""
+        return self._join_notes(notes) if notes else node_phrase(self._wanted.node_id)
+
+    def _join_notes(self, notes: list[str]) -> str:
+        return with_node("; ".join(notes), self._wanted.node_id) if notes else ""
+
+    def _status(self, context: str, text: str) -> Status:
+        """What RPCs end with, and what is logged: which resource, why, who we are."""
+        whole = with_node(about(context, text), self._wanted.node_id)
+        return Status(StatusCode.UNAVAILABLE, whole)
+
+    def _trouble(self, context: str, answer: Answer[T]) -> Trouble:
+        status = self._status(context, answer.error.details)
+        return Trouble(context, status, answer.does_not_exist)
+
+    def _trouble_text(self, context: str, text: str) -> Trouble:
+        return Trouble(context, self._status(context, text))
+
+    def _cluster_error(self, name: str, error: Status) -> ClusterError:
+        status = self._status(name_cluster(name), error.details)
+        return ClusterError(status, error.code is StatusCode.NOT_FOUND)
+
+    def _aggregate_error(self, name: str, what: str) -> ClusterError:
+        return ClusterError(self._status(name_cluster(name), f"aggregate {what}"))
 
 
 class _Walk:
@@ -324,12 +361,15 @@ class _Walk:
         self.is_missing = False
         # Which limit the graph exceeds, and where; empty if it does not.
         self.limit = ""
+        # The clusters from the root to the one that is visited; and the first loop, in words.
+        self._path: list[str] = []
+        self.loop = ""
 
     @property
     def notes(self) -> list[str]:
         """What is wrong with the leaves in error, as far as anybody can read it."""
         named = islice(self.errors.items(), NOTES_MAX)
-        notes = [f"CDS resource {leaf}: {status.details}" for leaf, status in named]
+        notes = [about(name_cluster(leaf), status.details) for leaf, status in named]
         if len(self.errors) > NOTES_MAX:
             notes.append(f"and {len(self.errors) - NOTES_MAX} more")
         return notes
@@ -337,18 +377,23 @@ class _Walk:
     def visit(self, name: str, cluster: Cluster, depth: int) -> None:
         self._seen.add(name)
         if depth > DEPTH_MAX:
-            self.limit = f"nested more than {DEPTH_MAX} deep at {name}"
+            self.limit = f"is nested more than {DEPTH_MAX} deep at {name_cluster(name)}"
             return
         if not isinstance(cluster.discovery, AggregateCluster):
             self._add_leaf(name, cluster)
             return
+        self._path.append(name)
         for child in cluster.discovery.clusters:
+            if child in self._path and not self.loop:
+                loop = [*self._path[self._path.index(child) :], child]
+                self.loop = f"{' > '.join(map(quote, loop))} is a loop"
             if child not in self._seen and not self.limit:
                 self._visit_child(child, depth + 1)
+        self._path.pop()
 
     def _visit_child(self, name: str, depth: int) -> None:
         if len(self._seen) > GRAPH_MAX:
-            self.limit = f"more than {GRAPH_MAX} clusters below it at {name}"
+            self.limit = f"has more than {GRAPH_MAX} clusters below it at {name_cluster(name)}"
             return
         resolution = self._resolution
         resolution.plan.clusters[name] = None
@@ -381,20 +426,3 @@ def _is_same(old: ClusterConfig, new: ClusterConfig) -> bool:
 
 def _is_identical(left: object, right: object) -> bool:
     return left is right
-
-
-def _trouble(context: str, answer: Answer[T]) -> Trouble:
-    return Trouble(context, answer.error, answer.does_not_exist)
-
-
-def _trouble_text(context: str, text: str) -> Trouble:
-    return Trouble(context, Status(StatusCode.UNAVAILABLE, text))
-
-
-def _cluster_error(name: str, error: Status) -> ClusterError:
-    status = Status(StatusCode.UNAVAILABLE, f"CDS resource {name}: {error.details}")
-    return ClusterError(status, error.code is StatusCode.NOT_FOUND)
-
-
-def _cluster_error_text(text: str) -> ClusterError:
-    return ClusterError(Status(StatusCode.UNAVAILABLE, text))

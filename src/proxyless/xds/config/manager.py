@@ -22,6 +22,7 @@ from proxyless.xds.config.dependencies import (
     Answer,
     DnsName,
     Known,
+    Plan,
     Trouble,
     Wanted,
     resolve,
@@ -116,6 +117,10 @@ class XdsDependencyManager:
         for name in self._dns.values():
             name.reset_backoff()
 
+    def plan(self) -> Plan:
+        """What the target needs by what is known now, for explanations: nothing changes."""
+        return resolve(self._wanted, self._known, self._subscribed, self._config)
+
     def close(self) -> None:
         """Stop every watch; the watcher hears nothing from now on. Idempotent."""
         if self._is_closed:
@@ -149,7 +154,7 @@ class XdsDependencyManager:
             self._config = outcome
             self._watcher.on_update(outcome)
         elif outcome.does_not_exist:
-            self._watcher.on_does_not_exist(outcome.context)
+            self._watcher.on_does_not_exist(outcome.context, outcome.status)
         else:
             self._watcher.on_error(outcome.context, outcome.status)
 

@@ -56,6 +56,8 @@ class XdsConfig:
     # An element of the route configuration's (A74-21).
     virtual_host: VirtualHost
     clusters: dict[str, ClusterResult]
+    # Who asked, for error texts.
+    node_id: str = ""
     # Leaves that have no key of their own; made at the first question.
     _leaves: dict[str, ClusterConfig] = field(default_factory=dict, repr=False)
 
@@ -85,10 +87,13 @@ class XdsConfigWatcher(Protocol):
         ...
 
     def on_error(self, context: str, status: Status) -> None:
-        """The listener or the route configuration cannot be had; the context says which."""
+        """The listener or the route configuration cannot be had; the context says which.
+
+        The status is one that RPCs may end with: its text begins with the context.
+        """
         ...
 
-    def on_does_not_exist(self, context: str) -> None:
+    def on_does_not_exist(self, context: str, status: Status) -> None:
         """The listener or the route configuration does not exist; the context says which."""
         ...
 

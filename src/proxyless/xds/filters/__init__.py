@@ -12,11 +12,20 @@ What it does to RPCs is `calls` in general, `fault_calls` and `session_calls` in
 """
 
 from proxyless.xds.filters.api import FilterFactory, FilterMessage, FilterRegistry
+from proxyless.xds.filters.calls import ClientFilter, RoutedRpc, RpcFilter
 from proxyless.xds.filters.fault import FaultFilterFactory
 from proxyless.xds.filters.router import RouterFilterFactory
 from proxyless.xds.filters.stateful_session import StatefulSessionFilterFactory
 
-__all__ = ["FilterFactory", "FilterMessage", "FilterRegistry", "default_filter_registry"]
+__all__ = [
+    "ClientFilter",
+    "FilterFactory",
+    "FilterMessage",
+    "FilterRegistry",
+    "RoutedRpc",
+    "RpcFilter",
+    "default_filter_registry",
+]
 
 
 def default_filter_registry() -> FilterRegistry:

@@ -13,10 +13,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from proxyless.base import Status
+from proxyless.xds.error_texts import name_listener, with_node
+
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from proxyless.base import Attributes, Metadata, Status
+    from proxyless.base import Attributes, Metadata
     from proxyless.wire import StreamEnd
 
 
@@ -77,20 +80,36 @@ class ClientFilter(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class FilterOrigin:
+    """Whose filters they are, for error texts."""
+
+    listener_name: str
+    node_id: str
+
+    def name(self, abort: Status) -> Status:
+        """What an RPC ends with that a filter ends."""
+        if abort.is_ok:
+            return abort
+        text = f"{name_listener(self.listener_name)}: {abort.details}"
+        return Status(abort.code, with_node(text, self.node_id))
+
+
 class FilterStack:
     """All that the filters of a chain have to do with one RPC: `channel.Interception`."""
 
     __slots__ = ("_filters", "abort", "delay_s")
 
-    def __init__(self, filters: list[RpcFilter]) -> None:
+    def __init__(self, filters: list[RpcFilter], origin: FilterOrigin) -> None:
         self._filters = filters
         self.delay_s = 0.0
         self.abort: Status | None = None
         # An RPC that a filter ends does not come to those after it.
         for each in filters:
             self.delay_s += each.delay_s
-            self.abort = each.abort
-            if self.abort is not None:
+            abort = each.abort
+            if abort is not None:
+                self.abort = origin.name(abort)
                 break
 
     def on_delay_start(self) -> None:

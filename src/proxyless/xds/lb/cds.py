@@ -15,14 +15,16 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from proxyless.base import OK, Key, State, Status, StatusCode, ValidationErrors
+from proxyless.base import OK, Key, State, Status, StatusCode, ValidationErrors, one_line
 from proxyless.lb import QUEUE_PICKER, Drop, Fail, GracefulSwitch
 from proxyless.lb.api import Picker, PickInfo, PickResult
 from proxyless.lb.config import PolicyConfig, parse_policy_list
 from proxyless.lb.forwarding import ForwardingHelper
 from proxyless.lb.pickers import FailPicker
+from proxyless.lb.view import LbNode, wrap
 from proxyless.xds.attributes import CLUSTER_SUBSCRIPTIONS, XDS_CONFIG
 from proxyless.xds.config import ClusterConfig, ClusterError
+from proxyless.xds.error_texts import name_cluster, with_node
 from proxyless.xds.lb.child_config import parse_cluster_name, parse_flag
 from proxyless.xds.lb.priorities import (
     ChildNumbers,
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from proxyless.lb import Helper, Policy, PolicyRegistry, Update
     from proxyless.xds.config import ClusterSubscription
 
-LOGGER: Final = logging.getLogger("proxyless.xds")
+LOGGER: Final = logging.getLogger("proxyless.xds.lb.cds")
 
 NAME: Final = "cds_experimental"
 
@@ -136,12 +138,13 @@ class DropPicker(Picker):
 class NotingPicker(Picker):
     """Adds to a failure whose it is, and what is known about the endpoints (A74-39)."""
 
-    __slots__ = ("_cluster", "_note", "_picker")
+    __slots__ = ("_cluster", "_node_id", "_note", "_picker")
 
-    def __init__(self, picker: Picker, cluster: str, note: str) -> None:
+    def __init__(self, picker: Picker, cluster: str, note: str, node_id: str = "") -> None:
         self._picker: Final = picker
         self._cluster: Final = cluster
         self._note: Final = note
+        self._node_id: Final = node_id
 
     def pick(self, info: PickInfo) -> PickResult:
         result = self._picker.pick(info)
@@ -152,8 +155,10 @@ class NotingPicker(Picker):
         return self._with_note(self._picker.status)
 
     def _with_note(self, status: Status) -> Status:
-        text = f"cluster {self._cluster}: {status.details}"
-        return Status(status.code, text if self._note in text else f"{text} ({self._note})")
+        text = f"{name_cluster(self._cluster)}: {status.details}"
+        if self._note not in text:
+            text = f"{text} ({self._note})"
+        return Status(status.code, with_node(text, self._node_id))
 
 
 # ---------------------------------------------------------------------------------------------
@@ -178,19 +183,21 @@ class Cds:
         self._child_config: PolicyConfig | None = None
         # Held from the first update that did not know a dynamic cluster (A74-54).
         self._subscription: ClusterSubscription | None = None
+        # For error texts: from the last update, and what was logged last.
+        self._node_id = ""
+        self._logged = ""
 
     def update(self, update: Update) -> Status:
         config = update.config
         assert isinstance(config, CdsConfig), "the config is one of ours"
         xds_config = update.attributes.get(XDS_CONFIG)
         if xds_config is None:
-            return self._fail(
-                _unavailable(f"cluster {config.cluster}: no xDS config in the update")
-            )
+            return self._fail_with(config.cluster, "no xDS config in the update")
+        self._node_id = xds_config.node_id
         above = update.attributes.get(_ABOVE) or ()
         if config.cluster in above or len(above) >= NESTING_MAX:
-            way = " > ".join((*above, config.cluster))
-            return self._fail(_unavailable(f"cluster {config.cluster} is nested too deep: {way}"))
+            way = one_line(" > ".join((*above, config.cluster)))
+            return self._fail_with(config.cluster, f"is nested too deep: {way}")
         result = xds_config.clusters.get(config.cluster) or xds_config.find(config.cluster)
         if result is None:
             return self._on_absent(config, update.attributes)
@@ -217,12 +224,22 @@ class Cds:
             self._subscription.release()
             self._subscription = None
 
+    def describe(self) -> LbNode:
+        if self._child is None:
+            # The report said why; a cluster that is not there yet has made none.
+            detail = "" if self._subscription is None else "waits for the cluster's resource"
+            return LbNode(detail=detail)
+        child = self._child.policy.describe()
+        # While all is well, a note is about nothing.
+        note = "" if child.state == State.READY.name else self._child.note
+        return wrap(child, note)
+
     # Clusters that are not there
 
     def _on_absent(self, config: CdsConfig, attributes: Attributes) -> Status:
         subscriptions = attributes.get(CLUSTER_SUBSCRIPTIONS)
         if not config.is_dynamic or subscriptions is None:
-            return self._fail(_unavailable(f"cluster {config.cluster} is not in the xDS config"))
+            return self._fail_with(config.cluster, "is not in the xDS config")
         if self._subscription is None:
             self._subscription = subscriptions.subscribe(config.cluster)
         if self._child is None:
@@ -233,14 +250,33 @@ class Cds:
         if not error.does_not_exist:
             return self._fail(error.status)
         self._drop_child()
+        self._log(error.status)
         self._helper.update_state(State.TRANSIENT_FAILURE, DropPicker(error.status))
         return OK
+
+    def _fail_with(self, cluster: str, text: str) -> Status:
+        whole = with_node(f"{name_cluster(cluster)}: {text}", self._node_id)
+        return self._fail(Status(StatusCode.UNAVAILABLE, whole))
 
     def _fail(self, status: Status) -> Status:
         """Nothing can be picked from. The resolver cannot help, so the update counts as used."""
         self._drop_child()
+        self._log(status)
         self._helper.update_state(State.TRANSIENT_FAILURE, FailPicker(status))
         return OK
+
+    def _trace(self, update: Update, entry: ClusterConfig) -> None:
+        trace = self._helper.context.trace
+        if trace.active:
+            number = 0 if isinstance(update.endpoints, Status) else len(update.endpoints)
+            note = entry.resolution_note
+            trace.emit("cds.cluster", cluster=entry.cluster_name, endpoints=number, note=note)
+
+    def _log(self, status: Status) -> None:
+        """Once, however many updates say the same."""
+        if status.details != self._logged:
+            self._logged = status.details
+            LOGGER.warning("%s", status.details)
 
     def _drop_child(self) -> None:
         child, self._child = self._child, None
@@ -279,29 +315,27 @@ class Cds:
             errors = ValidationErrors()
             config = parse_policy_list([json], errors, self._helper.context.registry)
             if config is None or not errors.ok:
-                text = f"cluster {entry.cluster_name}: load balancing config: {errors}"
-                return self._fail(_unavailable(text))
+                return self._fail_with(entry.cluster_name, f"load balancing config: {errors}")
             self._child_json, self._child_config = json, config
+            self._trace(update, entry)
         if self._child is None:
             self._child = _Child(self._helper)
+        self._logged = ""
         self._child.cluster, self._child.note = entry.cluster_name, entry.resolution_note
+        self._child.node_id = self._node_id
         try:
             return self._child.policy.update(update.with_config(self._child_config))
         except Exception as error:
             # A policy may be an application's own; its bug is the trouble of this cluster only.
-            LOGGER.exception("cluster %s: load balancing policy raised", entry.cluster_name)
-            text = f"load balancing policy raised {type(error).__name__}: {error}"
-            return self._fail(_unavailable(f"cluster {entry.cluster_name}: {text}"))
-
-
-def _unavailable(text: str) -> Status:
-    return Status(StatusCode.UNAVAILABLE, text)
+            LOGGER.exception("%s: load balancing policy raised", name_cluster(entry.cluster_name))
+            text = one_line(f"load balancing policy raised {type(error).__name__}: {error}")
+            return self._fail_with(entry.cluster_name, text)
 
 
 class _Child(ForwardingHelper):
     """The policies below, and their helper."""
 
-    __slots__ = ("cluster", "note", "policy")
+    __slots__ = ("_is_failing", "cluster", "node_id", "note", "policy")
 
     def __init__(self, helper: Helper) -> None:
         super().__init__(helper)
@@ -309,10 +343,19 @@ class _Child(ForwardingHelper):
         # From the last update: whose policies they are, and where the endpoints came from.
         self.cluster = ""
         self.note = ""
+        self.node_id = ""
+        # From the last report.
+        self._is_failing = False
 
     def update_state(self, state: State, picker: Picker) -> None:
         if state is State.TRANSIENT_FAILURE:
-            picker = NotingPicker(picker, self.cluster, self.note)
+            picker = NotingPicker(picker, self.cluster, self.note, self.node_id)
+            # Once: each attempt may fail for another reason, and there may be many endpoints.
+            if not self._is_failing:
+                LOGGER.info("%s", picker.status.details)
+        elif self._is_failing and state is State.READY:
+            LOGGER.info("%s: READY again", name_cluster(self.cluster))
+        self._is_failing = state is State.TRANSIENT_FAILURE
         super().update_state(state, picker)
 
 

@@ -8,13 +8,15 @@ decided before any endpoint is looked at; what is not dropped is counted while i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from proxyless.base import OK, State, Status, StatusCode
+from proxyless.base import OK, State, Status, StatusCode, one_line, quote
+from proxyless.base.texts import NAME_LENGTH_MAX
 from proxyless.lb import QUEUE_PICKER, Complete, Drop, GracefulSwitch
 from proxyless.lb.api import Picker, PickInfo, PickResult
 from proxyless.lb.forwarding import ForwardingHelper, ForwardingSubchannel
+from proxyless.lb.view import LbNode, join_notes, place
 from proxyless.xds.attributes import (
     LOCALITY,
     UPSTREAM_TLS,
@@ -24,6 +26,7 @@ from proxyless.xds.attributes import (
     cluster_tls,
 )
 from proxyless.xds.config import ClusterConfig
+from proxyless.xds.error_texts import name_cluster, with_node
 from proxyless.xds.lb.call_counters import PROCESS_COUNTERS
 from proxyless.xds.lb.child_config import parse_child_policy, parse_cluster_name
 from proxyless.xds.resources import EdsCluster, Locality
@@ -68,6 +71,14 @@ class CallLimit:
     cluster: str
     counter: CallCounter
     maximum: int
+    # For error texts.
+    node_id: str = ""
+    # What becomes of an RPC that would be one too many: made once, not for each picker.
+    drop: Drop = field(init=False)
+
+    def __post_init__(self) -> None:
+        why = f"circuit breaker drop: {self.maximum} RPCs are under way, which is max_requests"
+        object.__setattr__(self, "drop", _dropped(self.cluster, why, self.node_id))
 
 
 class DroppingPicker(Picker):
@@ -97,8 +108,7 @@ class DroppingPicker(Picker):
         self._maximum: Final = limit.maximum
         self._load: Final = load
         self._random: Final = random
-        text = f"cluster {limit.cluster}: circuit breaker drop: {limit.maximum} RPCs are under way"
-        self._too_many: Final = Drop(Status(StatusCode.UNAVAILABLE, text))
+        self._too_many: Final = limit.drop
 
     def pick(self, info: PickInfo) -> PickResult:
         for per_million, name, drop in self._categories:
@@ -131,22 +141,25 @@ class DroppingPicker(Picker):
 
 
 def drop_results(
-    cluster: str, drops: tuple[DropCategory, ...]
+    cluster: str, drops: tuple[DropCategory, ...], node_id: str = ""
 ) -> tuple[tuple[int, str, Drop], ...]:
     """What a picker does for each category: made once, not for each RPC."""
     return tuple(
         (
             each.per_million,
             each.name,
-            Drop(
-                Status(
-                    StatusCode.UNAVAILABLE, f"cluster {cluster}: EDS-configured drop: {each.name}"
-                )
+            _dropped(
+                cluster, f"EDS-configured drop: {one_line(each.name, NAME_LENGTH_MAX)}", node_id
             ),
         )
         for each in drops
         if each.per_million
     )
+
+
+def _dropped(cluster: str, why: str, node_id: str) -> Drop:
+    text = with_node(f"{name_cluster(cluster)}: {why}", node_id)
+    return Drop(Status(StatusCode.UNAVAILABLE, text))
 
 
 class _Tracker:
@@ -243,19 +256,41 @@ class ClusterImpl:
             self._limit.counter.release()
             self._limit = None
 
+    def describe(self) -> LbNode:
+        child = place(self._child.policy.describe(), state=self._state, failure=self._picker.status)
+        drops = tuple(each for each in self._drops if each.per_million)
+        fatal = next((each for each in drops if each.per_million >= _MILLION), None)
+        notes = [f"drops {each.per_million * 100 / _MILLION:g} % of {each.name}" for each in drops]
+        problem = child.problem if fatal is None else f"drops every RPC, for {quote(fatal.name)}"
+        if (limit := self._limit) is not None:
+            active = limit.counter.total()
+            note = f"{active} of {limit.maximum} requests in flight"
+            if active >= limit.maximum:
+                note = f"circuit breaker open: {note}"
+                problem = note if fatal is None else problem
+            notes.append(note)
+        state = self._state if fatal is None else State.READY
+        return LbNode("", "", state.name, join_notes(*notes), (child,), problem)
+
+    @property
+    def _drops(self) -> tuple[DropCategory, ...]:
+        endpoints = None if self._entry is None else self._entry.endpoints
+        return () if endpoints is None else endpoints.drops
+
     def _use_cluster(self, name: str, attributes: Attributes) -> None:
         """Take over what the cluster's resources say. Without any, what they said stands."""
         xds_config = attributes.get(XDS_CONFIG)
         found = None if xds_config is None else xds_config.find(name)
         if not isinstance(found, ClusterConfig):
             if self._limit is None:
-                self._use_counter((name, ""), _MILLION)
+                self._use_counter((name, ""), _MILLION, "")
             return
+        assert xds_config is not None, "a cluster was found in it"
         self._entry = found
         cluster = found.cluster
         discovery = cluster.discovery
         service = discovery.service_name if isinstance(discovery, EdsCluster) else ""
-        self._use_counter((name, service), cluster.max_concurrent_requests)
+        self._use_counter((name, service), cluster.max_concurrent_requests, xds_config.node_id)
         client = attributes.get(XDS_CLIENT)
         if client is not None:
             # Connections that are made from now on are secured as this says (A74-68).
@@ -266,16 +301,24 @@ class ClusterImpl:
         else:
             self._report_load_to((client, cluster.lrs_server, self._counter_key))
 
-    def _use_counter(self, key: CounterKey, maximum: int) -> None:
+    def _use_counter(self, key: CounterKey, maximum: int, node_id: str) -> None:
         before = self._limit
         if before is None or key != self._counter_key:
-            self._limit = CallLimit(key[0], PROCESS_COUNTERS.acquire(key), maximum)
+            self._limit = CallLimit(key[0], PROCESS_COUNTERS.acquire(key), maximum, node_id)
             if before is not None:
                 before.counter.release()
             self._counter_key = key
             self._count_anew()
         elif before.maximum != maximum:
-            self._limit = CallLimit(key[0], before.counter, maximum)
+            self._limit = CallLimit(key[0], before.counter, maximum, node_id)
+        trace = self._helper.context.trace
+        if trace.active and self._limit is not before:
+            trace.emit(
+                "xds_cluster_impl.cluster",
+                cluster=key[0],
+                max_requests=maximum,
+                drops=[each.name for each in self._drops],
+            )
 
     def _report_load_to(self, where: tuple[XdsClient, ServerConfig, CounterKey] | None) -> None:
         if where == self._reported_to:
@@ -327,11 +370,9 @@ class ClusterImpl:
 
     def _report(self) -> None:
         assert self._limit is not None, "children report only after the first update"
-        endpoints = None if self._entry is None else self._entry.endpoints
-        drops = () if endpoints is None else endpoints.drops
         picker = DroppingPicker(
             self._picker,
-            drop_results(self._limit.cluster, drops),
+            drop_results(self._limit.cluster, self._drops, self._limit.node_id),
             self._limit,
             self._load,
             self._helper.context.random,

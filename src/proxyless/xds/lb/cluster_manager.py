@@ -12,13 +12,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from proxyless.base import OK, State, Status, StatusCode
+from proxyless.base import OK, State, Status, StatusCode, quote
 from proxyless.lb import QUEUE_PICKER, Drop, PolicyConfig
 from proxyless.lb.aggregate import IDLE_IS_IDLE, StateCounts, aggregate, stick
 from proxyless.lb.api import Picker, PickInfo, PickResult
 from proxyless.lb.config import parse_policy_list, type_name
-from proxyless.lb.retained_child import RetainedChild, join_rejections
-from proxyless.xds.attributes import CLUSTER
+from proxyless.lb.retained_child import NOT_LISTED, RetainedChild, join_rejections
+from proxyless.lb.view import LbNode, join_notes, place
+from proxyless.xds.attributes import CLUSTER, XDS_CONFIG
+from proxyless.xds.error_texts import with_node
 from proxyless.xds.lb.child_config import parse_child_policy, parse_cluster_name
 
 if TYPE_CHECKING:
@@ -104,17 +106,18 @@ class ClusterPicker(Picker):
     a copy for each report would make a thousand clusters cost a million entries.
     """
 
-    __slots__ = ("_children", "_status")
+    __slots__ = ("_children", "_node_id", "_status")
 
-    def __init__(self, children: Mapping[str, _Child], status: Status) -> None:
+    def __init__(self, children: Mapping[str, _Child], status: Status, node_id: str = "") -> None:
         self._children: Final = children
         self._status: Final = status
+        self._node_id: Final = node_id
 
     def pick(self, info: PickInfo) -> PickResult:
         name = info.attributes.get(CLUSTER)
         child = self._children.get(name) if name is not None else None
         if child is None or not child.is_pickable:
-            return _unknown(name)
+            return _unknown(name, self._node_id)
         return child.picker.pick(info)
 
     @property
@@ -122,10 +125,10 @@ class ClusterPicker(Picker):
         return self._status
 
 
-def _unknown(name: str | None) -> Drop:
+def _unknown(name: str | None, node_id: str) -> Drop:
     """The seed drops such RPCs, wait-for-ready or not (A31-28, A31-29)."""
-    what = "no cluster was chosen" if name is None else f"unknown cluster {name!r}"
-    return Drop(Status(StatusCode.INTERNAL, f"xds_cluster_manager: {what}"))
+    what = "no cluster was chosen" if name is None else f"unknown cluster {quote(name)}"
+    return Drop(Status(StatusCode.INTERNAL, with_node(f"xds_cluster_manager: {what}", node_id)))
 
 
 # ---------------------------------------------------------------------------------------------
@@ -144,10 +147,14 @@ class ClusterManager:
         self._counts = StateCounts()
         # Whether children are being called, so that what they say has to wait.
         self._held = False
+        # From the last update, for error texts.
+        self._node_id = ""
 
     def update(self, update: Update) -> Status:
         config = update.config
         assert isinstance(config, ClusterManagerConfig), "the config is one of ours"
+        xds_config = update.attributes.get(XDS_CONFIG)
+        self._node_id = "" if xds_config is None else xds_config.node_id
         rejections: list[str] = []
         # All of them first: a picker must know every cluster by the time this returns (A31-15).
         for name in config.children:
@@ -180,6 +187,11 @@ class ClusterManager:
         children, self._children = self._children, {}
         for child in children.values():
             child.close()
+
+    def describe(self) -> LbNode:
+        children = tuple(child.describe() for child in self._children.values())
+        state = aggregate(self._counts, IDLE_IS_IDLE)
+        return LbNode(state=state.name, children=children)
 
     def _have_child(self, name: str) -> None:
         child = self._children.get(name)
@@ -223,7 +235,7 @@ class ClusterManager:
 
     def _report(self) -> None:
         state = aggregate(self._counts, IDLE_IS_IDLE)
-        picker = ClusterPicker(self._children, self._status(state))
+        picker = ClusterPicker(self._children, self._status(state), self._node_id)
         self._helper.update_state(state, picker)
 
     def _status(self, state: State) -> Status:
@@ -251,6 +263,17 @@ class _Child(RetainedChild):
         self.failure = OK
         # Whether it is in the config.
         self.is_pickable = False
+
+    def describe(self) -> LbNode:
+        note = join_notes("" if self.is_pickable else NOT_LISTED, self.retention_note)
+        return place(
+            self.policy.describe(),
+            self.name,
+            state=self.state,
+            failure=self.failure,
+            note=note,
+            in_use=self.is_pickable,
+        )
 
     def update_state(self, state: State, picker: Picker) -> None:
         before = self.state

@@ -17,6 +17,7 @@ from proxyless.base import State, Status
 from proxyless.lb import QUEUE, Complete, GracefulSwitch
 from proxyless.lb.api import Picker, PickInfo, PickResult
 from proxyless.lb.forwarding import ForwardingHelper
+from proxyless.lb.view import LbNode, describe_subchannel, in_seconds, place, wrap
 from proxyless.runtime import IDLE_TIMER
 from proxyless.xds.attributes import OVERRIDE_HOST, XDS_CONFIG
 from proxyless.xds.config import ClusterConfig
@@ -179,6 +180,20 @@ class OverrideHostPolicy:
         # First, so that nothing that the child releases is kept, and old pickers find no host.
         self.hosts.clear()
         self._child.close()
+
+    def describe(self) -> LbNode:
+        child = self._child.describe()
+        if self._report is not None:
+            state, picker = self._report
+            child = place(child, state=state, failure=picker.status)
+        owned = tuple(self._describe_owned(host) for host in self.hosts if host.owned is not None)
+        detail = f"{len(owned)} subchannels held for sessions only" if owned else ""
+        return wrap(child, detail, owned)
+
+    def _describe_owned(self, host: Host) -> LbNode:
+        left_s = max(host.last_used_s + self._idle_timeout_s - self.now_s(), 0)
+        note = f"held for sessions, idle timeout {in_seconds(left_s)} left"
+        return replace(describe_subchannel(host.address, host.state, note=note), in_use=False)
 
     # Updates.
 

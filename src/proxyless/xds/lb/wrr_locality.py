@@ -16,7 +16,9 @@ from proxyless.lb.policies.weighted_target import (
     TargetConfig,
     WeightedTarget,
     WeightedTargetConfig,
+    WeightedTargetFactory,
 )
+from proxyless.lb.view import LbNode, describe_policy, wrap
 from proxyless.xds.attributes import LOCALITY_WEIGHT
 from proxyless.xds.lb.child_config import parse_child_policy
 
@@ -72,6 +74,9 @@ class WrrLocality:
 
     def close(self) -> None:
         self._child.close()
+
+    def describe(self) -> LbNode:
+        return wrap(describe_policy(self._child, WeightedTargetFactory.name))
 
 
 class WrrLocalityFactory:

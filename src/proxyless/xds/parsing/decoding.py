@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 from proxyless.base import ValidationErrors
 from proxyless.protos import Proto, message_class
 from proxyless.xds.client.api import Decoded
+from proxyless.xds.error_texts import name_resource, name_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,11 +30,10 @@ def decode_resource(
     name_field: str = "name",
 ) -> Decoded[T]:
     """The resource in these bytes, or why there is none. Bytes of any kind raise nothing."""
-    kind = full_name.rpartition(".")[2]
     try:
         message = message_class(full_name).FromString(serialized)
     except DecodeError:
-        return Decoded("", error=f"{kind}: cannot be decoded as {full_name}")
+        return Decoded("", error=f"{name_type(full_name)}: cannot be decoded as {full_name}")
     errors = ValidationErrors()
     name: str = getattr(message, name_field)
     if not name:
@@ -41,6 +41,6 @@ def decode_resource(
             errors.add("is empty, wanted the resource's name")
     resource = parse(message, errors)
     if not errors.ok:
-        return Decoded(name, error=f"{kind} {name!r}: {errors}")
+        return Decoded(name, error=f"{name_resource(full_name, name)}: {errors}")
     assert resource is not None, "a parser that returns None adds an error"
     return Decoded(name, resource)

@@ -74,3 +74,13 @@ class EndpointResource:
     # By priority, 0 first; the localities of each in the order in which they came.
     priorities: tuple[tuple[LocalityEndpoints, ...], ...] = ()
     drops: tuple[DropCategory, ...] = ()
+
+    @property
+    def has_endpoints(self) -> bool:
+        """Whether there is one for RPCs without a session: those that drain take no others."""
+        return any(
+            endpoint.health is not HealthStatus.DRAINING
+            for priority in self.priorities
+            for locality in priority
+            for endpoint in locality.endpoints
+        )

@@ -1,10 +1,19 @@
 """What is said to one server, and what is waited for?"""
 
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+
 from proxyless.base import Event, Trace
-from proxyless.xds.bootstrap import Node
 from proxyless.xds.client import Cancel, Tools, XdsClient
-from proxyless.xds.client.connection import node_note
+from proxyless.xds.client.connection import describe_silence
 from tests.xds_client_world import GONE, ClientWorld, Recorder, text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def test_one_timer_runs_for_all_resources_of_a_request() -> None:
@@ -79,5 +88,106 @@ def test_requests_and_ends_are_traced() -> None:
     world.close()
 
 
-def test_every_text_ends_with_who_we_are() -> None:
-    assert node_note(Node("a'b")) == """ (xds node "a'b")"""
+@pytest.mark.parametrize(
+    ("silent_s", "words"),
+    [
+        (0, "does not answer"),
+        (59, "does not answer"),
+        (60, "has not answered for over 1 min"),
+        (3_599, "has not answered for over 10 min"),
+        (3_600, "has not answered for over 1 h"),
+        (1e9, "has not answered for over 1 day"),
+    ],
+)
+def test_a_silence_is_told_in_few_steps(silent_s: float, words: str) -> None:
+    assert describe_silence(silent_s) == words
+
+
+# ---------------------------------------------------------------------------------------------
+# Logs
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    """What was logged since it was last asked."""
+    caplog.set_level(logging.INFO, "proxyless.xds.client")
+
+    def take() -> list[str]:
+        messages = [f"{each.levelname} {each.getMessage()}" for each in caplog.records]
+        caplog.clear()
+        return messages
+
+    return take
+
+
+def test_what_is_refused_again_is_logged_once(lines: Callable[[], list[str]]) -> None:
+    world = ClientWorld()
+    world.watch(world.listeners, "x")
+    said = 'WARNING listener "x": value is bad (node id "edge-7")'
+    for _ in range(5):
+        world.server().respond(world.listeners, text("x", "bad"))
+    assert lines() == [said]
+    world.server().respond(world.listeners, text("x"))
+    world.server().respond(world.listeners, text("x", "bad"))
+    assert lines() == [said], "in between it was accepted"
+    world.close()
+
+
+def test_a_long_outage_is_logged_in_few_lines(lines: Callable[[], list[str]]) -> None:
+    world = ClientWorld()
+    heard = world.watch(world.listeners, "x")
+    world.server().respond(world.listeners, text("x"))
+    heard.take()
+    world.server().is_up = False
+    for _ in range(200):
+        if world.server().streams[-1].is_open:
+            world.server().ads.end(GONE)
+        world.clock.advance_to_next()
+    told = lines()
+    assert len(told) <= 5
+    assert told[0].startswith('WARNING xds server "a": does not answer: stream ended before')
+    assert 'xds server "a": has not answered for over 1 h: stream ended before' in told[-1]
+    world.close()
+
+
+def test_an_outage_that_is_over_is_told_with_its_length(lines: Callable[[], list[str]]) -> None:
+    world = ClientWorld()
+    world.watch(world.listeners, "x")
+    world.server().ads.end(GONE)
+    lines()
+    world.clock.advance(10)
+    world.server().respond(world.listeners, text("x"))
+    assert lines() == ['INFO xds server "a": answers again after 10.0 s']
+    world.close()
+    assert world.clock.timers_pending == 0
+
+
+def test_an_outage_leaves_no_timer_behind() -> None:
+    world = ClientWorld()
+    world.watch(world.listeners, "x")
+    world.server().ads.end(GONE)
+    world.close()
+    assert world.clock.timers_pending == 0
+
+
+def test_bytes_that_are_no_response_are_logged_once(lines: Callable[[], list[str]]) -> None:
+    world = ClientWorld()
+    world.watch(world.listeners, "x")
+    for _ in range(5):
+        world.server().ads.say(b"\xff\xff")
+        world.settle()
+    assert lines() == ['WARNING xds server "a": response cannot be decoded (node id "edge-7")']
+    world.close()
+
+
+def test_names_from_a_control_plane_cannot_forge_a_line(lines: Callable[[], list[str]]) -> None:
+    world = ClientWorld()
+    world.watch(world.listeners, "x")
+    name = "x\nCRITICAL all is lost\x1b[31m" + "y" * 100_000
+    world.server().respond(world.listeners, text(name, "bad"))
+    (line,) = lines()
+    assert line.isprintable()
+    assert len(line) < 500
+    (nack,) = (each for each in world.server().take_requests() if each.HasField("error_detail"))
+    assert f"WARNING {nack.error_detail.message}" == line
+    world.close()

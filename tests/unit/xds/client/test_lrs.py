@@ -1,7 +1,10 @@
 """How does a server learn of the load it causes? The times between reports."""
 
+import logging
+
 import pytest
 
+from proxyless.base import Status, StatusCode
 from proxyless.xds.client.lrs import UNUSED_MAX
 from tests.xds_client_world import ClientWorld, LoadStatsResponse, server_config
 
@@ -93,3 +96,27 @@ def test_load_may_be_released_after_its_client_was_closed() -> None:
     world.close()
     load.drop(None)
     load.release()
+
+
+def test_a_server_that_takes_no_reports_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "proxyless.xds.client.lrs")
+    world = ClientWorld()
+    world.client.load_stats(server_config(), "c", "")
+    for _ in range(5):
+        world.server().lrs.end(Status(StatusCode.UNIMPLEMENTED, "no\nsuch service"))
+        while not world.server().lrs.is_open:
+            assert world.clock.advance_to_next()
+    said = (
+        'xds server "a": load reports: stream ended before any response:'
+        ' UNIMPLEMENTED: no such service (node id "edge-7")'
+    )
+    assert [record.getMessage() for record in caplog.records] == [said]
+    ask_for_reports(world, 10)
+    for _ in range(2):
+        world.server().lrs.end(Status(StatusCode.UNIMPLEMENTED, "no\nsuch service"))
+        while not world.server().lrs.is_open:
+            assert world.clock.advance_to_next()
+    assert [record.getMessage() for record in caplog.records] == [said, said]
+    world.close()

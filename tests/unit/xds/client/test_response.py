@@ -5,23 +5,8 @@ import sys
 from collections.abc import Callable
 from types import FrameType
 
-import pytest
-
 from proxyless.xds.client.api import DecodeContext, Decoded
-from proxyless.xds.client.response import type_label
 from tests.xds_client_world import ClientWorld, Text, text
-
-
-@pytest.mark.parametrize(
-    ("type_url", "label"),
-    [
-        ("type.googleapis.com/envoy.config.listener.v3.Listener", "Listener"),
-        ("Plain", "Plain"),
-        ("", ""),
-    ],
-)
-def test_a_type_has_a_short_name(type_url: str, label: str) -> None:
-    assert type_label(type_url) == label
 
 
 def test_only_what_changed_is_decoded() -> None:

@@ -131,9 +131,9 @@ def test_note_says_what_is_wrong_or_who_asks() -> None:
     outcome = resolve(WANTED, known).outcome
     assert isinstance(outcome, XdsConfig)
     [entry] = outcome.clusters["a"]  # type: ignore[misc]
-    assert entry.resolution_note == "LDS resource orders: does not exist"
+    assert entry.resolution_note == 'listener "orders": does not exist (node id "node-1")'
     known.listener = Answer(listener())
     outcome = resolve(WANTED, known).outcome
     assert isinstance(outcome, XdsConfig)
     [entry] = outcome.clusters["a"]  # type: ignore[misc]
-    assert entry.resolution_note == "xDS node ID:node-1"
+    assert entry.resolution_note == 'node id "node-1"'

@@ -72,4 +72,4 @@ def test_same_trouble_is_told_once() -> None:
     world = World()
     for _ in range(3):
         world.refuse(LDS, SERVICE, unavailable("no server"))
-    assert world.events == [f"error LDS resource {SERVICE}: no server"]
+    assert world.events == [f'error listener "{SERVICE}": no server (node id "node-1")']

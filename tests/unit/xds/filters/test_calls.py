@@ -2,9 +2,10 @@
 
 from proxyless.base import OK, Metadata, Status, StatusCode
 from proxyless.wire import StreamEnd
-from proxyless.xds.filters.calls import FilterStack, RpcFilter
+from proxyless.xds.filters.calls import FilterOrigin, FilterStack, RpcFilter
 
 ABORT = Status(StatusCode.ABORTED, "on purpose")
+ORIGIN = FilterOrigin("orders", "edge-7")
 
 
 class Named(RpcFilter):
@@ -38,7 +39,7 @@ class Named(RpcFilter):
 
 
 def test_responses_pass_the_filters_in_the_reverse_order() -> None:
-    stack = FilterStack([Named("first"), RpcFilter(), Named("last")])
+    stack = FilterStack([Named("first"), RpcFilter(), Named("last")], ORIGIN)
     assert stack.on_head(()) == (("by", "last"), ("by", "first"))
     end = stack.on_end(StreamEnd(OK), had_head=True)
     assert end.trailers == (("last", "True"), ("first", "True"))
@@ -47,7 +48,7 @@ def test_responses_pass_the_filters_in_the_reverse_order() -> None:
 
 def test_delays_add_up_and_all_filters_hear_of_them() -> None:
     filters = [Named("a", 1.0), Named("b", 2.0)]
-    stack = FilterStack([*filters, RpcFilter()])
+    stack = FilterStack([*filters, RpcFilter()], ORIGIN)
     assert stack.delay_s == 3.0
     stack.on_delay_start()
     stack.on_delay_end()
@@ -55,5 +56,12 @@ def test_delays_add_up_and_all_filters_hear_of_them() -> None:
 
 
 def test_an_rpc_that_a_filter_ends_does_not_come_to_those_after_it() -> None:
-    stack = FilterStack([Named("a", 1.0), Named("b", 2.0, ABORT), Named("c", 4.0, OK)])
-    assert (stack.delay_s, stack.abort) == (3.0, ABORT)
+    stack = FilterStack([Named("a", 1.0), Named("b", 2.0, ABORT), Named("c", 4.0, OK)], ORIGIN)
+    assert stack.delay_s == 3.0
+    assert stack.abort == Status(
+        StatusCode.ABORTED, 'listener "orders": on purpose (node id "edge-7")'
+    )
+
+
+def test_an_abort_that_is_no_error_stays_as_it_is() -> None:
+    assert FilterStack([Named("a", 0.0, OK)], ORIGIN).abort is OK

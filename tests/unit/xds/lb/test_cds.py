@@ -1,11 +1,25 @@
 """cds: the policies below, as JSON, and notes in failures."""
 
+import logging
+
+import pytest
+
 from proxyless.base import Status, StatusCode
 from proxyless.lb import QUEUE_PICKER, Fail, FailPicker
 from proxyless.xds.config import ClusterConfig
 from proxyless.xds.lb.cds import NotingPicker, aggregate_child, leaf_child
 from tests.spec.lb_world import ANY_RPC
-from tests.spec.xds_world import ROUND_ROBIN, cluster, dns, endpoints, locality, prioritized
+from tests.spec.mesh_world import MeshWorld
+from tests.spec.xds_world import (
+    CDS,
+    ROUND_ROBIN,
+    cluster,
+    dns,
+    endpoints,
+    locality,
+    prioritized,
+    route_config,
+)
 
 
 def test_leaf_may_try_all_its_priorities_before_the_next_leaf() -> None:
@@ -53,9 +67,39 @@ def test_cluster_and_note_are_added_only_to_failures() -> None:
     result = leaf.pick(ANY_RPC)
     assert isinstance(result, Fail)
     assert result.status == leaf.status
-    assert leaf.status == Status(StatusCode.UNAVAILABLE, "cluster leaf: down (note)")
+    assert leaf.status == Status(StatusCode.UNAVAILABLE, 'cluster "leaf": down (note)')
     # What the leaf has said already, its aggregate does not say again.
     assert NotingPicker(leaf, "top", "note").status.details == (
-        "cluster top: cluster leaf: down (note)"
+        'cluster "top": cluster "leaf": down (note)'
     )
     assert NotingPicker(QUEUE_PICKER, "leaf", "note").pick(ANY_RPC) is QUEUE_PICKER.pick(ANY_RPC)
+
+
+def test_the_node_id_of_a_failure_stands_once_and_last() -> None:
+    below = Status(StatusCode.UNAVAILABLE, 'down (endpoints "a": gone (node id "n"))')
+    note = 'endpoints "a": gone (node id "n")'
+    leaf = NotingPicker(FailPicker(below), "a", note, "n")
+    text = 'cluster "a": down (endpoints "a": gone) (node id "n")'
+    assert leaf.status.details == text
+    # The aggregate's note is its own.
+    top = NotingPicker(leaf, "top", "", "n")
+    assert top.status.details == f'cluster "top": {text}'
+
+
+def test_a_cluster_that_fails_is_logged_once_in_the_words_of_its_rpcs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "proxyless.xds.lb.cds")
+    world = MeshWorld()
+    world.backend("10.0.0.1:80").is_up = False
+    world.start(route_config("a"), cluster("a"), endpoints("a", "10.0.0.1:80"))
+    _, observer = world.call()
+    world.settle()
+    assert [each.getMessage() for each in caplog.records] == [observer.status.details]
+    caplog.clear()
+    for _ in range(3):
+        world.remove(CDS, "a")
+        world.say(route_config("a"))
+    _, observer = world.call()
+    world.settle()
+    assert [each.getMessage() for each in caplog.records] == [observer.status.details]

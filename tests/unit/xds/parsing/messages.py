@@ -88,7 +88,7 @@ def decode_listener(
 def listener_error(**fields: object) -> str:
     """What is wrong with the connection manager, without the path that leads to it."""
     error = decode_listener(listener(**fields)).error
-    return error.removeprefix("Listener 'api.example': ").replace(f"{MANAGER_PATH}.", "")
+    return error.removeprefix('listener "api.example": ').replace(f"{MANAGER_PATH}.", "")
 
 
 # Routes
@@ -139,4 +139,4 @@ def parsed_routes(*of_one_host: Json, trusted: bool = False) -> tuple[Route, ...
 
 def routes_error(*of_one_host: Json) -> str:
     """What is wrong with these routes."""
-    return decode_routes(routes(*of_one_host)).error.removeprefix("RouteConfiguration 'routes': ")
+    return decode_routes(routes(*of_one_host)).error.removeprefix('route configuration "routes": ')

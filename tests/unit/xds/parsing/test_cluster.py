@@ -47,7 +47,7 @@ def test_type() -> None:
 def test_a_cluster_without_name_is_refused() -> None:
     decoded = decode_cluster(cluster(name=""))
     assert decoded == Decoded(
-        "", error="Cluster '': [field:name error:is empty, wanted the resource's name]"
+        "", error='cluster "": [field:name error:is empty, wanted the resource\'s name]'
     )
 
 
@@ -133,7 +133,7 @@ def test_the_environment_is_read_at_each_resource(monkeypatch: pytest.MonkeyPatc
     assert kind.decode(serialized, CONTEXT).error == ""
     monkeypatch.setenv(AGGREGATE_BACKWARD_COMPAT, "true")
     assert kind.decode(serialized, CONTEXT).error == (
-        "Cluster 'orders': [field:lb_policy error:is MAGLEV, which is not supported]"
+        'cluster "orders": [field:lb_policy error:is MAGLEV, which is not supported]'
     )
 
 

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from proxyless.base import ValidationErrors
 from proxyless.protos import Proto, message_class
 from proxyless.xds.client.api import Decoded
+from proxyless.xds.error_texts import name_type
 from proxyless.xds.filters import default_filter_registry
 from proxyless.xds.parsing import ListenerType, RouteConfigurationType
 from proxyless.xds.parsing.decoding import decode_resource
@@ -40,14 +41,14 @@ def test_what_the_parser_made_is_the_resource() -> None:
 def test_what_the_parser_disliked_is_the_text() -> None:
     decoded: Decoded[None] = decode_resource(CLUSTER, cluster("payments"), refuse)
     assert decoded == Decoded(
-        "payments", error="Cluster 'payments': [field:lb_policy error:unsupported value 9]"
+        "payments", error='cluster "payments": [field:lb_policy error:unsupported value 9]'
     )
 
 
 def test_a_resource_has_a_name() -> None:
     decoded = decode_resource(CLUSTER, b"", parse_name)
     assert decoded == Decoded(
-        "", error="Cluster '': [field:name error:is empty, wanted the resource's name]"
+        "", error='cluster "": [field:name error:is empty, wanted the resource\'s name]'
     )
 
 
@@ -63,9 +64,7 @@ def test_bytes_that_are_no_message_are_an_error() -> None:
     for kind in TYPES:
         decoded = kind.decode(b"\xff", context())
         name = kind.type_url.removeprefix("type.googleapis.com/")
-        assert decoded == Decoded(
-            "", error=f"{name.rpartition('.')[2]}: cannot be decoded as {name}"
-        )
+        assert decoded == Decoded("", error=f"{name_type(name)}: cannot be decoded as {name}")
 
 
 def wrap(tag: int, payload: bytes) -> bytes:

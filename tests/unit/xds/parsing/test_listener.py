@@ -73,7 +73,7 @@ def test_what_is_wrong_with_routes_inside_is_told_with_the_whole_path() -> None:
         },
     )
     assert decode_listener(message).error == (
-        f"Listener 'l': [field:{MANAGER_PATH}.http_filters"
+        f'listener "l": [field:{MANAGER_PATH}.http_filters'
         " error:is empty, wanted at least one filter;"
         f" field:{MANAGER_PATH}.route_config.virtual_hosts[0].routes[0].route.cluster"
         " error:is empty, wanted the name of a cluster]"

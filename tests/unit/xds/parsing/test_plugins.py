@@ -42,7 +42,7 @@ def own(policy: str = "lookup") -> Json:
 def error_of(*plugins: Json) -> str:
     message = routes(route(), cluster_specifier_plugins=list(plugins))
     return decode_routes(message, plugins=PLUGINS).error.removeprefix(
-        "RouteConfiguration 'routes': "
+        'route configuration "routes": '
     )
 
 
@@ -120,7 +120,7 @@ def test_a_plugin_s_message_has_to_be_carried_or_come_as_json() -> None:
 def test_a_route_names_a_plugin_that_is_there() -> None:
     decoded = decode_routes(routes(route(cluster_specifier_plugin="p")))
     assert decoded.error == (
-        "RouteConfiguration 'routes':"
+        'route configuration "routes":'
         " [field:virtual_hosts[0].routes[0].route.cluster_specifier_plugin"
         " error:is 'p', wanted one of the cluster_specifier_plugins]"
     )
@@ -131,6 +131,6 @@ def test_there_is_a_bound() -> None:
     for _ in range(CLUSTER_SPECIFIER_PLUGINS_MAX + 1):
         message.cluster_specifier_plugins.add()
     assert decode_routes(message).error == (
-        "RouteConfiguration 'routes': [field:cluster_specifier_plugins"
+        'route configuration "routes": [field:cluster_specifier_plugins'
         " error:has 10001 elements, wanted at most 10000]"
     )

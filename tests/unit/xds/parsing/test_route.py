@@ -179,7 +179,7 @@ def test_every_list_has_a_bound(limit: str, said: str, monkeypatch: pytest.Monke
     )
     assert decode_routes(message).error == ""
     monkeypatch.setattr(route_module, limit, 1)
-    assert decode_routes(message).error == f"RouteConfiguration 'routes': [{said}]"
+    assert decode_routes(message).error == f'route configuration "routes": [{said}]'
 
 
 def test_thousands_of_wrong_routes_make_a_text_with_a_bound() -> None:

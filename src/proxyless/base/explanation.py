@@ -27,6 +27,9 @@ class Explanation:
     # Empty if all is well.
     problem: str = ""
 
+    def __str__(self) -> str:
+        return to_text(self)
+
     def find(self, kind: str) -> Iterator[Explanation]:
         """All nodes of a kind, from the top."""
         if self.kind == kind:

@@ -1,6 +1,6 @@
-"""Unit tests of proxyless.observe.explanation."""
+"""Unit tests of proxyless.base.explanation."""
 
-from proxyless.observe.explanation import Explanation, to_json, to_text
+from proxyless.base.explanation import Explanation, to_json, to_text
 
 LEAF = Explanation("leaf", "it is a leaf", {"weight": 3}, problem="it fell")
 TREE = Explanation("root", "it is a tree", parts=(Explanation("twig", "a twig", parts=(LEAF,)),))

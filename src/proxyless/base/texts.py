@@ -1,0 +1,35 @@
+"""How does text from outside stand in a text of ours?
+
+Error texts and log lines are one line each, and control planes, peers and files have a say in them:
+names of resources, reasons, messages. What they say is shown as it is as long as it can be printed
+on one line; what cannot is escaped, so that nobody forges a line of a log, and what is too long to
+be read is cut.
+"""
+
+from typing import Final
+
+NAME_LENGTH_MAX: Final = 200
+TEXT_LENGTH_MAX: Final = 4_096
+
+
+def quote(name: str, limit: int = NAME_LENGTH_MAX) -> str:
+    """A name in double quotes. Nothing in it ends the quotes or the line."""
+    shown = name[:limit]
+    if '"' in shown or "\\" in shown:
+        shown = shown.replace("\\", "\\\\").replace('"', '\\"')
+    shown = f'"{_escape(shown)}"'
+    return shown if len(name) <= limit else f"{shown}... ({len(name)} characters)"
+
+
+def one_line(text: str, limit: int = TEXT_LENGTH_MAX) -> str:
+    """The text on one line, cut to a length that can be read. Line breaks become spaces."""
+    if len(text) <= limit and text.isprintable():
+        return text
+    line = _escape(" ".join(text[:limit].splitlines()))[:limit]
+    return line if len(text) <= limit else f"{line}... ({len(text)} characters)"
+
+
+def _escape(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)

@@ -1,0 +1,51 @@
+"""What is there to see of a channel, for somebody who wants to explain an RPC?
+
+A snapshot that is made when it is asked for. It decides nothing, and nothing is stored for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from proxyless.lb.view import LbNode, place
+
+if TYPE_CHECKING:
+    from proxyless.base import Metadata, State, Status
+    from proxyless.channel.call import Call
+    from proxyless.channel.channel import Channel
+    from proxyless.channel.service_config import ServiceConfig
+    from proxyless.lb.graceful_switch import GracefulSwitch
+    from proxyless.resolver.api import Resolver
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelView:
+    """One channel at one moment."""
+
+    target: str
+    state: State
+    # None while the channel is idle, as is what came of it.
+    resolver: Resolver | None
+    service_config: ServiceConfig | None
+    # What new RPCs fail with because nothing routes them; None if something does, or they wait.
+    unroutable: Status | None
+    # How many RPCs wait to be routed or picked for.
+    waiting: int
+    lb_tree: LbNode | None
+
+
+def view_policy(
+    policy: GracefulSwitch | None, target: str, state: State, failure: Status
+) -> LbNode | None:
+    """The top of a channel's policies; None if there are none yet."""
+    if policy is None:
+        return None
+    node = policy.describe()
+    return place(node, target, state=state, failure=failure) if node.policy else None
+
+
+def origin_of(call: Call) -> tuple[Channel, str, Metadata]:
+    """Where a call runs, and what routing knows about it, for those who explain its end."""
+    # Asked for calls that failed; each attribute that a call makes public is one to keep for all.
+    return call._channel, call._method.path, call._metadata  # noqa: SLF001

@@ -1,0 +1,242 @@
+"""How is the view shown on a terminal, and how in a file?
+
+`TerminalView` redraws a screen; `PlainLog` prints a line when something has happened. Both render
+a `View` and nothing else.
+"""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Group
+from rich.layout import Layout
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from proxyless.demo.view import MISSED, RUNNING, SEEN, WAITING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from rich.console import Console, RenderableType
+
+    from proxyless.demo.view import BackendView, GenerationView, SessionView, StepView, View
+
+_STATES: Final = {
+    "READY": ("●", "green"),
+    "CONNECTING": ("◌", "yellow"),
+    "IDLE": ("○", "blue"),
+    "TRANSIENT_FAILURE": ("✕", "bold red"),
+    "": ("·", "dim"),
+}
+_STEPS: Final = {
+    WAITING: ("·", "dim"),
+    RUNNING: ("▸", "bold yellow"),
+    SEEN: ("✓", "green"),
+    MISSED: ("✕", "bold red"),
+}
+_ZONES: Final = {"a": "cyan", "b": "magenta", "c": "yellow"}
+_SPARKS: Final = " ▁▂▃▄▅▆▇█"
+_BAR_WIDTH: Final = 14
+_SPARK_WIDTH: Final = 24
+_INDENT: Final = "  "
+_ARROW: Final = " > "
+
+
+def bar(share: float, width: int = _BAR_WIDTH) -> str:
+    """A part of a whole line, to an eighth of a character."""
+    eighths = round(min(max(share, 0.0), 1.0) * width * 8)
+    full, rest = divmod(eighths, 8)
+    return "█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "")
+
+
+def sparkline(values: Sequence[float], top: float) -> str:
+    """One character for each value; what is not nothing is not blank."""
+    steps = len(_SPARKS) - 1
+    scaled = (min(max(round(value / top * steps), value > 0), steps) for value in values)
+    return "".join(_SPARKS[index] for index in scaled)
+
+
+# The parts
+
+
+def render(view: View, page: str = "") -> Layout:
+    """The whole screen; the page is where else it can be seen."""
+    layout = Layout()
+    layout.split_column(Layout(_render_head(view, page), size=1), Layout(name="body"))
+    layout["body"].split_row(Layout(name="left", ratio=10), Layout(name="right", ratio=11))
+    state = Layout(size=6)
+    state.split_row(
+        Layout(_panel("session", _render_session(view.session)), ratio=4),
+        Layout(_panel("config", _render_generation(view.generation)), ratio=5),
+    )
+    layout["left"].split_column(
+        Layout(_panel("RPCs per second", _render_backends(view.backends)), size=8),
+        Layout(_panel("story", _render_steps(view.steps)), minimum_size=len(view.steps) + 2),
+        state,
+    )
+    layout["right"].update(_panel("LB tree", _render_tree(view)))
+    return layout
+
+
+def _panel(title: str, content: RenderableType) -> Panel:
+    return Panel(content, title=title, title_align="left", border_style="dim", padding=(0, 1))
+
+
+def _render_head(view: View, page: str) -> Text:
+    text = Text.assemble(
+        (" proxyless demo ", "bold reverse"),
+        f"  {view.elapsed_s:5.1f} s   {view.rate:.0f} RPCs/s   {view.sent:,} sent   ",
+        (f"{view.lost} lost with their backend   ", "yellow" if view.lost else "dim"),
+        (f"{view.failed} failed", "bold red" if view.failed else "green"),
+        no_wrap=True,
+    )
+    return text.append("   ").append(page, "underline") if page else text
+
+
+def _render_backends(backends: Sequence[BackendView]) -> Table:
+    top = max(1.0, *(rate for backend in backends for rate in backend.history))
+    table = Table.grid(padding=(0, 1))
+    for backend in backends:
+        colour = _ZONES[backend.zone] if backend.is_running else "dim"
+        history = backend.history[-_SPARK_WIDTH:]
+        table.add_row(
+            Text(f"zone {backend.zone}", style="dim"),
+            Text(backend.name, style=f"bold {colour}"),
+            Text("" if backend.priority is None else f"p{backend.priority}", style="dim"),
+            Text(f"{bar(backend.rate / top):{_BAR_WIDTH}}", style=colour),
+            Text(
+                f"{backend.rate:4.0f}" if backend.is_running else "killed",
+                "" if backend.rate else "dim",
+            ),
+            Text(sparkline(history, top), style=colour),
+        )
+    return table
+
+
+def _render_steps(steps: Sequence[StepView]) -> Table:
+    table = Table.grid(padding=(0, 1), expand=True)
+    table.add_column(no_wrap=True, min_width=1)
+    table.add_column(no_wrap=True, ratio=1, overflow="ellipsis")
+    table.add_column(no_wrap=True, min_width=len("at once"))
+    for step in steps:
+        sign, style = _STEPS[step.state]
+        note = step.note if step.state != MISSED else ""
+        table.add_row(
+            Text(sign, style=style), Text(step.title, style=style), Text(note, style="dim")
+        )
+        if step.state in (RUNNING, MISSED):
+            table.add_row("", Text(step.wanted, style="italic"), "")
+        if step.state == MISSED:
+            table.add_row("", Text(step.note, style="red"), "")
+    return table
+
+
+def _render_session(session: SessionView) -> Group:
+    return Group(
+        Text.assemble("on ", (session.backend or "nobody yet", "bold")),
+        Text(session.address, style="dim"),
+        Text(f"{session.rpcs} RPCs, {session.moves} moves"),
+        Text(f"there since {session.since_s:.1f} s", style="dim"),
+    )
+
+
+def _render_generation(generation: GenerationView) -> Group:
+    is_served = generation.is_served
+    held = Text()
+    for each in generation.held:
+        held.append(f"{each.type} ", "dim").append(f"{each.version or '-'} ", "bold")
+    missing = [name for each in generation.held for name in each.missing]
+    waits = Text(f"waits for {', '.join(missing)}", "yellow") if missing else Text("complete")
+    return Group(
+        Text.assemble("served ", (generation.served, "bold"))
+        if is_served
+        else Text("control plane is away", style="bold red"),
+        held,
+        waits,
+        Text.assemble(("RPCs on ", "dim"), generation.cluster),
+    )
+
+
+def _render_tree(view: View) -> Table:
+    labels = [_INDENT * row.depth + f"{_STATES[row.state][0]} {row.label}" for row in view.tree]
+    table = Table.grid(padding=(0, 1), expand=True)
+    table.add_column(no_wrap=True, min_width=max(map(len, labels), default=0))
+    table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+    for row in view.tree:
+        sign, style = _STATES[row.state]
+        label = Text(_INDENT * row.depth).append(f"{sign} ", style)
+        label.append(row.label, "bold" if row.is_active else "dim")
+        is_failing = row.state == "TRANSIENT_FAILURE"
+        told = Text.assemble((row.note, "red" if is_failing else ""), "  " if row.note else "")
+        told.append(_ARROW.join(row.policies), "dim")
+        table.add_row(label, told)
+    return table
+
+
+# The viewers
+
+
+class TerminalView:
+    """A screen that is redrawn. Driven by the player; a context, which gives the screen back."""
+
+    def __init__(self, console: Console, page: str = "") -> None:
+        self._page: Final = page
+        self._live: Final = Live(console=console, screen=True, auto_refresh=False)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._live.stop()
+
+    def show(self, view: View) -> None:
+        self._live.update(render(view, self._page), refresh=True)
+
+
+class PlainLog:
+    """A line for each thing that happens. Driven by the player."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write: Final = write
+        self._steps: tuple[StepView, ...] = ()
+
+    def show(self, view: View) -> None:
+        for old, step in zip_longest(self._steps, view.steps):
+            for line in _told(old, step, view):
+                self._write(f"{view.elapsed_s:5.1f} s  {line}")
+        self._steps = view.steps
+
+
+def _told(old: StepView | None, step: StepView, view: View) -> Iterator[str]:
+    """What is new about a step, in words."""
+    state, note = (old.state, old.note) if old is not None else (WAITING, "")
+    if state == WAITING != step.state:
+        yield step.title
+    if step.note and not note:
+        is_missed = step.state == MISSED
+        yield f"  missed, got: {step.note}" if is_missed else f"  seen {step.note}: {step.wanted}"
+    if step.state in (SEEN, MISSED) and state not in (SEEN, MISSED):
+        yield f"  {_summary(view)}"
+
+
+def _summary(view: View) -> str:
+    rates = [f"{each.name} {each.rate:.0f}/s" for each in view.backends if each.rate]
+    session = f"session on {view.session.backend or 'nobody'}"
+    held = " ".join(f"{each.type} {each.version or '-'}" for each in view.generation.held)
+    return f"{', '.join(rates) or 'no answers'}; {session}; {held}; {_failures(view)}"
+
+
+def _failures(view: View) -> str:
+    return f"{view.lost} RPCs lost with their backend, {view.failed} failed"

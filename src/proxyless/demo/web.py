@@ -1,0 +1,171 @@
+"""How is the view shown as a page?
+
+A small HTTP server on loopback: `GET /` is the page, one file without anything from elsewhere, and
+`GET /events` is a stream of views as server-sent events. Nothing that a visitor sends is more than
+looked at, and a visitor who does not read is left behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from importlib import resources
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+    from typing import Self
+
+    from proxyless.demo.view import View
+
+PAGE: Final = "page.html"
+REQUEST_BYTES_MAX: Final = 16_384
+REQUEST_S_MAX: Final = 10.0
+VISITORS_MAX: Final = 32
+
+# A page of another site must not read this one, whatever name it gives to this address.
+_HOSTS: Final = frozenset({"127.0.0.1", "localhost"})
+_HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "Connection": "close",
+    "Content-Security-Policy": (
+        "default-src 'none'; connect-src 'self'; img-src data:; "
+        "script-src 'unsafe-inline'; style-src 'unsafe-inline'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+}
+_REASONS: Final = {
+    200: "OK",
+    400: "Bad Request",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    503: "Service Unavailable",
+}
+
+
+def load_page() -> bytes:
+    """The page, from the package."""
+    return resources.files("proxyless.demo").joinpath(PAGE).read_bytes()
+
+
+def encode_head(status: int, headers: Mapping[str, str]) -> bytes:
+    lines = [f"HTTP/1.1 {status} {_REASONS[status]}"]
+    lines += [f"{name}: {value}" for name, value in (_HEADERS | dict(headers)).items()]
+    return "\r\n".join([*lines, "", ""]).encode("ascii")
+
+
+def encode_response(status: int, body: bytes, content_type: str = "text/plain") -> bytes:
+    headers = {"Content-Type": f"{content_type}; charset=utf-8", "Content-Length": str(len(body))}
+    return encode_head(status, headers) + body
+
+
+def encode_event(view: View) -> bytes:
+    """One view as a server-sent event; JSON has no line breaks of its own."""
+    text = json.dumps(view.to_json(), separators=(",", ":"), ensure_ascii=False)
+    return f"data: {text}\n\n".encode()
+
+
+def parse_request(head: bytes) -> tuple[int, str]:
+    """The status that a request deserves, and its path if that is 200."""
+    lines = head.decode("latin-1").split("\r\n")
+    parts = lines[0].split(" ")
+    if len(parts) != 3 or not parts[2].startswith("HTTP/1."):  # noqa: PLR2004 - method, path, version
+        return 400, ""
+    fields = (line.partition(":") for line in lines[1:])
+    headers = {name.strip().lower(): value.strip() for name, _, value in fields}
+    if headers.get("host", "").partition(":")[0] not in _HOSTS:
+        return 403, ""
+    if parts[0] != "GET":
+        return 405, ""
+    return 200, parts[1].partition("?")[0]
+
+
+class Page:
+    """Serves the page and the views. Driven by the player and by visitors."""
+
+    def __init__(self, port: int = 0) -> None:
+        self._port = port
+        self._page: Final = load_page()
+        self._server: asyncio.Server | None = None
+        # The newest view, and who waits for a newer one.
+        self._event = b""
+        self._is_newer: asyncio.Event = asyncio.Event()
+        self._visitors: set[asyncio.Task[None]] = set()
+
+    @property
+    def address(self) -> str:
+        """What to type into a browser."""
+        return f"http://127.0.0.1:{self._port}/"
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(
+            self._on_visitor, "127.0.0.1", self._port, limit=REQUEST_BYTES_MAX
+        )
+        self._port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._server is not None, "it was entered"
+        self._server.close()
+        for visitor in self._visitors:
+            visitor.cancel()
+        if self._visitors:
+            await asyncio.wait(self._visitors)
+        await self._server.wait_closed()
+
+    def show(self, view: View) -> None:
+        self._event = encode_event(view)
+        # Each event is of one view: whoever waited goes on, whoever comes waits for the next one.
+        self._is_newer.set()
+        self._is_newer = asyncio.Event()
+
+    # One visitor
+
+    def _on_visitor(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        self._visitors.add(task)
+        task.add_done_callback(self._visitors.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await self._answer(reader, writer)
+            writer.close()
+            async with asyncio.timeout(REQUEST_S_MAX):
+                await writer.wait_closed()
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # The visitor has left, or is none.
+        finally:
+            # Whoever does not read what was said must not keep us.
+            writer.transport.abort()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with asyncio.timeout(REQUEST_S_MAX):
+            status, path = parse_request(await reader.readuntil(b"\r\n\r\n"))
+        if len(self._visitors) > VISITORS_MAX:
+            status = 503
+        if status == 200 and path == "/events":  # noqa: PLR2004 - HTTP's own
+            await self._stream(writer)
+        elif status == 200 and path == "/":  # noqa: PLR2004
+            writer.write(encode_response(200, self._page, "text/html"))
+            await writer.drain()
+        else:
+            status = 404 if status == 200 else status  # noqa: PLR2004
+            writer.write(encode_response(status, _REASONS[status].encode()))
+            await writer.drain()
+
+    async def _stream(self, writer: asyncio.StreamWriter) -> None:
+        writer.write(encode_head(200, {"Content-Type": "text/event-stream; charset=utf-8"}))
+        while True:
+            is_newer = self._is_newer
+            if self._event:
+                writer.write(self._event)
+                async with asyncio.timeout(REQUEST_S_MAX):
+                    await writer.drain()
+            await is_newer.wait()

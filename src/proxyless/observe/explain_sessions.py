@@ -1,0 +1,86 @@
+"""Does the session of an RPC decide where it goes?
+
+Specs: A55 (the cookie), A60 (its cluster), A75 (which host is used).
+
+The decisions are those of the filter and of xds_override_host, run again: `read_place` says where
+the session lives, `choose_host` what becomes of that, by the states that are seen in a channel's
+policies. Without a channel only what is listed is known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from proxyless.base import State, quote
+from proxyless.base.explanation import Explanation
+from proxyless.xds.filters.session_calls import NOWHERE, matches_path, read_place
+from proxyless.xds.filters.stateful_session import StatefulSessionConfig
+from proxyless.xds.lb.session_hosts import choose_host
+from proxyless.xds.resources import HealthStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from proxyless.base import Metadata
+    from proxyless.lb import LbNode
+    from proxyless.xds.config import ClusterConfig
+    from proxyless.xds.filters.session_calls import SessionPlace
+
+
+@dataclass(frozen=True, slots=True)
+class ListedHost:
+    """One address, as the choice sees it."""
+
+    health: HealthStatus
+    state: State | None
+
+
+def find_session(
+    configs: Sequence[object], path: str, metadata: Metadata
+) -> tuple[str, SessionPlace] | None:
+    """The cookie's name and where it says that the RPC's session lives; None without sessions."""
+    for config in configs:
+        if isinstance(config, StatefulSessionConfig) and (cookie := config.cookie) is not None:
+            if matches_path(cookie.path, path):
+                return cookie.name, read_place(metadata, cookie.name)
+            return None
+    return None
+
+
+def explain_session(
+    cookie: str, place: SessionPlace, entry: ClusterConfig | None, node: LbNode | None
+) -> Explanation:
+    """What the session means for an RPC that was routed to this cluster."""
+    if place == NOWHERE or not place.addresses:
+        text = f"session: the RPC has no cookie {quote(cookie)}, so the policies pick"
+        return Explanation("session", text, {"cookie": cookie})
+    where = ", ".join(place.addresses)
+    facts: dict[str, object] = {"cookie": cookie, "addresses": list(place.addresses)}
+    hosts = {} if entry is None else dict(_listed_hosts(entry, node))
+    if node is None:
+        known = [hosts[each].health.value for each in place.addresses if each in hosts]
+        text = f"session lives at {where}, which is {known[0] if known else 'not listed'}"
+        return Explanation("session", text, facts)
+    usable = frozenset[HealthStatus]() if entry is None else entry.cluster.override_host_status
+    verdict, _ = choose_host(place.addresses, hosts, usable)
+    facts["verdict"] = verdict.name
+    return Explanation("session", f"session lives at {where}: {verdict.value}", facts)
+
+
+def _listed_hosts(entry: ClusterConfig, node: LbNode | None) -> Iterator[tuple[str, ListedHost]]:
+    states = {} if node is None else dict(_connections(node))
+    if entry.endpoints is None:
+        return
+    for priority in entry.endpoints.priorities:
+        for locality in priority:
+            for endpoint in locality.endpoints:
+                for address in map(str, endpoint.addresses):
+                    yield address, ListedHost(endpoint.health, states.get(address))
+
+
+def _connections(node: LbNode) -> Iterator[tuple[str, State]]:
+    if not node.policy and node.state:
+        yield node.name, State[node.state]
+    for child in node.children:
+        yield from _connections(child)

@@ -1,0 +1,322 @@
+"""How does a script become a run?
+
+The machines of an inventory, a control plane that serves the meshes, and clients with real channels
+live in one world. Each RPC is written down as its application saw it, and everything that happens
+with its time; what that means is for `verdicts` and `report` to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import grpc
+
+from proxyless.lb import Complete
+from proxyless.sim.backends import RPC_ID, rpc_id_of
+from proxyless.sim.draws import choose, derived_random
+from proxyless.sim.loop import pause
+from proxyless.sim.records import Recorder, view_cluster
+from proxyless.sim.rehearsal.inventory import Member
+from proxyless.sim.rehearsal.script import ControlStrike, Event, Flow, Push, Script, Strike
+from proxyless.sim.rehearsal.strikes import Striker
+from proxyless.sim.world import World
+from proxyless.xds.attributes import CLUSTER
+from proxyless.xds.cluster_refs import CLUSTER_PREFIX
+from proxyless.xds.resources import Locality
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from proxyless.controlplane import Nack, Snapshot
+    from proxyless.front import AioChannel
+    from proxyless.lb.api import PickInfo, PickResult
+    from proxyless.sim.backends import Backend
+    from proxyless.sim.control import SimControlPlane
+    from proxyless.sim.records import ClientRecord, ClusterView
+    from proxyless.sim.rehearsal.inventory import Inventory
+    from proxyless.xds.config.xds_config import XdsConfig
+
+# Addresses that no mesh has (RFC 2544): those of meshes are at the machines of the inventory.
+_SUBNET: Final = "198.18"
+_TICKS: Final = 20
+_CONTROL: Final = "control"
+
+
+_NOWHERE: Final = Member("", Locality())
+
+
+@dataclass(slots=True)
+class Rpc:
+    """One RPC. Times are seconds from the start of the run."""
+
+    started_s: float
+    flow: str
+    has_session: bool = False
+    # Where it was routed, and the machine at which it arrived last; empty if it came to neither.
+    cluster: str = ""
+    machine: str = ""
+    # The place of that machine.
+    member: Member = _NOWHERE
+    # At its end.
+    ended_s: float = 0.0
+    code: str = ""
+    details: str = ""
+
+    @property
+    def is_ok(self) -> bool:
+        return self.code == "OK"
+
+    @property
+    def took_s(self) -> float:
+        return self.ended_s - self.started_s
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """Something that the script did, and when."""
+
+    at_s: float
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Performance:
+    """All that was written down of one run."""
+
+    rpcs: tuple[Rpc, ...]
+    happenings: tuple[Happening, ...]
+    # Configs that clients refused.
+    refusals: tuple[Happening, ...]
+    # Picks outside the config in force, and what else must never be.
+    stray_picks: tuple[str, ...]
+    left_behind: tuple[str, ...]
+    digest: str
+
+
+def perform(
+    script: Script,
+    inventory: Inventory,
+    snapshots: Sequence[Snapshot],
+    on_progress: Callable[[float], None] = lambda _share: None,
+) -> Performance:
+    """Run it. There is a snapshot for each mesh of the inventory; the first is served at once."""
+    with _quiet():
+        return _Stage(script, inventory, snapshots, on_progress).perform()
+
+
+class _Witness(Recorder):
+    """Writes down where RPCs are sent, and whether that is in the config. Driven by spies."""
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        super().__init__(now_s)
+        self.sent: dict[str, Rpc] = {}
+        self.stray_picks: list[str] = []
+        self._views: dict[str, dict[str, ClusterView]] = {}
+
+    def on_config(self, client: ClientRecord, config: XdsConfig, _children: frozenset[str]) -> None:
+        self._views[client.name] = {
+            name: view_cluster(found) for name, found in config.clusters.items()
+        }
+
+    def on_pick(self, client: ClientRecord, info: PickInfo, result: PickResult) -> None:
+        rpc = self.sent.get(rpc_id_of(info.metadata))
+        if rpc is None:
+            return
+        rpc.cluster = (info.attributes.get(CLUSTER) or "").removeprefix(CLUSTER_PREFIX)
+        if not isinstance(result, Complete):
+            return
+        address = str(result.subchannel.address)
+        view = self._views[client.name].get(rpc.cluster)
+        known = frozenset() if view is None else view.addresses
+        # Who is draining keeps its sessions.
+        is_kept = view is not None and rpc.has_session and address in view.draining
+        if address not in known and not is_kept:
+            what = f"{client.name} picked {address}, which is not in cluster {rpc.cluster!r}"
+            self.stray_picks.append(f"at {self.now_s():.3f} s {what}")
+
+
+class _Stage:
+    """One run. Driven by its script."""
+
+    def __init__(
+        self,
+        script: Script,
+        inventory: Inventory,
+        snapshots: Sequence[Snapshot],
+        on_progress: Callable[[float], None],
+    ) -> None:
+        # Fixed at construction.
+        self._script = script
+        self._inventory = inventory
+        self._snapshots = snapshots
+        self._on_progress = on_progress
+        self._world = world = World(script.seed, lines_kept=0, subnet=_SUBNET)
+        self._witness = _Witness(world.now_s)
+        self._channels: dict[tuple[str, str, bool], AioChannel] = {}
+        self._control: SimControlPlane = world.control_plane(_CONTROL, snapshots[0])
+        self._start_s = world.now_s()
+        self._striker = Striker(world, self._control)
+        # Changed by events.
+        self._mesh = 0
+        # What is written down.
+        self._rpcs: list[Rpc] = []
+        self._happenings: list[Happening] = []
+        self._refusals: list[Happening] = []
+
+    def perform(self) -> Performance:
+        self._build()
+        world = self._world
+        world.run(self._live())
+        return Performance(
+            tuple(self._rpcs),
+            tuple(self._happenings),
+            tuple(self._refusals),
+            tuple(self._witness.stray_picks),
+            (*world.exceptions, *world.left_behind),
+            world.journal.digest,
+        )
+
+    def _build(self) -> None:
+        world, script = self._world, self._script
+        world.fabric.latency_s = script.latency_s
+        for machine in self._inventory.machines.values():
+            world.backend(machine.name, addresses=machine.addresses, methods=script.methods)
+        world.fabric.names.update(self._inventory.names)
+        for number in range(script.clients):
+            world.client(f"client-{number + 1}")
+        world.on_rpc = self._on_arrival
+        world.journal.subscribe(self._on_event)
+
+    async def _live(self) -> None:
+        self._start_s = self._world.now_s()
+        for flow in self._script.flows:
+            for client in self._clients_of(flow):
+                for target in self._targets_of(flow):
+                    self._open((client, target, flow.has_sessions))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._tick())
+            group.create_task(self._act())
+            for flow in self._script.flows:
+                group.create_task(self._send_all(flow, group))
+
+    def _now_s(self) -> float:
+        return self._world.now_s() - self._start_s
+
+    async def _wait_until(self, at_s: float) -> None:
+        await pause(max(0.0, at_s - self._now_s()))
+
+    async def _tick(self) -> None:
+        """Time passes to the end, whoever is told of it: so that each run is the same."""
+        for number in range(1, _TICKS + 1):
+            await self._wait_until(self._script.duration_s * number / _TICKS)
+            self._on_progress(number / _TICKS)
+
+    # RPCs
+
+    async def _send_all(self, flow: Flow, group: asyncio.TaskGroup) -> None:
+        """Each in its own slot of time, at a moment that chance chooses."""
+        random = derived_random(self._script.seed, f"flow/{flow.name}")
+        targets, clients = self._targets_of(flow), self._clients_of(flow)
+        for number in range(max(1, round(flow.rate * self._script.duration_s))):
+            await self._wait_until((number + random.random()) / flow.rate)
+            if self._now_s() >= self._script.duration_s:
+                return
+            key = (choose(random, clients), choose(random, targets), flow.has_sessions)
+            group.create_task(self._send(flow, key, choose(random, flow.methods)))
+
+    def _targets_of(self, flow: Flow) -> tuple[str, ...]:
+        return flow.targets or self._inventory.targets
+
+    def _clients_of(self, flow: Flow) -> list[str]:
+        return list(self._world.clients)[: flow.clients]
+
+    def _open(self, key: tuple[str, str, bool]) -> AioChannel:
+        """A client has one channel to a target, and on it one session."""
+        found = self._channels.get(key)
+        if found is None:
+            client, target, has_session = key
+            if has_session:
+                found = self._open((client, target, False)).session()
+            else:
+                found = self._world.clients[client].channel(
+                    target,
+                    options=self._script.options,
+                    registries=self._witness.registries(f"{client} to {target}"),
+                )
+            self._channels[key] = found
+        return found
+
+    async def _send(self, flow: Flow, key: tuple[str, str, bool], method: str) -> None:
+        name = f"rpc-{len(self._rpcs) + 1}"
+        rpc = Rpc(self._now_s(), flow.name, flow.has_sessions)
+        self._rpcs.append(rpc)
+        self._witness.sent[name] = rpc
+        self._world.journal.note(key[0], "rpc.start", rpc=name)
+        call = self._channels[key].unary_unary(method)(
+            b"",
+            timeout=flow.timeout_s,
+            wait_for_ready=flow.wait_for_ready or None,
+            metadata=(*flow.metadata, (RPC_ID, name)),
+        )
+        try:
+            await call
+            rpc.code = "OK"
+        except grpc.aio.AioRpcError as error:
+            rpc.code, rpc.details = error.code().name, str(error.details())
+        rpc.ended_s = self._now_s()
+        del self._witness.sent[name]
+        note = {"rpc": name, "code": rpc.code, "by": rpc.machine, "details": rpc.details}
+        self._world.journal.note(key[0], "rpc.end", **note)
+
+    def _on_arrival(self, backend: Backend, rpc_id: str) -> None:
+        rpc = self._witness.sent.get(rpc_id)
+        if rpc is not None:
+            machine = self._inventory.machines[backend.name]
+            clusters = self._inventory.leaves([rpc.cluster])
+            rpc.machine = machine.name
+            rpc.member = machine.member_in(self._mesh, clusters)
+
+    def _on_event(self, _host: str, event: str, fields: dict[str, object]) -> None:
+        if event == "controlplane.nack":
+            nack: Nack = fields["nack"]  # type: ignore[assignment]
+            self._refusals.append(Happening(self._now_s(), str(nack)))
+
+    # Events
+
+    async def _act(self) -> None:
+        for event in self._script.events:
+            await self._wait_until(event.at_s)
+            self._happenings.append(Happening(self._now_s(), self._describe(event)))
+            match event.action:
+                case Strike():
+                    for machine in self._inventory.select(event.action.where, self._mesh):
+                        await self._striker.strike(event.action, self._world.backends[machine.name])
+                case ControlStrike():
+                    await self._striker.strike_control(event.action)
+                case Push():
+                    self._mesh += 1
+                    self._control.set_snapshot(self._snapshots[self._mesh])
+
+    def _describe(self, event: Event) -> str:
+        if not isinstance(event.action, Strike):
+            return str(event.action)
+        machines = self._inventory.select(event.action.where, self._mesh)
+        return f"{event.action} ({len(machines)} of {len(self._inventory.machines)} endpoints)"
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the logs of a stack whose troubles are meant."""
+    loggers = [logging.getLogger(name) for name in ("proxyless", "asyncio")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

@@ -1,0 +1,190 @@
+"""Did what was expected of a run come true?
+
+Each expectation becomes a verdict with what was found. A window in which nothing was tried proves
+nothing, so it counts as missed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from proxyless.sim.rehearsal.fields import show_time
+from proxyless.sim.rehearsal.script import Condition, Expectation, Script, Selector
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from proxyless.sim.rehearsal.inventory import Inventory
+    from proxyless.sim.rehearsal.stage import Performance, Rpc
+
+# Of what went elsewhere, and of violations: enough to know where to look.
+_SHOWN_MAX: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was expected, and what was found."""
+
+    what: str
+    is_held: bool
+    found: str
+
+
+def judge(script: Script, inventory: Inventory, performance: Performance) -> list[Verdict]:
+    """The expectations of the script, in their order, and what every run must keep to."""
+    judge_one = _Judge(script, inventory, performance)
+    verdicts = [judge_one(expectation) for expectation in script.expectations]
+    return [*verdicts, *_judge_always(performance)]
+
+
+def _judge_always(performance: Performance) -> Iterator[Verdict]:
+    stray, left = performance.stray_picks, performance.left_behind
+    picks = _shorten(stray) or "none did"
+    yield Verdict("no RPC is sent to an endpoint outside the config", not stray, picks)
+    yield Verdict("nothing is left when all is closed", not left, _shorten(left) or "nothing is")
+
+
+class _Judge:
+    """Knows the run. Driven by `judge`."""
+
+    def __init__(self, script: Script, inventory: Inventory, performance: Performance) -> None:
+        self._script = script
+        self._inventory = inventory
+        self._performance = performance
+
+    def __call__(self, expected: Expectation) -> Verdict:
+        what = self._describe(expected)
+        if expected.condition is Condition.REFUSED_CONFIGS:
+            return self._judge_refusals(expected, what)
+        rpcs = [
+            rpc
+            for rpc in self._performance.rpcs
+            if expected.start_s <= rpc.started_s < expected.end_s
+            and expected.flow in {"", rpc.flow}
+        ]
+        if not rpcs:
+            return Verdict(what, False, "no RPC was started")
+        is_held, found = self._judge_rpcs(expected, rpcs)
+        return Verdict(what, is_held, found)
+
+    def _judge_rpcs(self, expected: Expectation, rpcs: Sequence[Rpc]) -> tuple[bool, str]:
+        match expected.condition:
+            case Condition.FAILOVER_WITHIN:
+                return self._judge_failover(expected, rpcs)
+            case Condition.ONLY_ZONES | Condition.ONLY_CLUSTERS | Condition.ONLY_ENDPOINTS:
+                return self._judge_places(expected, rpcs)
+            case _:
+                return _judge_ends(expected, rpcs)
+
+    def _judge_places(self, expected: Expectation, rpcs: Sequence[Rpc]) -> tuple[bool, str]:
+        """Of those that arrived anywhere; how the others failed is for other conditions."""
+        arrived = [rpc for rpc in rpcs if rpc.machine]
+        if not arrived:
+            return False, f"none of {len(rpcs)} RPCs arrived anywhere"
+        names = frozenset(expected.names)
+        if expected.condition is Condition.ONLY_ZONES:
+            others = Counter(
+                f"zone {rpc.member.locality.zone or '(none)'}"
+                for rpc in arrived
+                if rpc.member.locality.zone not in names
+            )
+        elif expected.condition is Condition.ONLY_CLUSTERS:
+            others = Counter(
+                f"cluster {rpc.member.cluster}"
+                for rpc in arrived
+                if names.isdisjoint({rpc.cluster, rpc.member.cluster})
+            )
+        else:
+            meant = self._inventory.select(Selector(endpoints=expected.names))
+            known = {machine.name for machine in meant}
+            others = Counter(rpc.machine for rpc in arrived if rpc.machine not in known)
+        return not others, _show_others(others, "went to")
+
+    def _judge_failover(self, expected: Expectation, rpcs: Sequence[Rpc]) -> tuple[bool, str]:
+        """Each RPC that failed was under way when something happened, or started soon after."""
+        times = [event.at_s for event in self._script.events]
+        if not any(expected.start_s <= at_s < expected.end_s for at_s in times):
+            return False, "no event is in this time"
+        worst_s, is_held = 0.0, True
+        for rpc in rpcs:
+            if rpc.is_ok:
+                continue
+            before = [at_s for at_s in times if at_s <= rpc.ended_s]
+            if not before:
+                return False, f"an RPC failed at {show_time(rpc.started_s)}, before any event"
+            after_s = max(0.0, rpc.started_s - before[-1])
+            worst_s = max(worst_s, after_s)
+            is_held = is_held and after_s <= expected.limit
+        if not _count_failed(rpcs):
+            return True, "no RPC failed"
+        return is_held, f"the last to fail started {worst_s:.3f} s after an event"
+
+    def _judge_refusals(self, expected: Expectation, what: str) -> Verdict:
+        refusals = [
+            refusal
+            for refusal in self._performance.refusals
+            if expected.start_s <= refusal.at_s < expected.end_s
+        ]
+        found = f"{len(refusals)} were refused"
+        return Verdict(what, len(refusals) <= expected.limit, found)
+
+    def _describe(self, expected: Expectation) -> str:
+        said = _describe_condition(expected)
+        if expected.flow:
+            said += f" of {expected.flow}"
+        if (expected.start_s, expected.end_s) != (0.0, self._script.duration_s):
+            said += f", from {show_time(expected.start_s)} to {show_time(expected.end_s)}"
+        return said
+
+
+def _describe_condition(expected: Expectation) -> str:
+    said = expected.condition.value.replace("_", " ")
+    match expected.condition:
+        case Condition.FAILED | Condition.REFUSED_CONFIGS:
+            return f"{said} at most {expected.limit:.0f}"
+        case Condition.ERROR_RATE_BELOW:
+            return f"{said} {expected.limit:.4g}"
+        case Condition.FAILOVER_WITHIN | Condition.SLOWEST_BELOW:
+            return f"{said} {expected.limit:g} s"
+        case _:
+            return f"{said} {', '.join(expected.names)}"
+
+
+def _judge_ends(expected: Expectation, rpcs: Sequence[Rpc]) -> tuple[bool, str]:
+    """How RPCs ended, and how long that took."""
+    failed = _count_failed(rpcs)
+    match expected.condition:
+        case Condition.FAILED:
+            return failed <= expected.limit, f"{failed} of {len(rpcs)} RPCs failed"
+        case Condition.ERROR_RATE_BELOW:
+            share = failed / len(rpcs)
+            return share < expected.limit, f"{share * 100:.2f} % of {len(rpcs)} RPCs failed"
+        case Condition.SLOWEST_BELOW:
+            if failed == len(rpcs):
+                return False, "no RPC succeeded"
+            slowest_s = max(rpc.took_s for rpc in rpcs if rpc.is_ok)
+            return slowest_s < expected.limit, f"the slowest took {slowest_s:.3f} s"
+        case _:
+            allowed = {"OK", *expected.names}
+            others = Counter(rpc.code for rpc in rpcs if rpc.code not in allowed)
+            return not others, _show_others(others, "ended with")
+
+
+def _show_others(others: Counter[str], verb: str) -> str:
+    if not others:
+        return f"none {verb} others"
+    shown = ", ".join(f"{times} {verb} {name}" for name, times in others.most_common(_SHOWN_MAX))
+    rest = len(others) - _SHOWN_MAX
+    return f"{shown} and {rest} more" if rest > 0 else shown
+
+
+def _count_failed(rpcs: Sequence[Rpc]) -> int:
+    return sum(not rpc.is_ok for rpc in rpcs)
+
+
+def _shorten(texts: Sequence[str]) -> str:
+    shown = "; ".join(texts[:_SHOWN_MAX])
+    rest = len(texts) - _SHOWN_MAX
+    return f"{shown}; and {rest} more" if rest > 0 else shown

@@ -1,0 +1,35 @@
+"""The reader has two backends, and a client: ours, or grpcio's."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import grpc.aio
+
+import proxyless
+from tests.interop.mesh_world import backends
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+@asynccontextmanager
+async def given(names: dict[str, Any]) -> AsyncIterator[None]:
+    async with backends("cart", "web") as (cart, web):
+        yield
+        for channel_to in (ours, grpcios):
+            answers = await names["try_it"](channel_to, cart.address, web.address)
+            assert answers == [b"cart", b"web"]
+
+
+def ours(target: str, bootstrap: dict[str, Any]) -> Any:  # noqa: ANN401
+    return proxyless.aio.insecure_channel(target, bootstrap=bootstrap)
+
+
+def grpcios(target: str, bootstrap: dict[str, Any]) -> Any:  # noqa: ANN401
+    # Read once per process, with its first channel of this kind: this one.
+    os.environ["GRPC_XDS_BOOTSTRAP_CONFIG"] = json.dumps(bootstrap)
+    return grpc.aio.insecure_channel(target)

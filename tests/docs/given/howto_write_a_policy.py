@@ -1,0 +1,18 @@
+"""The reader has backends in two zones."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from tests.interop.mesh_world import backends
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+@asynccontextmanager
+async def given(names: dict[str, Any]) -> AsyncIterator[None]:
+    async with backends("near", "far") as (near, far):
+        names |= {"near": near.address, "far": far.address}
+        yield

@@ -1,0 +1,18 @@
+"""The reader has a backend."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from tests.interop.mesh_world import backends
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+@asynccontextmanager
+async def given(names: dict[str, Any]) -> AsyncIterator[None]:
+    async with backends("only") as (only,):
+        names["backend"] = only.address
+        yield

@@ -1,0 +1,61 @@
+"""Which blocks and commands of the pages are not carried out, and why not?
+
+Every other block is. A block or command that is neither carried out nor listed fails the test, and
+so does a line of these tables that nothing needs any more.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.docs.pages import Block
+
+# By page, and what the block begins with.
+NOT_RUN: dict[tuple[str, str], str] = {
+    ("README.md", "cli, sim"): "a picture of the rooms",
+    ("docs/howto/write-a-policy.md", "10.0.0.1:80 is not told"): (
+        "tests/unit/testing/test_check_policy.py finds it here"
+    ),
+    ("docs/style.md", 'good  listener "orders"'): "texts of both kinds, to show the style",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Commands that are compared with what they name, but not started."""
+
+    pattern: re.Pattern[str]
+    reason: str
+
+
+def _checked(pattern: str, reason: str) -> Checked:
+    return Checked(re.compile(pattern), reason)
+
+
+# The targets that are run are few; that .ci/run starts the long ones is a test of its own.
+CHECKED: tuple[Checked, ...] = (
+    _checked(r"make (test|check|demo|conformance|sim|env)\b", "minutes: .ci/run runs it"),
+    _checked(r"make (bench|bench-xds|bench-scale|fuzz)\b", "minutes: its script has tests"),
+    _checked(r"(\S*python) (-m )?bench[./](rpc|scale)\b", "minutes: tests/bench tests it"),
+    _checked(r"(\S*python) -m proxyless\.sim\b", "half a minute: tests/sim/test_seeds.py runs it"),
+    _checked(r"\S*coverage run\b", "as long as all tests"),
+    _checked(r"(\S*pip|python3? -m pip) install\b", "from the network: tests/e2e/test_wheel.py"),
+    _checked(r"go -C examples/go-control-plane run\b", "tests/interop/test_go_control_plane.py"),
+    _checked(r"git clone\b", "from the network"),
+)
+
+
+def reason_not_run(block: Block) -> str | None:
+    return next((reason for key, reason in NOT_RUN.items() if is_listed(block, key)), None)
+
+
+def is_listed(block: Block, key: tuple[str, str]) -> bool:
+    page, beginning = key
+    return block.page == page and block.text.startswith(beginning)
+
+
+def reason_only_checked(command: str) -> str | None:
+    return next((each.reason for each in CHECKED if each.pattern.match(command)), None)

@@ -1,0 +1,56 @@
+"""Is every block of every page carried out, and is it as the page says?
+
+What is not carried out is listed, with its reason, in `listed`. To see one page:
+`python -m tests.docs.run_page docs/tutorial.md`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.docs.listed import CHECKED, NOT_RUN, is_listed
+from tests.docs.pages import ROOT, find_pages, parse_commands, parse_page
+from tools.api_reference import stale_pages
+
+PAGES = {page: parse_page(page, (ROOT / page).read_text()) for page in find_pages()}
+
+
+@pytest.mark.parametrize("page", [page for page, blocks in PAGES.items() if blocks])
+def test_a_page_is_true(page: str) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.docs.run_page", page],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=55,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_nothing_is_listed_in_vain() -> None:
+    shown = [block for blocks in PAGES.values() for block in blocks]
+    for key in NOT_RUN:
+        assert any(is_listed(block, key) for block in shown), key
+    commands = [
+        command.text
+        for block in shown
+        if block.language in {"sh", "console"} and block.kind != "interrupt"
+        for command in parse_commands(block)
+    ]
+    for checked in CHECKED:
+        assert any(map(checked.pattern.match, commands)), checked
+
+
+def test_the_api_reference_is_that_of_the_sources() -> None:
+    assert stale_pages() == [], "run 'make docs'"
+
+
+@pytest.mark.parametrize("command", ["check", "test", "demo", "conformance", "sim", "env"])
+def test_what_is_too_long_for_this_is_run_before_every_push(command: str) -> None:
+    assert f"step make {command}" in (ROOT / ".ci" / "run").read_text()

@@ -1,0 +1,115 @@
+"""Do we follow a control plane that is go-control-plane's: the one in examples/go-control-plane?
+
+It needs Go, and once the network for its modules; without them these tests are skipped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import proxyless
+from tests.interop.mesh_world import ROOT, WHO, backends
+from tests.transport_world import PATIENCE_S
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+SOURCE = ROOT / "examples" / "go-control-plane"
+# Compiling Envoy's API takes a minute where nobody has done it yet.
+BUILD_S = 300
+NO_NETWORK = ("dial tcp", "lookup ", "connection refused", "i/o timeout", "requires go >= ")
+
+
+@pytest.fixture(scope="module")
+def binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    go = shutil.which("go")
+    if go is None:
+        pytest.skip("there is no go")
+    made = tmp_path_factory.mktemp("go") / "control-plane"
+    done = subprocess.run(
+        [go, "build", "-o", str(made), "."],
+        cwd=SOURCE,
+        capture_output=True,
+        text=True,
+        timeout=BUILD_S,
+        check=False,
+    )
+    if done.returncode and any(each in done.stderr for each in NO_NETWORK):
+        pytest.skip(f"go build: {done.stderr.strip().splitlines()[-1]}")
+    assert done.returncode == 0, done.stderr
+    return made
+
+
+@dataclass
+class GoControlPlane:
+    """The process, and where it listens."""
+
+    process: asyncio.subprocess.Process
+    address: str = ""
+
+    async def line(self) -> str:
+        assert self.process.stdout is not None, "the output is a pipe"
+        async with asyncio.timeout(PATIENCE_S):
+            return (await self.process.stdout.readline()).decode().strip()
+
+    async def serve(self, backend: int) -> str:
+        """Make it serve this one, from 1; what it says."""
+        assert self.process.stdin is not None, "the input is a pipe"
+        self.process.stdin.write(f"{backend}\n".encode())
+        return await self.line()
+
+    @property
+    def bootstrap(self) -> dict[str, Any]:
+        server = {"server_uri": self.address, "channel_creds": [{"type": "insecure"}]}
+        return {
+            "xds_servers": [{**server, "server_features": ["xds_v3"]}],
+            "node": {"id": "laptop"},
+        }
+
+
+@asynccontextmanager
+async def go_control_plane(binary: Path, *addresses: str) -> AsyncIterator[GoControlPlane]:
+    process = await asyncio.create_subprocess_exec(
+        *(str(binary), "-listen", "127.0.0.1:0", *addresses),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    plane = GoControlPlane(process)
+    assert await plane.line() == f"version 1: {addresses[0]}"
+    plane.address = (await plane.line()).removeprefix("listening at ")
+    try:
+        yield plane
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+@pytest.mark.timeout(BUILD_S + 60)
+async def test_a_client_follows_its_snapshots(binary: Path) -> None:
+    async with (
+        backends("first", "second") as (first, second),
+        go_control_plane(binary, first.address, second.address) as plane,
+        proxyless.aio.insecure_channel("xds:///greeter", bootstrap=plane.bootstrap) as channel,
+    ):
+        who = channel.unary_unary(WHO)
+        assert await who(b"", timeout=PATIENCE_S) == b"first"
+        for version, (number, name) in enumerate(((2, b"second"), (1, b"first")), start=2):
+            assert (await plane.serve(number)).startswith(f"version {version}: ")
+            async with asyncio.timeout(PATIENCE_S):
+                while await who(b"", timeout=PATIENCE_S) != name:
+                    pass
+        # It says what a client refuses; there was nothing.
+        plane.process.stdin.close()  # type: ignore[union-attr]
+        assert await plane.line() == ""
+        assert await plane.process.wait() == 0
+        # What it said last stays in force.
+        assert await who(b"", timeout=PATIENCE_S) == b"first"

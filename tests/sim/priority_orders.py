@@ -1,0 +1,258 @@
+"""Which child has to be chosen, and what has to be reported, after any events in any order?
+
+`Rules` is A56 a second time, written from docs/spec/lb.md and not from the policy: children with
+a state, two deadlines each, and a choice that is made again after every event. `tell` lets anything
+happen to the policy and to the rules, and compares: every report, in its order, with its
+picker, and who is alive. Events: any child that is alive reports any state; time passes, up to the
+next timer or for half a failover timeout or for almost 15 minutes; the config has fewer, more or
+other priorities. So timers of several children, of both kinds, fire in every order that they can.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from proxyless.lb import QUEUE_PICKER
+from proxyless.lb.policies.priority import EMPTY_PRIORITY_LIST, PriorityFactory
+from tests.spec.children_world import ChildrenWorld, stub_config
+from tests.spec.lb_world import CONNECTING, FAILURE, IDLE, READY
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    from proxyless.base import State
+    from proxyless.lb import Picker
+    from proxyless.sim.explore import Chooser
+
+NAMES = ("p0", "p1", "p2")
+# Fewer, more, others, in another order, none.
+CONFIGS = (NAMES, NAMES[:2], NAMES[:1], NAMES[1:], ("p1", "p0"), ())
+STATES = (CONNECTING, READY, FAILURE, IDLE)
+
+FAILOVER_S = 10.0
+RETENTION_S = 900.0
+HALF_S = FAILOVER_S / 2
+# What is left of a retention then is shorter than a failover timeout.
+ALMOST_S = RETENTION_S - HALF_S
+
+Timer = Literal["failover", "retention"]
+
+
+# ---------------------------------------------------------------------------------------------
+# The rules
+
+
+@dataclass(eq=False)
+class Report:
+    """What a child counts as having said; its picker, unless it is not the child's own."""
+
+    state: State
+    picker: Picker | None = None
+
+
+@dataclass
+class RuledChild:
+    """All that A56 knows of a child."""
+
+    # "Until its first report a child counts as CONNECTING with a queue picker" - A56-25
+    report: Report = field(default_factory=lambda: Report(CONNECTING, QUEUE_PICKER))
+    # READY or IDLE is more recent than TRANSIENT_FAILURE: A56-45, A56-46.
+    was_up: bool = False
+    # When each timer fires, and which of several at that time is first: the one started first.
+    # None is there that is not pending.
+    deadlines: dict[Timer, tuple[float, int]] = field(default_factory=dict)
+
+
+class Rules:
+    """A56 without policies, pickers or clocks. Driven by what happens."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.priorities: Sequence[str] = ()
+        self.children: dict[str, RuledChild] = {}
+        # What was to be reported, one after the other.
+        self.reports: list[Report] = []
+        self._empty = Report(FAILURE)
+        self._timers_started = 0
+
+    # What happens.
+
+    def on_config(self, priorities: Sequence[str]) -> None:
+        self.priorities = priorities
+        for name in sorted(self.children.keys() - set(priorities)):
+            self._rest(name)  # A56-31, A56-57
+        self._choose()
+
+    def on_report(self, name: str, report: Report) -> None:
+        child = self.children[name]
+        was_connecting = child.report.state is CONNECTING
+        child.report = report
+        if report.state is not CONNECTING:
+            child.deadlines.pop("failover", None)  # A56-42
+            child.was_up = report.state is not FAILURE
+        elif child.was_up and not was_connecting:
+            self._start(child, "failover", FAILOVER_S)  # A56-43, A56-45
+        self._choose()
+
+    def on_time(self, seconds: float) -> None:
+        until_s = self.now_s + seconds
+        while (pending := self._pending()) and pending[0][0] <= until_s:
+            self.now_s, _, name, timer = pending[0]
+            self._on_timer(name, timer)
+        self.now_s = until_s
+
+    @property
+    def next_timer_s(self) -> float | None:
+        """What is left until the next one fires."""
+        pending = self._pending()
+        return pending[0][0] - self.now_s if pending else None
+
+    def _pending(self) -> list[tuple[float, int, str, Timer]]:
+        """In the order in which they fire."""
+        return sorted(
+            (*deadline, name, timer)
+            for name, child in self.children.items()
+            for timer, deadline in child.deadlines.items()
+        )
+
+    def _start(self, child: RuledChild, timer: Timer, seconds: float) -> None:
+        self._timers_started += 1
+        child.deadlines[timer] = (self.now_s + seconds, self._timers_started)
+
+    def _on_timer(self, name: str, timer: Timer) -> None:
+        if timer == "retention":
+            del self.children[name]  # A56-27
+            return
+        child = self.children[name]
+        del child.deadlines["failover"]
+        child.report, child.was_up = Report(FAILURE), False  # A56-44, A56-47
+        self._choose()
+
+    # The choice.
+
+    def _choose(self) -> None:
+        chosen = self._first_pass() or self._second_pass()
+        report = self.children[chosen].report if chosen else self._empty
+        # A56-64: every report of the child in use; and no report twice, if nothing is new.
+        if not self.reports or self.reports[-1] is not report:
+            self.reports.append(report)
+
+    def _first_pass(self) -> str | None:
+        """A56-58, A56-59; creates what it comes to, and wakes what it visits (A56-33)."""
+        for priority, name in enumerate(self.priorities):
+            if name not in self.children:
+                self.children[name] = RuledChild()  # A56-20
+                self._start(self.children[name], "failover", FAILOVER_S)  # A56-40
+            child = self.children[name]
+            child.deadlines.pop("retention", None)
+            if child.report.state in {READY, IDLE}:
+                for lower in self.priorities[priority + 1 :]:
+                    self._rest(lower)  # A56-26
+                return name
+            if "failover" in child.deadlines:
+                return name  # A56-30: nobody else rests for it.
+        return None
+
+    def _second_pass(self) -> str | None:
+        """A56-60, A56-61; None if there are no priorities, A56-57."""
+        for name in self.priorities:
+            if self.children[name].report.state is CONNECTING:
+                return name
+        return self.priorities[-1] if self.priorities else None
+
+    def _rest(self, name: str) -> None:
+        child = self.children.get(name)
+        if child is not None and "retention" not in child.deadlines:  # A56-29
+            self._start(child, "retention", RETENTION_S)
+
+    def fingerprint(self) -> Hashable:
+        """All that what follows depends on; times as what is left of them."""
+        children = (
+            (name, child.report.state, child.report.picker is None, child.was_up)
+            for name, child in sorted(self.children.items())
+        )
+        left = ((at_s - self.now_s, name, timer) for at_s, _, name, timer in self._pending())
+        shown = [name for name, child in self.children.items() if child.report is self.reports[-1]]
+        return (tuple(self.priorities), tuple(children), tuple(left), tuple(shown))
+
+
+# ---------------------------------------------------------------------------------------------
+# The policy beside the rules
+
+
+class PriorityOrders(ChildrenWorld):
+    """A priority policy, and the rules that it has to keep."""
+
+    def __init__(self) -> None:
+        super().__init__(PriorityFactory())
+        self.rules = Rules()
+        self.shown: list[tuple[State, Picker]] = []
+        self.react = lambda state: self.shown.append((state, self.picker))
+
+    def steps(self) -> list[str]:
+        """What may happen next, as words that `take` understands."""
+        alive = sorted(self.rules.children)
+        said = [f"{name} {state.name}" for name in alive for state in STATES]
+        configs = [
+            "config " + " ".join(config) for config in CONFIGS if config != self.rules.priorities
+        ]
+        times = [f"after {HALF_S:g}", f"after {ALMOST_S:g}"]
+        if (left_s := self.rules.next_timer_s) is not None:
+            times.append(f"after {left_s:g}")
+        return [*said, *configs, *dict.fromkeys(times)]
+
+    def take(self, step: str) -> None:
+        match step.split():
+            case ["config", *names]:
+                self._configure(names)
+            case ["after", seconds]:
+                self.advance(float(seconds))
+                self.rules.on_time(float(seconds))
+            case [name, state]:
+                self._report(name, state)
+            case _:
+                raise AssertionError(f"no step is called {step!r}")
+        self.check()
+
+    def _configure(self, names: Sequence[str]) -> None:
+        children = {name: {"config": stub_config(name)} for name in names}
+        status = self.update(config={"children": children, "priorities": names})
+        assert status.is_ok, status
+        self.rules.on_config(tuple(names))
+
+    def _report(self, name: str, state: str) -> None:
+        child = self.child(name)
+        next_state = next(each for each in STATES if each.name == state)
+        child.says(next_state)
+        self.rules.on_report(name, Report(next_state, child.picker))
+
+    def check(self) -> None:
+        """Whether the policy did what the rules say: no more, no less, nothing else."""
+        self.expect_children(*self.rules.children)
+        wanted = self.rules.reports
+        assert [state for state, _ in self.shown] == [report.state for report in wanted]
+        for (state, picker), report in zip(self.shown, wanted, strict=True):
+            if report.picker is not None:
+                assert picker is report.picker, f"another child's picker was shown as {state}"
+        text = self.shown[-1][1].status.details
+        assert (text == EMPTY_PRIORITY_LIST) == (not self.rules.priorities)
+
+    def fingerprint(self) -> Hashable:
+        """What the rules know, and what the policy has that nobody sees."""
+        children = self.policy._children  # type: ignore[attr-defined]  # noqa: SLF001
+        hidden = (
+            (name, child.view, child._earns_failover_time, child._retention_timer.pending)  # noqa: SLF001
+            for name, child in sorted(children.items())
+        )
+        return (self.rules.fingerprint(), tuple(hidden), self.clock.timers_pending)
+
+
+def tell(chooser: Chooser) -> None:
+    """Three priorities, and whatever happens to them."""
+    world = PriorityOrders()
+    world.take(f"config {' '.join(NAMES)}")
+    while (step := chooser.choose(world.steps(), world.fingerprint)) is not None:
+        world.take(step)
+    world.policy.close()
+    world.expect_closed()

@@ -1,0 +1,69 @@
+"""How does text from outside stand in a text of ours?"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxyless.base import one_line, quote
+from proxyless.base.texts import NAME_LENGTH_MAX, TEXT_LENGTH_MAX
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("", '""'),
+        ("orders", '"orders"'),
+        ("größe 注文", '"größe 注文"'),
+        ('say "hi"', r'"say \"hi\""'),
+        ("a\\b", r'"a\\b"'),
+        ("a\nERROR forged", r'"a\nERROR forged"'),
+        ("\x1b[31mred", r'"\x1b[31mred"'),
+        ("a\u2028b\u202ec", r'"a\u2028b\u202ec"'),
+        ("\ud800", r'"\ud800"'),
+    ],
+)
+def test_a_name_stays_inside_its_quotes_and_its_line(name: str, shown: str) -> None:
+    assert quote(name) == shown
+
+
+def test_a_long_name_is_cut_and_says_how_long_it_was() -> None:
+    assert quote("x" * NAME_LENGTH_MAX) == f'"{"x" * NAME_LENGTH_MAX}"'
+    assert quote("x" * 5_000) == f'"{"x" * NAME_LENGTH_MAX}"... (5000 characters)'
+    assert quote("abcdef", 3) == '"abc"... (6 characters)'
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("", ""),
+        ("connection refused", "connection refused"),
+        ("a\nb\r\nc", "a b c"),
+        ("a\x85b\u2028c", "a b c"),
+        ("a\tb\x00c", r"a\tb\x00c"),
+        ("it's \x1b[0m", r"it's \x1b[0m"),
+    ],
+)
+def test_a_text_is_one_line(text: str, line: str) -> None:
+    assert one_line(text) == line
+
+
+def test_a_long_text_is_cut_even_if_escaping_makes_it_longer() -> None:
+    assert one_line("x" * TEXT_LENGTH_MAX) == "x" * TEXT_LENGTH_MAX
+    assert one_line("x" * 5_000) == f"{'x' * TEXT_LENGTH_MAX}... (5000 characters)"
+    assert one_line("\x00" * 5, 12) == r"\x00\x00\x00"
+
+
+@given(st.text(max_size=300))
+def test_whatever_comes_out_can_be_printed(text: str) -> None:
+    for shown in (quote(text), one_line(text)):
+        assert shown.isprintable()
+        assert len(shown.splitlines()) <= 1
+
+
+@given(st.text(alphabet=st.characters(codec="ascii", min_codepoint=32, max_codepoint=126)))
+def test_a_quoted_name_can_be_read_back(name: str) -> None:
+    assert json.loads(quote(name, 10_000)) == name

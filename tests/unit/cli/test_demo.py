@@ -1,0 +1,83 @@
+"""Unit tests of proxyless.cli.demo: what it takes, tells and returns. That it runs is in e2e."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from proxyless.cli import demo, main
+from proxyless.demo.verdict import Row, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from proxyless.demo.play import Viewer
+    from proxyless.demo.stage import Settings
+
+GOOD = Verdict((Row("tear", "none"),))
+BAD = Verdict((Row("tear", "none"), Row("RPCs failed", "3 INTERNAL", is_good=False)))
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, outcome: Verdict | Exception) -> list[Settings]:
+    """The story is over at once, with this; gives the settings that it was played with."""
+    asked: list[Settings] = []
+
+    async def run_demo(settings: Settings, _viewers: Sequence[Viewer]) -> Verdict:
+        asked.append(settings)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    monkeypatch.setattr(demo, "run_demo", run_demo)
+    return asked
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--speed", "0"], ["--speed", "11"], ["--speed", "x"], ["--bad-backend", "z9"]]
+)
+def test_a_command_line_that_makes_no_sense_is_2(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["demo", *arguments])
+    assert caught.value.code == 2
+
+
+def test_a_good_verdict_is_0(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = pretend(monkeypatch, GOOD)
+    assert main(["demo", "--speed", "2", "--bad-backend", "c2"]) == 0
+    assert [(each.speed, each.bad_backend) for each in settings] == [(2.0, "c2")]
+    assert capsys.readouterr().out.splitlines()[2:] == ["good  tear  none"]
+
+
+def test_a_bad_verdict_is_1_and_says_which_row(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pretend(monkeypatch, BAD)
+    assert main(["demo"]) == 1
+    assert "bad   RPCs failed  3 INTERNAL" in capsys.readouterr().out.splitlines()
+
+
+def test_json_is_the_only_thing_on_standard_output(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pretend(monkeypatch, BAD)
+    assert main(["demo", "-o", "json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["good"] is False
+    assert [row["good"] for row in document["rows"]] == [True, False]
+
+
+@pytest.mark.parametrize("is_in_a_group", [False, True])
+def test_a_backend_that_cannot_be_started_is_a_line_and_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_in_a_group: bool
+) -> None:
+    error = OSError("backend 'a1' ended with 1 before it listened")
+    pretend(monkeypatch, ExceptionGroup("tasks", [error]) if is_in_a_group else error)
+    assert main(["demo"]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        f"proxyless demo: {error}",
+        "proxyless demo: stopped before the verdict",
+    ]

@@ -1,0 +1,98 @@
+"""Unit tests of proxyless.demo.play: a story on a stage of words, in virtual time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from proxyless.demo.play import LOOK_S, Player
+from proxyless.demo.story import WINDOW_S, Seen, Step, served_by
+from proxyless.sim.loop import START_S, SimLoop
+from tests.unit.demo.test_story import Notes
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Iterator, Sequence
+
+    from proxyless.demo.story import Stage, StepLog
+
+
+@pytest.fixture
+def loop() -> Iterator[SimLoop]:
+    loop = SimLoop()
+    yield loop
+    loop.close()
+
+
+class Stand(Notes):
+    """A stage where these answer from that time on."""
+
+    def __init__(self, loop: SimLoop, served_from_s: float) -> None:
+        super().__init__()
+        self._loop = loop
+        self._served_from_s = served_from_s
+        self.asked: list[tuple[float, str]] = []
+
+    def now_s(self) -> float:
+        return self._loop.time() - START_S
+
+    def seen(self, since_s: float, about: str) -> Seen:
+        self.asked.append((since_s, about))
+        served = frozenset({"b1"} if since_s >= self._served_from_s else ())
+        return Seen(served, 0, frozenset(), frozenset(), about=about)
+
+
+def kill(stage: Stage) -> Awaitable[str | None]:
+    return stage.kill("a")
+
+
+STEP = Step("kill", "a dies", "b answers", kill, served_by(["b1"]), patience_s=5.0, hold_s=2.0)
+
+
+def play(
+    loop: SimLoop, story: Sequence[Step], *, served_from_s: float = 0.0, speed: float = 1.0
+) -> tuple[Stand, list[StepLog], list[int]]:
+    """The stage, the logs, and how many of them there were at each change."""
+    stage = Stand(loop, served_from_s)
+    changes: list[int] = []
+    player = Player(stage, story, speed, lambda player: changes.append(len(player.logs)))
+    loop.run_until_complete(player.play())
+    return stage, player.logs, changes
+
+
+def test_a_step_is_seen_when_it_was_so_for_a_whole_window(loop: SimLoop) -> None:
+    stage, [log], _ = play(loop, [STEP], served_from_s=1.0)
+    assert stage.done == ["kill a"]
+    assert (log.started_s, log.acted_s) == (0.0, 0.0)
+    assert log.seen_s == pytest.approx(1.0, abs=LOOK_S)
+    assert log.ended_s == pytest.approx(1.0 + WINDOW_S + 2.0, abs=LOOK_S)
+    assert min(since_s for since_s, _ in stage.asked) >= 0.0, "nothing from before the step counts"
+
+
+def test_speed_shortens_how_long_it_is_shown(loop: SimLoop) -> None:
+    _, [log], _ = play(loop, [STEP], speed=4.0)
+    assert log.ended_s == pytest.approx(WINDOW_S + 0.5, abs=LOOK_S)
+
+
+def test_what_is_not_seen_in_time_ends_the_story(loop: SimLoop) -> None:
+    stage, [log], _ = play(loop, [STEP, STEP], served_from_s=99.0)
+    assert log.seen_s is None
+    assert log.got == "RPCs are answered by nobody"
+    assert stage.now_s() == pytest.approx(5.0, abs=2 * LOOK_S)
+
+
+def test_steps_follow_each_other_and_each_change_is_told(loop: SimLoop) -> None:
+    _, logs, changes = play(loop, [STEP, replace(STEP, key="again")])
+    assert [log.key for log in logs] == ["kill", "again"]
+    assert logs[1].started_s == logs[0].ended_s
+    assert changes == [1, 1, 1, 1, 2, 2, 2, 2]
+
+
+def test_what_a_step_is_about_reaches_those_who_look(loop: SimLoop) -> None:
+    async def move(stage: Stage) -> str:
+        return stage.move_session_endpoint()
+
+    stage, [log], _ = play(loop, [replace(STEP, act=move)])
+    assert log.about == "a1"
+    assert {about for _, about in stage.asked} == {"a1"}

@@ -1,0 +1,385 @@
+"""Unit tests of proxyless.lb.view, and of what each policy tells about itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from proxyless.assembly import Registries
+from proxyless.base import EMPTY_ATTRIBUTES, OK, Endpoint, State, Status, StatusCode
+from proxyless.lb import REQUEST_HASH, LbNode, PickInfo, Update
+from proxyless.lb.config import PolicyConfig
+from proxyless.lb.forwarding import ForwardingHelper
+from proxyless.lb.graceful_switch import GracefulSwitch
+from proxyless.lb.hierarchy import with_path
+from proxyless.lb.policies.least_request import LeastRequestConfig, LeastRequestFactory
+from proxyless.lb.policies.pick_first import PickFirstConfig, PickFirstFactory
+from proxyless.lb.policies.priority import ChildConfig, PriorityConfig, PriorityFactory
+from proxyless.lb.policies.ring_hash import RingHashConfig, RingHashFactory
+from proxyless.lb.policies.round_robin import RoundRobinConfig, RoundRobinFactory
+from proxyless.lb.policies.weighted_target import (
+    NO_TARGETS,
+    TargetConfig,
+    WeightedTargetConfig,
+    WeightedTargetFactory,
+)
+from proxyless.lb.view import (
+    annotate,
+    describe_policy,
+    describe_subchannel,
+    in_seconds,
+    join_notes,
+    place,
+    ready_addresses,
+    wrap,
+)
+from proxyless.testing import FakeHelper, Sticky, Traits, address, check_policy
+from proxyless.xds.attributes import CLUSTER
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from proxyless.base import ValidationErrors
+    from proxyless.lb import Helper, Picker, Policy, PolicyFactory, PolicyRegistry
+
+FAILED = Status(StatusCode.UNAVAILABLE, "it is down")
+ROUND_ROBIN = PolicyConfig(RoundRobinFactory(), RoundRobinConfig())
+
+
+class Bare:
+    """A policy as an application may have written it: without `describe`."""
+
+    def update(self, update: Update) -> Status:
+        return OK
+
+    def exit_idle(self) -> None:
+        return
+
+    def reset_backoff(self) -> None:
+        return
+
+    def close(self) -> None:
+        return
+
+
+class Buggy(Bare):
+    """One that has it, and should not have."""
+
+    def describe(self) -> LbNode:
+        raise ZeroDivisionError("no endpoints")
+
+
+# Nodes
+
+
+def test_a_policy_that_cannot_describe_itself_is_what_its_parent_knows() -> None:
+    node = place(
+        describe_policy(Bare(), "bare"), "a", state=State.TRANSIENT_FAILURE, failure=FAILED
+    )
+    assert node == LbNode("a", "bare", "TRANSIENT_FAILURE", "it is down", problem="it is down")
+
+
+def test_a_policy_whose_description_raises_is_shown_with_that() -> None:
+    node = describe_policy(Buggy(), "buggy")
+    assert node.detail == "describe raised ZeroDivisionError: no endpoints"
+
+
+def test_the_parent_fills_the_state_of_a_child_and_of_what_it_wraps() -> None:
+    node = place(wrap(wrap(LbNode(policy="bare"))), state=State.CONNECTING)
+    assert [node.state, node.children[0].state, node.children[0].children[0].state] == [
+        "CONNECTING"
+    ] * 3
+
+
+def test_a_child_that_tries_again_and_counts_as_failing_says_both() -> None:
+    child = LbNode(policy="p", state="CONNECTING")
+    node = place(child, state=State.TRANSIENT_FAILURE, failure=FAILED)
+    assert (node.state, node.detail) == (
+        "CONNECTING",
+        "counts as TRANSIENT_FAILURE; it is down",
+    )
+    assert node.problem == "it is down"
+
+
+def test_notes_reach_the_subchannels_of_an_address_only() -> None:
+    leaf = describe_subchannel(address("a"), State.READY)
+    tree = LbNode(policy="x", children=(LbNode(str(address("a")), "pick_first", children=(leaf,)),))
+    noted = annotate(tree, {str(address("a")): "ejected 3 s"})
+    assert noted.children[0].detail == ""
+    assert noted.children[0].children[0].detail == "ejected 3 s"
+    assert annotate(tree, {}) is tree
+
+
+def test_rpcs_can_go_to_what_is_ready_and_in_use() -> None:
+    one, other = (describe_subchannel(address(name), State.READY) for name in "ab")
+    unused = LbNode("p1", "x", "READY", children=(other,), in_use=False)
+    failing = LbNode("p2", "x", "TRANSIENT_FAILURE", children=(other,))
+    tree = LbNode("", "p", "READY", children=(LbNode("p0", "x", "READY", "", (one, one)), unused))
+    assert ready_addresses(tree) == [str(address("a"))]
+    assert ready_addresses(failing) == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.0, "0 s"), (7.24, "7.2 s"), (12.0, "12 s"), (893.4, "893 s")]
+)
+def test_times_have_the_digits_that_people_read(seconds: float, text: str) -> None:
+    assert in_seconds(seconds) == text
+
+
+def test_notes_are_joined_without_empty_ones() -> None:
+    assert join_notes("", "a", "", "b") == "a; b"
+
+
+# Policies
+
+
+class World:
+    """One policy and its parent."""
+
+    def __init__(self, factory: PolicyFactory) -> None:
+        self.helper = FakeHelper()
+        self.policy = factory.create(self.helper)
+
+    def update(self, config: object, *endpoints: str | Endpoint) -> None:
+        made = tuple(
+            each if isinstance(each, Endpoint) else Endpoint((address(each),)) for each in endpoints
+        )
+        self.policy.update(Update(made, config))
+
+    def become(self, name: str, *states: State) -> None:
+        for state in states:
+            self.helper.connection(name).become(state)
+            self.helper.clock.advance(0.0)
+
+    def describe(self) -> LbNode:
+        return describe_policy(self.policy, "it")
+
+
+def shape(node: LbNode) -> Any:  # noqa: ANN401 - a tree of tuples
+    """Names and states."""
+    return node.name, node.state, *(shape(child) for child in node.children)
+
+
+def test_pick_first_shows_the_addresses_that_it_tries() -> None:
+    world = World(PickFirstFactory())
+    world.update(PickFirstConfig(), "a", "b")
+    world.become("a", State.CONNECTING, State.TRANSIENT_FAILURE)
+    world.become("b", State.CONNECTING)
+    a, b = (str(address(name)) for name in "ab")
+    assert shape(world.describe()) == (
+        "",
+        "CONNECTING",
+        (a, "TRANSIENT_FAILURE"),
+        (b, "CONNECTING"),
+    )
+    world.become("b", State.TRANSIENT_FAILURE)
+    assert "failed to connect to all addresses" in world.describe().detail
+
+
+def test_pick_first_at_rest_says_that_rpcs_connect_it() -> None:
+    world = World(PickFirstFactory())
+    world.update(PickFirstConfig(), "a")
+    world.become("a", State.CONNECTING, State.READY, State.IDLE)
+    node = world.describe()
+    assert (node.state, node.children) == ("IDLE", ())
+    assert node.detail == "connects when an RPC comes, to one of 1 addresses"
+
+
+def test_round_robin_counts_its_endpoints_and_shows_each() -> None:
+    world = World(RoundRobinFactory())
+    world.update(RoundRobinConfig(), "a", "b")
+    world.become("a", State.CONNECTING, State.READY)
+    world.become("b", State.CONNECTING, State.TRANSIENT_FAILURE)
+    node = world.describe()
+    assert (node.state, node.detail) == ("READY", "1 of 2 endpoints are READY")
+    by_name = {child.name: child for child in node.children}
+    assert by_name[str(address("a"))].policy == "pick_first"
+    failing = by_name[str(address("b"))]
+    assert failing.state == "TRANSIENT_FAILURE"
+    assert failing.detail == failing.problem
+    assert ready_addresses(node) == [str(address("a"))]
+
+
+def test_least_request_shows_what_is_in_flight() -> None:
+    world = World(LeastRequestFactory())
+    world.update(LeastRequestConfig(), "a")
+    world.become("a", State.CONNECTING, State.READY)
+    world.helper.picker.pick(PickInfo("/s/m")).tracker.on_start()  # type: ignore[union-attr]
+    assert world.describe().children[0].detail == "1 requests in flight"
+
+
+def test_ring_hash_shows_endpoints_that_nobody_asked_for() -> None:
+    world = World(RingHashFactory())
+    world.update(RingHashConfig(), "a", "b")
+    details = [(child.state, child.detail) for child in world.describe().children]
+    assert details == [("IDLE", "weight 1")] * 2
+
+
+def priorities(*names: str) -> PriorityConfig:
+    return PriorityConfig({name: ChildConfig(ROUND_ROBIN) for name in names}, names)
+
+
+def at(path: str, name: str) -> Endpoint:
+    return with_path(Endpoint((address(name),)), (path,))
+
+
+def test_priority_shows_which_one_is_used_and_the_time_that_is_left() -> None:
+    world = World(PriorityFactory())
+    world.update(priorities("p0", "p1"), at("p0", "a"), at("p1", "b"))
+    world.helper.clock.advance(2.8)
+    node = world.describe()
+    assert node.detail == "uses priority 0, 'p0': failover timer is pending"
+    p0, p1 = node.children
+    assert (p0.policy, p0.in_use) == ("round_robin", True)
+    assert p0.detail == "0 of 1 endpoints are READY; failover timer 7.2 s left"
+    assert p1 == LbNode("p1", "round_robin", "", "not needed so far", in_use=False)
+
+
+def test_priority_shows_a_child_whose_time_was_up_as_what_it_counts() -> None:
+    world = World(PriorityFactory())
+    world.update(priorities("p0", "p1"), at("p0", "a"), at("p1", "b"))
+    world.become("a", State.CONNECTING)
+    world.helper.clock.advance(10.0)
+    world.become("b", State.CONNECTING, State.READY)
+    p0, p1 = world.describe().children
+    assert p0.state == "CONNECTING"
+    assert "counts as TRANSIENT_FAILURE; child 'p0': failover timeout (10s) expired" in p0.detail
+    assert (p0.in_use, p1.in_use) == (False, True)
+
+
+def test_priority_shows_how_long_a_child_is_retained() -> None:
+    world = World(PriorityFactory())
+    world.update(priorities("p0"), at("p0", "a"))
+    world.become("a", State.CONNECTING, State.READY)
+    world.update(priorities("p1"), at("p1", "b"))
+    world.helper.clock.advance(7.0)
+    gone = world.describe().children[1]
+    assert gone.name == "p0"
+    assert gone.detail.endswith("not in the config any more; retained 893 s")
+    assert not gone.in_use
+
+
+def test_weighted_target_shows_weights() -> None:
+    world = World(WeightedTargetFactory())
+    targets = {"x": TargetConfig(3, ROUND_ROBIN), "y": TargetConfig(0, ROUND_ROBIN)}
+    world.update(WeightedTargetConfig(targets), at("x", "a"), at("y", "b"))
+    x, y = world.describe().children
+    assert (x.detail, x.in_use) == ("0 of 1 endpoints are READY; weight 3", True)
+    assert (y.detail, y.in_use) == ("0 of 1 endpoints are READY; weight 0", False)
+    world.update(WeightedTargetConfig({}))
+    assert world.describe().detail == NO_TARGETS
+
+
+def test_a_switch_is_seen_only_while_it_switches() -> None:
+    helper = FakeHelper()
+    switch = GracefulSwitch(helper)
+    assert switch.describe() == LbNode()
+    pick_first = PolicyConfig(PickFirstFactory(), PickFirstConfig())
+    endpoints = (Endpoint((address("a"),)),)
+    switch.update(Update(endpoints, pick_first))
+    helper.connection("a").become(State.CONNECTING)
+    assert switch.describe().policy == "pick_first"
+    switch.update(Update(endpoints, ROUND_ROBIN))
+    node = switch.describe()
+    assert node.policy == "graceful_switch"
+    assert [(each.name, each.policy, each.in_use) for each in node.children] == [
+        ("current", "pick_first", True),
+        ("pending", "round_robin", False),
+    ]
+    switch.close()
+
+
+# Every policy, in everything that the conformance kit does to it
+
+
+class Watched:
+    """A policy that is looked at after each call to it."""
+
+    def __init__(self, inner: PolicyFactory, helper: Helper) -> None:
+        self._eyes = _Eyes(helper)
+        self._kind = inner.name
+        self._inner = inner.create(self._eyes)
+
+    def _look(self) -> None:
+        describe_again = describe_policy(self._inner, self._kind)
+        assert "describe raised" not in describe_again.detail, describe_again.detail
+        reported = self._eyes.reported
+        if reported is not None and describe_again.state:
+            node = place(describe_again, state=reported[0], failure=reported[1].status)
+            assert node.state == reported[0].name, "it reports another state than it shows"
+
+    def update(self, update: Update) -> Status:
+        status = self._inner.update(update)
+        self._look()
+        return status
+
+    def exit_idle(self) -> None:
+        self._inner.exit_idle()
+        self._look()
+
+    def reset_backoff(self) -> None:
+        self._inner.reset_backoff()
+        self._look()
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class _Eyes(ForwardingHelper):
+    """Remembers what was reported."""
+
+    __slots__ = ("reported",)
+
+    def __init__(self, parent: Helper) -> None:
+        super().__init__(parent)
+        self.reported: tuple[State, Picker] | None = None
+
+    def update_state(self, state: State, picker: Picker) -> None:
+        self.reported = (state, picker)
+        super().update_state(state, picker)
+
+
+class WatchedFactory:
+    """Makes policies of another kind that are looked at."""
+
+    def __init__(self, inner: PolicyFactory) -> None:
+        self._inner = inner
+        self.name = inner.name
+
+    def parse_config(
+        self, json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
+    ) -> object:
+        return self._inner.parse_config(json, errors, registry)
+
+    def create(self, helper: Helper) -> Policy:
+        return Watched(self._inner, helper)
+
+
+CHILD: dict[str, Any] = {"childPolicy": [{"round_robin": {}}]}
+HASHED = PickInfo("/s/m", (), EMPTY_ATTRIBUTES.with_(REQUEST_HASH, 1))
+ROUTED = PickInfo("/s/m", (), EMPTY_ATTRIBUTES.with_(CLUSTER, "a"))
+KINDS: dict[str, tuple[dict[str, Any], Traits]] = {
+    "pick_first": ({}, Traits(sticky=Sticky.UNTIL_READY)),
+    "round_robin": ({}, Traits()),
+    "random": ({}, Traits()),
+    "least_request_experimental": ({}, Traits()),
+    "weighted_round_robin": ({}, Traits()),
+    "ring_hash_experimental": ({"minRingSize": 4, "maxRingSize": 8}, Traits(rpc=HASHED)),
+    "random_subsetting_experimental": ({"subsetSize": 2, **CHILD}, Traits()),
+    "outlier_detection_experimental": ({"successRateEjection": {}, **CHILD}, Traits()),
+    "xds_cluster_impl_experimental": ({"cluster": "c", **CHILD}, Traits()),
+    "xds_override_host_experimental": ({"clusterName": "c", **CHILD}, Traits()),
+    "xds_cluster_manager_experimental": (
+        {"children": {"a": CHILD}},
+        Traits(refuses_in_part=True, rpc=ROUTED),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_policy_shows_the_state_that_it_reported(kind: str) -> None:
+    factory = Registries().policies.find(kind)
+    assert factory is not None
+    config, traits = KINDS[kind]
+    check_policy(WatchedFactory(factory), config=config, traits=traits, seeds=range(1))

@@ -1,0 +1,299 @@
+"""Unit tests of proxyless.observe.live: whole channels, in virtual time."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+
+import proxyless
+from proxyless.base import State, Status, StatusCode
+from proxyless.channel import ChannelView
+from proxyless.channel.service_config import MethodConfig, RetryPolicy, ServiceConfig
+from proxyless.controlplane import (
+    CLUSTER,
+    ENDPOINTS,
+    Snapshot,
+    eds_cluster,
+    endpoints,
+    listener,
+    route,
+    route_config,
+    simple_mesh,
+)
+from proxyless.lb import LbNode
+from proxyless.observe import explain_channel, explain_error
+from proxyless.sim import UNARY, World, pause
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from proxyless.front import AioChannel
+
+PATH = "/pkg.Service/Method"
+
+
+class SomeResolver:
+    """Of a channel that has nothing to do with xDS."""
+
+    def start(self) -> None:
+        return
+
+    request_reresolution = reset_backoff = close = start
+
+
+def view(**fields: Any) -> ChannelView:  # noqa: ANN401 - of the view
+    known: dict[str, Any] = {
+        "target": "dns:///x",
+        "state": State.READY,
+        "resolver": SomeResolver(),
+        "service_config": ServiceConfig(policy=None),
+        "unroutable": None,
+        "waiting": 0,
+        "lb_tree": None,
+    }
+    return ChannelView(**{**known, **fields})
+
+
+# Without xDS
+
+
+def test_a_closed_channel_fails_rpcs_and_an_idle_one_makes_them_wait() -> None:
+    closed = explain_channel(view(state=State.SHUTDOWN), PATH)
+    assert closed.text == f"{PATH} fails: the channel is closed"
+    idle = explain_channel(view(state=State.IDLE, resolver=None), PATH)
+    assert idle.text == f"{PATH} waits: channel to dns:///x is idle, its first RPC wakes it"
+
+
+def test_what_the_resolver_says_is_in_the_way() -> None:
+    lost = Status(StatusCode.UNAVAILABLE, "no such name")
+    told = explain_channel(view(state=State.TRANSIENT_FAILURE, unroutable=lost), PATH)
+    assert (told.text, told.problem) == (f"{PATH} fails: no such name", "no such name")
+    waiting = explain_channel(view(service_config=None, waiting=3), PATH)
+    assert waiting.text == f"{PATH} waits: dns:///x is not resolved yet"
+    assert waiting.parts[0].text == "target dns:///x: READY, 3 RPCs wait, resolved by SomeResolver"
+
+
+def test_the_service_config_and_the_policy_say_the_rest() -> None:
+    retry = RetryPolicy(
+        attempts_max=3,
+        initial_backoff_s=0.1,
+        max_backoff_s=1.0,
+        backoff_multiplier=2.0,
+        retryable_codes=frozenset({StatusCode.UNAVAILABLE}),
+    )
+    method = MethodConfig(timeout_s=2.5, wait_for_ready=True, retry_policy=retry)
+    config = ServiceConfig(policy=None, methods={"/pkg.Service/": method})
+    ready = LbNode("", "pick_first", "READY", "", (LbNode("10.0.0.1:80", "", "READY"),))
+    told = explain_channel(view(service_config=config, lb_tree=ready), PATH)
+    assert told.text == f"{PATH} goes to 10.0.0.1:80"
+    assert told.parts[1].text == (
+        "service config: at most 2.5 s; waits for ready; up to 3 attempts on UNAVAILABLE"
+    )
+    other = explain_channel(view(service_config=config, lb_tree=ready), "/other/Method")
+    assert other.parts[1].text == "service config: nothing for the method"
+
+
+def test_policies_that_fail_or_wait_are_the_verdict() -> None:
+    failing = LbNode("", "p", "TRANSIENT_FAILURE", problem="refused")
+    assert explain_channel(view(lb_tree=failing), PATH).text == f"{PATH} fails: refused"
+    trying = LbNode("", "p", "CONNECTING")
+    assert explain_channel(view(lb_tree=trying), PATH).text == f"{PATH} waits: CONNECTING"
+
+
+# With xDS
+
+
+class Mesh:
+    """A world with a control plane, two backends and a channel."""
+
+    def __init__(self) -> None:
+        self.world = World(seed=3)
+        self.near, self.far = (self.world.backend(name) for name in ("near", "far"))
+        self.places = [str(each.address) for each in (self.near, self.far)]
+        self.control = self.world.control_plane(snapshot=simple_mesh("api", {"web": self.places}))
+        self.channel: AioChannel
+
+    def run(self, story: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        async def whole() -> None:
+            self.channel = self.world.client("till").channel("xds:///api")
+            await story()
+
+        self.world.run(whole(), virtual_seconds=300.0)
+        assert not self.world.exceptions
+
+    async def call(self, **settings: Any) -> bytes:  # noqa: ANN401
+        reply = await self.channel.unary_unary(UNARY)(b"", timeout=5.0, **settings)
+        return bytes(reply)
+
+    async def until_connected(self) -> None:
+        await self.call()
+        await pause(1.0)
+
+
+@pytest.fixture
+def mesh() -> Mesh:
+    return Mesh()
+
+
+def test_an_idle_channel_is_not_woken(mesh: Mesh) -> None:
+    async def story() -> None:
+        assert mesh.channel.lb_tree() is None
+        assert " is idle, " in mesh.channel.explain(UNARY).text
+        await pause(5.0)
+        assert mesh.channel.get_state() is grpc.ChannelConnectivity.IDLE
+
+    mesh.run(story)
+
+
+def test_what_is_missing_is_named_with_the_time_that_is_left(mesh: Mesh) -> None:
+    mesh.control.withhold(ENDPOINTS, "web")
+
+    async def story() -> None:
+        mesh.channel.get_state(try_to_connect=True)
+        await pause(5.0)
+        told = mesh.channel.explain(UNARY)
+        server = 'xds server "ipv4:10.0.0.3:18000"'
+        assert told.text == (
+            f'{UNARY} waits: endpoints "web": not here yet, {server} has 10 s left to send it'
+        )
+        texts = [each.text for each in told.find("resource")]
+        assert texts[0] == 'listener "api": ACKED, version "1"'
+
+    mesh.run(story)
+
+
+def test_a_newer_config_that_is_not_complete_is_told_beside_the_one_in_force(mesh: Mesh) -> None:
+    async def story() -> None:
+        await mesh.until_connected()
+        mesh.control.withhold(CLUSTER, "new")
+        mesh.control.set_snapshot(
+            Snapshot.of(
+                [
+                    listener("api", [route(cluster="new")]),
+                    eds_cluster("web"),
+                    eds_cluster("new"),
+                    endpoints("web", mesh.places),
+                    endpoints("new", mesh.places),
+                ],
+                version="2",
+            )
+        )
+        await pause(2.0)
+        told = mesh.channel.explain(UNARY)
+        assert told.text == f'{UNARY} goes to cluster "web"'
+        (pending,) = told.find("pending")
+        assert pending.text.startswith('a newer config is not complete: cluster "new": not here')
+
+    mesh.run(story)
+
+
+def test_a_control_plane_that_is_gone_is_told_while_rpcs_go_on(mesh: Mesh) -> None:
+    async def story() -> None:
+        await mesh.until_connected()
+        await mesh.control.stop()
+        await pause(30.0)
+        told = mesh.channel.explain(UNARY)
+        assert told.text == f'{UNARY} goes to cluster "web"'
+        (server,) = told.find("server")
+        assert "does not answer" in server.text
+
+    mesh.run(story)
+
+
+def test_looking_disturbs_nothing(mesh: Mesh) -> None:
+    """Turns are taken as if nobody had looked, and nothing is counted or connected."""
+
+    async def story() -> None:
+        await mesh.until_connected()
+        before = [await mesh.call() for _ in range(4)]
+        accepted = mesh.near.accepted, mesh.far.accepted
+        after = []
+        for _ in range(8):
+            for _ in range(3):
+                told = mesh.channel.explain(UNARY)
+                mesh.channel.lb_tree()
+            after.append(await mesh.call())
+        assert after == (before * 3)[:8]
+        assert Counter(after) == {b"near": 4, b"far": 4}
+        assert (mesh.near.accepted, mesh.far.accepted) == accepted
+        (pick,) = told.find("pick")
+        assert sorted(pick.facts["addresses"]) == sorted(mesh.places)  # type: ignore[call-overload]
+        assert "0 of 1024 requests in flight" in str(told)
+
+    mesh.run(story)
+
+
+def test_metadata_and_weights_count(mesh: Mesh) -> None:
+    mesh.control.set_snapshot(
+        Snapshot.of(
+            [
+                listener("api", "routes"),
+                route_config(
+                    "routes",
+                    route(headers={"ring": "beta"}, cluster="b"),
+                    route(weighted={"a": 1, "b": 3}),
+                ),
+                *(eds_cluster(name) for name in "ab"),
+                *(endpoints(name, mesh.places) for name in "ab"),
+            ]
+        )
+    )
+
+    async def story() -> None:
+        await mesh.until_connected()
+        assert mesh.channel.explain(UNARY).text == (
+            f'{UNARY} goes to one of clusters "a" (25 %), "b" (75 %)'
+        )
+        told = mesh.channel.explain(UNARY.removeprefix("/"), [("ring", "beta")])
+        assert told.text == f'{UNARY} goes to cluster "b"'
+
+    mesh.run(story)
+
+
+# Errors
+
+
+def test_an_error_is_explained_by_what_it_said_and_what_is_now(mesh: Mesh) -> None:
+    async def story() -> None:
+        await mesh.until_connected()
+        await mesh.near.kill()
+        await mesh.far.kill()
+        await pause(1.0)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await mesh.call()
+        told = explain_error(caught.value)
+        assert told.text.startswith(f'{UNARY} failed with UNAVAILABLE: cluster "web": ')
+        assert "; now" not in told.text, "it is the same now"
+        assert told.problem == caught.value.details()
+        assert told.parts[0].kind == "rpc"
+        await mesh.near.start()
+        await mesh.far.start()
+        await pause(150.0)
+        assert explain_error(caught.value).text.endswith('; now goes to cluster "web"')
+        copied = pickle.loads(pickle.dumps(caught.value))
+        with pytest.raises(ValueError, match="was not raised by a channel of proxyless here"):
+            explain_error(copied)
+
+    mesh.run(story)
+
+
+def test_the_error_of_a_channel_that_is_gone_says_that(mesh: Mesh) -> None:
+    async def story() -> None:
+        channel = mesh.world.client("other").channel("ipv4:10.9.9.9:1")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await channel.unary_unary(UNARY)(b"", timeout=1.0)
+        await channel.close()
+        assert explain_error(caught.value).text.endswith("; now fails: the channel is closed")
+
+    mesh.run(story)
+
+
+def test_what_is_no_error_of_ours_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"error is ValueError, wanted a grpc\.RpcError"):
+        proxyless.explain_error(ValueError("x"))
+    with pytest.raises(ValueError, match="RpcError was not raised by a channel of proxyless here"):
+        proxyless.explain_error(grpc.RpcError())

@@ -1,0 +1,54 @@
+"""In how many orders of events were the promises kept?
+
+Two stories: changes of the mesh that overlap, with RPCs running (tests/sim/tear_orders.py), and
+priorities that flap (tests/sim/priority_orders.py). `make interleavings` tells them in every order
+that tests/sim has no time for; `--depth 12` goes further. Exit code 1 if something did not hold,
+with the shortest order in which it did not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from typing import TYPE_CHECKING
+
+from proxyless.sim.explore import Exploration, explore
+from tests.sim import priority_orders, tear_orders
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# What takes a minute or two; each step more takes about three times as long.
+STORIES = {
+    "tear": (tear_orders.tell, 9),
+    "priority flapping": (priority_orders.tell, 6),
+}
+
+
+def show(name: str, found: Exploration) -> str:
+    """One line, and one more for each order in which something did not hold."""
+    lines = [f"{name}: {found}"]
+    lines += [f"  violation: {violation}" for violation in found.violations]
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser("python -m tools.interleavings", description=__doc__)
+    parser.add_argument("--depth", type=int, help="steps per order; each story has its own")
+    parser.add_argument("--only", choices=list(STORIES), help="tell only this story")
+    settings = parser.parse_args(arguments)
+    # Resources are lost on purpose here: what the stack has to say about that is not news.
+    logging.disable(logging.CRITICAL)
+    failed = False
+    for name, (tell, usual_depth) in STORIES.items():
+        if settings.only in {None, name}:
+            depth = usual_depth if settings.depth is None else settings.depth
+            found = explore(tell, depth)
+            print(show(name, found), flush=True)
+            failed = failed or bool(found.violations)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
