@@ -12,7 +12,8 @@ SEEDS  ?= 20
 
 .DEFAULT_GOAL := help
 .PHONY: help env test check format lint types floors tidy fmt
-.PHONY: spec contracts e2e interop conformance docs bench bench-xds bench-scale fuzz sim demo clean
+.PHONY: spec contracts e2e interop conformance docs bench bench-xds bench-scale fuzz
+.PHONY: sim mutants interleavings demo screenshots clean
 
 help:  ## Show this list
 	@echo "make <target> [ARGS='...'] [PYTHON=...]"
@@ -73,8 +74,17 @@ fuzz: $(STAMP)  ## Feed the wire room hostile bytes, and the parsers hostile res
 sim: $(STAMP)  ## Run the whole mesh in virtual time, for SEEDS seeds of ten minutes
 	@$(PY) -m proxyless.sim --seeds $(SEEDS) --jobs $(JOBS) $(ARGS)
 
-demo: $(STAMP)  ## A mesh on this machine: control plane, two backends, a route that moves
-	@$(PY) examples/mesh.py $(ARGS)
+mutants: $(STAMP)  ## Plant bugs one by one, and show that tests or simulation catch each
+	@$(PY) -m tools.mutants --jobs $(JOBS) $(ARGS)
+
+interleavings: $(STAMP)  ## Try every order of events of two small worlds, deeper than the tests do
+	@$(PY) -m tools.interleavings $(ARGS)
+
+demo: $(STAMP)  ## A mesh on this machine fails over under load; ARGS=--web for the page
+	@$(BIN)/proxyless demo $(ARGS)
+
+screenshots: $(STAMP)  ## Make the pictures of docs/demo.md; needs Chromium
+	@$(PY) -m tools.screenshots
 
 clean:  ## Remove the environment and everything built
 	@rm -rf $(VENV) build dist bench/.build .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage

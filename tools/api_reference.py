@@ -278,7 +278,7 @@ def render_all() -> dict[str, str]:
     rows = "\n".join(f"| [{name}]({name}.md) | {what} |" for name, what in DOORS.items())
     index = (
         "# API reference\n\nWritten by `python -m tools.api_reference` from signatures, docstrings"
-        " and comments; a test compares. What is not here is not public.\n\n"
+        " and comments; a test compares.\nWhat is not here is not public.\n\n"
         f"| module | what |\n|---|---|\n{rows}\n"
     )
     return {"README.md": index} | {f"{name}.md": render_door(name) for name in DOORS}

@@ -33,7 +33,10 @@ FLAPPING = (
     f"{INTERLEAVINGS}test_priorities_that_flap_are_chosen_by_the_rules_in_every_order[3-2460]"
 )
 TEARS = f"{INTERLEAVINGS}test_changes_that_overlap_are_met_whole_in_every_order[5-15181]"
-STORIES = "tests/sim/test_stories.py::"
+FAILOVER_STORY = (
+    "tests/sim/test_stories.py::"
+    "test_a_lower_priority_serves_ten_seconds_after_the_higher_one_stopped_answering"
+)
 XDS_CLIENT = "tests/spec/test_xds_client.py"
 OVERRIDE_HOST = "tests/spec/test_a75_override_host.py"
 # Most bugs need a world in which something happens to happen: one of these has it.
@@ -81,14 +84,20 @@ PRIORITY = (
         tests=(A56,),
     ),
     Mutation(
-        "failover-timer-is-ignored",
+        "priority-child-that-tries-again-holds-up-the-next",
         "lb/policies/priority.py",
         "        if child.failover_timer_pending:\n",
         "        if child.state is State.CONNECTING:\n",
+        "A56-63",
+        tests=(FLAPPING,),
+    ),
+    Mutation(
+        "priority-does-not-hear-the-failover-timer",
+        "lb/policies/priority.py",
+        "FailPicker(error))\n        self._owner.on_change()\n",
+        "FailPicker(error))\n",
         "A56-44",
-        tests=(
-            f"{STORIES}test_a_lower_priority_serves_ten_seconds_after_the_higher_one_stopped_answering",
-        ),
+        tests=(FAILOVER_STORY,),
     ),
     Mutation(
         "retention-starts-over-with-each-rest",

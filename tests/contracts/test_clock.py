@@ -101,6 +101,17 @@ def test_timers_without_delay_fire_in_the_order_of_creation(world: World) -> Non
     assert fired == list(range(20))
 
 
+def test_a_pending_timer_says_when_it_is_due(world: World) -> None:
+    before_s = world.clock.now_s()
+    timer = world.clock.call_later(FAR_S, lambda: None)
+    soon = world.clock.call_later(0, lambda: None)
+    after_s = world.clock.now_s()
+    assert before_s + FAR_S - RESOLUTION_S <= timer.due_s <= after_s + FAR_S + RESOLUTION_S
+    assert soon.due_s <= after_s
+    timer.cancel()
+    soon.cancel()
+
+
 def test_pending_ends_when_the_callback_starts(world: World) -> None:
     seen: list[bool] = []
     timer = world.clock.call_later(0, lambda: seen.append(timer.pending))

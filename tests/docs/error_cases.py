@@ -256,6 +256,12 @@ async def aggregate_has_no_leaf(stage: Stage) -> str:
     return await stage.fail()
 
 
+async def aggregate_is_a_loop(stage: Stage) -> str:
+    loop = [aggregate_cluster("web", ["near"]), aggregate_cluster("near", ["web"])]
+    stage.serve(*stage.mesh(*loop))
+    return await stage.fail()
+
+
 async def aggregate_is_too_deep(stage: Stage) -> str:
     chain = [aggregate_cluster("web", ["c1"])]
     chain += [aggregate_cluster(f"c{each}", [f"c{each + 1}"]) for each in range(1, 17)]
@@ -361,6 +367,7 @@ STORIES: tuple[Story, ...] = (
     cluster_is_deleted,
     cluster_is_refused,
     aggregate_has_no_leaf,
+    aggregate_is_a_loop,
     aggregate_is_too_deep,
     endpoints_are_not_there,
     endpoints_are_none,

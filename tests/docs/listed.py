@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tests.docs.pages import Block
 
+# By language.
+PICTURES = {"mermaid": "a picture, drawn by the forge"}
+
 # By page, and what the block begins with.
 NOT_RUN: dict[tuple[str, str], str] = {
     ("README.md", "cli, sim"): "a picture of the rooms",
@@ -40,15 +43,17 @@ CHECKED: tuple[Checked, ...] = (
     _checked(r"make (test|check|demo|conformance|sim|env)\b", "minutes: .ci/run runs it"),
     _checked(r"make (bench|bench-xds|bench-scale|fuzz)\b", "minutes: its script has tests"),
     _checked(r"(\S*python) (-m )?bench[./](rpc|scale)\b", "minutes: tests/bench tests it"),
-    _checked(r"(\S*python) -m proxyless\.sim\b", "half a minute: tests/sim/test_seeds.py runs it"),
+    _checked(r"(\S*python) -m proxyless\.sim --seeds\b", "minutes: .ci/run runs twenty"),
+    _checked(r"(\S*python) -m proxyless\.sim --seed \d+ --", "seconds: tests/unit/sim tests it"),
     _checked(r"\S*coverage run\b", "as long as all tests"),
     _checked(r"(\S*pip|python3? -m pip) install\b", "from the network: tests/e2e/test_wheel.py"),
     _checked(r"go -C examples/go-control-plane run\b", "tests/interop/test_go_control_plane.py"),
-    _checked(r"git clone\b", "from the network"),
 )
 
 
 def reason_not_run(block: Block) -> str | None:
+    if block.language in PICTURES:
+        return PICTURES[block.language]
     return next((reason for key, reason in NOT_RUN.items() if is_listed(block, key)), None)
 
 

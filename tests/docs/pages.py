@@ -4,6 +4,7 @@ A fenced block is done by its language; a comment in the line before the fence c
 
     <!-- file: mesh/routes.yaml -->   the block is that file, in the page's directory
     <!-- from: examples/hello.py -->  the block stands there, too; it is carried out as ever
+    <!-- prints -->                   what the Python before it has printed
     <!-- background: client -->       its commands are started and left running, in a terminal of
                                       this name, until they have said what the block shows
     <!-- shows: client -->            what that terminal says from here on; waited for
@@ -30,6 +31,7 @@ ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[\w-]*)$")
 DIRECTIVE = re.compile(r"^ *<!-- (?P<text>.*) -->$")
 KINDS = ("file", "from", "background", "shows", "interrupt")
+PRINTS = "prints"
 ANY_NUMBERS = "any numbers"
 PORT = re.compile(r"(?:127\.0\.0\.1:|0\.0\.0\.0:|localhost:|port_value: ?)(\d{5})\b")
 
@@ -96,6 +98,8 @@ def _directed(block: Block, text: str) -> Block:
     block = replace(block, has_any_numbers=text.endswith(ANY_NUMBERS))
     if not said:
         return block
+    if said == PRINTS:
+        return replace(block, kind=PRINTS)
     kind, _, argument = said.partition(": ")
     if kind not in KINDS or not argument:
         raise ValueError(f"{block.place}: comment {text!r} before a block, wanted one of {KINDS}")

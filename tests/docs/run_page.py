@@ -13,16 +13,18 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
+import io
 import os
 import re
 import socket
 import sys
 import tempfile
 import traceback
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, redirect_stdout, suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from random import randrange
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -39,7 +41,7 @@ from tests.docs.pages import (
     ports_of,
     with_ports,
 )
-from tests.docs.terminals import PageError, Terminal
+from tests.docs.terminals import PATIENCE_S, PageError, Terminal
 
 # Where these stand in a page, the reader is in the checkout.
 IN_CHECKOUT = re.compile(r"make\b|(\. )?\.venv/|\.ci/|go -C examples")
@@ -53,6 +55,7 @@ class PageRun:
         self.module = ModuleType("page")
         self._terminals: dict[str, Terminal] = {}
         self._exported: dict[str, str] = {}
+        self._printed = io.StringIO()
 
     async def run(self, block: Block) -> None:
         """Carry a block out. Raises whatever is wrong with it."""
@@ -63,6 +66,8 @@ class PageRun:
                 await self._terminals.pop(block.argument).stop()
             case "file":
                 self._write(block)
+            case "prints":
+                self._compare("the code before", self._printed.getvalue(), _pattern(block))
             case "from":
                 _check_quoted(block, ROOT / block.argument)
                 await self._run_by_language(block)
@@ -100,10 +105,12 @@ class PageRun:
         text = "\n" * block.line + block.text
         flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
         code = compile(text, block.page, "exec", flags=flags, dont_inherit=True)
-        if code.co_flags & inspect.CO_COROUTINE:
-            await FunctionType(code, vars(self.module))()
-        else:
-            await asyncio.to_thread(exec, code, vars(self.module))
+        self._printed = io.StringIO()
+        with redirect_stdout(self._printed):
+            if code.co_flags & inspect.CO_COROUTINE:
+                await FunctionType(code, vars(self.module))()
+            else:
+                await asyncio.to_thread(exec, code, vars(self.module))
 
     async def _run_command(self, block: Block, command: Command) -> None:
         if reason_only_checked(command.text) is not None:
@@ -119,13 +126,20 @@ class PageRun:
             if command.output is not None:
                 await terminal.wait_for(_pattern(block, command.output))
             return
-        code = await terminal.end()
+        try:
+            code = await terminal.end()
+        except TimeoutError:
+            await terminal.stop()
+            raise PageError(f"{command.text}: has not ended in {PATIENCE_S} s") from None
         if command.output is None and code:
             raise PageError(f"{command.text}: exit code {code}, and said:\n{terminal.said}")
-        if command.output is not None and not _pattern(block, command.output).fullmatch(
-            "".join(f"{line.rstrip()}\n" for line in terminal.said.strip("\n").splitlines())
-        ):
-            raise PageError(f"{command.text}\nsays:\n{terminal.said}\nwanted:\n{command.output}")
+        if command.output is not None:
+            self._compare(command.text, terminal.said, _pattern(block, command.output))
+
+    def _compare(self, who: str, said: str, wanted: re.Pattern[str]) -> None:
+        lines = "".join(f"{line.rstrip()}\n" for line in said.strip("\n").splitlines())
+        if not wanted.fullmatch(lines):
+            raise PageError(f"{who}\nsays:\n{said}\nwanted, as a pattern:\n{wanted.pattern}")
 
     def _export(self, command: str) -> None:
         [(name, value)] = re.findall(r"^export (\w+)='?(.*?)'?$", command, re.DOTALL)
@@ -157,9 +171,12 @@ def _check_quoted(block: Block, path: Path) -> None:
 
 
 def free_port() -> str:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return str(listener.getsockname()[1])
+    """Below those that the system hands out: nobody takes it before the page does."""
+    while True:
+        port = randrange(20_000, 32_000)
+        with socket.socket() as listener, suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return str(port)
 
 
 def given_module(page: str) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Mapping
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 # How long a command has to end by itself.
 KINDNESS_S = 2.0
 

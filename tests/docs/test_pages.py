@@ -7,11 +7,14 @@ What is not carried out is listed, with its reason, in `listed`. To see one page
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
 import pytest
 
+from proxyless.cli import COMMANDS
+from tests.docs.commands import makefile_targets
 from tests.docs.listed import CHECKED, NOT_RUN, is_listed
 from tests.docs.pages import ROOT, find_pages, parse_commands, parse_page
 from tools.api_reference import stale_pages
@@ -19,6 +22,7 @@ from tools.api_reference import stale_pages
 PAGES = {page: parse_page(page, (ROOT / page).read_text()) for page in find_pages()}
 
 
+@pytest.mark.timeout(180)  # A busy machine takes minutes where a quiet one takes ten seconds.
 @pytest.mark.parametrize("page", [page for page, blocks in PAGES.items() if blocks])
 def test_a_page_is_true(page: str) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -27,7 +31,7 @@ def test_a_page_is_true(page: str) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=55,
+        timeout=170,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -45,6 +49,14 @@ def test_nothing_is_listed_in_vain() -> None:
     ]
     for checked in CHECKED:
         assert any(map(checked.pattern.match, commands)), checked
+
+
+def test_commands_in_sentences_are_known() -> None:
+    text = "\n".join((ROOT / page).read_text() for page in PAGES)
+    named = set(re.findall(r"`make (?:-\w )?([a-z][a-z0-9-]*)", text))
+    assert {"demo", "test"} <= named <= makefile_targets()
+    commands = set(re.findall(r"`proxyless ([a-z]+)", text))
+    assert {"serve", "lint"} <= commands <= {each.__name__.rpartition(".")[2] for each in COMMANDS}
 
 
 def test_the_api_reference_is_that_of_the_sources() -> None:

@@ -31,6 +31,31 @@ pytestmark = [
 ]
 
 
+# In the page, often, so that nothing depends on how fast this process asks: what is shown now.
+WATCH = """
+const shown = [];
+setInterval(() => {
+  if (!document.querySelector("#tree li")) return;
+  const all = (selector) => [...document.querySelectorAll(selector)];
+  const texts = (selector) => all(selector).map((each) => each.textContent);
+  const rows = all(".backend").map((row) => [
+    row.id.replace("backend-", ""),
+    [parseFloat(row.querySelector("i").style.width), row.querySelector("output").textContent],
+  ]);
+  shown.push({
+    status: document.querySelector("#status").textContent,
+    backends: Object.fromEntries(rows),
+    labels: texts("#tree .label"),
+    failing: texts("#tree li.TRANSIENT_FAILURE"),
+    session: texts("#tree .here"),
+    step: texts("#story li[aria-current=step] b"),
+    config: document.querySelector("#config").textContent,
+  });
+}, 50);
+window.shown = shown;
+"""
+
+
 @dataclass
 class Visit:
     """A page that shows a demo, and what the browser had to say about it."""
@@ -44,19 +69,28 @@ class Visit:
         self.page.on("console", lambda message: self.errors.append(message.text))
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
-
-    def width_of(self, backend: str) -> float:
-        """Of its bar, in percent."""
-        style = self.page.locator(f"#backend-{backend} .bar i").get_attribute("style") or ""
-        found = re.search(r"width: ([0-9.]+)%", style)
-        return float(found[1]) if found else 0.0
+        self.page.add_init_script(WATCH)
 
     def wait(self, expression: str) -> None:
         """Until it is true. Asked from here: the page's own policy forbids to evaluate texts."""
         end_s = time.monotonic() + PATIENCE_S
         while not self.page.evaluate(expression):
             assert time.monotonic() < end_s, f"waited {PATIENCE_S:g} s for {expression}"
-            self.page.wait_for_timeout(20)
+            self.page.wait_for_timeout(100)
+
+
+@dataclass
+class Moment:
+    """What the page showed at one time."""
+
+    status: str
+    # The width of the bar in percent, and what is said of the rate.
+    backends: dict[str, tuple[float, str]]
+    labels: list[str]
+    failing: list[str]
+    session: list[str]
+    step: list[str]
+    config: str
 
 
 @contextmanager
@@ -82,43 +116,20 @@ def demo() -> Iterator[tuple[subprocess.Popen[str], str]]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            yield process, process.stdout.readline().removeprefix("the page is at ").strip()
+            yield process, process.stdout.readline().split()[4]
         finally:
             process.kill()
 
 
 def test_the_page_shows_the_story_to_its_end(tmp_path: Path) -> None:
     with demo() as (process, address), visiting(tmp_path, address) as visit:
-        page = visit.page
-        visit.wait("parseFloat(document.querySelector('#backend-a1 .bar i')?.style.width) > 20")
-        assert page.title() == "proxyless demo"
-        assert page.locator("#status").inner_text() == "running"
-        expect_tree(visit, "xds:///greeter", "greeter-eds", "priority 0", "zone a")
-        assert page.locator("#tree .here").inner_text() == "session"
-        assert page.locator("#story li[aria-current=step]").count() == 1
-
-        visit.wait("document.querySelector('#backend-a1 output').textContent === 'killed'")
-        visit.wait("parseFloat(document.querySelector('#backend-b1 .bar i').style.width) > 20")
-        visit.wait("parseFloat(document.querySelector('#backend-a1 .bar i').style.width) === 0")
-        assert visit.width_of("b2") > 20
-        failing = page.locator("#tree li.TRANSIENT_FAILURE", has_text="priority 0")
-        assert "FAILURE" in failing.first.inner_text()
-
-        visit.wait("document.querySelector('#config').textContent.includes('greeter-v2')")
-        visit.wait("document.querySelector('#config').textContent.includes('is away')")
-
         visit.wait("!document.querySelector('#verdict').hidden")
-        rows = dict(
-            page.locator("#verdict tr").evaluate_all(
-                "rows => rows.map((row) => [row.cells[1].textContent, row.cells[2].textContent])"
-            )
-        )
-        assert rows["story"] == "9 of 9 steps seen"
-        assert rows["tear"].startswith("none: ")
-        assert page.locator("#status").inner_text() == "all as it should be"
-        assert page.locator("#story li.seen").count() == 9
-        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(16, 20, 27)"
-
+        page = visit.page
+        moments = [Moment(**each) for each in page.evaluate("window.shown")]
+        expect_calm(moments)
+        expect_failover(moments)
+        expect_config(moments)
+        expect_verdict(page)
         process.send_signal(signal.SIGINT)
         assert process.wait() == 0
     assert visit.errors == []
@@ -128,7 +139,42 @@ def test_the_page_shows_the_story_to_its_end(tmp_path: Path) -> None:
     }
 
 
-def expect_tree(visit: Visit, *labels: str) -> None:
-    shown = visit.page.locator("#tree .label").all_inner_texts()
-    assert set(labels) <= set(shown)
-    assert any(re.fullmatch(r"a1 127\.0\.0\.1:\d+", label) for label in shown)
+def expect_calm(moments: list[Moment]) -> None:
+    [first, *_] = [each for each in moments if min(widths(each, "a1", "a2")) > 20]
+    assert first.status == "running"
+    assert first.step == ["everything is well"]
+    assert {"xds:///greeter", "greeter-eds", "priority 0", "zone a"} <= set(first.labels)
+    assert any(re.fullmatch(r"a1 127\.0\.0\.1:\d+", label) for label in first.labels)
+    assert first.session == ["session"]
+
+
+def expect_failover(moments: list[Moment]) -> None:
+    """The bars of the killed zone fall, those of the next one rise, and the tree says why."""
+    killed = [each for each in moments if each.backends["a1"][1] == "killed"]
+    assert any(max(widths(each, "a1", "a2")) == 0 for each in killed)
+    assert any(min(widths(each, "b1", "b2")) > 20 for each in killed)
+    assert any(text.startswith("FAILUREpriority 0") for each in killed for text in each.failing)
+    assert any(widths(each, "c1")[0] > 40 for each in killed), "the DNS fallback"
+
+
+def widths(moment: Moment, *backends: str) -> list[float]:
+    return [moment.backends[name][0] for name in backends]
+
+
+def expect_config(moments: list[Moment]) -> None:
+    late = [each for each in moments if "waits forgreeter-v2" in each.config]
+    assert late
+    assert all(widths(each, "c2") == [0] for each in late[:-1]), "nobody uses what is late"
+    assert any("control plane is away" in each.config for each in moments)
+
+
+def expect_verdict(page: Page) -> None:
+    found = page.locator("#verdict tr").evaluate_all(
+        "rows => rows.map((row) => [row.cells[1].textContent, row.cells[2].textContent])"
+    )
+    rows = dict(found)
+    assert rows["story"] == "9 of 9 steps seen"
+    assert rows["tear"].startswith("none: ")
+    assert page.locator("#status").inner_text() == "all as it should be"
+    assert page.locator("#story li.seen").count() == 9
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(16, 20, 27)"

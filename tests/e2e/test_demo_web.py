@@ -61,7 +61,9 @@ async def test_a_visitor_hears_the_newest_view_and_each_one_after_it() -> None:
     async with Page() as page:
         page.show(VIEW)
         page.show(replace(VIEW, sent=2))
+        await page.wait_for_visitor(0.0)
         reader, writer = await connect(page, "GET /events HTTP/1.1")
+        await page.wait_for_visitor(10.0)
         head = await reader.readuntil(b"\r\n\r\n")
         assert b"Content-Type: text/event-stream" in head
         assert await read_sent(reader) == 2

@@ -17,12 +17,23 @@ import pytest
 import proxyless
 from examples import file_resolver
 from examples.file_resolver import FileFactory
+from examples.tenant_filter import TenantFilterFactory, TenantsConfig
 from examples.zone_aware_policy import ZONE, ZoneAwareFactory
-from proxyless.base import OK, Endpoint, State, Status, ValidationErrors, parse_address
+from proxyless.base import (
+    EMPTY_ATTRIBUTES,
+    OK,
+    Endpoint,
+    State,
+    Status,
+    StatusCode,
+    ValidationErrors,
+    parse_address,
+)
 from proxyless.lb import Update
 from proxyless.resolver import ResolverContext, ResolverRegistry, ResolverResult
 from proxyless.runtime import AsyncioNetwork, VirtualClock, seeded_random
 from proxyless.testing import FakeHelper, Rule, Traits, address, check_policy
+from proxyless.xds.filters import RoutedRpc
 
 ROOT = Path(__file__).parents[2]
 WHO = "/example.Service/Who"
@@ -268,6 +279,32 @@ def test_a_file_of_the_same_size_and_time_is_another_one_if_it_was_replaced(tmp_
     clock.advance(1)
     assert watcher.heard == ["10.0.0.1:80", "10.0.0.2:80"]
     assert parse_address(watcher.heard[1]) != parse_address(watcher.heard[0])
+
+
+# The tenant filter. Its how-to, which tests/docs runs, has the rest.
+
+
+def test_a_bad_config_of_the_filter_names_all_its_fields() -> None:
+    errors = ValidationErrors()
+    TenantFilterFactory().parse_config({"clusters": 1, "blocked": "mallory"}, errors)
+    assert str(errors) == (
+        "[field:clusters error:is 1, wanted clusters by tenant;"
+        " field:blocked error:is 'mallory', wanted a list of tenants]"
+    )
+
+
+def test_an_override_stands_in_place_of_the_whole_config() -> None:
+    factory, random = TenantFilterFactory(), seeded_random(1)
+    config = TenantsConfig({"gold": "fast"}, "usual", frozenset({"mallory"}))
+    override = TenantsConfig({}, "spare", frozenset())
+    rpc = RoutedRpc("/s/m", (("tenant", "mallory"),), {"fast", "spare"}, "fast", EMPTY_ATTRIBUTES)
+    made = factory.create(config, override, random).on_rpc(rpc)
+    assert made is not None
+    assert made.abort is None
+    assert rpc.cluster == "spare"
+    refusal = factory.create(config, None, random).on_rpc(rpc)
+    assert refusal is not None
+    assert refusal.abort == Status(StatusCode.PERMISSION_DENIED, "tenant 'mallory' is blocked")
 
 
 # The how-to.

@@ -86,6 +86,11 @@ def test_the_wheel_carries_the_descriptors(wheel: Path) -> None:
         assert archive.getinfo(DESCRIPTORS).file_size > 10_000
 
 
+def test_the_wheel_carries_the_page_of_the_demo(wheel: Path) -> None:
+    with ZipFile(wheel) as archive:
+        assert archive.getinfo("proxyless/demo/page.html").file_size > 1_000
+
+
 def test_the_wheel_installs_no_package_but_ours(wheel: Path) -> None:
     with ZipFile(wheel) as archive:
         packages = {name.partition("/")[0] for name in archive.namelist()}

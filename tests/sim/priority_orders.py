@@ -229,14 +229,16 @@ class PriorityOrders(ChildrenWorld):
 
     def check(self) -> None:
         """Whether the policy did what the rules say: no more, no less, nothing else."""
-        self.expect_children(*self.rules.children)
-        wanted = self.rules.reports
-        assert [state for state, _ in self.shown] == [report.state for report in wanted]
-        for (state, picker), report in zip(self.shown, wanted, strict=True):
+        alive, needed = sorted(each.name for each in self._alive), sorted(self.rules.children)
+        assert alive == needed, f"alive are {alive}, wanted {needed}"
+        shown = [state.name for state, _ in self.shown]
+        wanted = [report.state.name for report in self.rules.reports]
+        assert shown == wanted, f"reported {shown}, wanted {wanted}"
+        for (state, picker), report in zip(self.shown, self.rules.reports, strict=True):
             if report.picker is not None:
                 assert picker is report.picker, f"another child's picker was shown as {state}"
         text = self.shown[-1][1].status.details
-        assert (text == EMPTY_PRIORITY_LIST) == (not self.rules.priorities)
+        assert (text == EMPTY_PRIORITY_LIST) == (not self.rules.priorities), f"fails with {text!r}"
 
     def fingerprint(self) -> Hashable:
         """What the rules know, and what the policy has that nobody sees."""

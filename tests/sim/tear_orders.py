@@ -6,8 +6,8 @@ time: a resource, the loss of one that is about to be replaced, the start of an 
 the last of its answer, its cancellation, a second of time. After each step every promise is
 checked; at the end of each telling all RPCs end, and nothing may be left.
 
-An RPC runs on the newest generation whose listener is not older than any other and which was
-complete once: that is all that `Rules` says, and it does not know how.
+A new RPC meets the newest generation of which everything was there while its listener was the
+newest: that is all that `Rules` says, and it does not know how.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ TELLERS = [tear_orders.tell, priority_orders.tell]
 
 # A short look first: what is plainly broken is said within a second.
 @pytest.mark.timeout(240)
-@pytest.mark.spec("A74-05", "A74-16", "A74-17", "A74-18")
+@pytest.mark.spec("A31-32", "A31-33", "A31-38", "A74-05", "A74-16", "A74-17", "A74-18")
 @pytest.mark.parametrize(("depth", "orders"), [(5, 15_181), (7, 939_520)])
 def test_changes_that_overlap_are_met_whole_in_every_order(depth: int, orders: int) -> None:
     found = explore(tear_orders.tell, depth)

@@ -173,7 +173,7 @@ def test_loss_of_the_old_cluster_is_felt_if_nothing_replaces_it() -> None:
     world = TornWorld()
     world.lose(CDS, "cluster-0")
     _, observer = world.mesh.call()
-    assert "cluster \"cluster-0\"" in observer.status.details
+    assert 'cluster "cluster-0"' in observer.status.details
     world.hear(*(world.part(kind, 1) for kind in KINDS))
     world.expect(1)
 

@@ -11,6 +11,7 @@ from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections.abc import Iterable
 
+# Pairs in their order; a key that ends in `-bin` has bytes.
 Metadata = tuple[tuple[str, str | bytes], ...]
 
 EMPTY: Metadata = ()

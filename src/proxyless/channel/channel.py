@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from proxyless.base import NULL_TRACE, State, Status, StatusCode, Trace, ValidationErrors
+from proxyless.base import NULL_TRACE, State, Status, StatusCode, Trace, ValidationErrors, one_line
 from proxyless.channel.attempt import LOGGER
 from proxyless.channel.config_selector import (
     CONFIG_SELECTOR,
@@ -38,7 +38,7 @@ from proxyless.channel.statuses import (
     log_change,
 )
 from proxyless.channel.subchannel import SubchannelOptions
-from proxyless.channel.view import ChannelView, view_policy
+from proxyless.channel.view import ChannelView
 from proxyless.lb.api import Context, Picker, PickInfo, Update
 from proxyless.lb.graceful_switch import GracefulSwitch
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
@@ -233,9 +233,8 @@ class Channel:
         is_failing = state is State.TRANSIENT_FAILURE and self.selector is None
         unroutable = (self._unroutable or status) if is_failing else None
         waiting = len(self._unselected) + len(self._queued)
-        tree = view_policy(self._policy, target, state, status)
-        resolved = self._resolver, self._service_config
-        return ChannelView(target, state, *resolved, unroutable, waiting, tree)
+        resolved, policy = (self._resolver, self._service_config), self._policy
+        return ChannelView(target, state, *resolved, unroutable, waiting, policy, status)
 
     @property
     def calls(self) -> int:
@@ -329,7 +328,7 @@ class Channel:
         except Exception as error:
             LOGGER.exception("resolver of %s", self.target)
             text = f"{self.target}: resolver raised {type(error).__name__}: {error}"
-            self._fail(Status(StatusCode.UNAVAILABLE, text))
+            self._fail(Status(StatusCode.UNAVAILABLE, one_line(text)))
         else:
             self._resolver.start()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from proxyless.base import Status, StatusCode
+from proxyless.base import Status, StatusCode, one_line
 from proxyless.channel.attempt import LOGGER
 from proxyless.runtime import IDLE_TIMER, Timer
 from proxyless.wire import StreamEnd
@@ -88,4 +88,5 @@ class InterceptedObserver:
 
 def _bug(error: Exception) -> Status:
     LOGGER.exception("http filter raised")
-    return Status(StatusCode.INTERNAL, f"http filter raised {type(error).__name__}: {error}")
+    text = one_line(f"http filter raised {type(error).__name__}: {error}")
+    return Status(StatusCode.INTERNAL, text)

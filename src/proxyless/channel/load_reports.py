@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from proxyless.base import Backoff, Status, StatusCode
+from proxyless.base import Backoff, Status, StatusCode, one_line
 from proxyless.channel.attempt import LOGGER
 from proxyless.lb.orca import OUT_OF_BAND_PATH, encode_report_request, parse_load_report
 from proxyless.runtime import IDLE_TIMER, Timer
@@ -143,7 +143,7 @@ class LoadReports:
         if trace.active:
             trace.emit("load_reports.end", address=self._address, status=status)
         if self._is_unimplemented:
-            LOGGER.error("%s does not report its load: %s", self._address, status.details)
+            LOGGER.error("%s does not report its load: %s", self._address, one_line(status.details))
 
 
 class _Subscription:

@@ -32,17 +32,22 @@ class ChannelView:
     unroutable: Status | None
     # How many RPCs wait to be routed or picked for.
     waiting: int
-    lb_tree: LbNode | None
+    # The top policy, and why it fails if it does. To be asked before anything else happens.
+    policy: GracefulSwitch | None
+    failure: Status
 
+    def lb_tree(self) -> LbNode | None:
+        """All policies and subchannels; None if there are none yet."""
+        if self.policy is None:
+            return None
+        node = self.policy.describe()
+        if not node.policy:
+            return None
+        return place(node, self.target, state=self.state, failure=self.failure)
 
-def view_policy(
-    policy: GracefulSwitch | None, target: str, state: State, failure: Status
-) -> LbNode | None:
-    """The top of a channel's policies; None if there are none yet."""
-    if policy is None:
-        return None
-    node = policy.describe()
-    return place(node, target, state=state, failure=failure) if node.policy else None
+    def find_lb(self, name: str) -> LbNode | None:
+        """One child of the top policy: on a large mesh, all of them are many."""
+        return None if self.policy is None else self.policy.describe_child(name)
 
 
 def origin_of(call: Call) -> tuple[Channel, str, Metadata]:

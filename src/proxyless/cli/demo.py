@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from proxyless.demo.verdict import Verdict
 
 SPEED_MAX: Final = 10.0
+# Without anybody who opens the page the story begins after this time.
+VISITOR_PATIENCE_S: Final = 60.0
 
 _STYLES: Final = {"good": "green", "bad": "bold red"}
 
@@ -123,10 +125,11 @@ class _Demo:
         settings = Settings(self._parsed.speed, self._parsed.bad_backend)
         viewers: list[Viewer] = [page] if page is not None else []
         address = page.address if page is not None else ""
+        if page is not None:
+            self._say(f"the page is at {address} and the story begins when it is open")
+            await page.wait_for_visitor(VISITOR_PATIENCE_S)
         console = Console(file=self._out, highlight=False)
         if self._parsed.plain or not console.is_terminal:
-            if page is not None:
-                self._say(f"the page is at {address}")
             return await run_demo(settings, [*viewers, PlainLog(self._say)])
         with TerminalView(console, address) as terminal:
             return await run_demo(settings, [*viewers, terminal])

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 import grpc
 
 from proxyless.assembly import Registries
-from proxyless.base import Status, StatusCode, ValidationErrors
+from proxyless.base import Status, StatusCode, ValidationErrors, quote
 from proxyless.cli.output import JSON, add_output_option, print_json
 from proxyless.cli.resource_files import read_resources
 from proxyless.cli.status import TIMEOUT_S, fetch
@@ -141,7 +141,7 @@ def _explain_process(
     mesh.add_held(client.resources)
     wanted = replace(wanted, node_id=client.node_id)
     found = explain_offline(wanted, mesh, rpc, default_timeout_s=default_timeout_s())
-    source = f"held by node {client.node_id!r} at {parsed.status}; {_UNTOLD}"
+    source = f"held by node {quote(client.node_id)} at {parsed.status}; {_UNTOLD}"
     return replace(found, parts=(Explanation("source", source), *found.parts))
 
 

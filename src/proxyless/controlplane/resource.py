@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _PREFIX: Final = "type.googleapis.com/"
 
+# The types of resources, as `withhold` and `wait_for_ack` take them.
 LISTENER: Final = f"{_PREFIX}envoy.config.listener.v3.Listener"
 ROUTE_CONFIG: Final = f"{_PREFIX}envoy.config.route.v3.RouteConfiguration"
 CLUSTER: Final = f"{_PREFIX}envoy.config.cluster.v3.Cluster"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from rich.console import Console, RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType
 
     from proxyless.demo.view import BackendView, GenerationView, SessionView, StepView, View
 
@@ -43,7 +43,6 @@ _STEPS: Final = {
 _ZONES: Final = {"a": "cyan", "b": "magenta", "c": "yellow"}
 _SPARKS: Final = " ▁▂▃▄▅▆▇█"
 _BAR_WIDTH: Final = 14
-_SPARK_WIDTH: Final = 24
 _INDENT: Final = "  "
 _ARROW: Final = " > "
 
@@ -76,12 +75,19 @@ def render(view: View, page: str = "") -> Layout:
         Layout(_panel("config", _render_generation(view.generation)), ratio=5),
     )
     layout["left"].split_column(
-        Layout(_panel("RPCs per second", _render_backends(view.backends)), size=8),
+        Layout(_panel("RPCs per second", _Backends(view.backends)), size=8),
         Layout(_panel("story", _render_steps(view.steps)), minimum_size=len(view.steps) + 2),
         state,
     )
     layout["right"].update(_panel("LB tree", _render_tree(view)))
     return layout
+
+
+def _lines(*lines: Text) -> Group:
+    """One line each, however narrow the place is."""
+    for line in lines:
+        line.no_wrap, line.overflow = True, "ellipsis"
+    return Group(*lines)
 
 
 def _panel(title: str, content: RenderableType) -> Panel:
@@ -92,31 +98,44 @@ def _render_head(view: View, page: str) -> Text:
     text = Text.assemble(
         (" proxyless demo ", "bold reverse"),
         f"  {view.elapsed_s:5.1f} s   {view.rate:.0f} RPCs/s   {view.sent:,} sent   ",
-        (f"{view.lost} lost with their backend   ", "yellow" if view.lost else "dim"),
-        (f"{view.failed} failed", "bold red" if view.failed else "green"),
+        (f"{view.failed} failed   ", "bold red" if view.failed else "green"),
+        (f"{view.lost} lost with their backend", "yellow" if view.lost else "dim"),
         no_wrap=True,
     )
     return text.append("   ").append(page, "underline") if page else text
 
 
-def _render_backends(backends: Sequence[BackendView]) -> Table:
-    top = max(1.0, *(rate for backend in backends for rate in backend.history))
-    table = Table.grid(padding=(0, 1))
-    for backend in backends:
-        colour = _ZONES[backend.zone] if backend.is_running else "dim"
-        history = backend.history[-_SPARK_WIDTH:]
-        table.add_row(
-            Text(f"zone {backend.zone}", style="dim"),
-            Text(backend.name, style=f"bold {colour}"),
-            Text("" if backend.priority is None else f"p{backend.priority}", style="dim"),
-            Text(f"{bar(backend.rate / top):{_BAR_WIDTH}}", style=colour),
-            Text(
-                f"{backend.rate:4.0f}" if backend.is_running else "killed",
-                "" if backend.rate else "dim",
-            ),
-            Text(sparkline(history, top), style=colour),
-        )
-    return table
+class _Backends:
+    """A line for each backend. Driven by rich, which knows how much place there is."""
+
+    def __init__(self, backends: Sequence[BackendView]) -> None:
+        self._backends: Final = backends
+
+    def __rich_console__(
+        self, _console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        top = max(1.0, *(rate for backend in self._backends for rate in backend.history))
+        for backend in self._backends:
+            yield _render_backend(backend, top, options.max_width)
+
+
+def _render_backend(backend: BackendView, top: float, width: int) -> Text:
+    colour = _ZONES[backend.zone] if backend.is_running else "dim"
+    priority = "" if backend.priority is None else f"p{backend.priority}"
+    rate = f"{backend.rate:.0f}" if backend.is_running else "killed"
+    line = Text.assemble(
+        (f"zone {backend.zone} ", "dim"),
+        (f"{backend.name} ", f"bold {colour}"),
+        (f"{priority:3}", "dim"),
+        (f"{bar(backend.rate / top):{_BAR_WIDTH}}", colour),
+        (f"{rate:>7} ", "" if backend.rate else "dim"),
+        no_wrap=True,
+        overflow="crop",
+    )
+    # Of the history, as much as there is place for.
+    columns = min(max(width - len(line), 0), len(backend.history))
+    history = backend.history[len(backend.history) - columns :]
+    return line.append(sparkline(history, top), colour)
 
 
 def _render_steps(steps: Sequence[StepView]) -> Table:
@@ -138,7 +157,7 @@ def _render_steps(steps: Sequence[StepView]) -> Table:
 
 
 def _render_session(session: SessionView) -> Group:
-    return Group(
+    return _lines(
         Text.assemble("on ", (session.backend or "nobody yet", "bold")),
         Text(session.address, style="dim"),
         Text(f"{session.rpcs} RPCs, {session.moves} moves"),
@@ -153,7 +172,7 @@ def _render_generation(generation: GenerationView) -> Group:
         held.append(f"{each.type} ", "dim").append(f"{each.version or '-'} ", "bold")
     missing = [name for each in generation.held for name in each.missing]
     waits = Text(f"waits for {', '.join(missing)}", "yellow") if missing else Text("complete")
-    return Group(
+    return _lines(
         Text.assemble("served ", (generation.served, "bold"))
         if is_served
         else Text("control plane is away", style="bold red"),

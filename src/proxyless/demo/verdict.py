@@ -25,6 +25,8 @@ KILL_WINDOW_S: Final = 1.0
 # What an RPC is told whose connection is gone.
 LOST: Final = "connection lost"
 FAILOVER_S_MAX: Final = 2.0
+# An RPC that waits for a late cluster takes nearly as long as that is late, if it began early.
+WAITED_SHARE: Final = 0.8
 # So many kinds of failure are told; a mesh that is broken has one for each port.
 REASONS_MAX: Final = 3
 
@@ -196,7 +198,8 @@ def _judge_tear(rpcs: Sequence[Rpc], route: StepLog, late: StepLog) -> Row:
     """None if every RPC was answered, by the old or the new cluster, at once, and in order."""
     begin_s, end_s = route.started_s, late.ended_s or late.started_s
     inside = [rpc for rpc in rpcs if rpc.ended_s >= begin_s and rpc.started_s <= end_s]
-    problems = [*_torn(inside, late.started_s, wait_s_max=(late.started_s - begin_s) / 2)]
+    wait_s_max = WAITED_SHARE * (late.started_s - begin_s)
+    problems = [*_torn(inside, late.started_s, wait_s_max=wait_s_max)]
     if problems:
         return Row("tear", "; ".join(problems), is_good=False)
     counts = Counter("new" if rpc.backend in names_of(NEW) else "old" for rpc in inside)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 from importlib import resources
 from typing import TYPE_CHECKING, Final
 
@@ -93,6 +94,7 @@ class Page:
         self._event = b""
         self._is_newer: asyncio.Event = asyncio.Event()
         self._visitors: set[asyncio.Task[None]] = set()
+        self._is_watched: Final = asyncio.Event()
 
     @property
     def address(self) -> str:
@@ -119,6 +121,12 @@ class Page:
         if self._visitors:
             await asyncio.wait(self._visitors)
         await self._server.wait_closed()
+
+    async def wait_for_visitor(self, patience_s: float) -> None:
+        """Until somebody watches, but not longer than that."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                await self._is_watched.wait()
 
     def show(self, view: View) -> None:
         self._event = encode_event(view)
@@ -162,6 +170,7 @@ class Page:
 
     async def _stream(self, writer: asyncio.StreamWriter) -> None:
         writer.write(encode_head(200, {"Content-Type": "text/event-stream; charset=utf-8"}))
+        self._is_watched.set()
         while True:
             is_newer = self._is_newer
             if self._event:

@@ -26,6 +26,7 @@ from proxyless.front.aio_channel import (
 from proxyless.front.session import Session
 
 if TYPE_CHECKING:
+    from proxyless.base import Metadata
     from proxyless.channel import Call, Channel
     from proxyless.front.aio_channel import InterceptedCall
     from proxyless.front.aio_interceptors import Interceptors, Said
@@ -60,6 +61,9 @@ class AioSession(AioChannel):
     def _now_s(self) -> float:
         # Only asked for when there is a cookie, and so a loop.
         return self._parent.loop.time()
+
+    def _own_metadata(self, path: str, core: Channel) -> Metadata:
+        return self.cookies.choose(path, core.clock.now_s)[0]
 
     # Ends
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 from weakref import ref
 
+from proxyless.base import EMPTY_METADATA
 from proxyless.channel.view import ChannelView, origin_of
 from proxyless.front.values import to_metadata
 
@@ -49,7 +50,7 @@ class Explaining:
 
         Of an asyncio channel: on its loop.
         """
-        return self._look(_view).lb_tree
+        return self._look(_lb_tree)
 
     def explain(self, method: str, metadata: Iterable[tuple[str, str | bytes]] = ()) -> Explanation:
         """Why an RPC of this method would go where it goes now, or what is in its way.
@@ -60,12 +61,18 @@ class Explaining:
         explain, path = self.explainer, method if method.startswith("/") else f"/{method}"
         if explain is None:
             raise RuntimeError("channel was made without anybody who could explain it")
-        checked = to_metadata(metadata)
-        return self._look(lambda core: explain(core.view(), path, checked))
+        said = to_metadata(metadata)
+        return self._look(
+            lambda core: explain(core.view(), path, said + self._own_metadata(path, core))
+        )
+
+    def _own_metadata(self, path: str, core: Channel) -> Metadata:
+        """What the channel itself adds to an RPC of this path: the cookies of a session."""
+        return EMPTY_METADATA
 
 
-def _view(core: Channel) -> ChannelView:
-    return core.view()
+def _lb_tree(core: Channel) -> LbNode | None:
+    return core.view().lb_tree()
 
 
 class FailedRpc:

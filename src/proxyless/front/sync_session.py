@@ -20,6 +20,7 @@ from proxyless.front.sync_channel import (
 )
 
 if TYPE_CHECKING:
+    from proxyless.base import Metadata
     from proxyless.channel import Channel, Method
     from proxyless.front.sync_channel import MetadataLike, StateCallback
     from proxyless.front.sync_outcomes import Binding, Outcome
@@ -68,6 +69,9 @@ class SyncSession(SyncChannel):
         if callback in self._callbacks:
             self._callbacks.remove(callback)
             self._parent.unsubscribe(callback)
+
+    def _own_metadata(self, path: str, core: Channel) -> Metadata:
+        return self.cookies.choose(path, core.clock.now_s)[0]
 
     # Ends
 

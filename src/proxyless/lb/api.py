@@ -121,8 +121,10 @@ class Drop:
     status: Status
 
 
+# What a picker may answer.
 PickResult = Complete | Queue | Fail | Drop
 
+# Wait for the next picker.
 QUEUE: Final = Queue()
 
 

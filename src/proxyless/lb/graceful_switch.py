@@ -77,6 +77,16 @@ class GracefulSwitch:
         node = wrap(place(current, "current"), detail, (pending,))
         return replace(node, policy="graceful_switch")
 
+    def describe_child(self, name: str) -> LbNode | None:
+        """One child of the policy that carries traffic; the others may be many."""
+        if self._current is None:
+            return None
+        describe = getattr(self._current.policy, "describe_child", None)
+        if describe is not None:
+            child: LbNode | None = describe(name)
+            return child
+        return next((each for each in self.describe().children if each.name == name), None)
+
     @property
     def _newest(self) -> "_Child | None":
         return self._pending or self._current

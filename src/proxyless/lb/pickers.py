@@ -19,6 +19,7 @@ class QueuePicker(Picker):
         return QUEUE
 
 
+# Makes every RPC wait.
 QUEUE_PICKER: Final = QueuePicker()
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from proxyless.base import quote
 from proxyless.base.explanation import Explanation
@@ -44,7 +44,7 @@ from proxyless.xds.selector import is_filter_disabled, override_layer
 from proxyless.xds.virtual_hosts import best_domain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from proxyless.base import Metadata
     from proxyless.lb import LbNode
@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from proxyless.xds.resources import HeaderMatcher, HttpFilter, Route
     from proxyless.xds.resources.filter import FilterOverrides
     from proxyless.xds.routing import TableRoute
+
+FindLb: TypeAlias = "Callable[[str], LbNode | None]"
 
 _MILLION: Final = 1_000_000
 _LAYERS: Final = ("virtual host", "route", "weighted cluster")
@@ -76,26 +78,24 @@ class Situation:
     config: XdsConfig
     rpc: Rpc
     default_timeout_s: float = DEFAULT_TIMEOUT_S
-    # The policies of a channel that has the config; None if there is no channel.
-    lb_tree: LbNode | None = None
+    # The policies of a channel for RPCs to which routing gives a key; None without a channel.
+    find_lb: FindLb | None = None
 
-    def find_lb(self, key: str) -> LbNode | None:
-        """The policies for RPCs to which routing gives this key."""
-        children = () if self.lb_tree is None else self.lb_tree.children
-        return next((child for child in children if child.name == key), None)
+    def lb_of(self, key: str) -> LbNode | None:
+        return None if self.find_lb is None else self.find_lb(key)
 
 
 def explain(
     config: XdsConfig,
     rpc: Rpc,
     default_timeout_s: float = DEFAULT_TIMEOUT_S,
-    lb_tree: LbNode | None = None,
+    find_lb: FindLb | None = None,
 ) -> Explanation:
     """What happens to the RPC under this config, by a channel's policies if there is a channel.
 
     The first line is the verdict.
     """
-    situation = Situation(config, rpc, default_timeout_s, lb_tree)
+    situation = Situation(config, rpc, default_timeout_s, find_lb)
     table = RouteTable(config.virtual_host, seeded_random(0))
     listed, reached = _explain_routes(table, rpc)
     destinations = [_explain_route(situation, entry) for entry in reached]
@@ -310,7 +310,7 @@ def _explain_choice(
         if session is not None:
             found = config.find(each.name)
             entry = found if isinstance(found, ClusterConfig) else None
-            told = explain_session(*session, entry, situation.find_lb(key))
+            told = explain_session(*session, entry, situation.lb_of(key))
             part = replace(part, parts=(*part.parts, told))
         yield _add_pick(situation, part, key)
 
@@ -326,7 +326,7 @@ def _find_session(situation: Situation, route: Route) -> tuple[str, SessionPlace
 
 def _add_pick(situation: Situation, part: Explanation, key: str) -> Explanation:
     """With what a pick answers now, if there is a channel that could be asked."""
-    if situation.lb_tree is None:
+    if situation.find_lb is None:
         return part
     pick = explain_pick(situation.find_lb(key))
     waits = (

@@ -95,7 +95,7 @@ def _explain_plain(view: ChannelView, rpc: Rpc) -> Explanation:
         return _fails(rpc, view.unroutable.details, target)
     if view.service_config is None:
         return _waits(rpc, f"{view.target} is not resolved yet", target)
-    pick = explain_pick(view.lb_tree)
+    pick = explain_pick(view.lb_tree())
     method = _explain_method(view.service_config.method_config(rpc.path))
     parts = (target, method, pick)
     if pick.problem:
@@ -139,7 +139,7 @@ def _explain_xds(view: ChannelView, xds: XdsView, rpc: Rpc) -> Explanation:
         missing = next(_find_missing(xds), "the config is about to come")
         return _waits(rpc, missing, target)
     rpc = replace(rpc, authority=xds.wanted.authority)
-    found = explain(xds.config, rpc, xds.default_timeout_s, view.lb_tree)
+    found = explain(xds.config, rpc, xds.default_timeout_s, view.find_lb)
     return replace(found, parts=(target, *found.parts))
 
 

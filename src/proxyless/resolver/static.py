@@ -107,6 +107,7 @@ def _unix_authority(_: str) -> str:
     return UNIX_AUTHORITY
 
 
+# For targets that are lists of addresses: `ipv4:`, `ipv6:`, `unix:`, `unix-abstract:`.
 STATIC_FACTORIES: Final = (
     StaticFactory("ipv4", _parse_ipv4, encode_host_port),
     StaticFactory("ipv6", _parse_ipv6, encode_host_port),

@@ -94,7 +94,7 @@ class DeadlineQueue:
     def expire(self, owner: Expiring, when_s: float) -> None:
         """As `add`, for an owner that needs no object for its deadline; replaces the one it has."""
         if owner.deadline_id:
-            self.cancelled += 1
+            self.forget(owner)
         self._last_id = owner.deadline_id = deadline_id = self._last_id + 1
         heappush(self._heap, (when_s, deadline_id, owner))
         if when_s < self._armed_s:

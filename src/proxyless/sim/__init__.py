@@ -13,9 +13,13 @@ control    SimControlPlane: a control plane that can be broken
 world      World: all of that, from one seed
 
 plans, records, ledger   what a run was meant to be, what happened, what was broken when
-draws, scenario          what a seed chooses, and how a run goes
-workloads, checkers      what goes on, and what must hold
-probes, run              which rare situations were reached; seeds by the hundred
+draws, options, scenario what a seed chooses, and how a run goes
+workloads                what goes on
+checkers, purpose        what must hold, and what may fail because somebody wants it to
+probes, report           which rare situations were reached, and what is said about many seeds
+run, shrink              seeds by the hundred, and a smaller run than the one that failed
+explore                  the other way: a small world, and every order of its events
+rehearsal                somebody's own mesh, from files, with a script: `proxyless simulate`
 pytest_plugin            the fixture `mesh`
 """
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from proxyless.sim.hosts import Host
 
 PORT: Final = 50051
+# The methods of the echo service that every backend has: it answers with the backend's name.
 UNARY: Final = "/sim.Echo/Unary"
 STREAM: Final = "/sim.Echo/Stream"
 # How an RPC is known to those who write down what happens to it.

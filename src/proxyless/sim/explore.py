@@ -65,7 +65,9 @@ class Violation:
     error: Exception
 
     def __str__(self) -> str:
-        return f"{' > '.join(self.order)}: {type(self.error).__name__}: {self.error}"
+        # An assertion that pytest explains has many lines.
+        text = str(self.error).partition("\n")[0]
+        return f"{' > '.join(self.order)}: {type(self.error).__name__}: {text}"
 
 
 @dataclass(frozen=True, slots=True)

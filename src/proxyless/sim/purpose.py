@@ -10,6 +10,7 @@ most. A rule is broken if even the kinder one breaks it.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from math import sqrt
 from typing import TYPE_CHECKING, Final
 
@@ -86,11 +87,12 @@ def check_circuit_breakers(scenario: Scenario) -> Iterator[str]:
     for cluster in sorted({pick.cluster for rpc in rpcs for pick in rpc.picks}):
         if not _is_aggregate(scenario, cluster):
             yield from _check_most(cluster, limit, rpcs)
-    at_most = [(pick.at_s, over_s) for rpc in rpcs for pick, over_s, _ in rpc.attempts]
+    starts_s = sorted(pick.at_s for rpc in rpcs for pick, _, _ in rpc.attempts)
+    ends_s = sorted(over_s for rpc in rpcs for _, over_s, _ in rpc.attempts)
     for rpc in rpcs:
         if _TOO_MANY in rpc.details:
             at_s = rpc.picks[-1].at_s
-            found = sum(start_s <= at_s <= over_s for start_s, over_s in at_most)
+            found = bisect_right(starts_s, at_s) - bisect_left(ends_s, at_s)
             if found < limit:
                 yield f"{rpc.name}: {_TOO_MANY} with {found} under way, wanted {limit}"
 

@@ -74,13 +74,14 @@ class Report:
         """The rare situations that no seed reached."""
         return [name for name in NAMES if not self.probes[name]]
 
-    def lines(self, real_s: float) -> Iterator[str]:
-        """Everything, for people; so many seconds have passed for them meanwhile."""
+    def lines(self, real_s: float, cpu_s: float) -> Iterator[str]:
+        """Everything, for people: so long have they waited, and so long have processors worked."""
         yield f"{self.seeds:,} seeds, {self.failed} failed"
         yield f"rpcs {show_rpcs(self.rpcs)}"
         yield (
             f"{self.virtual_s:,.0f} virtual s in {real_s:,.1f} s:"
-            f" {self.virtual_s / real_s:,.0f} times as fast;"
+            f" {self.virtual_s / real_s:,.0f} times as fast"
+            f" ({self.virtual_s / cpu_s:,.0f} times per processor, {cpu_s:,.1f} s of it);"
             f" {self.events:,} events, {self.events / real_s:,.0f} per s"
         )
         for name in NAMES:

@@ -23,6 +23,7 @@ from proxyless.testing.world import Subject, Traits, World
 if TYPE_CHECKING:
     from proxyless.lb import PolicyFactory, PolicyRegistry
 
+# Of the random walks, unless a caller names others.
 SEEDS: Final = range(50)
 
 # What a config may hold where something else was expected.

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 W = TypeVar("W")
 
+# For pickers that do not look at the RPC.
 ANY_RPC: Final = PickInfo("/testing.Service/Method")
 
 # What a connection may become next: by itself, or for others who share it.

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from ipaddress import ip_address
 
-from proxyless.base import Address, Status, StatusCode, UnixAddress
+from proxyless.base import Address, Status, StatusCode, UnixAddress, one_line
 from proxyless.runtime import AsyncioNetwork, Clock, DeadlineQueue, LoopClock, Network
 from proxyless.transport.client import ClientTransport, LoopTools, TransportOptions
 from proxyless.transport.pump import ReadBuffer
@@ -149,11 +149,11 @@ def _describe(error: Exception) -> str:
             return f"TLS: certificate refused: {error.verify_message}"
         case ssl.SSLError():
             # Only those that OpenSSL raises have a reason.
-            return f"TLS: handshake: {getattr(error, 'reason', None) or error}"
+            return one_line(f"TLS: handshake: {getattr(error, 'reason', None) or error}")
         case OSError(errno=int(number)) if number > 0:
             # Not strerror: there asyncio says "Connect call failed", whatever the reason.
             return os.strerror(number).lower()
         case OSError(strerror=str(text)):
             return text.lower()
         case _:
-            return str(error) or type(error).__name__
+            return one_line(str(error)) or type(error).__name__

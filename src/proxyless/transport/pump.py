@@ -74,11 +74,13 @@ class Pump(asyncio.BufferedProtocol):
             self._flush()
 
     def _flush(self) -> None:
-        output = self._wire.outbound.take_output()
-        if output and self._socket is not None:
-            self._socket.write(output)
+        output, socket = self._wire.outbound.take_output(), self._socket
+        # Closing, asyncio may still send what was buffered before, and this behind it: whether it
+        # does cannot be known, and the peer has ended its side, so it could not answer.
+        if output and socket is not None and not socket.is_closing():
+            socket.write(output)
             # asyncio has tried at once, and closes if the kernel did not take it.
-            if not self._socket.is_closing():
+            if not socket.is_closing():
                 self._wire.note_sent()
 
     # The loop has something for the wire
@@ -146,8 +148,9 @@ class Pump(asyncio.BufferedProtocol):
 
     def abort(self, status: Status) -> None:
         """The peer cannot be reached any more: end every call and drop the socket."""
+        # First: nothing leaves any more, whatever those who hear of the end do.
+        socket, self._socket = self._socket, None
         self._wire.lose(status)
-        socket, self._socket = self._socket, None  # Nothing leaves any more.
         if socket is not None:
             socket.abort()
 

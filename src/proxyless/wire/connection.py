@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import ClassVar, Final, Protocol
 
 from proxyless.base.status import Status, StatusCode
+from proxyless.base.texts import one_line
 from proxyless.wire import frames
 from proxyless.wire.errors import (
     PEER_TEXT_BYTES_MAX,
@@ -391,7 +392,7 @@ class Connection:
         self._spend("GOAWAY")
         last_stream_id, code = frames.unpack_u32_pair(payload)
         debug = payload[_GOAWAY_HEAD_BYTES : _GOAWAY_HEAD_BYTES + PEER_TEXT_BYTES_MAX]
-        text = debug.decode("utf-8", "replace")
+        text = one_line(debug.decode("utf-8", "replace"))
         self.is_draining = True
         # The owner learns first, so that streams ended below are retried on another connection.
         self._listener.on_goaway(code, text)

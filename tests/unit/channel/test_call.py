@@ -139,6 +139,20 @@ def test_a_deadline_ends_the_rpc_and_its_stream() -> None:
     assert world.streams[0].cancelled_with == observer.status
 
 
+def test_a_deadline_that_passes_before_the_rpc_is_sent_says_what_was_awaited() -> None:
+    world = ChannelWorld()
+    _, unresolved = world.call(timeout_s=1.0)
+    world.clock.advance(1.0)
+    assert unresolved.status is not None
+    assert unresolved.status.details.endswith("while waiting for the target's config")
+    world.connect()
+    world.report(State.TRANSIENT_FAILURE, FailPicker(DOWN))
+    _, queued = world.call(timeout_s=1.0, wait_for_ready=True)
+    world.clock.advance(1.0)
+    assert queued.status is not None
+    assert queued.status.details.endswith("while waiting for a connection: down")
+
+
 def test_the_timeout_on_the_wire_is_what_is_left_after_waiting() -> None:
     world = ChannelWorld()
     world.connect()

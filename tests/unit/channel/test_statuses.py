@@ -4,8 +4,13 @@ import logging
 
 import pytest
 
-from proxyless.base import State, Status, StatusCode
-from proxyless.channel.statuses import from_control_plane, log_change, too_large_to_send
+from proxyless.base import OK, State, Status, StatusCode
+from proxyless.channel.statuses import (
+    deadline_exceeded,
+    from_control_plane,
+    log_change,
+    too_large_to_send,
+)
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
 
 # "status codes reserved for application use", and OK - A54
@@ -53,3 +58,11 @@ def test_humans_are_told_when_rpcs_fail_and_when_they_do_not_any_more(
         ("INFO", "dns:///a: READY again"),
         ("INFO", "dns:///a: no routes"),
     ]
+
+
+def test_an_rpc_that_waited_till_its_deadline_says_for_what() -> None:
+    ok = deadline_exceeded("a connection", OK)
+    assert ok.code is StatusCode.DEADLINE_EXCEEDED
+    assert ok.details == "Deadline Exceeded while waiting for a connection"
+    failing = deadline_exceeded("a connection", Status(StatusCode.UNAVAILABLE, "refused"))
+    assert failing.details == "Deadline Exceeded while waiting for a connection: refused"

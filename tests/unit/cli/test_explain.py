@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from proxyless.cli import main
-from proxyless.controlplane import Snapshot, eds_cluster, endpoints, listener, route, route_config
+from proxyless.cli.explain import choose_client
+from proxyless.controlplane import (
+    LISTENER,
+    Snapshot,
+    eds_cluster,
+    endpoints,
+    listener,
+    route,
+    route_config,
+)
+from proxyless.observe import ClientStatus, ResourceRow
 from tests.mesh_files import write_resources
 
 if TYPE_CHECKING:
@@ -92,3 +102,23 @@ def test_a_header_without_a_value_makes_no_sense(directory: Path) -> None:
     with pytest.raises(SystemExit) as caught:
         main(command(directory, "-H", "who"))
     assert caught.value.code == 2
+
+
+# Running processes; those that answer are in tests/e2e
+
+
+def client(scope: str, *names: str) -> ClientStatus:
+    rows = tuple(ResourceRow(LISTENER, name, "ACKED", "1", "", "", "", b"") for name in names)
+    return ClientStatus(scope, "me", "proxyless", rows)
+
+
+def test_the_client_of_the_target_is_preferred_to_one_that_holds_its_listener() -> None:
+    shared, own = client("", "other", "api"), client("xds:///api")
+    assert choose_client([shared, own], "xds:///api", "api") is own
+    assert choose_client([client("", "x"), shared], "xds:///api", "api") is shared
+    assert choose_client([client("xds:///x", "x")], "xds:///api", "api") is None
+
+
+def test_resources_come_from_files_or_from_a_process(directory: Path) -> None:
+    with pytest.raises(SystemExit):
+        main(command(directory, "--status", "127.0.0.1:1"))

@@ -256,6 +256,16 @@ def test_many_endpoints_are_shown_by_zone(
     assert "cart     a     (all)     200\n" in capsys.readouterr().out
 
 
+def test_who_loses_patience_is_not_shown_where_the_loop_was(
+    simulated: Simulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lose_patience(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(simulate, "rehearse", lose_patience)
+    assert simulated(CART) == (1, "", "proxyless simulate: interrupted\n")
+
+
 class _Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 from proxyless.base import ValidationErrors
 from proxyless.controlplane import documents as documents_module
 from proxyless.controlplane import eds_cluster, simple_mesh
-from proxyless.controlplane.documents import NODES_MAX, TEXT_MAX, parse_documents
+from proxyless.controlplane.documents import (
+    NODES_MAX,
+    TEXT_MAX,
+    load_documents,
+    parse_documents,
+)
 from proxyless.protos import descriptor_pool_of_envoy
 
 CLUSTER = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
@@ -67,6 +72,17 @@ def test_a_file_holds_several_documents_and_empty_ones_do_not_count() -> None:
 def test_a_file_is_json() -> None:
     text = json.dumps({"resources": [{"@type": CLUSTER, "name": "a"}]}, indent="\t")
     assert names(text, is_json=True) == [("[0].resources[0]", "a")]
+
+
+def test_documents_that_are_no_resources_can_be_loaded_with_the_same_care() -> None:
+    errors = ValidationErrors()
+    assert load_documents("a: 1\n---\n- b\n", errors) == [{"a": 1}, ["b"]]
+    assert load_documents('{"a": 1}', errors, is_json=True) == [{"a": 1}]
+    assert errors.ok
+    assert load_documents("a: b: c", errors) == []
+    assert list(errors.items()) == [
+        ("", "line 1, column 5: mapping values are not allowed in this context")
+    ]
 
 
 def test_aliases_are_written_out() -> None:

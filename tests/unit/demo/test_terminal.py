@@ -59,6 +59,15 @@ def test_backends_are_bars_unless_they_were_killed() -> None:
     assert "killed" not in lines["c1"]
 
 
+def test_the_newest_part_of_the_history_is_always_there() -> None:
+    history = (*(300.0 for _ in range(59)), 1.0)
+    backends = tuple(replace(backend, history=history) for backend in VIEW.backends)
+    for width in (90, 130, 400):
+        lines = screen(width, backends=backends).splitlines()
+        [line] = [line.partition("││")[0] for line in lines if line.startswith("│ zone b b1 ")]
+        assert line.rstrip().endswith("█▁")
+
+
 def test_a_missed_step_says_what_was_there() -> None:
     text = screen(steps=(STEPS[0], MISSED_STEP, STEPS[2]))
     assert "✕ zone a is killed" in text
@@ -73,6 +82,9 @@ def test_a_control_plane_that_is_away_is_shown() -> None:
 def test_a_small_screen_is_cut_and_not_broken() -> None:
     lines = screen(width=80).splitlines()
     assert max(map(len, lines)) <= 80
+    assert "0 failed" in lines[0]
+    [line] = [line for line in lines if line.startswith("│ zone b b1 p1 ")]
+    assert " 151 " in line
 
 
 def test_the_terminal_is_given_back() -> None:

@@ -159,6 +159,11 @@ def test_a_session_that_leaves_its_connection_is_bad(to: tuple[str, str]) -> Non
     assert set(bad_rows(judged(rpcs))) == {"session"}
 
 
+def test_a_session_that_was_never_on_the_moved_endpoint_proves_nothing() -> None:
+    logs = tuple(replace(log, about="b2") if log.key == "move" else log for log in LOGS)
+    assert bad_rows(judged(good_rpcs(), logs)) == {"session": "answered by a1, 1 connections"}
+
+
 # The tear
 
 ROUTE_S, LATE_S = BEGINS["route"], BEGINS["late"]

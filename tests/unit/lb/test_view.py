@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from proxyless.assembly import Registries
-from proxyless.base import EMPTY_ATTRIBUTES, OK, Endpoint, State, Status, StatusCode
-from proxyless.lb import REQUEST_HASH, LbNode, PickInfo, Update
+from proxyless.base import OK, Endpoint, State, Status, StatusCode, ValidationErrors
+from proxyless.lb import LbNode, PickInfo, Update
 from proxyless.lb.config import PolicyConfig
-from proxyless.lb.forwarding import ForwardingHelper
 from proxyless.lb.graceful_switch import GracefulSwitch
 from proxyless.lb.hierarchy import with_path
 from proxyless.lb.policies.least_request import LeastRequestConfig, LeastRequestFactory
@@ -34,14 +35,10 @@ from proxyless.lb.view import (
     ready_addresses,
     wrap,
 )
-from proxyless.testing import FakeHelper, Sticky, Traits, address, check_policy
-from proxyless.xds.attributes import CLUSTER
+from proxyless.testing import FakeHelper, address
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from proxyless.base import ValidationErrors
-    from proxyless.lb import Helper, Picker, Policy, PolicyFactory, PolicyRegistry
+    from proxyless.lb import PolicyFactory
 
 FAILED = Status(StatusCode.UNAVAILABLE, "it is down")
 ROUND_ROBIN = PolicyConfig(RoundRobinFactory(), RoundRobinConfig())
@@ -275,11 +272,14 @@ def test_a_switch_is_seen_only_while_it_switches() -> None:
     helper = FakeHelper()
     switch = GracefulSwitch(helper)
     assert switch.describe() == LbNode()
+    assert switch.describe_child("a") is None
     pick_first = PolicyConfig(PickFirstFactory(), PickFirstConfig())
     endpoints = (Endpoint((address("a"),)),)
     switch.update(Update(endpoints, pick_first))
     helper.connection("a").become(State.CONNECTING)
     assert switch.describe().policy == "pick_first"
+    assert switch.describe_child(str(address("a"))) == switch.describe().children[0]
+    assert switch.describe_child("nobody") is None
     switch.update(Update(endpoints, ROUND_ROBIN))
     node = switch.describe()
     assert node.policy == "graceful_switch"
@@ -290,96 +290,63 @@ def test_a_switch_is_seen_only_while_it_switches() -> None:
     switch.close()
 
 
-# Every policy, in everything that the conformance kit does to it
-
-
-class Watched:
-    """A policy that is looked at after each call to it."""
-
-    def __init__(self, inner: PolicyFactory, helper: Helper) -> None:
-        self._eyes = _Eyes(helper)
-        self._kind = inner.name
-        self._inner = inner.create(self._eyes)
-
-    def _look(self) -> None:
-        describe_again = describe_policy(self._inner, self._kind)
-        assert "describe raised" not in describe_again.detail, describe_again.detail
-        reported = self._eyes.reported
-        if reported is not None and describe_again.state:
-            node = place(describe_again, state=reported[0], failure=reported[1].status)
-            assert node.state == reported[0].name, "it reports another state than it shows"
-
-    def update(self, update: Update) -> Status:
-        status = self._inner.update(update)
-        self._look()
-        return status
-
-    def exit_idle(self) -> None:
-        self._inner.exit_idle()
-        self._look()
-
-    def reset_backoff(self) -> None:
-        self._inner.reset_backoff()
-        self._look()
-
-    def close(self) -> None:
-        self._inner.close()
-
-
-class _Eyes(ForwardingHelper):
-    """Remembers what was reported."""
-
-    __slots__ = ("reported",)
-
-    def __init__(self, parent: Helper) -> None:
-        super().__init__(parent)
-        self.reported: tuple[State, Picker] | None = None
-
-    def update_state(self, state: State, picker: Picker) -> None:
-        self.reported = (state, picker)
-        super().update_state(state, picker)
-
-
-class WatchedFactory:
-    """Makes policies of another kind that are looked at."""
-
-    def __init__(self, inner: PolicyFactory) -> None:
-        self._inner = inner
-        self.name = inner.name
-
-    def parse_config(
-        self, json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
-    ) -> object:
-        return self._inner.parse_config(json, errors, registry)
-
-    def create(self, helper: Helper) -> Policy:
-        return Watched(self._inner, helper)
+# Every policy, in any history
 
 
 CHILD: dict[str, Any] = {"childPolicy": [{"round_robin": {}}]}
-HASHED = PickInfo("/s/m", (), EMPTY_ATTRIBUTES.with_(REQUEST_HASH, 1))
-ROUTED = PickInfo("/s/m", (), EMPTY_ATTRIBUTES.with_(CLUSTER, "a"))
-KINDS: dict[str, tuple[dict[str, Any], Traits]] = {
-    "pick_first": ({}, Traits(sticky=Sticky.UNTIL_READY)),
-    "round_robin": ({}, Traits()),
-    "random": ({}, Traits()),
-    "least_request_experimental": ({}, Traits()),
-    "weighted_round_robin": ({}, Traits()),
-    "ring_hash_experimental": ({"minRingSize": 4, "maxRingSize": 8}, Traits(rpc=HASHED)),
-    "random_subsetting_experimental": ({"subsetSize": 2, **CHILD}, Traits()),
-    "outlier_detection_experimental": ({"successRateEjection": {}, **CHILD}, Traits()),
-    "xds_cluster_impl_experimental": ({"cluster": "c", **CHILD}, Traits()),
-    "xds_override_host_experimental": ({"clusterName": "c", **CHILD}, Traits()),
-    "xds_cluster_manager_experimental": (
-        {"children": {"a": CHILD}},
-        Traits(refuses_in_part=True, rpc=ROUTED),
-    ),
+CONFIGS: dict[str, dict[str, Any]] = {
+    "pick_first": {},
+    "round_robin": {},
+    "random": {},
+    "least_request_experimental": {},
+    "weighted_round_robin": {},
+    "ring_hash_experimental": {"minRingSize": 4, "maxRingSize": 8},
+    "random_subsetting_experimental": {"subsetSize": 2, **CHILD},
+    "outlier_detection_experimental": {"successRateEjection": {}, **CHILD},
+    "xds_cluster_impl_experimental": {"cluster": "unit-view", **CHILD},
+    "xds_override_host_experimental": {"clusterName": "c", **CHILD},
+    "xds_cluster_manager_experimental": {"children": {"a": CHILD}},
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_policy_shows_the_state_that_it_reported(kind: str) -> None:
-    factory = Registries().policies.find(kind)
+@pytest.mark.parametrize("kind", CONFIGS)
+@given(data=st.data())
+@settings(max_examples=20)
+def test_a_policy_shows_the_state_that_it_reported(kind: str, data: st.DataObject) -> None:
+    registry = Registries().policies
+    factory = registry.find(kind)
     assert factory is not None
-    config, traits = KINDS[kind]
-    check_policy(WatchedFactory(factory), config=config, traits=traits, seeds=range(1))
+    errors = ValidationErrors()
+    config = factory.parse_config(CONFIGS[kind], errors, registry)
+    assert errors.ok
+    world = World(factory)
+    world.update(config, "a", "b")
+    for _ in range(data.draw(st.integers(1, 20))):
+        take_any_step(world, config, data)
+        node = world.describe()
+        assert "describe raised" not in node.detail
+        report = world.helper.reports[-1]
+        placed = place(node, state=report.state, failure=report.picker.status)
+        assert placed.state == report.state.name
+        assert bool(placed.problem) == (report.state is State.TRANSIENT_FAILURE)
+    world.policy.close()
+
+
+def take_any_step(world: World, config: object, data: st.DataObject) -> None:
+    changes: list[tuple[Any, State]] = [
+        (each, state)
+        for each in world.helper.connections
+        for state in State
+        if each.handles and each.can_become(state)
+    ]
+    match data.draw(st.sampled_from(["change"] * 6 + ["update", "advance", "exit_idle"])):
+        case "change" if changes:
+            connection, state = data.draw(st.sampled_from(changes))
+            connection.become(state)
+        case "update":
+            world.update(config, *data.draw(st.lists(st.sampled_from("abcd"), unique=True)))
+        case "exit_idle":
+            world.policy.exit_idle()
+        case _:
+            world.helper.clock.advance(1.0)
+    world.helper.settle()

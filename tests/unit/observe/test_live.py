@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ import grpc
 import pytest
 
 import proxyless
-from proxyless.base import State, Status, StatusCode
+from proxyless.base import OK, State, Status, StatusCode
 from proxyless.channel import ChannelView
 from proxyless.channel.service_config import MethodConfig, RetryPolicy, ServiceConfig
 from proxyless.controlplane import (
@@ -25,7 +26,7 @@ from proxyless.controlplane import (
     simple_mesh,
 )
 from proxyless.lb import LbNode
-from proxyless.observe import explain_channel, explain_error
+from proxyless.observe import explain_channel, explain_error, to_json
 from proxyless.sim import UNARY, World, pause
 
 if TYPE_CHECKING:
@@ -53,9 +54,20 @@ def view(**fields: Any) -> ChannelView:  # noqa: ANN401 - of the view
         "service_config": ServiceConfig(policy=None),
         "unroutable": None,
         "waiting": 0,
-        "lb_tree": None,
+        "policy": None,
+        "failure": OK,
     }
     return ChannelView(**{**known, **fields})
+
+
+class Shown:
+    """Policies that look like this."""
+
+    def __init__(self, node: LbNode) -> None:
+        self._node = node
+
+    def describe(self) -> LbNode:
+        return self._node
 
 
 # Without xDS
@@ -88,20 +100,22 @@ def test_the_service_config_and_the_policy_say_the_rest() -> None:
     method = MethodConfig(timeout_s=2.5, wait_for_ready=True, retry_policy=retry)
     config = ServiceConfig(policy=None, methods={"/pkg.Service/": method})
     ready = LbNode("", "pick_first", "READY", "", (LbNode("10.0.0.1:80", "", "READY"),))
-    told = explain_channel(view(service_config=config, lb_tree=ready), PATH)
+    told = explain_channel(view(service_config=config, policy=Shown(ready)), PATH)
     assert told.text == f"{PATH} goes to 10.0.0.1:80"
     assert told.parts[1].text == (
         "service config: at most 2.5 s; waits for ready; up to 3 attempts on UNAVAILABLE"
     )
-    other = explain_channel(view(service_config=config, lb_tree=ready), "/other/Method")
+    other = explain_channel(view(service_config=config, policy=Shown(ready)), "/other/Method")
     assert other.parts[1].text == "service config: nothing for the method"
 
 
 def test_policies_that_fail_or_wait_are_the_verdict() -> None:
     failing = LbNode("", "p", "TRANSIENT_FAILURE", problem="refused")
-    assert explain_channel(view(lb_tree=failing), PATH).text == f"{PATH} fails: refused"
+    told = explain_channel(view(policy=Shown(failing), state=State.TRANSIENT_FAILURE), PATH)
+    assert told.text == f"{PATH} fails: refused"
     trying = LbNode("", "p", "CONNECTING")
-    assert explain_channel(view(lb_tree=trying), PATH).text == f"{PATH} waits: CONNECTING"
+    told = explain_channel(view(policy=Shown(trying), state=State.CONNECTING), PATH)
+    assert told.text == f"{PATH} waits: CONNECTING"
 
 
 # With xDS
@@ -220,6 +234,7 @@ def test_looking_disturbs_nothing(mesh: Mesh) -> None:
         assert after == (before * 3)[:8]
         assert Counter(after) == {b"near": 4, b"far": 4}
         assert (mesh.near.accepted, mesh.far.accepted) == accepted
+        json.dumps(to_json(told))
         (pick,) = told.find("pick")
         assert sorted(pick.facts["addresses"]) == sorted(mesh.places)  # type: ignore[call-overload]
         assert "0 of 1024 requests in flight" in str(told)

@@ -8,6 +8,7 @@ import pytest
 
 from proxyless.assembly import Registries
 from proxyless.controlplane import (
+    Resource,
     Snapshot,
     aggregate_cluster,
     dns_cluster,
@@ -23,6 +24,7 @@ from proxyless.controlplane import (
 from proxyless.observe import (
     Explanation,
     OfflineMesh,
+    ResourceRow,
     Rpc,
     explain_offline,
     resolve_offline,
@@ -155,3 +157,47 @@ def test_the_default_timeout_can_be_another() -> None:
     explanation = explain_offline(WANTED, made, Rpc(PATH), default_timeout_s=0.0)
     (timeout,) = explanation.find("timeout")
     assert timeout.facts["timeout_s"] is None
+
+
+# What a process holds
+
+
+def held(kind: Proto, name: str, status: str, error: str = "", *, has_value: bool) -> ResourceRow:
+    resource = Resource.of(kind)
+    value = resource.value if has_value else b""
+    return ResourceRow(resource.type_url, name, status, "1", "", error, "", value)
+
+
+def test_what_a_process_holds_is_taken_with_what_is_wrong_with_it() -> None:
+    made = mesh()
+    made.add_held(
+        [
+            held(LISTENER, "api", "ACKED", has_value=True),
+            held(ROUTES, "routes", "NACKED", "newer one refused", has_value=True),
+            held(eds_cluster("a"), "a", "REQUESTED", has_value=False),
+        ]
+    )
+    explanation = explain_offline(WANTED, made, Rpc(PATH))
+    assert explanation.text == (f'{PATH} fails: cluster "a": was requested and is not here yet')
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "problem"),
+    [
+        ("DOES_NOT_EXIST", "", "does not exist"),
+        ("NACKED", "is bad", "is bad"),
+        ("NACKED", "", "was refused"),
+        ("NEW_WORD", "", "is NEW_WORD"),
+    ],
+)
+def test_what_a_process_does_not_have_has_its_reason(status: str, error: str, problem: str) -> None:
+    made = mesh()
+    made.add_held([held(LISTENER, "api", status, error, has_value=False)])
+    assert explain_offline(WANTED, made, Rpc(PATH)).problem == f'listener "api": {problem}'
+
+
+def test_what_a_process_does_not_mention_it_does_not_hold() -> None:
+    made = mesh()
+    made.add_held([held(LISTENER, "api", "ACKED", has_value=True)])
+    told = explain_offline(WANTED, made, Rpc(PATH))
+    assert told.problem == 'route configuration "routes": is not held by the process'

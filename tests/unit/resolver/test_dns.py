@@ -375,9 +375,7 @@ async def test_an_answer_that_does_not_come_is_given_up(world: ResolverWorld) ->
     await world.advance(119.9)
     assert world.heard.results == []
     await world.advance(0.1)
-    assert world.heard.failures == [
-        f'UNAVAILABLE: dns name "{NAME}:80": no answer within 120 s'
-    ]
+    assert world.heard.failures == [f'UNAVAILABLE: dns name "{NAME}:80": no answer within 120 s']
     assert world.network.under_way == []
     await world.advance(1)
     await world.network.answer("10.0.0.1:80")

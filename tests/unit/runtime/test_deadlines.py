@@ -139,6 +139,17 @@ def test_cancelled_deadlines_take_no_lasting_memory(deadlines: Deadlines) -> Non
     assert deadlines.clock.timers_pending <= 1
 
 
+def test_replaced_deadlines_take_no_lasting_memory(deadlines: Deadlines) -> None:
+    # One alone first: after it, every second cancel is a replacement.
+    deadlines.add("x", 60).cancel()
+    for _ in range(10_000):
+        deadline = deadlines.add("x", 60)
+        deadlines.queue.expire(deadline, deadlines.clock.now_s() + 30)
+        deadline.cancel()
+        assert len(deadlines.queue._heap) <= 192
+    assert len(deadlines.queue) == 0
+
+
 def test_cancelling_many_at_once_shrinks_the_heap(deadlines: Deadlines) -> None:
     for deadline in [deadlines.add("x", 60) for _ in range(10_000)]:
         deadline.cancel()

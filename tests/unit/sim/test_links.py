@@ -167,6 +167,29 @@ def test_truncation_breaks_the_connection_in_the_middle_of_a_message(pair: Pair)
     assert isinstance(pair.near_peer.lost[0], ConnectionResetError)
 
 
+def test_what_an_end_sends_may_be_truncated_as_well(pair: Pair) -> None:
+    pair.far.truncate_output(5)
+    pair.far.write(b"abcdefgh")
+    pair.wait()
+    assert pair.near_peer.received == b"abcde"
+    assert pair.near_peer.lost
+    assert isinstance(pair.far_peer.lost[0], ConnectionResetError)
+
+
+def test_a_cut_in_the_middle_of_a_piece_is_told() -> None:
+    told: list[tuple[bytes, int]] = []
+    pair = Pair()
+    pair.near._out.on_cut_short = lambda sent, arrived: told.append((sent, arrived))
+    pair.far.truncate(5)
+    pair.near.write(b"abc")
+    pair.wait()
+    assert told == []
+    pair.near.write(b"defgh")
+    pair.wait()
+    assert told == [(b"defgh", 2)]
+    pair.loop.close()
+
+
 def test_a_slow_reader_takes_its_time_and_pauses_the_writer(pair: Pair) -> None:
     pair.there.bytes_per_s = 100_000.0
     pair.near.write(bytes(200_000))

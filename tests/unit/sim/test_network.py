@@ -129,6 +129,22 @@ def test_names_are_those_that_the_fabric_knows() -> None:
     loop.close()
 
 
+def test_a_name_service_that_is_down_knows_addresses_only() -> None:
+    loop, mesh = SimLoop(), Mesh()
+    mesh.fabric.names["web"] = ["10.0.0.2"]
+    mesh.fabric.is_dns_down, mesh.fabric.lookup_s = True, 3.0
+
+    async def story() -> None:
+        started_s = loop.time()
+        with pytest.raises(OSError, match="no name server answers"):
+            await mesh.near.resolve("web", 80)
+        assert loop.time() == started_s + 3.0
+        assert await mesh.near.resolve("10.0.0.9", 80) == [IpAddress("10.0.0.9", 80)]
+
+    loop.run_until_complete(story())
+    loop.close()
+
+
 def test_tls_is_refused() -> None:
     loop, mesh = SimLoop(), Mesh()
 

@@ -1,5 +1,7 @@
 """Does a plan become the configuration that it stands for?"""
 
+from dataclasses import replace
+
 from proxyless.controlplane import CLUSTER, ENDPOINTS, LISTENER, ROUTE_CONFIG, Snapshot
 from proxyless.sim.plans import ROUTES, SERVICE, ClusterPlan, MeshPlan, generation_of
 
@@ -48,6 +50,41 @@ def test_draining_endpoints_are_not_for_rpcs() -> None:
         frozenset({"10.0.0.1:80"}),
         frozenset({"10.0.0.3:80"}),
     )
+
+
+def test_a_cluster_has_what_it_was_planned_with() -> None:
+    plan = ClusterPlan(
+        (("10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"), ("10.0.0.4:80",)),
+        localities=2,
+        drop_share=0.1,
+        max_requests=7,
+        has_outlier_detection=True,
+    )
+    cluster, found = plan.to_resources("a", has_sessions=False, has_load_reports=False)
+    assert cluster.circuit_breakers.thresholds[0].max_requests.value == 7
+    assert cluster.outlier_detection.enforcing_failure_percentage.value == 100
+    assert found.policy.drop_overloads[0].drop_percentage.numerator == 100_000
+    places = [
+        (each.priority, each.load_balancing_weight.value, len(each.lb_endpoints))
+        for each in found.endpoints
+    ]
+    assert places == [(0, 1, 2), (0, 3, 1), (1, 1, 1)]
+    assert len({each.locality.zone for each in found.endpoints}) == 3
+
+
+def test_a_cluster_whose_endpoints_come_from_dns_has_no_endpoints_of_its_own() -> None:
+    plan = ClusterPlan(dns_name="web.mesh", max_requests=7)
+    [cluster] = plan.to_resources("a", has_sessions=True, has_load_reports=True)
+    where = cluster.load_assignment.endpoints[0].lb_endpoints[0].endpoint.address.socket_address
+    assert (where.address, where.port_value) == ("web.mesh", 50051)
+    assert not plan.is_told
+
+
+def test_a_mesh_with_faults_injects_them_before_the_router() -> None:
+    snapshot = replace(PLAN, has_injected_faults=True, has_sessions=True).to_snapshot(
+        Snapshot.of([])
+    )
+    assert snapshot.check().ok
 
 
 def test_a_virtual_host_says_its_generation() -> None:

@@ -14,11 +14,14 @@ def test_what_the_seeds_had_in_sum() -> None:
     report = Report()
     report.add(GOOD)
     report.add(BAD)
-    lines = list(report.lines(real_s=4.0))
+    lines = list(report.lines(real_s=4.0, cpu_s=2.0))
     assert lines[:3] == [
         "2 seeds, 1 failed",
         "rpcs OK 1,201, UNAVAILABLE 1",
-        "1,200 virtual s in 4.0 s: 300 times as fast; 5,000 events, 1,250 per s",
+        (
+            "1,200 virtual s in 4.0 s: 300 times as fast (600 times per processor, 2.0 s of it);"
+            " 5,000 events, 1,250 per s"
+        ),
     ]
     assert lines[3] == f"         2 {NAMES[0]}"
     assert lines[4] == f"     never {NAMES[1]}"

@@ -7,6 +7,8 @@ import asyncio
 import pytest
 
 from proxyless.sim import World, pause
+from proxyless.sim.world import name_cut_frame
+from proxyless.wire import frames
 
 
 def test_a_name_is_always_the_same_host() -> None:
@@ -15,6 +17,15 @@ def test_a_name_is_always_the_same_host() -> None:
     assert world.host("a").ip != world.host("b").ip
     assert [each.name for each in world.others(world.host("a"))] == ["b"]
     world.loop.close()
+
+
+@pytest.mark.parametrize(
+    ("arrived_bytes", "inside"),
+    [(0, "nothing"), (3, "another frame"), (17, "nothing"), (18, "DATA"), (29, "DATA")],
+)
+def test_a_cut_falls_into_a_frame(arrived_bytes: int, inside: str) -> None:
+    sent = frames.encode_ping(b"12345678") + frames.encode_frame(frames.DATA, 0, 1, b"abcd")
+    assert name_cut_frame(sent, arrived_bytes) == inside
 
 
 def test_a_story_may_not_take_longer_than_it_says() -> None:

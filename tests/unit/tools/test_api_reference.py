@@ -79,24 +79,7 @@ class Thing(Movable):
 '''
 
 
-@pytest.fixture
-def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setattr(api_reference, "SOURCE", tmp_path)
-    monkeypatch.setattr(api_reference, "DOORS", {"house": "the house"})
-    read_module.cache_clear()
-    (tmp_path / "house").mkdir()
-    (tmp_path / "house" / "__init__.py").write_text(DOOR)
-    (tmp_path / "house" / "room.py").write_text(ROOM)
-    (tmp_path / "house" / "cellar.py").write_text('"""Dark."""\n')
-    yield tmp_path
-    read_module.cache_clear()
-
-
-@pytest.mark.usefixtures("house")
-def test_a_page_has_what_its_door_exports() -> None:
-    assert (
-        render_door("house")
-        == """# house
+PAGE = """# house
 
 A room.
 
@@ -164,7 +147,24 @@ In metres.
 async def move(self, to: str = 'here') -> None
 ```
 """
-    )
+
+
+@pytest.fixture
+def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setattr(api_reference, "SOURCE", tmp_path)
+    monkeypatch.setattr(api_reference, "DOORS", {"house": "the house"})
+    read_module.cache_clear()
+    (tmp_path / "house").mkdir()
+    (tmp_path / "house" / "__init__.py").write_text(DOOR)
+    (tmp_path / "house" / "room.py").write_text(ROOM)
+    (tmp_path / "house" / "cellar.py").write_text('"""Dark."""\n')
+    yield tmp_path
+    read_module.cache_clear()
+
+
+@pytest.mark.usefixtures("house")
+def test_a_page_has_what_its_door_exports() -> None:
+    assert render_door("house") == PAGE
 
 
 def test_a_page_is_stale_if_anything_is_different(house: Path) -> None:

@@ -136,6 +136,20 @@ async def test_calls_that_the_kernel_did_not_take_were_not_processed() -> None:
         assert call.expect_end(StatusCode.UNAVAILABLE, unprocessed=True).is_retry_free
 
 
+async def test_on_a_socket_that_is_closing_nothing_leaves_so_nothing_was_processed() -> None:
+    world = ClientWorld()
+    # As asyncio does when the peer ends its side: what it has buffered is still sent.
+    world.socket.is_stuck = True
+    world.socket.close()
+    world.hear()
+    call = open_call(world)
+    await turn()
+    assert kinds_of(world) == []
+    world.socket.lose()
+    await turn()
+    assert call.expect_end(StatusCode.UNAVAILABLE, unprocessed=True).is_retry_free
+
+
 # Reading
 
 
@@ -209,6 +223,17 @@ async def test_a_peer_that_closes_its_side_is_left() -> None:
     world = ClientWorld()
     # Anything true would keep the transport half open.
     assert not world.transport.eof_received()  # type: ignore[func-returns-value]
+
+
+async def test_what_was_not_processed_does_not_leave_while_a_connection_is_aborted() -> None:
+    world = ClientWorld()
+    open_call(world)
+    world.hear()
+    call = open_call(world)
+    call.hooks["end"] = lambda _: world.transport.close()
+    world.transport.abort(LOST)
+    assert kinds_of(world) == []
+    call.expect_end(StatusCode.UNAVAILABLE, unprocessed=True)
 
 
 async def test_closing_says_goaway_and_ends_calls() -> None:

@@ -568,6 +568,13 @@ def test_goaway_ends_what_the_peer_did_not_process() -> None:
     assert server.owner.count("drained") == 1
 
 
+def test_what_a_peer_says_with_goaway_stays_on_one_line() -> None:
+    server, (call,) = limited(1, 1)
+    server.say(goaway(0, 0, b"bye\nCRITICAL forged \x1b[31m"))
+    text = r"peer is going away: NO_ERROR: bye CRITICAL forged \x1b[31m"
+    call.expect_end(StatusCode.UNAVAILABLE, text, unprocessed=True)
+
+
 def test_the_owner_hears_of_goaway_before_the_calls_do() -> None:
     server, (call,) = limited(1, 1)
     seen: list[bool] = []

@@ -278,21 +278,15 @@ class Priority:
             child.close()
 
     def describe(self) -> LbNode:
-        config, shown = self._config, self._shown
+        names, shown = self._config.priorities, self._shown
         state = "" if shown is None else shown.state.name
-        if not config.priorities:
+        choice = choose(self._views(names)) if names else None
+        if not isinstance(choice, Use):
             return LbNode(state=state, detail=EMPTY_PRIORITY_LIST)
-        choice = choose(self._views(config.priorities))
-        if isinstance(choice, Create):
-            # Only before the first update.
-            return LbNode(state=state)
-        chosen = config.priorities[choice.priority]
-        listed = [self._describe_listed(name, chosen) for name in config.priorities]
-        others = (
-            child.describe(NOT_LISTED, in_use=False)
-            for child in self._children.values()
-            if child.name not in config.priorities
-        )
+        chosen = names[choice.priority]
+        listed = [self._describe_listed(name, chosen) for name in names]
+        gone = [child for child in self._children.values() if child.name not in names]
+        others = (child.describe(NOT_LISTED, in_use=False) for child in gone)
         detail = f"uses priority {choice.priority}, {chosen!r}: {choice.reason.value}"
         problem = listed[choice.priority].problem
         return LbNode(state=state, detail=detail, children=(*listed, *others), problem=problem)

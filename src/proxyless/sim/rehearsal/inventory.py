@@ -289,6 +289,8 @@ class Inventory:
         mesh = 0
         for event in script.events:
             mesh += isinstance(event.action, Push)
+            if event.is_end:
+                continue  # It is for whom it began with.
             if isinstance(event.action, Strike) and not self.select(event.action.where, mesh):
                 with errors.field(event.path):
                     errors.add(f"no endpoint fits {event.action.where}: {self._describe()}")

@@ -255,7 +255,7 @@ def _parse_event(
         if ended is None:
             fields.add("for", f"makes no sense here: {key} is over at once")
         else:
-            yield Event(at_s + lasts_s, ended, f"{path}.{key}")
+            yield Event(at_s + lasts_s, ended, f"{path}.{key}", is_end=True)
 
 
 def _end_of(action: Action) -> Action | None:

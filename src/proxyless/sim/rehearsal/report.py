@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
+from proxyless.sim.backends import UNARY
 from proxyless.sim.rehearsal.fields import show_time
 from proxyless.sim.rehearsal.stage import Happening
 from proxyless.sim.rehearsal.verdicts import Verdict, judge
@@ -86,16 +87,22 @@ class Report:
 
 def make_report(script: Script, inventory: Inventory, performance: Performance) -> Report:
     """Of a run of this script on these machines."""
-    notes = dict.fromkeys(note for mesh in inventory.meshes for note in mesh.notes)
     return Report(
         seed=script.seed,
         duration_s=script.duration_s,
-        notes=tuple(notes),
+        notes=tuple(dict.fromkeys(_find_notes(script, inventory, performance))),
         timeline=tuple(_tell(script, inventory, performance)),
         phases=tuple(_make_phases(script, performance)),
         verdicts=tuple(judge(script, inventory, performance)),
         digest=performance.digest,
     )
+
+
+def _find_notes(script: Script, inventory: Inventory, performance: Performance) -> Iterator[str]:
+    for mesh in inventory.meshes:
+        yield from mesh.notes
+    if UNARY in script.methods and not all(rpc.is_ok for rpc in performance.rpcs):
+        yield f"where no method is given, clients call {UNARY}"
 
 
 # Phases

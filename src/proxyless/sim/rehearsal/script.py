@@ -26,7 +26,6 @@ from proxyless.base import StatusCode
 from proxyless.controlplane.resource import CLUSTER, ENDPOINTS, LISTENER, ROUTE_CONFIG
 from proxyless.sim.backends import UNARY
 from proxyless.sim.links import LATENCY_S
-from proxyless.sim.rehearsal.fields import show_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -121,7 +120,7 @@ class Strike:
     def __str__(self) -> str:
         extra = {
             Fault.THROTTLE: f" to {self.bytes_per_s:g} bytes per second",
-            Fault.SLOW: f" by {show_time(self.delay_s)}",
+            Fault.SLOW: f" by {self.delay_s:g} s",
             Fault.FAIL: f" with {self.code.name}",
         }
         return f"{self.fault.value.replace('_', ' ')} {self.where}{extra.get(self.fault, '')}"
@@ -140,7 +139,7 @@ class ControlStrike:
     def __str__(self) -> str:
         said = f"control plane: {self.fault.value.replace('_', ' ')}"
         if self.fault is ControlFault.DELAY:
-            return f"{said} of {show_time(self.delay_s)}"
+            return f"{said} of {self.delay_s:g} s"
         if self.fault is ControlFault.WITHHOLD:
             kind = next(name for name, url in TYPES.items() if url == self.type_url)
             return f"{said} {' '.join((kind, ', '.join(self.names))).rstrip()}"
@@ -168,6 +167,8 @@ class Event:
     action: Action
     # Where in the script it stands.
     path: str = ""
+    # Whether it ends what began with the event of the same path, for those whom that befell.
+    is_end: bool = False
 
 
 class Condition(Enum):

@@ -160,8 +160,9 @@ class _Stage:
         self._control: SimControlPlane = world.control_plane(_CONTROL, snapshots[0])
         self._start_s = world.now_s()
         self._striker = Striker(world, self._control)
-        # Changed by events.
+        # Changed by events: the mesh that is served, and whom each event befell, by its path.
         self._mesh = 0
+        self._struck: dict[str, list[Backend]] = {}
         # What is written down.
         self._rpcs: list[Rpc] = []
         self._happenings: list[Happening] = []
@@ -290,22 +291,30 @@ class _Stage:
     async def _act(self) -> None:
         for event in self._script.events:
             await self._wait_until(event.at_s)
-            self._happenings.append(Happening(self._now_s(), self._describe(event)))
             match event.action:
                 case Strike():
-                    for machine in self._inventory.select(event.action.where, self._mesh):
-                        await self._striker.strike(event.action, self._world.backends[machine.name])
+                    backends = self._find_struck(event, event.action)
+                    total = len(self._inventory.machines)
+                    self._tell(f"{event.action} ({len(backends)} of {total} endpoints)")
+                    for backend in backends:
+                        await self._striker.strike(event.action, backend)
                 case ControlStrike():
+                    self._tell(str(event.action))
                     await self._striker.strike_control(event.action)
                 case Push():
+                    self._tell(str(event.action))
                     self._mesh += 1
                     self._control.set_snapshot(self._snapshots[self._mesh])
 
-    def _describe(self, event: Event) -> str:
-        if not isinstance(event.action, Strike):
-            return str(event.action)
-        machines = self._inventory.select(event.action.where, self._mesh)
-        return f"{event.action} ({len(machines)} of {len(self._inventory.machines)} endpoints)"
+    def _find_struck(self, event: Event, strike: Strike) -> list[Backend]:
+        """Who fits now; of an end, those who did when it began, wherever they are by now."""
+        if not event.is_end:
+            machines = self._inventory.select(strike.where, self._mesh)
+            self._struck[event.path] = [self._world.backends[each.name] for each in machines]
+        return self._struck[event.path]
+
+    def _tell(self, what: str) -> None:
+        self._happenings.append(Happening(self._now_s(), what))
 
 
 @contextmanager

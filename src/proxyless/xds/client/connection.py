@@ -105,6 +105,7 @@ class Connection:
         self._refused: dict[str, str] = {}
         # What was asked for and is not here yet, on this stream.
         self._waits: dict[ResourceKey, _Wait] = {}
+        self._is_closed = False
         transport.watch_connectivity(self._on_connectivity)
 
     def start(self) -> None:
@@ -112,6 +113,7 @@ class Connection:
 
     def close(self) -> None:
         """Say no more. Idempotent; the transport is its owner's to close."""
+        self._is_closed = True
         self._stop_waiting()
         self._silence_timer.cancel()
         self.stream.close()
@@ -216,7 +218,9 @@ class Connection:
             self._fail(f"stream ended before any response: {status}")
 
     def _on_connectivity(self, status: Status) -> None:
-        self._fail(status.details or status.code.name)
+        # Load reports may need the transport for longer, and then nobody counts the silence.
+        if not self._is_closed:
+            self._fail(status.details or status.code.name)
 
     def _fail(self, reason: str) -> None:
         self._reason = one_line(reason)

@@ -193,6 +193,11 @@ class ClusterManager:
         state = aggregate(self._counts, IDLE_IS_IDLE)
         return LbNode(state=state.name, children=children)
 
+    def describe_child(self, name: str) -> LbNode | None:
+        """One cluster, without a look at the others."""
+        child = self._children.get(name)
+        return None if child is None else child.describe()
+
     def _have_child(self, name: str) -> None:
         child = self._children.get(name)
         if child is None:

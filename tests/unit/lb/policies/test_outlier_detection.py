@@ -1,13 +1,21 @@
 """Unit tests of proxyless.lb.policies.outlier_detection; see spec/test_outlier_detection.py."""
 
+from dataclasses import replace
+from typing import Any
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from proxyless.base import EMPTY_METADATA, Event, Metadata, Status, StatusCode
 from proxyless.lb import QUEUE_PICKER, Complete, FailPicker
-from proxyless.lb.policies.outlier_detection import CountingPicker, OutlierDetectionFactory
+from proxyless.lb.policies.outlier_detection import (
+    CountingPicker,
+    OutlierDetection,
+    OutlierDetectionFactory,
+)
 from proxyless.lb.policies.round_robin import RoundRobinFactory
+from proxyless.lb.view import ready_addresses
 from tests.spec.lb_world import (
     ANY_RPC,
     CHANGE,
@@ -138,3 +146,37 @@ class AnyHistory(RuleBasedStateMachine):
 
 TestAnyHistory = AnyHistory.TestCase
 TestAnyHistory.settings = settings(max_examples=40, stateful_step_count=40)
+
+
+def test_it_shows_who_is_ejected_and_since_when() -> None:
+    world = World(OutlierDetectionFactory(), others=(RoundRobinFactory(),))
+    child: list[dict[str, Any]] = [{"round_robin": {}}]
+    rules = {"failurePercentageEjection": {"threshold": 50, "minimumHosts": 1, "requestVolume": 1}}
+    world.update("a", "b", config={**rules, "maxEjectionPercent": 100, "childPolicy": child})
+    for name in "ab":
+        world[name].connecting()
+        world[name].ready()
+    policy = world.policy
+    assert isinstance(policy, OutlierDetection)
+    assert policy.describe().detail == "0 of 2 endpoints ejected; sweep in 10 s"
+    for _ in range(2):
+        picked = world.picker.pick(ANY_RPC)
+        assert isinstance(picked, Complete)
+        assert picked.tracker is not None
+        is_bad = picked.subchannel.address == address("a")
+        picked.tracker.on_end(End(StatusCode.UNAVAILABLE if is_bad else StatusCode.OK))
+    world.advance(10.0)
+    world.advance(2.0)
+    node = policy.describe()
+    assert node.detail == "1 of 2 endpoints ejected; sweep in 8 s"
+    ejected = {child.name: child for child in node.children[0].children}[str(address("a"))]
+    assert ejected.state == "TRANSIENT_FAILURE"
+    assert ejected.children[0].detail == "ejected 2 s"
+    assert ready_addresses(replace(node, policy="it")) == [str(address("b"))]
+
+
+def test_with_no_rules_it_says_that_it_is_off() -> None:
+    world = World(OutlierDetectionFactory(), others=(RoundRobinFactory(),))
+    world.update("a", config={"childPolicy": [{"round_robin": {}}]})
+    assert isinstance(world.policy, OutlierDetection)
+    assert world.policy.describe().detail == "off"

@@ -138,3 +138,16 @@ def test_no_report_of_load_is_reported_upward() -> None:
     helper.clock.advance(100)
     assert len(helper.reports) == before
     policy.close()
+
+
+def test_a_weight_is_described_without_being_changed() -> None:
+    config = WeightedRoundRobinConfig(blackout_period_s=10.0, weight_expiration_period_s=180.0)
+    weight = EndpointWeight()
+    assert weight.describe(config, 0.0) == "no weight reported"
+    weight.on_report(2.5, 100.0)
+    assert weight.describe(config, 105.0) == "weight 2.5 is too new"
+    assert weight.describe(config, 110.0) == "weight 2.5"
+    # To ask `find_usable` would start the blackout anew.
+    assert weight.describe(config, 280.0) == "weight 2.5 is too old"
+    weight.on_report(3.0, 281.0)
+    assert weight.find_usable(config, 281.0) == 3.0

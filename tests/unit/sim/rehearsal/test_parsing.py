@@ -178,7 +178,7 @@ def action(text: str) -> Any:  # noqa: ANN401 - compared with what it should be
         (
             "slow: {zone: a, by: 200ms}",
             Strike(Fault.SLOW, Selector(zones=("a",)), delay_s=0.2),
-            "slow zone a by 0:00.200",
+            "slow zone a by 0.2 s",
         ),
         (
             "fail: {zone: a, with: INTERNAL}",
@@ -193,7 +193,7 @@ def action(text: str) -> Any:  # noqa: ANN401 - compared with what it should be
         (
             "control_plane: {delay: 2s}",
             ControlStrike(ControlFault.DELAY, 2.0),
-            "control plane: delay of 0:02",
+            "control plane: delay of 2 s",
         ),
         (
             "control_plane: {withhold: endpoints}",
@@ -237,10 +237,10 @@ def test_events_are_in_the_order_of_their_times_and_what_lasts_has_an_end() -> N
     where = Selector(zones=("a",))
     assert script.events == (
         Event(10.0, ControlStrike(ControlFault.STOP), "events[1].control_plane"),
-        Event(11.0, ControlStrike(ControlFault.START), "events[1].control_plane"),
+        Event(11.0, ControlStrike(ControlFault.START), "events[1].control_plane", is_end=True),
         Event(30.0, Strike(Fault.KILL, where), "events[0].kill"),
         Event(40.0, Push(("next",)), "events[2].push"),
-        Event(50.0, Strike(Fault.START, where), "events[0].kill"),
+        Event(50.0, Strike(Fault.START, where), "events[0].kill", is_end=True),
     )
     assert script.pushes == (Push(("next",)),)
 

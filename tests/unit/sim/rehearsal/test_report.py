@@ -123,6 +123,14 @@ def test_what_several_clients_refuse_is_told_once() -> None:
     assert [at_s for at_s, _ in found] == [5.0, 6.0]
 
 
+def test_who_calls_what_nobody_has_is_told_why() -> None:
+    note = "where no method is given, clients call /sim.Echo/Unary"
+    assert report(rpc(1.0)).notes == ()
+    assert report(rpc(1.0, "UNAVAILABLE")).notes == (note,)
+    script = "{method: /s/m, duration: 20s}"
+    assert report(rpc(1.0, "UNAVAILABLE"), text=script).notes == ()
+
+
 def test_a_report_is_as_good_as_its_verdicts_and_can_be_json() -> None:
     good = report(rpc(1.0), text="duration: 20s")
     bad = report(rpc(1.0, "ABORTED"), text="duration: 20s")

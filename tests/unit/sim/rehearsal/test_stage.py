@@ -101,6 +101,27 @@ def test_a_push_is_served_from_then_on() -> None:
     assert report.is_good
 
 
+def test_an_event_befalls_who_is_there_at_its_time() -> None:
+    meshes = (two_zones(a=[A1], b=[A2]), two_zones(a=[A2], b=[B1]))
+    report = run(
+        "{duration: 20s, events: [{at: 5s, push: x}, {at: 10s, kill: {zone: a}}]}", *meshes
+    )
+    # A1 is gone from the mesh, but it is where it was.
+    assert [each.what for each in report.timeline if "kill" in each.what] == [
+        "kill zone a (2 of 3 endpoints)"
+    ]
+    assert [set(counts(report, n)) for n in range(3)] == [{A1}, {A2}, {B1}]
+
+
+def test_what_ends_ends_for_those_with_whom_it_began() -> None:
+    meshes = (two_zones(a=[A1, A2]), two_zones(b=[A1, A2]))
+    report = run(
+        "{duration: 60s, events: [{at: 5s, kill: {zone: a}, for: 10s}, {at: 10s, push: x}]}",
+        *meshes,
+    )
+    assert set(counts(report, 3)) == {A1, A2}
+
+
 def test_clients_keep_what_they_have_while_the_control_plane_is_down() -> None:
     report = run(
         """

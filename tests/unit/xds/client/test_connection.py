@@ -10,7 +10,7 @@ import pytest
 from proxyless.base import Event, Trace
 from proxyless.xds.client import Cancel, Tools, XdsClient
 from proxyless.xds.client.connection import describe_silence
-from tests.xds_client_world import GONE, ClientWorld, Recorder, text
+from tests.xds_client_world import GONE, ClientWorld, Recorder, server_config, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,6 +70,20 @@ def test_a_timeout_may_cancel_the_watches_of_others() -> None:
     world.clock.advance(15)
     assert first.take_codes() == ["NOT_FOUND"]
     assert other.take() == []
+    world.close()
+
+
+def test_a_server_that_is_not_asked_any_more_may_be_silent() -> None:
+    world = ClientWorld()
+    cancel = world.client.watch(world.listeners, "x", Recorder())
+    load = world.client.load_stats(server_config(), "c", "")
+    world.settle()
+    cancel()
+    world.settle()
+    timers = world.clock.timers_pending
+    world.server().fail()
+    assert world.clock.timers_pending == timers, "load reports keep the transport, and no more"
+    load.release()
     world.close()
 
 

@@ -137,3 +137,39 @@ def test_note_says_what_is_wrong_or_who_asks() -> None:
     assert isinstance(outcome, XdsConfig)
     [entry] = outcome.clusters["a"]  # type: ignore[misc]
     assert entry.resolution_note == 'node id "node-1"'
+
+
+def test_note_says_that_no_endpoint_may_be_used() -> None:
+    found, _, routes = parts()
+    known = Known(
+        listener=Answer(listener()),
+        route_configs={"routes": Answer(routes)},
+        clusters={"a": Answer(found)},
+        endpoints={"a": Answer(endpoints("a"))},
+    )
+    outcome = resolve(WANTED, known).outcome
+    assert isinstance(outcome, XdsConfig)
+    [entry] = outcome.clusters["a"]  # type: ignore[misc]
+    note = 'endpoints "a": has no endpoint that may be used (node id "node-1")'
+    assert entry.resolution_note == note
+
+
+def loop_of(**below: tuple[str, ...]) -> str:
+    """What is said about aggregates that lead to these."""
+    known = Known(
+        listener=Answer(listener()),
+        route_configs={"routes": Answer(route_config("a"))},
+        clusters={name: Answer(aggregate(name, *names)) for name, names in below.items()},
+    )
+    outcome = resolve(WANTED, known).outcome
+    assert isinstance(outcome, XdsConfig)
+    error = outcome.clusters["a"]
+    assert isinstance(error, ClusterError)
+    return error.status.details
+
+
+def test_a_loop_of_aggregates_is_named() -> None:
+    assert loop_of(a=("b",), b=("c",), c=("b",)) == (
+        'cluster "a": aggregate has no leaf cluster: "b" > "c" > "b" is a loop (node id "node-1")'
+    )
+    assert '"a" > "a" is a loop' in loop_of(a=("a",))

@@ -1,0 +1,15 @@
+"""The page starts a server, which its reader would keep."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+@asynccontextmanager
+async def given(names: dict[str, Any]) -> AsyncIterator[None]:
+    yield
+    await names["server"].stop(None)

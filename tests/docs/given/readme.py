@@ -1,0 +1,27 @@
+"""The reader has a service with generated stubs, in a mesh that the environment names."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from proxyless.controlplane import ControlPlane, simple_mesh
+from tests.docs.given.shop import generate, orders_backend
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+@asynccontextmanager
+async def given(names: dict[str, Any]) -> AsyncIterator[None]:
+    names |= generate("orders")
+    names["request"] = names["orders_pb2"].GetRequest(id="7")
+    async with AsyncExitStack() as stack:
+        address = await stack.enter_async_context(orders_backend(names))
+        plane = ControlPlane(simple_mesh("orders", {"orders": [address]}))
+        await stack.enter_async_context(plane)
+        os.environ["GRPC_XDS_BOOTSTRAP_CONFIG"] = json.dumps(plane.bootstrap())
+        yield
+        assert names["reply"].id == "7"

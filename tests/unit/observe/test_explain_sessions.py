@@ -1,0 +1,53 @@
+"""Unit tests of proxyless.observe.explain_sessions."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxyless.lb import LbNode
+from proxyless.observe.explain_sessions import explain_session, find_session
+from proxyless.xds.config import ClusterConfig
+from proxyless.xds.filters.session_calls import NOWHERE, SessionPlace, format_place
+from proxyless.xds.filters.stateful_session import SessionCookie, StatefulSessionConfig
+from tests.spec.xds_world import cluster, endpoints
+
+HERE = "127.0.0.1:1"
+ENTRY = ClusterConfig("a", cluster("a"), endpoints("a", HERE))
+PLACE = SessionPlace((HERE,), "a")
+CONFIG = StatefulSessionConfig(SessionCookie("sid", "/shop"))
+
+
+def test_the_cookie_is_read_if_the_path_is_right() -> None:
+    metadata = (("cookie", f"other=1; sid={format_place(PLACE)}"),)
+    assert find_session([object(), CONFIG], "/shop/Add", metadata) == ("sid", PLACE)
+    assert find_session([CONFIG], "/shop/Add", ()) == ("sid", NOWHERE)
+    assert find_session([CONFIG], "/bank/Add", metadata) is None
+    assert find_session([StatefulSessionConfig()], "/shop/Add", metadata) is None
+
+
+def test_without_a_cookie_the_policies_pick() -> None:
+    told = explain_session("sid", NOWHERE, ENTRY, None)
+    assert told.text == 'session: the RPC has no cookie "sid", so the policies pick'
+
+
+def test_without_a_channel_only_what_is_listed_is_known() -> None:
+    assert explain_session("sid", PLACE, ENTRY, None).text == (
+        f"session lives at {HERE}, which is UNKNOWN"
+    )
+    gone = SessionPlace(("127.0.0.1:2",), "a")
+    assert explain_session("sid", gone, ENTRY, None).text.endswith("which is not listed")
+
+
+@pytest.mark.parametrize(
+    ("state", "verdict"),
+    [
+        ("READY", "the session's host is READY"),
+        ("IDLE", "the session's host is IDLE and is asked to connect"),
+        ("CONNECTING", "the session's host is CONNECTING"),
+        ("TRANSIENT_FAILURE", "no host of the session is usable: the child picks"),
+        ("", "the session's host has no subchannel and gets one"),
+    ],
+)
+def test_the_state_of_the_host_decides(state: str, verdict: str) -> None:
+    node = LbNode("cluster:a", "cds", "READY", "", (LbNode(HERE, "", state),))
+    assert explain_session("sid", PLACE, ENTRY, node).text == f"session lives at {HERE}: {verdict}"
