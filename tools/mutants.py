@@ -37,7 +37,7 @@ COPIED = ("src", "tests", "tools", "docs", "bench", "pyproject.toml")
 NOT_COPIED = shutil.ignore_patterns("__pycache__", ".*_cache", ".build", ".hypothesis")
 
 # A mutant that hangs is caught, too.
-RUN_TIMEOUT_S = 150.0
+RUN_TIMEOUT_S = 300.0
 FAILED_LINE = re.compile(r"^(?:FAILED|ERROR) (\S+::\S+)", re.MULTILINE)
 VIOLATION_LINE = re.compile(r"^violation: (.*)$", re.MULTILINE)
 

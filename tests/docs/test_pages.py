@@ -6,35 +6,24 @@ What is not carried out is listed, with its reason, in `listed`. To see one page
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 
 from proxyless.cli import COMMANDS
 from tests.docs.commands import makefile_targets
 from tests.docs.listed import CHECKED, NOT_RUN, is_listed
+from tests.docs.page_process import PAGE_TIMEOUT_S, check_page, is_howto, pages_with_blocks
 from tests.docs.pages import ROOT, find_pages, parse_commands, parse_page
 from tools.api_reference import stale_pages
 
 PAGES = {page: parse_page(page, (ROOT / page).read_text()) for page in find_pages()}
 
 
-@pytest.mark.timeout(180)  # A busy machine takes minutes where a quiet one takes ten seconds.
-@pytest.mark.parametrize("page", [page for page, blocks in PAGES.items() if blocks])
+@pytest.mark.timeout(PAGE_TIMEOUT_S)
+@pytest.mark.parametrize("page", [page for page in pages_with_blocks() if not is_howto(page)])
 def test_a_page_is_true(page: str) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.docs.run_page", page],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=170,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    check_page(page)
 
 
 def test_nothing_is_listed_in_vain() -> None:
