@@ -18,7 +18,6 @@ PICTURES = {"mermaid": "a picture, drawn by the forge"}
 
 # By page, and what the block begins with.
 NOT_RUN: dict[tuple[str, str], str] = {
-    ("README.md", "cli, sim"): "a picture of the rooms",
     ("docs/howto/write-a-policy.md", "10.0.0.1:80 is not told"): (
         "tests/unit/testing/test_check_policy.py finds it here"
     ),

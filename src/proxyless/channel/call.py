@@ -18,7 +18,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from proxyless.base import EMPTY_METADATA, Metadata, Status, StatusCode
+from proxyless.base import EMPTY_METADATA, Metadata, Status, StatusCode, one_line
 from proxyless.channel.attempt import LOGGER, NOBODY, Attempt, cancel_all
 from proxyless.channel.interception import InterceptedObserver
 from proxyless.channel.retry import encode_previous_attempts
@@ -355,7 +355,7 @@ class Call:
     def _on_bug(self, who: str, error: Exception) -> None:
         """What an application gave the channel raised: only this RPC has to suffer for it."""
         LOGGER.exception("%s raised for %s", who, self._method.path)
-        text = f"{who} raised {type(error).__name__}: {error}"
+        text = one_line(f"{who} raised {type(error).__name__}: {error}")
         self.cancel(Status(StatusCode.INTERNAL, text))
 
     def _queue(self) -> None:

@@ -34,6 +34,7 @@ from proxyless.channel.service_config import ServiceConfig, parse_service_config
 from proxyless.channel.statuses import (
     DEADLINE_EXCEEDED,
     deadline_exceeded,
+    failure_of,
     from_control_plane,
     log_change,
 )
@@ -229,7 +230,7 @@ class Channel:
 
     def view(self) -> ChannelView:
         """What explains what becomes of an RPC now."""
-        target, state, status = self.target, self.state, self.picker.status
+        target, state, status = self.target, self.state, failure_of(self.picker)
         is_failing = state is State.TRANSIENT_FAILURE and self.selector is None
         unroutable = (self._unroutable or status) if is_failing else None
         waiting = len(self._unselected) + len(self._queued)
@@ -288,16 +289,17 @@ class Channel:
         if self.state is State.SHUTDOWN:
             call.finish(StreamEnd(CHANNEL_CLOSED))
         elif self.state is State.TRANSIENT_FAILURE and not call.wait_for_ready:
-            call.finish(StreamEnd(from_control_plane(self._unroutable or self.picker.status)))
+            call.finish(StreamEnd(from_control_plane(self._unroutable or failure_of(self.picker))))
         else:
             self._unselected[call] = None
 
     def describe_delay(self, call: Call) -> Status:
         """How an RPC ends whose time is up: what it waited for may be the reason."""
-        if call in self._queued:
-            return deadline_exceeded("a connection", self.picker.status)
+        if call in self._queued and not call.is_connected:
+            return deadline_exceeded("a connection", failure_of(self.picker))
         if call in self._unselected:
-            return deadline_exceeded("the target's config", self._unroutable or self.picker.status)
+            failure = self._unroutable or failure_of(self.picker)
+            return deadline_exceeded("the target's config", failure)
         return DEADLINE_EXCEEDED
 
     def queue_pick(self, call: Call) -> None:

@@ -5,7 +5,7 @@ Specs: A54 (which codes a control plane may choose).
 
 from typing import Final
 
-from proxyless.base import State, Status, StatusCode
+from proxyless.base import OK, State, Status, StatusCode
 from proxyless.channel.attempt import LOGGER
 from proxyless.lb.api import Picker
 
@@ -26,6 +26,16 @@ _RESTRICTED: Final = frozenset(
 
 # The words of grpcio.
 DEADLINE_EXCEEDED: Final = Status(StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
+
+
+def failure_of(picker: Picker) -> Status:
+    """Why RPCs fail with this picker, which may be an application's own."""
+    try:
+        return picker.status
+    except Exception:
+        # RPCs that are told why they end have to end, whatever happens.
+        LOGGER.exception("status of picker raised")
+        return OK
 
 
 def deadline_exceeded(waited_for: str, failure: Status) -> Status:
@@ -57,7 +67,7 @@ def log_change(target: str, states: tuple[State, State], why: Status | Picker) -
     """For humans: RPCs fail, and why, or do not any more. Every change is in the trace."""
     before, after = states
     if after is State.TRANSIENT_FAILURE:
-        status = why if isinstance(why, Status) else why.status
+        status = why if isinstance(why, Status) else failure_of(why)
         LOGGER.info("%s: %s", target, status.details)
     elif after is State.READY and before is State.TRANSIENT_FAILURE:
         LOGGER.info("%s: READY again", target)

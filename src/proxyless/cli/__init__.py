@@ -14,6 +14,9 @@ returns the exit code: 0 for done, 1 for failed, 2 for a command line that makes
 from __future__ import annotations
 
 import argparse
+import io
+import os
+import sys
 from typing import TYPE_CHECKING, Final
 
 from proxyless.cli import demo, explain, lint, serve, simulate, status
@@ -37,5 +40,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for command in COMMANDS:
         command.add_parser(commands)
     parsed = parser.parse_args(arguments)
-    code: int = parsed.run(parsed)
+    _prepare_output()
+    return _run(parsed)
+
+
+def _prepare_output() -> None:
+    """Whatever standard output is, it takes whatever we say."""
+    if sys.stdout is None:  # It was closed before we began.
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the end
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # For names of files that are no UTF-8, and for those who see nothing but ASCII.
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    """What the command returns; 1 if it was stopped, or if nobody takes what it has to say."""
+    try:
+        code: int = parsed.run(parsed)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        print("proxyless: interrupted", file=sys.stderr)
+        return 1
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError):  # `| head` has read enough.
+            print(f"proxyless: {error}", file=sys.stderr)
+        _forget_output()
+        return 1
     return code
+
+
+def _forget_output() -> None:
+    """What is still to be written would fail again when the interpreter ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

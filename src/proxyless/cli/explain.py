@@ -21,6 +21,7 @@ import grpc
 
 from proxyless.assembly import Registries
 from proxyless.base import Status, StatusCode, ValidationErrors, quote
+from proxyless.cli.arguments import parse_address
 from proxyless.cli.output import JSON, add_output_option, print_json
 from proxyless.cli.resource_files import read_resources
 from proxyless.cli.status import TIMEOUT_S, fetch
@@ -75,7 +76,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         action="append",
         help="a file of resources, or a directory of files; may be given again",
     )
-    source.add_argument("--status", metavar="ADDR", help="the admin port of a running process")
+    source.add_argument(
+        "--status",
+        metavar="ADDR",
+        type=parse_address,
+        help="the admin port of a running process",
+    )
     parser.add_argument("--target", required=True, help="what the application dials: xds:///name")
     parser.add_argument(
         "-H",

@@ -79,6 +79,10 @@ def run(parsed: argparse.Namespace) -> int:
         return 1
     errors = ValidationErrors()
     located = read_resources(parsed.files, errors)
+    if not located and errors.ok:
+        # A path that was mistyped must not pass for a mesh without a fault.
+        with errors.field(", ".join(map(str, parsed.files))):
+            errors.add("has no resources")
     lines = [_Line("", path, Finding(Severity.ERROR, "", text)) for path, text in errors.items()]
     audiences = frozenset(map(Audience, parsed.audiences))
     for place, resource in located:

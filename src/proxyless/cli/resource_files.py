@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from proxyless.controlplane.documents import parse_documents
-from proxyless.controlplane.files import SUFFIXES, read_bounded, refuse_duplicates
+from proxyless.controlplane.files import list_files, read_bounded, refuse_duplicates
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def read_resources(paths: Iterable[Path], errors: ValidationErrors) -> list[tuple[str, Resource]]:
     """Each resource with its place; of a directory, those of all files below it."""
     located: list[tuple[str, Resource]] = []
-    for path in _expand(paths):
+    for path in _expand(paths, errors):
         with errors.field(str(path)):
             text = read_bounded(path, errors)
             found = parse_documents(text, errors, is_json=path.suffix == ".json")
@@ -27,12 +27,18 @@ def read_resources(paths: Iterable[Path], errors: ValidationErrors) -> list[tupl
     return [(place, resource) for place, resource in located if id(resource) in kept]
 
 
-def _expand(paths: Iterable[Path]) -> Iterator[Path]:
+def _expand(paths: Iterable[Path], errors: ValidationErrors) -> Iterator[Path]:
+    """What is named is read, whatever it is: `<(kubectl …)` is a pipe. In a directory, files."""
     for path in paths:
         if not path.is_dir():
             yield path
             continue
-        for below in sorted(path.rglob("*")):
-            is_hidden = any(part.startswith(".") for part in below.relative_to(path).parts)
-            if below.suffix in SUFFIXES and not is_hidden:
+        with errors.field(str(path)):
+            found = list_files(path, errors)
+        for below in found:
+            if below.is_fifo():
+                # Whoever opens a pipe waits until somebody writes to it.
+                with errors.field(str(below)):
+                    errors.add("is no file")
+            else:
                 yield below

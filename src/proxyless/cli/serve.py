@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base import Event, Trace, ValidationError
+from proxyless.cli.arguments import parse_address
 from proxyless.controlplane import ControlPlane, FileSource, ServiceOptions, Snapshot
 from proxyless.controlplane.resource import type_name
 from proxyless.runtime import LoopClock, VirtualClock
@@ -37,6 +38,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--listen",
         metavar="ADDR",
+        type=parse_address,
         default=DEFAULT_ADDRESS,
         help="host:port or unix:path (default: %(default)s; port 0 for any)",
     )

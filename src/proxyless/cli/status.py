@@ -14,6 +14,7 @@ import grpc
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 
+from proxyless.cli.arguments import parse_address, parse_timeout
 from proxyless.cli.output import JSON, add_output_option, print_json, print_table
 from proxyless.observe import CSDS_SERVICE, ClientStatus, ResourceRow, read_status
 from proxyless.protos import Proto, descriptor_pool_of_envoy, message_class
@@ -43,14 +44,19 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="show what the xDS clients of a process hold",
         description="Ask the CSDS of the process at ADDR which resources it has, and their state.",
     )
-    parser.add_argument("address", metavar="ADDR", help="host:port or unix:path of its admin port")
+    parser.add_argument(
+        "address",
+        metavar="ADDR",
+        type=parse_address,
+        help="host:port or unix:path of its admin port",
+    )
     parser.add_argument(
         "--contents", action="store_true", help="the resources themselves, too; only in JSON"
     )
     parser.add_argument(
         "--timeout",
         metavar="SECONDS",
-        type=float,
+        type=parse_timeout,
         default=TIMEOUT_S,
         help="how long to wait for the answer (default: %(default)s)",
     )

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,12 +34,16 @@ NODES_MAX: Final = 500_000
 TEXT_MAX: Final = 64 * 2**20
 # libyaml follows what is nested on the stack of the thread, to its end and beyond.
 DEPTH_MAX: Final = 500
+# PyYAML takes 1:0:0:… for a number, too, and hours to make one of a megabyte of that.
+NUMBER_CHARS_MAX: Final = 300
 # Of json_format's words about what is wrong, as much as anyone reads at either end.
 _WORDS_MAX: Final = 300
 
 _TYPE: Final = "@type"
 _RESOURCES: Final = "resources"
 _MERGE: Final = "tag:yaml.org,2002:merge"
+_INTEGER: Final = "tag:yaml.org,2002:int"
+_FLOAT: Final = "tag:yaml.org,2002:float"
 # libyaml, if PyYAML was built with it, is ten times as fast.
 _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -64,7 +69,7 @@ def parse_documents(
 def load_documents(text: str, errors: ValidationErrors, *, is_json: bool = False) -> list[Any]:
     """What each document says, whatever it is about; none, and an error, if it cannot be read."""
     try:
-        documents = [json.loads(text)] if is_json else _load_yaml(text)
+        documents = [_load_json(text)] if is_json else _load_yaml(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         errors.add(_describe_syntax(error))
         return []
@@ -72,6 +77,10 @@ def load_documents(text: str, errors: ValidationErrors, *, is_json: bool = False
         errors.add(f"has more than {excess}, aliases written out")
         return []
     return documents
+
+
+def _load_json(text: str) -> Any:  # noqa: ANN401 - whatever the file holds
+    return json.loads(text, object_pairs_hook=_make_object)
 
 
 def _load_yaml(text: str) -> list[Any]:
@@ -91,9 +100,25 @@ def _load_yaml(text: str) -> list[Any]:
 
 
 class _BoundedLoader(_LOADER):  # type: ignore[misc]  # PyYAML has no types.
-    """A loader that `<<` cannot keep busy: a key counts as often as it is merged."""
+    """A loader that cannot be kept busy, and that overlooks nothing.
+
+    With `<<`, a key counts as often as it is merged; numbers have an end. A key that stands there
+    twice is an error: PyYAML would take the last one and say nothing.
+    """
 
     _merged = 0
+
+    def construct_document(self, node: Any) -> Any:  # noqa: ANN401 - as above
+        _refuse_repeated_keys(node)
+        return super().construct_document(node)
+
+    def construct_number(self, node: Any) -> Any:  # noqa: ANN401
+        if isinstance(node, yaml.ScalarNode) and len(node.value) > NUMBER_CHARS_MAX:
+            what = f"a number has more than {NUMBER_CHARS_MAX} characters"
+            raise yaml.constructor.ConstructorError(None, None, what, node.start_mark)
+        if node.tag == _INTEGER:
+            return self.construct_yaml_int(node)
+        return self.construct_yaml_float(node)
 
     def flatten_mapping(self, node: Any) -> None:  # noqa: ANN401 - as above
         for key, value in node.value:
@@ -107,6 +132,42 @@ class _BoundedLoader(_LOADER):  # type: ignore[misc]  # PyYAML has no types.
             what = f"more than {NODES_MAX} keys are merged"
             raise yaml.constructor.ConstructorError(None, None, what, node.start_mark)
         super().flatten_mapping(node)
+
+
+_BoundedLoader.add_constructor(_INTEGER, _BoundedLoader.construct_number)
+_BoundedLoader.add_constructor(_FLOAT, _BoundedLoader.construct_number)
+
+
+def _refuse_repeated_keys(root: Any) -> None:  # noqa: ANN401 - as above
+    to_visit, seen = [root], {id(root)}
+    while to_visit:
+        node = to_visit.pop()
+        children = node.value if isinstance(node, yaml.CollectionNode) else []
+        if isinstance(node, yaml.MappingNode):
+            _refuse_repetition([key for key, _ in children if isinstance(key, yaml.ScalarNode)])
+            children = [value for _, value in children]
+        unseen = {id(child): child for child in children if id(child) not in seen}
+        seen.update(unseen)
+        to_visit += unseen.values()
+
+
+def _refuse_repetition(keys: list[Any]) -> None:
+    seen: set[tuple[str, str]] = set()
+    for key in keys:
+        written = (key.tag, key.value)
+        if written in seen and key.tag != _MERGE:
+            what = f"key {key.value!r:.80} is there twice"
+            raise yaml.constructor.ConstructorError(None, None, what, key.start_mark)
+        seen.add(written)
+
+
+def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """For JSON, which has no loader to extend."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        (key, _), *_ = Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"key {key!r:.80} is there twice")
+    return found
 
 
 def _parse_document(document: Any, errors: ValidationErrors) -> Iterator[tuple[str, Resource]]:  # noqa: ANN401 - whatever the file holds

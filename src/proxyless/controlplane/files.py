@@ -10,6 +10,7 @@ system, mounted ones included, and on any clock.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import TYPE_CHECKING, Final
@@ -111,18 +112,10 @@ class FileSource:
             errors.add("there is no such directory")
             return {}
         stamps: dict[Path, _Stamp] = {}
-        try:
-            found = sorted(self._directory.rglob("*"))
-        except OSError as error:  # A directory went while we looked.
-            errors.add(f"cannot be listed: {error.strerror}")
-            return {}
-        for path in found:
-            inside = path.relative_to(self._directory)
-            is_hidden = any(part.startswith(".") for part in inside.parts)
-            if path.suffix in SUFFIXES and not is_hidden:
-                stamp = self._stamp(path, errors)
-                if stamp is not None:
-                    stamps[path] = stamp
+        for path in list_files(self._directory, errors):
+            stamp = self._stamp(path, errors)
+            if stamp is not None:
+                stamps[path] = stamp
         if len(stamps) > FILES_MAX:
             errors.add(f"has {len(stamps)} files, wanted at most {FILES_MAX}")
             return {}
@@ -161,6 +154,26 @@ class FileSource:
 
     def _name(self, path: Path) -> str:
         return path.relative_to(self._directory).as_posix()
+
+
+def list_files(directory: Path, errors: ValidationErrors) -> list[Path]:
+    """What is called as YAML or JSON files are, below a directory, in a fixed order.
+
+    Hidden files and directories do not count. A directory that cannot be listed is an error: what
+    is in it has not gone.
+    """
+
+    def on_error(error: OSError) -> None:
+        errors.add(f"{error.filename!r} cannot be listed: {error.strerror}")
+
+    found: list[Path] = []
+    for place, folders, names in os.walk(directory, onerror=on_error):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in (*folders, *names):
+            path = Path(place, name)
+            if path.suffix in SUFFIXES and not name.startswith("."):
+                found.append(path)
+    return sorted(found)
 
 
 def read_bounded(path: Path, errors: ValidationErrors) -> str:

@@ -108,8 +108,13 @@ class Background:
                 )
 
     def ask(self, question: Callable[[], T]) -> T:
-        """What this returns, or raises, on the loop. Blocks."""
+        """What this returns, or raises, on the loop. Blocks.
+
+        Raises RuntimeError if nobody would ever answer.
+        """
         self.check_may_block()
+        if not self.is_usable:
+            raise RuntimeError("background loop does not run in this process any more")
         answer: Future[T] = Future()
 
         def reply() -> None:

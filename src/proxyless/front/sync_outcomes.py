@@ -40,6 +40,9 @@ _LEFT_BEHIND: Final = Status(
     StatusCode.CANCELLED, "the call belongs to the process that this one was forked from"
 )
 
+# How long a signal may go unnoticed by a thread that waits.
+SIGNALS_SEEN_AFTER_S: Final = 0.5
+
 # What `StreamOutcome.read` returns after the last response.
 NO_MORE: Final = object()
 
@@ -72,7 +75,9 @@ class Waiters:
         if is_needless():
             return
         if timeout_s is None:
-            lock.acquire()
+            # Again and again: a signal (Ctrl-C) that comes just before a wait does not end it.
+            while not lock.acquire(timeout=SIGNALS_SEEN_AFTER_S):
+                pass
         elif not lock.acquire(timeout=min(max(timeout_s, 0.0), TIMEOUT_MAX)):
             with suppress(ValueError):  # Released just now.
                 self._locks.remove(lock)

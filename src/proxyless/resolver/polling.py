@@ -6,10 +6,11 @@ It looks again and again, and its listener hears of what is new. Looking must no
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from proxyless.base import Status, StatusCode
+from proxyless.base import Status, StatusCode, one_line
 from proxyless.resolver.api import ResolverResult
 from proxyless.runtime import IDLE_TIMER
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from proxyless.base import Endpoint
     from proxyless.resolver.api import ResolverListener
     from proxyless.runtime import Clock
+
+LOGGER: Final = logging.getLogger("proxyless.resolver")
 
 
 class PollingResolver(ABC):
@@ -27,8 +30,9 @@ class PollingResolver(ABC):
         self._listener = listener
         self._clock = clock
         self._interval_s = interval_s
-        # From the last look.
+        # From the last look, and what was logged last.
         self._found: tuple[Endpoint, ...] | Status | None = None
+        self._bug: Status | None = None
         self._timer = IDLE_TIMER
 
     @abstractmethod
@@ -57,8 +61,18 @@ class PollingResolver(ABC):
         try:
             found = self.look()
         except (OSError, ValueError) as error:
-            found = Status(StatusCode.UNAVAILABLE, str(error))
+            found = Status(StatusCode.UNAVAILABLE, one_line(str(error)))
+        except Exception as error:
+            found = self._on_bug(error)
         if found != self._found:
             status = self._listener.on_result(ResolverResult(found))
             # What could not be used is told again, as if it were new.
             self._found = found if status.is_ok else None
+
+    def _on_bug(self, error: Exception) -> Status:
+        """RPCs that wait for ever would tell nobody. Logged once, however often it comes back."""
+        bug = Status(StatusCode.UNAVAILABLE, one_line(f"resolver raised {error!r}"))
+        if bug != self._bug:
+            self._bug = bug
+            LOGGER.exception("resolver raised")
+        return bug

@@ -208,14 +208,21 @@ class _EventLoggers:
         memory = self._memory
         known = None if memory is None else memory.get(_ANY)
         if known is None:
-            known = any(each.isEnabledFor(logging.DEBUG) for each in self._by_word.values())
             if memory is not None:
+                memory[_ASKED] = True
+            # A copy: another loop's thread may be adding one.
+            loggers = list(self._by_word.values())
+            known = any(each.isEnabledFor(logging.DEBUG) for each in loggers)
+            # It is gone if another thread has changed a level meanwhile.
+            if memory is not None and _ASKED in memory:
                 memory[_ANY] = known
         return known
 
 
 # Where the answer for all loggers is remembered; levels are numbers.
 _ANY: Final = "proxyless: any"
+# There while the answer is looked for.
+_ASKED: Final = "proxyless: asked"
 # Loggers are the process's own, and so is what is known about them.
 _EVENT_LOGGERS: Final = _EventLoggers()
 

@@ -392,7 +392,7 @@ class Connection:
         self._spend("GOAWAY")
         last_stream_id, code = frames.unpack_u32_pair(payload)
         debug = payload[_GOAWAY_HEAD_BYTES : _GOAWAY_HEAD_BYTES + PEER_TEXT_BYTES_MAX]
-        text = one_line(debug.decode("utf-8", "replace"))
+        text = one_line(debug.decode("utf-8", "replace"), PEER_TEXT_BYTES_MAX)
         self.is_draining = True
         # The owner learns first, so that streams ended below are retried on another connection.
         self._listener.on_goaway(code, text)

@@ -11,7 +11,7 @@ import pytest
 from proxyless.base import OK, Metadata, State, Status, StatusCode
 from proxyless.channel.call import TRANSPARENT_RETRIES_MAX
 from proxyless.channel.credentials import CombinedCredentials, OnMetadata
-from proxyless.lb import Complete, Drop, Fail, Picker, PickInfo, PickResult
+from proxyless.lb import QUEUE, Complete, Drop, Fail, Picker, PickInfo, PickResult
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
 from proxyless.wire import StreamEnd
 from tests.spec.channel_world import (
@@ -313,6 +313,24 @@ def test_a_picker_that_raises_ends_each_rpc_and_loses_none() -> None:
         assert observer.status.code is StatusCode.INTERNAL
         assert "picker raised KeyError" in observer.status.details
     assert world.channel.calls == 0
+
+
+class Silent(RecordingPicker):
+    """A picker of an application's own that cannot say why it is as it is."""
+
+    @property
+    def status(self) -> Status:
+        raise AttributeError("status")
+
+
+def test_a_picker_that_cannot_tell_its_status_keeps_no_rpc_from_its_deadline() -> None:
+    world = ChannelWorld()
+    world.connect()
+    world.report(State.TRANSIENT_FAILURE, Silent(QUEUE))
+    assert world.channel.state is State.TRANSIENT_FAILURE
+    _, observer = world.call(timeout_s=1.0)
+    world.clock.advance(1.0)
+    assert observer.status.details == "Deadline Exceeded while waiting for a connection"
 
 
 def test_a_selector_that_raises_ends_the_rpc() -> None:

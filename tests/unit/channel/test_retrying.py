@@ -7,7 +7,7 @@ import pytest
 from proxyless.base import OK, State, Status, StatusCode
 from proxyless.channel import CallConfig
 from proxyless.channel.service_config import HedgingPolicy, MethodConfig, RetryPolicy
-from proxyless.lb import Drop
+from proxyless.lb import QUEUE_PICKER, Drop
 from proxyless.wire import StreamEnd
 from tests.spec.channel_world import (
     UNAVAILABLE,
@@ -122,6 +122,14 @@ def test_a_hedge_goes_out_after_its_delay_and_the_first_answer_wins() -> None:
     assert observer.status == OK
     world.clock.advance(100.0)
     assert len(world.streams) == 2
+
+
+def test_a_hedge_that_waits_for_a_connection_is_not_what_the_rpc_waited_for() -> None:
+    world = hedging()
+    _, observer = world.call(timeout_s=5.0)
+    world.report(State.CONNECTING, QUEUE_PICKER)
+    world.clock.advance(5.0)
+    assert observer.status == Status(StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
 
 
 def test_a_failed_hedge_brings_the_next_one_forward() -> None:

@@ -78,3 +78,11 @@ def test_a_bootstrap_that_cannot_be_read_is_said(
     file.write_text(CART)
     assert main(["lint", str(file), "--bootstrap", str(tmp_path / "none")]) == 1
     assert "cannot be read" in capsys.readouterr().err
+
+
+def test_a_path_without_a_resource_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A job that checks a mesh must not pass because its path was mistyped."""
+    assert main(["lint", str(tmp_path)]) == 1
+    assert f"{tmp_path}         has no resources" in capsys.readouterr().out

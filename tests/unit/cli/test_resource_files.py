@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from pathlib import Path
 
 from proxyless.base import ValidationErrors
 from proxyless.cli.resource_files import read_resources
 from proxyless.controlplane import CLUSTER
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def cluster(name: str) -> str:
@@ -40,3 +38,22 @@ def test_the_first_of_a_name_counts_and_errors_have_places(tmp_path: Path) -> No
     ((path, text),) = errors.items()
     assert path == f"{tmp_path}/b.yaml[0]"
     assert text.startswith("cluster 'a' is there already")
+
+
+def test_a_pipe_in_a_directory_is_not_opened(tmp_path: Path) -> None:
+    """Nobody may ever write to it. One that is named is another matter: `lint <(generate)`."""
+    (tmp_path / "a.yaml").write_text(cluster("a"))
+    os.mkfifo(tmp_path / "b.yaml")
+    errors = ValidationErrors()
+    assert names(errors, tmp_path) == ["a"]
+    assert list(errors.items()) == [(f"{tmp_path}/b.yaml", "is no file")]
+
+
+def test_a_pipe_that_is_named_is_read() -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "w") as stream:
+        stream.write(cluster("a"))
+    errors = ValidationErrors()
+    assert names(errors, Path(f"/dev/fd/{reading}")) == ["a"]
+    os.close(reading)
+    assert errors.ok

@@ -256,3 +256,37 @@ def test_a_good_resource_is_the_same_as_the_built_one() -> None:
     text += "{edsConfig: {ads: {}, resourceApiVersion: V3}}}"
     [(_, resource)] = parse_documents(text, ValidationErrors())
     assert resource.message() == eds_cluster("a")
+
+
+# What would be overlooked, or would never end
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+def test_a_key_that_stands_there_twice_is_an_error(is_json: bool) -> None:
+    text = f'{{"@type": "{CLUSTER}",\n "name": "a",\n "name": "b"}}'
+    where = "" if is_json else "line 3, column 2: "
+    assert complaint(text, is_json=is_json) == f"[error:{where}key 'name' is there twice]"
+
+
+def test_a_key_may_stand_in_what_is_merged_too() -> None:
+    text = f"""
+- &a {{"@type": {CLUSTER}, name: a}}
+- {{<<: *a, name: b}}
+- {{<<: *a, <<: {{name: unused}}, name: c}}
+- *a
+"""
+    errors = ValidationErrors()
+    (found,) = load_documents(text, errors)
+    assert errors.ok, str(errors)
+    assert [each["name"] for each in found] == ["a", "b", "c", "a"]
+
+
+@pytest.mark.parametrize(
+    "number",
+    ["0x" + "f" * 5000, "1" + ":0" * 500_000, "1" + ":0" * 500_000 + ".5", "9" * 5000],
+    ids=["longer than Python shows", "sexagesimal", "sexagesimal fraction", "decimal"],
+)
+def test_a_number_has_an_end(number: str) -> None:
+    text = f'"@type": {CLUSTER}\nname: a\nconnect_timeout: {number}\n'
+    what = "line 3, column 18: a number has more than 300 characters"
+    assert complaint(text) == f"[error:{what}]"

@@ -1,5 +1,6 @@
 """Unit tests of proxyless.controlplane.files."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -239,19 +240,45 @@ def test_a_pipe_is_not_opened(world: World) -> None:
     assert world.names() == ["a"]
 
 
-def test_a_directory_that_goes_while_it_is_listed_is_said(
+@pytest.mark.parametrize("error_number", [errno.ENOENT, errno.EACCES])
+@pytest.mark.parametrize("place", ["", "below"])
+def test_a_directory_that_cannot_be_listed_takes_nothing_from_the_mesh(
+    world: World, monkeypatch: pytest.MonkeyPatch, place: str, error_number: int
+) -> None:
+    """It went while we looked, or it is not for us any more."""
+    world.write("below/a.yaml", clusters("a"))
+    world.start()
+    really_scan = os.scandir
+    closed = str(world.directory / place)
+
+    def scan(path: str) -> object:
+        if os.fspath(path) == closed:
+            raise OSError(error_number, os.strerror(error_number), closed)
+        return really_scan(path)
+
+    monkeypatch.setattr(os, "scandir", scan)
+    world.look()
+    what = f"[error:{closed!r} cannot be listed: {os.strerror(error_number)}]"
+    assert what in world.problems[0]
+    assert world.names() == ["a"]
+
+
+def test_hidden_directories_are_not_looked_into(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """They may be large, and closed to us."""
     world.write("a.yaml", clusters("a"))
-    world.start()
+    world.write(".git/b.yaml", clusters("b"))
+    scanned: list[str] = []
+    really_scan = os.scandir
 
-    def vanish(_: Path, pattern: str) -> list[Path]:
-        raise FileNotFoundError(2, "No such file or directory", pattern)
+    def scan(path: str) -> object:
+        scanned.append(os.fspath(path))
+        return really_scan(path)
 
-    monkeypatch.setattr(Path, "rglob", vanish)
-    world.look()
-    assert "[error:cannot be listed: No such file or directory]" in world.problems[0]
-    assert world.names() == ["a"]
+    monkeypatch.setattr(os, "scandir", scan)
+    assert world.start() == ["a"]
+    assert scanned == [str(world.directory)]
 
 
 def test_a_closed_source_looks_no_more(world: World) -> None:

@@ -95,6 +95,13 @@ def test_what_a_question_raises_is_raised_for_the_asker(background: Background) 
     assert background.ask(lambda: 7) == 7
 
 
+def test_a_question_that_nobody_would_answer_is_refused() -> None:
+    background = Background()
+    background.stop()
+    with pytest.raises(RuntimeError, match="does not run in this process any more"):
+        background.ask(lambda: None)
+
+
 def test_a_question_in_the_loops_own_thread_is_refused(background: Background) -> None:
     answers: SimpleQueue[str] = SimpleQueue()
 

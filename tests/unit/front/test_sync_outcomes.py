@@ -5,6 +5,7 @@ from threading import Thread
 import pytest
 
 from proxyless.base import EMPTY_METADATA, OK, State, StatusCode
+from proxyless.front import sync_outcomes
 from proxyless.front.sync_outcomes import NO_MORE, Outcome, Waiters
 from proxyless.wire import StreamEnd
 from proxyless.wire.limits import BUFFERED_BYTES_MAX, MESSAGE_OVERHEAD_BYTES
@@ -56,6 +57,23 @@ def test_who_gave_up_waiting_is_forgotten() -> None:
         waiters.wait_once(lambda: False, timeout_s)
     assert not waiters._locks
     waiters.wake()
+
+
+def test_a_thread_without_a_limit_looks_for_signals_now_and_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits: list[float] = []
+
+    class SlowLock:
+        """Is released while the third wait for it lasts."""
+
+        def acquire(self, timeout: float = -1.0) -> bool:
+            waits.append(timeout)
+            return len(waits) in {1, 4}
+
+    monkeypatch.setattr(sync_outcomes, "Lock", SlowLock)
+    Waiters().wait_once(lambda: False)
+    assert waits == [-1.0, *[sync_outcomes.SIGNALS_SEEN_AFTER_S] * 3]
 
 
 def test_waiting_may_be_limited_to_more_than_a_lock_can_wait() -> None:

@@ -65,6 +65,29 @@ def test_trouble_is_a_result_and_told_once(trouble: Exception) -> None:
     assert shelf.heard == [Status(StatusCode.UNAVAILABLE, "gone")]
 
 
+def test_a_bug_is_told_as_trouble_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    shelf = Shelf()
+    shelf.contents = KeyError("port")
+    # As a channel that has nothing else to go by.
+    shelf.answer = REFUSAL
+    shelf.start()
+    shelf.clock.advance(2)
+    bug = Status(StatusCode.UNAVAILABLE, "resolver raised KeyError('port')")
+    assert shelf.heard == [bug, bug]
+    assert [record.message for record in caplog.records] == ["resolver raised"]
+    shelf.contents = (A,)
+    shelf.clock.advance(2)
+    assert shelf.heard[-1] == (A,)
+
+
+def test_trouble_is_told_on_one_line() -> None:
+    shelf = Shelf()
+    shelf.contents = ValueError("bad:\nforged line of a log")
+    shelf.start()
+    shelf.clock.advance(0)
+    assert shelf.heard == [Status(StatusCode.UNAVAILABLE, "bad: forged line of a log")]
+
+
 def test_what_the_listener_could_not_use_is_told_again() -> None:
     shelf = Shelf(A)
     shelf.answer = REFUSAL

@@ -69,6 +69,36 @@ def test_a_level_may_be_changed_at_any_time() -> None:
     logging.disable(logging.NOTSET)
 
 
+def test_a_level_that_another_thread_changes_meanwhile_is_not_missed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trace, logger = LogTrace(), logging.getLogger("proxyless.xds.client")
+    logging.getLogger("proxyless").setLevel(logging.INFO)
+
+    def answer_too_early(_level: int) -> bool:
+        monkeypatch.undo()
+        logger.setLevel(logging.DEBUG)
+        return False
+
+    monkeypatch.setattr(logger, "isEnabledFor", answer_too_early)
+    assert not is_active(trace)
+    assert is_active(trace)
+
+
+def test_an_event_of_a_new_kind_that_another_thread_has_meanwhile_harms_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trace, logger = LogTrace(), logging.getLogger("proxyless.channel")
+    logging.getLogger("proxyless").setLevel(logging.INFO)
+
+    def be_interrupted(_level: int) -> bool:
+        trace.emit("policy_of_another_thread.state")
+        return False
+
+    monkeypatch.setattr(logger, "isEnabledFor", be_interrupted)
+    assert not is_active(trace)
+
+
 def test_nothing_is_made_of_fields_that_nobody_reads() -> None:
     class Costly:
         def __str__(self) -> str:

@@ -157,11 +157,10 @@ class Fields:
         if key not in self:
             return default
         value = self.get(key)
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not 0 < float(str(value)) <= high:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= high:
             self.refuse(key, f"wanted a number above 0, at most {high:g}")
             return default
-        return float(str(value))
+        return float(value)
 
     def seconds(self, key: str, default: float, *, high: float, low: float = 0.0) -> float:
         if key not in self:

@@ -6,6 +6,7 @@ not known is an error, and everything that could grow has a limit.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
@@ -48,6 +49,8 @@ FLOWS_MAX: Final = 20
 EVENTS_MAX: Final = 1_000
 EXPECTATIONS_MAX: Final = 200
 
+# Printable ASCII: all that fits into a `:path`.
+_METHOD: Final = re.compile("/[!-.0-~]+/[!-~]+").fullmatch
 _SEED_MAX: Final = 2**63 - 1
 _BYTES_PER_S_MAX: Final = 1e12
 
@@ -107,6 +110,8 @@ def _parse_flows(fields: Fields) -> tuple[Flow, ...]:
     if entries is None:
         return (base,)
     errors = fields.errors
+    if fields.get("traffic") == []:
+        fields.refuse("traffic", "wanted at least one kind of RPCs in it")
     flows: list[Flow] = []
     for number, entry in enumerate(entries):
         with errors.field("traffic"), errors.index(number):
@@ -136,7 +141,7 @@ def _parse_flow(fields: Fields, base: Flow) -> Flow:
         if not _is_target(target):
             fields.add("target", f"is {target!r}, wanted xds:///name")
     for method in flow.methods:
-        if not method.startswith("/") or not all(method[1:].partition("/")):
+        if not _METHOD(method):
             fields.add("method", f"is {method!r}, wanted /package.Service/Method")
     return flow
 
@@ -187,7 +192,7 @@ def _parse_options(fields: Fields) -> tuple[tuple[str, object], ...]:
             try:
                 if not read_options([pair]):
                     fields.errors.add(f"there is no option {pair[0]!r}")
-            except (TypeError, ValueError) as error:
+            except (ArithmeticError, TypeError, ValueError) as error:
                 fields.errors.add(str(error))
     return tuple(value.items())
 

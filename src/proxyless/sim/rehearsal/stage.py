@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
+import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -171,7 +173,10 @@ class _Stage:
     def perform(self) -> Performance:
         self._build()
         world = self._world
-        world.run(self._live())
+        try:
+            world.run(self._live())
+        except asyncio.CancelledError as error:
+            raise KeyboardInterrupt from error
         return Performance(
             tuple(self._rpcs),
             tuple(self._happenings),
@@ -198,6 +203,10 @@ class _Stage:
             for client in self._clients_of(flow):
                 for target in self._targets_of(flow):
                     self._open((client, target, flow.has_sessions))
+        with _interruptible():
+            await self._play()
+
+    async def _play(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._tick())
             group.create_task(self._act())
@@ -315,6 +324,22 @@ class _Stage:
 
     def _tell(self, what: str) -> None:
         self._happenings.append(Happening(self._now_s(), what))
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C cancels the task, as with `asyncio.run`, so that everything ends in good order."""
+    task = asyncio.current_task()
+    assert task is not None, "a story is told inside of a task"
+    is_ours = threading.current_thread() is threading.main_thread()
+    if not is_ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda *_: task.cancel())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextmanager

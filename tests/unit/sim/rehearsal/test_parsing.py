@@ -370,3 +370,29 @@ def test_whatever_a_document_says_is_a_script_or_errors(document: dict[str, obje
     errors = ValidationErrors()
     script = parse_script(document, errors)
     assert script.duration_s * sum(flow.rate for flow in script.flows) <= RPCS_MAX or not errors.ok
+
+
+@pytest.mark.parametrize(
+    "method", ["shop", "/shop", "/shop/", "//m", "/shop/Käse", '"/s/m\\n"', "/s /m"]
+)
+def test_a_method_is_what_fits_into_a_path(method: str) -> None:
+    ((path, text),) = refuse(f"method: {method}")
+    assert path == "method"
+    assert text.endswith("wanted /package.Service/Method")
+
+
+def test_no_kind_of_traffic_is_too_few() -> None:
+    assert refuse("traffic: []") == [
+        ("traffic", "is a list, wanted at least one kind of RPCs in it")
+    ]
+
+
+def test_an_option_that_no_machine_can_count_is_refused() -> None:
+    ((path, _),) = refuse(f"options: {{grpc.keepalive_time_ms: 0x{'f' * 290}}}")
+    assert path == "options"
+
+
+def test_a_rate_that_no_machine_can_count_is_refused() -> None:
+    ((path, text),) = refuse(f"rate: 0x{'f' * 290}")
+    assert path == "rate"
+    assert text.endswith("wanted a number above 0, at most 10000")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import signal
 from typing import Any
 
 import pytest
@@ -299,3 +301,17 @@ def test_each_push_needs_its_mesh() -> None:
     script = parse_script({"events": [{"at": 1, "push": "x"}]}, ValidationErrors())
     with pytest.raises(AssertionError, match="there are 1 meshes, wanted 2"):
         rehearse(script, meshes, ValidationErrors())
+
+
+def test_an_interruption_ends_the_run_in_good_order() -> None:
+    """As Ctrl-C does; the next one is Python's own again."""
+
+    def interrupt(_share: float) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    script = parse_script({"rate": 100}, ValidationErrors())
+    with pytest.raises(KeyboardInterrupt):
+        rehearse(script, [two_zones()], ValidationErrors(), interrupt)
+    # What was left of it would be warned of, which is an error in tests.
+    gc.collect()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
