@@ -48,6 +48,8 @@ WHOLE = {
     36: ("sticky-TF over 50 rounds",),
     # A session that has several addresses came to a cluster in which one was of a low priority.
     70: ("session's subchannel swept at idle_timeout",),
+    # Callers hung up, so that the only endpoint of a cluster was ejected when all was calm.
+    792: ("endpoint ejected",),
     # A fallback server that only load reports still went to kept a timer when all was closed.
     313: ("load reported", "DNS answer changed"),
 }

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 
+from proxyless.cli.arguments import parse_number, parse_port
 from proxyless.cli.output import JSON, add_output_option, print_json, print_table
 from proxyless.demo.mesh import PLACES
 from proxyless.demo.play import run_demo
@@ -45,7 +46,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument("--web", action="store_true", help="show it as a page, too, until Ctrl-C")
     parser.add_argument(
-        "--port", type=int, default=0, help="of the page (default: %(default)s, any free one)"
+        "--port",
+        type=parse_port,
+        default=0,
+        help="of the page (default: %(default)s, any free one)",
     )
     parser.add_argument(
         "--speed",
@@ -67,7 +71,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def _speed(text: str) -> float:
-    speed = float(text)
+    speed = parse_number(text)
     if not 0 < speed <= SPEED_MAX:
         raise argparse.ArgumentTypeError(f"got {text}, wanted more than 0, at most {SPEED_MAX:g}")
     return speed

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 import grpc
 
 from proxyless.assembly import Registries
-from proxyless.base import Status, StatusCode, ValidationErrors, quote
+from proxyless.base import Status, StatusCode, ValidationErrors, quote, validate_metadata
 from proxyless.cli.arguments import parse_address
 from proxyless.cli.output import JSON, add_output_option, print_json
 from proxyless.cli.resource_files import read_resources
@@ -200,7 +200,12 @@ def _parse_header(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise argparse.ArgumentTypeError(f"{text!r} is no header, wanted key=value")
-    return key.strip().lower(), value
+    key = key.strip().lower()
+    try:
+        validate_metadata([(key, value.encode())])
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return key, value
 
 
 def _refusal(text: str) -> Status:

@@ -84,14 +84,18 @@ def _load_json(text: str) -> Any:  # noqa: ANN401 - whatever the file holds
 
 
 def _load_yaml(text: str) -> list[Any]:
-    depth = 0
+    depth = nodes = 0
     for event in yaml.parse(text, _LOADER):
+        nodes += isinstance(event, yaml.NodeEvent)
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         if depth > DEPTH_MAX:
             raise RecursionError
+        # A value may have a key. To load what is refused afterwards takes a minute, and gigabytes.
+        if nodes > 2 * NODES_MAX:
+            raise ValueError(f"has more than {NODES_MAX} values")
     try:
         return list(yaml.load_all(text, _BoundedLoader))
     # For `!!bool maybe` and other tags that do not fit PyYAML raises what it happens to.

@@ -178,8 +178,23 @@ def check_convergence(scenario: Scenario) -> Iterator[str]:
     calm_s = scenario.faults_end_s + RECOVERY_S
     for rpc in scenario.recorder.rpcs.values():
         is_excused = rpc.code == "OK" or rpc.is_cancelled_by_us or is_on_purpose(rpc)
-        if rpc.started_s >= calm_s and not is_excused:
+        if rpc.started_s >= calm_s and not is_excused and not _met_ejections(scenario, rpc):
             yield f"{rpc.name}: {rpc.code} {rpc.details!r} long after the last fault"
+
+
+def _met_ejections(scenario: Scenario, rpc: RpcRecord) -> bool:
+    """Whether all endpoints were ejected at its last pick: callers that hang up look like faults.
+
+    That each ejection had a reason is for `purpose.check_ejections`.
+    """
+    if not rpc.picks:
+        return False
+    last = rpc.picks[-1]
+    is_ejected, client = scenario.recorder.is_ejected, rpc.client.name
+    addresses = rpc.view_of(last).addresses
+    return bool(addresses) and all(
+        is_ejected(client, address, last.at_s, last.at_s) for address in addresses
+    )
 
 
 def _check_newest(scenario: Scenario, client: ClientRecord) -> Iterator[str]:
@@ -325,10 +340,12 @@ def _waited_for_routes(scenario: Scenario, rpc: RpcRecord) -> bool:
 def _waited_for_one_in_trouble(scenario: Scenario, rpc: RpcRecord) -> bool:
     """Whether a hash or a session may have sent it to an endpoint that was long to connect.
 
-    Both queue an RPC whose endpoint is CONNECTING (A42, A55).
+    Both queue an RPC whose endpoint is CONNECTING (A42, A55). A ring that does so for longer than
+    its priority may take fails RPCs, and connects to no other endpoint meanwhile (A56, A61).
     """
     assert rpc.ended_s is not None, "it has failed"
-    if rpc.code != "DEADLINE_EXCEEDED":
+    is_late = scenario.options.lb_policy == "RING_HASH" and "while CONNECTING" in rpc.details
+    if rpc.code != "DEADLINE_EXCEEDED" and not is_late:
         return False
     if scenario.options.lb_policy == "RING_HASH":
         views = [rpc.view_of(pick) for pick in rpc.picks]

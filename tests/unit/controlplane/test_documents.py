@@ -290,3 +290,10 @@ def test_a_number_has_an_end(number: str) -> None:
     text = f'"@type": {CLUSTER}\nname: a\nconnect_timeout: {number}\n'
     what = "line 3, column 18: a number has more than 300 characters"
     assert complaint(text) == f"[error:{what}]"
+
+
+def test_what_has_too_many_values_is_not_even_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would take a minute and gigabytes to load eight megabytes of them."""
+    monkeypatch.setattr(documents_module, "NODES_MAX", 10)
+    monkeypatch.setattr(yaml, "load_all", lambda *_: pytest.fail("it was loaded"))
+    assert complaint("[" + "a," * 20 + "a]") == "[error:has more than 10 values]"

@@ -233,6 +233,15 @@ def test_an_endpoint_that_was_ejected_is_not_there_for_rpcs(run: Run) -> None:
     assert run.found(check_outcomes) == []
 
 
+def test_a_failure_long_after_the_faults_while_all_are_ejected(run: Run) -> None:
+    rpc = run.rpc("UNAVAILABLE", picked="", at_s=500.0)
+    for address in (run.first, run.second):
+        assert run.found(check_convergence) != []
+        ejection = Ejection("client-0", frozenset({address}), rpc.started_s - 1.0)
+        run.scenario.recorder.ejections.append(ejection)
+    assert run.found(check_convergence) == []
+
+
 def test_an_rpc_that_was_dropped_on_purpose_may_fail(run: Run) -> None:
     rpc = run.rpc("UNAVAILABLE", picked="", at_s=500.0)
     assert run.found(check_outcomes) != []
@@ -280,6 +289,18 @@ def test_a_session_may_go_to_any_address_of_its_endpoint(run: Run) -> None:
     rpc.home_aliases = frozenset({run.first, run.second})
     assert run.found(check_priorities) == []
     assert run.found(check_sessions) == []
+
+
+def test_a_ring_may_be_long_to_connect_to_one_in_trouble() -> None:
+    run = Run(Options(lb_policy="RING_HASH"))
+    rpc = run.rpc("UNAVAILABLE", picked="")
+    rpc.details = "failover timeout (10s) expired while CONNECTING"
+    assert run.found(check_outcomes) != []
+    with run.scenario.ledger.trouble("web-1"):
+        assert run.found(check_outcomes) == []
+        rpc.details = "connection refused"
+        assert run.found(check_outcomes) != []
+    run.scenario.world.loop.close()
 
 
 def test_a_reply_that_had_begun_is_not_tried_again() -> None:

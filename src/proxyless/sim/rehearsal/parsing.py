@@ -266,9 +266,9 @@ def _parse_event(
 def _end_of(action: Action) -> Action | None:
     match action:
         case Strike(fault=fault) if fault in _ENDS:
-            return Strike(_ENDS[fault], action.where)
+            return Strike(_ENDS[fault], action.where, undoes=fault)
         case ControlStrike(fault=control_fault) if control_fault in _CONTROL_ENDS:
-            return ControlStrike(_CONTROL_ENDS[control_fault])
+            return ControlStrike(_CONTROL_ENDS[control_fault], undoes=control_fault)
         case _:
             return None
 

@@ -116,12 +116,15 @@ class Strike:
     bytes_per_s: float = 0.0
     delay_s: float = 0.0
     code: StatusCode = StatusCode.OK
+    # Of the end of an event: what is over. Whoever is healed otherwise is healed of everything.
+    undoes: Fault | None = None
 
     def __str__(self) -> str:
         extra = {
             Fault.THROTTLE: f" to {self.bytes_per_s:g} bytes per second",
             Fault.SLOW: f" by {self.delay_s:g} s",
             Fault.FAIL: f" with {self.code.name}",
+            Fault.HEAL: f" of {self.undoes.value}" if self.undoes is not None else "",
         }
         return f"{self.fault.value.replace('_', ' ')} {self.where}{extra.get(self.fault, '')}"
 
@@ -135,11 +138,15 @@ class ControlStrike:
     # Of `withhold`: the type, and the names, or none for all of it.
     type_url: str = ""
     names: tuple[str, ...] = ()
+    # As of a strike.
+    undoes: ControlFault | None = None
 
     def __str__(self) -> str:
         said = f"control plane: {self.fault.value.replace('_', ' ')}"
         if self.fault is ControlFault.DELAY:
             return f"{said} of {self.delay_s:g} s"
+        if self.fault is ControlFault.HEAL and self.undoes is not None:
+            return f"{said} of {self.undoes.value}"
         if self.fault is ControlFault.WITHHOLD:
             kind = next(name for name, url in TYPES.items() if url == self.type_url)
             return f"{said} {' '.join((kind, ', '.join(self.names))).rstrip()}"

@@ -24,7 +24,7 @@ from proxyless.sim.loop import pause
 from proxyless.sim.records import Recorder, view_cluster
 from proxyless.sim.rehearsal.inventory import Member
 from proxyless.sim.rehearsal.script import ControlStrike, Event, Flow, Push, Script, Strike
-from proxyless.sim.rehearsal.strikes import Striker
+from proxyless.sim.rehearsal.strikes import Lasting, Striker
 from proxyless.sim.world import World
 from proxyless.xds.attributes import CLUSTER
 from proxyless.xds.cluster_refs import CLUSTER_PREFIX
@@ -162,9 +162,9 @@ class _Stage:
         self._control: SimControlPlane = world.control_plane(_CONTROL, snapshots[0])
         self._start_s = world.now_s()
         self._striker = Striker(world, self._control)
-        # Changed by events: the mesh that is served, and whom each event befell, by its path.
+        # Changed by events: the mesh that is served, and whom each event befell.
         self._mesh = 0
-        self._struck: dict[str, list[Backend]] = {}
+        self._lasting = Lasting()
         # What is written down.
         self._rpcs: list[Rpc] = []
         self._happenings: list[Happening] = []
@@ -317,10 +317,12 @@ class _Stage:
 
     def _find_struck(self, event: Event, strike: Strike) -> list[Backend]:
         """Who fits now; of an end, those who did when it began, wherever they are by now."""
-        if not event.is_end:
-            machines = self._inventory.select(strike.where, self._mesh)
-            self._struck[event.path] = [self._world.backends[each.name] for each in machines]
-        return self._struck[event.path]
+        if event.is_end:
+            return self._lasting.end(event.path)
+        machines = self._inventory.select(strike.where, self._mesh)
+        backends = [self._world.backends[each.name] for each in machines]
+        self._lasting.begin(event.path, strike.fault, backends)
+        return backends
 
     def _tell(self, what: str) -> None:
         self._happenings.append(Happening(self._now_s(), what))

@@ -235,12 +235,14 @@ def test_events_are_in_the_order_of_their_times_and_what_lasts_has_an_end() -> N
         """
     )
     where = Selector(zones=("a",))
+    start = ControlStrike(ControlFault.START, undoes=ControlFault.STOP)
+    end = Strike(Fault.START, where, undoes=Fault.KILL)
     assert script.events == (
         Event(10.0, ControlStrike(ControlFault.STOP), "events[1].control_plane"),
-        Event(11.0, ControlStrike(ControlFault.START), "events[1].control_plane", is_end=True),
+        Event(11.0, start, "events[1].control_plane", is_end=True),
         Event(30.0, Strike(Fault.KILL, where), "events[0].kill"),
         Event(40.0, Push(("next",)), "events[2].push"),
-        Event(50.0, Strike(Fault.START, where), "events[0].kill", is_end=True),
+        Event(50.0, end, "events[0].kill", is_end=True),
     )
     assert script.pushes == (Push(("next",)),)
 

@@ -104,3 +104,69 @@ def test_what_happens_to_the_control_plane_delays_a_push_and_fails_nothing(
     is_held_back = fault != "break_streams"
     assert ("a" in zones(found[2])) == is_held_back
     assert "c" in zones(found[-1])
+
+
+def shown(text: str) -> list[tuple[float, set[str], int]]:
+    """Of each phase its start, the zones that had RPCs, and how many failed."""
+    report = run(f"{{duration: 60s, rate: 20, timeout: 1s, events: [{text}]}}")
+    return [(each.start_s, zones(each), each.failed) for each in report.phases]
+
+
+def test_the_end_of_one_fault_does_not_end_another() -> None:
+    """Both zones are cut until 0:40, whatever else is over before that."""
+    *_, late, after = shown(
+        "{at: 10s, cut: all, for: 30s}, {at: 12s, slow: {all: true, by: 1ms}, for: 8s}"
+    )
+    assert late[0] == 20.0
+    # Those of the last second arrive when it is over.
+    assert late[2] >= 380
+    assert after == (40.0, {"a"}, 0)
+
+
+def test_of_two_times_in_which_somebody_is_gone_the_later_end_counts() -> None:
+    *_, late, after = shown(
+        "{at: 10s, kill: {zone: a}, for: 10s}, {at: 15s, stop: {zone: a}, for: 30s}"
+    )
+    assert late == (20.0, {"b"}, 0)
+    assert (after[0], "a" in after[1]) == (45.0, True)
+
+
+def test_who_was_gone_for_good_stays_so_when_something_shorter_ends() -> None:
+    *_, late = shown("{at: 10s, kill: {zone: a}}, {at: 15s, kill: {zone: a}, for: 5s}")
+    assert late == (20.0, {"b"}, 0)
+
+
+def test_who_was_started_before_the_end_and_killed_again_is_left_alone() -> None:
+    kill = "kill: {zone: a}"
+    *_, late = shown(
+        f"{{at: 5s, {kill}, for: 25s}}, {{at: 10s, start: {{zone: a}}}}, {{at: 25s, {kill}}}"
+    )
+    assert late == (30.0, {"b"}, 0)
+
+
+def test_the_end_of_a_delay_does_not_bring_back_a_control_plane_that_is_cut_off() -> None:
+    report = run(
+        """
+        {duration: 30s, events: [
+        {at: 1s, control_plane: cut, for: 20s},
+        {at: 2s, control_plane: {delay: 1s}, for: 1s},
+        {at: 4s, push: x}],
+        expect: [{only_zones: [a], to: 20s}, {only_zones: [c], from: 25s}]}
+        """,
+        two_zones(),
+        two_zones(c=[B1]),
+    )
+    assert all(verdict.is_held for verdict in report.verdicts), report.verdicts
+
+
+def test_what_is_over_is_said() -> None:
+    report = run(
+        """
+        {events: [
+        {at: 1s, slow: {zone: a, by: 1ms}, for: 1s},
+        {at: 3s, control_plane: {delay: 1s}, for: 1s}]}
+        """
+    )
+    told = {each.at_s: each.what for each in report.timeline}
+    assert told[2.0] == "heal zone a of slow (2 of 3 endpoints)"
+    assert told[4.0] == "control plane: heal of delay"

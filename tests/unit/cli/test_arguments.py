@@ -1,0 +1,65 @@
+"""Unit tests of proxyless.cli.arguments."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from proxyless.cli import main
+from proxyless.cli.arguments import parse_address, parse_number, parse_port, parse_timeout
+
+
+@pytest.mark.parametrize(
+    "text", ["127.0.0.1:0", "host:65535", "host", "[::1]:80", "unix:/run/x", "unix:99999"]
+)
+def test_an_address_is_taken_as_it_is(text: str) -> None:
+    assert parse_address(text) == text
+
+
+@pytest.mark.parametrize("text", ["", " ", "127.0.0.1:65536", "[::1]:99999", "h:" + "9" * 5000])
+def test_an_address_that_would_mean_another_one_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="wanted"):
+        parse_address(text)
+
+
+def test_a_port_is_a_number_that_fits() -> None:
+    assert parse_port("65535") == 65_535
+    for text in ("65536", "-1", "x", "", "1.5", "9" * 5000):
+        with pytest.raises(argparse.ArgumentTypeError, match="wanted a port from 0 to 65535"):
+            parse_port(text)
+
+
+def test_a_timeout_is_a_time_that_ends() -> None:
+    assert parse_timeout("0.5") == 0.5
+    for text in ("0", "-1", "nan", "inf", "1e9"):
+        with pytest.raises(argparse.ArgumentTypeError, match="wanted more than 0 seconds"):
+            parse_timeout(text)
+
+
+def test_what_is_no_number_is_said() -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="got 'x', wanted a number"):
+        parse_number("x")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["serve", ".", "--listen", "127.0.0.1:99999"],
+        ["status", "127.0.0.1:99999"],
+        ["status", "127.0.0.1:1", "--timeout", "nan"],
+        ["explain", "/s/m", "--status", "127.0.0.1:99999", "--target", "xds:///a"],
+        ["explain", "/s/m", "--config", ".", "--target", "xds:///a", "-H", "a b=c"],
+        ["explain", "/s/m", "--config", ".", "--target", "xds:///a", "-H", "a=\n"],
+        ["demo", "--web", "--port", "99999"],
+        ["demo", "--speed", "x"],
+    ],
+    ids=" ".join,
+)
+def test_a_command_line_that_makes_no_sense_ends_with_2(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    assert "error: argument" in capsys.readouterr().err
