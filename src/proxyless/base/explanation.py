@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from proxyless.base.texts import one_line
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -26,6 +28,10 @@ class Explanation:
     parts: tuple[Explanation, ...] = ()
     # Empty if all is well.
     problem: str = ""
+
+    def __post_init__(self) -> None:
+        # Names in it may be a control plane's, a cookie's, a caller's: nobody forges a line.
+        object.__setattr__(self, "text", one_line(self.text))
 
     def __str__(self) -> str:
         return to_text(self)

@@ -40,6 +40,7 @@ _AUTHORITY: Final = re.compile(r"[\x21-\x7e]+").fullmatch
 # How often to ask if only the time to wait for an answer is given.
 _KEEPALIVE_TIME_DEFAULT_S: Final = 10.0
 _KEEPALIVE_TIME_MIN_S: Final = 0.001
+_INTEGER_END: Final = 1 << 63
 _warned: set[str] = set()
 
 
@@ -49,6 +50,9 @@ _warned: set[str] = set()
 def _integer(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"option {name!r} is {value!r}, wanted an integer")
+    if abs(value) >= _INTEGER_END:
+        # Not the value itself: Python refuses to write very long ones.
+        raise ValueError(f"option {name!r} is too large, wanted an integer of 64 bits")
     return value
 
 
@@ -109,7 +113,7 @@ def _service_config(name: str, value: object) -> Mapping[str, object]:
     text = _text(name, value)
     try:
         config = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"option {name!r} is not JSON: {error}") from error
     if not isinstance(config, dict):
         raise TypeError(f"option {name!r} is {text!r}, wanted a JSON object")

@@ -17,10 +17,14 @@ from proxyless.base import quote
 from proxyless.base.explanation import Explanation
 from proxyless.observe.explain_clusters import explain_cluster
 from proxyless.observe.explain_lb import explain_pick
-from proxyless.observe.explain_sessions import explain_session, find_session
+from proxyless.observe.explain_sessions import (
+    explain_session,
+    find_leaf,
+    find_session,
+    override_pick,
+)
 from proxyless.runtime import seeded_random
 from proxyless.xds.cluster_refs import CLUSTER_PREFIX, PLUGIN_PREFIX
-from proxyless.xds.config import ClusterConfig
 from proxyless.xds.error_texts import name_route_config
 from proxyless.xds.matching import compile_path, header_value
 from proxyless.xds.resources import (
@@ -58,6 +62,11 @@ FindLb: TypeAlias = "Callable[[str], LbNode | None]"
 
 _MILLION: Final = 1_000_000
 _LAYERS: Final = ("virtual host", "route", "weighted cluster")
+# More are counted, not shown.
+HOSTS_SHOWN_MAX: Final = 20
+ROUTES_SHOWN_MAX: Final = 100
+# Explanations end up in logs: values of headers with such a word in their name do not.
+_SECRET_WORDS: Final = ("authorization", "cookie", "token", "secret", "password", "api-key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +122,11 @@ def _verdict(rpc: Rpc, destinations: list[Explanation], problem: str, is_lost: b
         return f"{rpc.path} fails: {problem}"
     where = " or ".join(str(each.facts["destination"]) for each in destinations)
     waits = next((str(each.facts["waits"]) for each in destinations if each.facts["waits"]), "")
-    text = f"{rpc.path} goes to {where}" if not waits else f"{rpc.path} waits: {waits}"
+    if all(each.facts["is_stuck"] for each in destinations if not each.facts["is_lost"]):
+        text = f"{rpc.path} waits: {waits}"
+    else:
+        text = f"{rpc.path} goes to {where}"
+        text += f"; some RPCs wait: {waits}" if waits else ""
     return f"{text}; some RPCs fail: {problem}" if problem else text
 
 
@@ -121,18 +134,19 @@ def _verdict(rpc: Rpc, destinations: list[Explanation], problem: str, is_lost: b
 
 
 def _explain_host(config: XdsConfig, authority: str) -> Explanation:
-    parts = tuple(
-        _explain_candidate(name_of(host.name, host.domains), best_domain(host, authority))
-        for host in config.route_config.virtual_hosts
-        if host is not config.virtual_host
-    )
     chosen = config.virtual_host
+    others = [host for host in config.route_config.virtual_hosts if host is not chosen]
+    parts = [
+        _explain_candidate(name_of(host.name, host.domains), best_domain(host, authority))
+        for host in others[:HOSTS_SHOWN_MAX]
+    ]
+    parts += _count_more(len(others) - len(parts))
     best = best_domain(chosen, authority)
     why = f": {best[1]} match of {quote(best[0])}" if best is not None else ""
     name = name_of(chosen.name, chosen.domains)
     text = f"virtual host {name} of {name_route_config(config.route_config.name)}{why}"
     facts = {"name": chosen.name, "domain": best[0] if best is not None else ""}
-    return Explanation("virtual_host", text, facts, parts)
+    return Explanation("virtual_host", text, facts, tuple(parts))
 
 
 def _explain_candidate(name: str, best: tuple[str, str] | None) -> Explanation:
@@ -150,32 +164,55 @@ def name_of(name: str, domains: tuple[str, ...]) -> str:
 # Routes
 
 
+@dataclass(frozen=True, slots=True)
+class _RouteTest:
+    """What becomes of the RPC at one route."""
+
+    entry: TableRoute
+    verdict: str
+    said: str
+
+    @property
+    def rank(self) -> int:
+        """Which routes are worth a line, if not all can have one: near misses before others."""
+        if self.verdict == "no_match":
+            return 1 if self.said.startswith("no match: header") else 2
+        return 3 if self.verdict == "unreached" else 0
+
+    def explain(self) -> Explanation:
+        facts = {"index": self.entry.index, "verdict": self.verdict}
+        return Explanation("route_test", f"{_route_name(self.entry)}: {self.said}", facts)
+
+
 def _explain_routes(table: RouteTable, rpc: Rpc) -> tuple[Explanation, list[TableRoute]]:
-    """All routes in order with what becomes of the RPC there, and those that may take it."""
-    parts: list[Explanation] = []
+    """The routes in order with what becomes of the RPC there, and those that may take it."""
+    tests: list[_RouteTest] = []
     reached: list[TableRoute] = []
     is_taken = False
     for entry in table.routes:
-        name = _route_name(entry)
         if is_taken:
-            parts.append(_route_line(entry, "unreached", f"{name}: not reached"))
-            continue
-        failure = _first_failure(entry, rpc)
-        if failure:
-            parts.append(_route_line(entry, "no_match", f"{name}: no match: {failure}"))
-            continue
-        reached.append(entry)
-        if entry.per_million >= _MILLION:
-            is_taken = True
-            parts.append(_route_line(entry, "match", f"{name}: takes the RPC"))
+            tests.append(_RouteTest(entry, "unreached", "not reached"))
+        elif failure := _first_failure(entry, rpc):
+            tests.append(_RouteTest(entry, "no_match", f"no match: {failure}"))
         else:
-            text = f"{name}: takes {entry.per_million} of a million RPCs, by chance"
-            parts.append(_route_line(entry, "fraction", text))
-    return Explanation("routes", f"{len(parts)} routes, in order", {}, tuple(parts)), reached
+            reached.append(entry)
+            is_taken = entry.per_million >= _MILLION
+            tests.append(_take(entry))
+    shown = sorted(tests, key=lambda each: each.rank)[:ROUTES_SHOWN_MAX]
+    shown.sort(key=lambda each: each.entry.index)
+    parts = [each.explain() for each in shown] + _count_more(len(tests) - len(shown))
+    return Explanation("routes", f"{len(tests)} routes, in order", {}, tuple(parts)), reached
 
 
-def _route_line(entry: TableRoute, verdict: str, text: str) -> Explanation:
-    return Explanation("route_test", text, {"index": entry.index, "verdict": verdict})
+def _take(entry: TableRoute) -> _RouteTest:
+    if entry.per_million >= _MILLION:
+        return _RouteTest(entry, "match", "takes the RPC")
+    share = f"takes {entry.per_million} of a million RPCs, by chance"
+    return _RouteTest(entry, "fraction", share)
+
+
+def _count_more(count: int) -> list[Explanation]:
+    return [Explanation("more", f"and {count} more", {"count": count})] if count else []
 
 
 def _route_name(entry: TableRoute) -> str:
@@ -191,10 +228,17 @@ def _first_failure(entry: TableRoute, rpc: Rpc) -> str:
         return f"path is not {_PATH_WORDS[route.path.kind]} {quote(route.path.value)}{case}"
     for matcher, test in zip(route.headers, entry.header_tests, strict=True):
         if not test(rpc.metadata):
-            value = header_value(rpc.metadata, matcher.name)
-            got = "is absent" if value is None else f"is {quote(value)}"
+            got = _describe_value(matcher.name, header_value(rpc.metadata, matcher.name))
             return f"header {quote(matcher.name)} {got}, wanted {_describe_matcher(matcher)}"
     return ""
+
+
+def _describe_value(name: str, value: str | None) -> str:
+    if value is None:
+        return "is absent"
+    if any(word in name for word in _SECRET_WORDS):
+        return "is something else (a secret, not shown)"
+    return f"is {quote(value)}"
 
 
 _PATH_WORDS: Final = {"path": "equal to", "prefix": "below", "regex": "described by"}
@@ -220,7 +264,7 @@ def _explain_route(situation: Situation, entry: TableRoute) -> Explanation:
     if not isinstance(action, RouteAction):
         problem = not_forwarding(config, route, action.kind).details
         facts: dict[str, object] = {"index": entry.index, "destination": "nowhere"}
-        facts |= {"is_lost": True, "waits": ""}
+        facts |= {"is_lost": True, "is_stuck": False, "waits": ""}
         return Explanation("route", f"{name}: {problem}", facts, problem=problem)
     manager = config.listener.api_listener
     assert manager is not None, "a config is made of an API listener only"
@@ -232,6 +276,7 @@ def _explain_route(situation: Situation, entry: TableRoute) -> Explanation:
     problem = next((each.problem for each in clusters if each.problem), "")
     is_lost = all(each.problem for each in clusters)
     waits = next((waits for each in clusters if (waits := each.facts.get("waits"))), "")
+    is_stuck = all(each.facts.get("waits") for each in clusters if not each.problem)
     destination = _describe_choice(action)
     text = f"{name}: to {destination}"
     parts = (
@@ -240,6 +285,7 @@ def _explain_route(situation: Situation, entry: TableRoute) -> Explanation:
         *clusters,
     )
     facts = {"index": entry.index, "destination": destination, "is_lost": is_lost, "waits": waits}
+    facts["is_stuck"] = is_stuck
     return Explanation("route", text, facts, parts, problem)
 
 
@@ -307,12 +353,12 @@ def _explain_choice(
         filters = tuple(_explain_filters(config, layers))
         part = replace(cluster_part, parts=(*filters, *cluster_part.parts))
         key = CLUSTER_PREFIX + each.name
+        told = None
         if session is not None:
-            found = config.find(each.name)
-            entry = found if isinstance(found, ClusterConfig) else None
-            told = explain_session(*session, entry, situation.lb_of(key))
+            node = situation.lb_of(key)
+            told = explain_session(*session, find_leaf(config.clusters.get(each.name), node), node)
             part = replace(part, parts=(*part.parts, told))
-        yield _add_pick(situation, part, key)
+        yield _add_pick(situation, part, key, told)
 
 
 def _find_session(situation: Situation, route: Route) -> tuple[str, SessionPlace] | None:
@@ -324,19 +370,26 @@ def _find_session(situation: Situation, route: Route) -> tuple[str, SessionPlace
     return find_session([each for each in in_force if each is not None], rpc.path, rpc.metadata)
 
 
-def _add_pick(situation: Situation, part: Explanation, key: str) -> Explanation:
+def _add_pick(
+    situation: Situation, part: Explanation, key: str, session: Explanation | None = None
+) -> Explanation:
     """With what a pick answers now, if there is a channel that could be asked."""
     if situation.find_lb is None:
         return part
-    pick = explain_pick(situation.find_lb(key))
+    node = situation.find_lb(key)
+    pick = explain_pick(node)
+    if session is not None and node is not None:
+        pick = override_pick(pick, session, node)
     waits = (
         f"{part.kind} {quote(str(part.facts['name']))}: {reason}"
         if (reason := pick.facts.get("waits"))
         else ""
     )
     facts = {**part.facts, "waits": waits, "result": pick.facts["result"]}
-    # What is wrong with the config is the reason for what is wrong with the policies.
-    problem = part.problem or _about(part, pick.problem)
+    # What is wrong with the config is the reason for what is wrong with the policies, if it is:
+    # an aggregate goes on to another leaf, and a session stays where it is.
+    is_sound = pick.facts["result"] == "complete" or "session" in pick.facts
+    problem = "" if is_sound else part.problem or _about(part, pick.problem)
     return replace(part, facts=facts, parts=(*part.parts, pick), problem=problem)
 
 

@@ -56,8 +56,10 @@ def explain_cluster(name: str, result: ClusterResult | None, share: str = "") ->
         _explain_leaf(leaf, "leaf", f"leaf {number}: {name_cluster(leaf.cluster_name)}")
         for number, leaf in enumerate(leaves)
     )
-    # One leaf that works is enough: the priority policy goes on to it (A75).
-    problem = "" if any(not part.problem for part in parts) else parts[0].problem
+    # The priority policy goes on to the first leaf that has endpoints, and stays with it even if
+    # that drops all RPCs (A75).
+    used = (part for leaf, part in zip(leaves, parts, strict=True) if not _lacks_endpoints(leaf))
+    problem = next(used, parts[0]).problem
     text = f"{title}: aggregate of {len(leaves)} leaves, the first that can be reached is used"
     if first.resolution_note:
         text += f" ({first.resolution_note})"
@@ -103,17 +105,25 @@ def _describe_discovery(entry: ClusterConfig) -> tuple[str, dict[str, object]]:
 
 def _find_problem(entry: ClusterConfig) -> str:
     """Why every RPC that gets here fails."""
+    if reason := _lacks_endpoints(entry):
+        return reason
+    assert entry.endpoints is not None, "it does not lack endpoints"
+    for drop in entry.endpoints.drops:
+        if drop.per_million >= _MILLION:
+            return f"drops every RPC, for {quote(drop.name)}"
+    if not entry.cluster.max_concurrent_requests:
+        return "circuit breaker lets no RPC through: max_requests is 0"
+    return ""
+
+
+def _lacks_endpoints(entry: ClusterConfig) -> str:
+    """Why there is nothing to connect to; empty if there is."""
     endpoints = entry.endpoints
     if endpoints is None:
         return entry.resolution_note or "its endpoints are not known"
     is_from_dns = isinstance(entry.cluster.discovery, LogicalDnsCluster)
     if not is_from_dns and not endpoints.has_endpoints:
         return f"{name_endpoints(endpoints.name)}: {NO_ENDPOINT}"
-    for drop in endpoints.drops:
-        if drop.per_million >= _MILLION:
-            return f"drops every RPC, for {quote(drop.name)}"
-    if not entry.cluster.max_concurrent_requests:
-        return "circuit breaker lets no RPC through: max_requests is 0"
     return ""
 
 

@@ -24,7 +24,9 @@ ADDRESSES_SHOWN_MAX: Final = 5
 
 _READY: Final = State.READY.name
 _IDLE: Final = State.IDLE.name
+_CONNECTING: Final = State.CONNECTING.name
 _PRIORITY: Final = "priority_experimental"
+_RING_HASH: Final = "ring_hash_experimental"
 
 
 def explain_pick(node: LbNode | None) -> Explanation:
@@ -38,7 +40,10 @@ def explain_pick(node: LbNode | None) -> Explanation:
     if node.state == _READY:
         addresses = ready_addresses(node)
         facts = {"result": "complete", "addresses": addresses}
-        return Explanation("pick", f"now: goes to {_any_of(addresses)}", facts, parts)
+        text = f"now: goes to {_any_of(addresses)}"
+        if unconnected := _count_unconnected(node):
+            text += f", or by its hash waits for one of {unconnected} more to connect"
+        return Explanation("pick", text, facts, parts)
     if node.state == _IDLE:
         return _waits("nothing is connected, an RPC changes that", parts)
     return _waits(why_waiting(node), parts)
@@ -56,9 +61,17 @@ def _any_of(addresses: Sequence[str]) -> str:
     return f"{shown} or {more} more" if more > 0 else shown
 
 
+def _count_unconnected(node: LbNode) -> int:
+    """Endpoints that no connection is made to until an RPC's hash says so (A42)."""
+    used = [child for child in node.children if child.in_use]
+    if node.policy == _RING_HASH:
+        return sum(child.state in {_IDLE, _CONNECTING} for child in used)
+    return sum(_count_unconnected(child) for child in used if child.state == _READY)
+
+
 def why_waiting(node: LbNode) -> str:
     """What RPCs wait for that come here: the priority that is tried, the connections to be."""
-    path = list(_used_path(node))
+    path = list(used_path(node))
     notes = [
         join_notes(each.detail, after.detail)
         for each, after in pairwise(path)
@@ -70,11 +83,12 @@ def why_waiting(node: LbNode) -> str:
     return join_notes(*notes, f"{tried} and {more} more" if more > 0 else tried) or "CONNECTING"
 
 
-def _used_path(node: LbNode) -> Iterator[LbNode]:
+def used_path(node: LbNode) -> Iterator[LbNode]:
+    """The node, and below it the first child that is in use, and so on."""
     yield node
     used = next((child for child in node.children if child.in_use), None)
     if used is not None:
-        yield from _used_path(used)
+        yield from used_path(used)
 
 
 def _used_subchannels(node: LbNode) -> Iterator[LbNode]:

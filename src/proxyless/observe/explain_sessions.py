@@ -4,19 +4,25 @@ Specs: A55 (the cookie), A60 (its cluster), A75 (which host is used).
 
 The decisions are those of the filter and of xds_override_host, run again: `read_place` says where
 the session lives, `choose_host` what becomes of that, by the states that are seen in a channel's
-policies. Without a channel only what is listed is known.
+policies. Without a channel only what is listed is known. A session's host is chosen before
+priorities and localities are asked, so their failures do not stop its RPCs; drops and the circuit
+breaker do.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from proxyless.base import State, quote
 from proxyless.base.explanation import Explanation
+from proxyless.observe.explain_lb import used_path
+from proxyless.xds.config import ClusterError
 from proxyless.xds.filters.session_calls import NOWHERE, matches_path, read_place
 from proxyless.xds.filters.stateful_session import StatefulSessionConfig
-from proxyless.xds.lb.session_hosts import choose_host
+from proxyless.xds.lb import cluster_impl, override_host
+from proxyless.xds.lb.session_hosts import Verdict, choose_host
 from proxyless.xds.resources import HealthStatus
 
 if TYPE_CHECKING:
@@ -25,6 +31,7 @@ if TYPE_CHECKING:
     from proxyless.base import Metadata
     from proxyless.lb import LbNode
     from proxyless.xds.config import ClusterConfig
+    from proxyless.xds.config.xds_config import ClusterResult
     from proxyless.xds.filters.session_calls import SessionPlace
 
 
@@ -32,6 +39,7 @@ if TYPE_CHECKING:
 class ListedHost:
     """One address, as the choice sees it."""
 
+    address: str
     health: HealthStatus
     state: State | None
 
@@ -63,20 +71,57 @@ def explain_session(
         text = f"session lives at {where}, which is {known[0] if known else 'not listed'}"
         return Explanation("session", text, facts)
     usable = frozenset[HealthStatus]() if entry is None else entry.cluster.override_host_status
-    verdict, _ = choose_host(place.addresses, hosts, usable)
+    verdict, host = choose_host(place.addresses, hosts, usable)
     facts["verdict"] = verdict.name
+    if host is not None:
+        facts["host"] = host.address
     return Explanation("session", f"session lives at {where}: {verdict.value}", facts)
 
 
+def find_leaf(result: ClusterResult | None, node: LbNode | None) -> ClusterConfig | None:
+    """The cluster whose hosts count: of an aggregate, the leaf that its policies use now."""
+    if result is None or isinstance(result, ClusterError):
+        return None
+    first, *leaves = result
+    used = set() if node is None else {each.name for each in used_path(node)}
+    return next((leaf for leaf in leaves if leaf.cluster_name in used), first)
+
+
+def override_pick(pick: Explanation, session: Explanation, node: LbNode) -> Explanation:
+    """What becomes of an RPC of this session, of which the policies say that as a pick."""
+    verdict = Verdict[str(session.facts.get("verdict", Verdict.DELEGATE.name))]
+    if verdict is Verdict.DELEGATE or _fails_before_choice(node):
+        return pick
+    facts: dict[str, object] = {"result": "queue", "waits": verdict.value}
+    text = f"now: waits: {verdict.value}"
+    if verdict is Verdict.USE:
+        facts = {"result": "complete", "addresses": [session.facts["host"]]}
+        text = f"now: goes to {session.facts['host']}, where its session lives"
+    return replace(pick, text=text, facts={**facts, "session": verdict.name}, problem="")
+
+
+def _fails_before_choice(node: LbNode) -> bool:
+    """Whether a drop or the circuit breaker ends the RPC before a host is chosen."""
+    return any(
+        each.policy == cluster_impl.NAME and each.problem != below.problem
+        for each, below in pairwise(used_path(node))
+    )
+
+
+def _find_chooser(node: LbNode) -> LbNode:
+    """Who knows the hosts. Other leaves of an aggregate may have the same addresses."""
+    return next((each for each in used_path(node) if each.policy == override_host.NAME), node)
+
+
 def _listed_hosts(entry: ClusterConfig, node: LbNode | None) -> Iterator[tuple[str, ListedHost]]:
-    states = {} if node is None else dict(_connections(node))
+    states = {} if node is None else dict(_connections(_find_chooser(node)))
     if entry.endpoints is None:
         return
     for priority in entry.endpoints.priorities:
         for locality in priority:
             for endpoint in locality.endpoints:
                 for address in map(str, endpoint.addresses):
-                    yield address, ListedHost(endpoint.health, states.get(address))
+                    yield address, ListedHost(address, endpoint.health, states.get(address))
 
 
 def _connections(node: LbNode) -> Iterator[tuple[str, State]]:

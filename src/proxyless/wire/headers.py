@@ -78,6 +78,9 @@ class RequestEncoder:
     def __init__(
         self, *, path: str, authority: str, scheme: str = "http", user_agent: str = "proxyless"
     ) -> None:
+        """Raises ValueError for a path that no header can carry."""
+        if not (path.isascii() and path.isprintable()):
+            raise ValueError(f"method {path!r} is not valid, wanted printable ASCII")
         self._constant = WITHOUT_TABLE + encode_fields(
             (
                 (b":method", b"POST"),

@@ -87,6 +87,16 @@ def test_a_service_config_is_an_object() -> None:
         make(("grpc.service_config", "[]"))
 
 
+def test_an_integer_has_64_bits() -> None:
+    with pytest.raises(ValueError, match="is too large, wanted an integer of 64 bits"):
+        make(("grpc.keepalive_time_ms", 10**5000))
+
+
+def test_a_service_config_that_is_nested_without_end_is_no_json() -> None:
+    with pytest.raises(ValueError, match="is not JSON: maximum recursion depth exceeded"):
+        make(("grpc.service_config", "[" * 100_000))
+
+
 @pytest.mark.parametrize(
     ("option", "text"),
     [

@@ -135,6 +135,12 @@ def test_blocks_of_one_encoder_do_not_influence_each_other() -> None:
     assert one.block(1.0) == before == encoder().block(1.0)
 
 
+@pytest.mark.parametrize("path", ["/é/m", "/s/m\n", "/s/\x00"])
+def test_a_path_that_no_header_can_carry_is_named(path: str) -> None:
+    with pytest.raises(ValueError, match="is not valid, wanted printable ASCII"):
+        RequestEncoder(path=path, authority="a")
+
+
 def test_the_memory_for_timeouts_is_bounded() -> None:
     one = encoder()
     for n in range(5000):
