@@ -192,7 +192,7 @@ def _parse_list(
     errors: ValidationErrors,
 ) -> Iterator[tuple[str, Resource]]:
     if not isinstance(items, list):
-        errors.add(f"is {_kind(items)}, wanted a list of resources")
+        errors.add(f"is {describe_value(items)}, wanted a list of resources")
         return
     for number, item in enumerate(items):
         with errors.index(number):
@@ -202,7 +202,7 @@ def _parse_list(
 
 def _parse_resource(item: Any, errors: ValidationErrors) -> Resource | None:  # noqa: ANN401
     if not isinstance(item, dict) or not isinstance(item.get(_TYPE), str):
-        what = f"a mapping without {_TYPE!r}" if isinstance(item, dict) else _kind(item)
+        what = f"a mapping without {_TYPE!r}" if isinstance(item, dict) else describe_value(item)
         errors.add(f"is {what}, wanted a resource with its {_TYPE!r}")
         return None
     full_name = item[_TYPE].rpartition("/")[2]
@@ -281,7 +281,8 @@ def _find_excess(documents: list[Any]) -> str | None:
     return None
 
 
-def _kind(value: object) -> str:
+def describe_value(value: object) -> str:
+    """What stands there, for the text of an error."""
     match value:
         case dict():
             return "a mapping"

@@ -54,10 +54,22 @@ def describe_policy(policy: Policy, kind: str) -> LbNode:
     if describe is None:
         return LbNode(policy=kind)
     try:
-        return replace(describe(), policy=kind)
+        node = replace(describe(), policy=kind)
+        _check_texts(node)
     except Exception as error:
         # It may be an application's own, and whoever asks has trouble enough.
         return LbNode(policy=kind, detail=f"describe raised {type(error).__name__}: {error}")
+    return node
+
+
+def _check_texts(node: LbNode) -> None:
+    """Raise if those above could not read it."""
+    for each in (node, *node.children):
+        for text in (each.name, each.policy, each.state, each.detail, each.problem):
+            if not isinstance(text, str):
+                raise TypeError(f"{text!r} is {type(text).__name__}, wanted str")
+        if each.state and each.state not in State.__members__:
+            raise ValueError(f"state is {each.state!r}, wanted the name of a State")
 
 
 def describe_subchannel(

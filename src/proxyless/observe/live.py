@@ -96,11 +96,11 @@ def _explain_plain(view: ChannelView, rpc: Rpc) -> Explanation:
     if view.service_config is None:
         return _waits(rpc, f"{view.target} is not resolved yet", target)
     pick = explain_pick(view.lb_tree())
-    method = _explain_method(view.service_config.method_config(rpc.path))
-    parts = (target, method, pick)
-    if pick.problem:
+    config = view.service_config.method_config(rpc.path)
+    parts = (target, _explain_method(config), pick)
+    if pick.problem and not config.wait_for_ready:
         return _fails(rpc, pick.problem, *parts)
-    if waits := str(pick.facts.get("waits", "")):
+    if waits := pick.problem or str(pick.facts.get("waits", "")):
         return _waits(rpc, waits, *parts)
     verdict = pick.text.removeprefix("now: ")
     return Explanation("rpc", f"{rpc.path} {verdict}", {}, parts)

@@ -8,11 +8,13 @@ differs between two processes, such as an address in memory or the order of a se
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections import Counter, deque
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
 LINE_CHARS_MAX: Final = 160
 # What is kept for a report; the digest is over all.
@@ -67,3 +69,17 @@ def _show(value: object) -> str:
     text = str(getattr(value, "value", value))
     # Of a type, its last word.
     return text.rpartition(".")[2] if text.startswith(_TYPE_PREFIX) else text
+
+
+@contextmanager
+def without_logs() -> Iterator[None]:
+    """Nothing is logged by a stack whose troubles are meant; as it was afterwards."""
+    loggers = [logging.getLogger(name) for name in ("proxyless", "asyncio")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

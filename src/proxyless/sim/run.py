@@ -8,16 +8,15 @@ smaller run that fails in the same way.
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import sys
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from time import perf_counter  # noqa: TID251 - how long people wait is not virtual
 from typing import TYPE_CHECKING, Final
 
 from proxyless.sim.checkers import CHECKERS
+from proxyless.sim.journal import without_logs
 from proxyless.sim.options import Options
 from proxyless.sim.probes import Probes
 from proxyless.sim.report import Outcome, Report, show_command, show_failure, show_rpcs
@@ -78,26 +77,12 @@ def run_seed_quietly(
     seed: int, options: Options | None = None, *, lines_kept: int | None = 200
 ) -> Outcome:
     """As `run_seed`; what the stack would log is expected here, and an exception is a violation."""
-    with _quiet():
+    with without_logs():
         try:
             return run_seed(seed, options, lines_kept=lines_kept)
         except Exception as error:  # Whatever it is, the other seeds go on.
             kind = f"raised {type(error).__name__}"
             return Outcome(seed, "", (f"the run {kind}: {error}",), Counter(), kinds=(kind,))
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the logs of a stack whose world is full of faults; as it was afterwards."""
-    loggers = [logging.getLogger(name) for name in ("proxyless", "asyncio")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -123,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_one(seed: int, options: Options | None, *, is_logged: bool) -> int:
-    with _quiet():
+    with without_logs():
         outcome = run_seed(seed, options, lines_kept=None if is_logged else 0)
     for line in outcome.lines:
         print(line)

@@ -10,6 +10,8 @@ import re
 from math import isfinite
 from typing import TYPE_CHECKING, Final
 
+from proxyless.controlplane.documents import describe_value
+
 if TYPE_CHECKING:
     from proxyless.base import ValidationErrors
 
@@ -58,19 +60,6 @@ def show_time(seconds: float) -> str:
     return f"{said}:{whole:02}" + (f".{fraction:03}" if fraction else "")
 
 
-def describe(value: object) -> str:
-    """What stands there, for the text of an error."""
-    match value:
-        case dict():
-            return "a mapping"
-        case list():
-            return "a list"
-        case None:
-            return "nothing"
-        case _:
-            return f"{value!r:.80}"
-
-
 class Fields:
     """One mapping. Driven by its parser, which ends with `refuse_others`."""
 
@@ -81,7 +70,7 @@ class Fields:
         if isinstance(value, dict):
             self._values = value
         else:
-            errors.add(f"is {describe(value)}, wanted a mapping")
+            errors.add(f"is {describe_value(value)}, wanted a mapping")
 
     def __contains__(self, key: str) -> bool:
         self._ask(key)
@@ -94,7 +83,7 @@ class Fields:
 
     def refuse(self, key: str, wanted: str) -> None:
         """What stands there is something else."""
-        self.add(key, f"is {describe(self._values.get(key))}, {wanted}")
+        self.add(key, f"is {describe_value(self._values.get(key))}, {wanted}")
 
     def add(self, key: str, text: str) -> None:
         """An error at this key."""
@@ -127,7 +116,7 @@ class Fields:
         values = value if isinstance(value, list) else [value]
         wrong = [each for each in values if not isinstance(each, str) or not each]
         if wrong and values is value:
-            self.add(key, f"has {describe(wrong[0])}, wanted texts")
+            self.add(key, f"has {describe_value(wrong[0])}, wanted texts")
         elif wrong or not values:
             self.refuse(key, "wanted a text or a list of texts")
         if wrong or not values:

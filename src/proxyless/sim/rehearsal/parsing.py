@@ -12,11 +12,12 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base import StatusCode, validate_metadata
+from proxyless.controlplane.documents import describe_value
 from proxyless.front.options import read_options
 from proxyless.resolver.target import parse_target
 from proxyless.sim.backends import RPC_ID
 from proxyless.sim.links import LATENCY_S
-from proxyless.sim.rehearsal.fields import Fields, describe, show_time
+from proxyless.sim.rehearsal.fields import Fields, show_time
 from proxyless.sim.rehearsal.script import (
     TYPES,
     Action,
@@ -167,7 +168,7 @@ def _parse_metadata(
     pairs: list[tuple[str, str]] = []
     for key, text in value.items():
         if not isinstance(key, str) or not isinstance(text, str):
-            what = f"{describe(key)} is {describe(text)}, wanted a text in quotes"
+            what = f"{describe_value(key)} is {describe_value(text)}, wanted a text in quotes"
             fields.add("metadata", what)
         elif key == RPC_ID or key.endswith("-bin"):
             fields.add("metadata", f"{key!r} cannot be given here")
@@ -218,7 +219,7 @@ def _parse_ips(addresses: list[object], errors: ValidationErrors) -> Iterator[st
         try:
             yield str(ip_address(each if isinstance(each, str) else ""))
         except ValueError:
-            errors.add(f"is {describe(each)}, wanted an IP address")
+            errors.add(f"is {describe_value(each)}, wanted an IP address")
 
 
 # Events
@@ -237,7 +238,7 @@ def _parse_event(
 ) -> Iterator[Event]:
     """One, or two if it says how long it lasts."""
     if not isinstance(entry, dict):
-        errors.add(f"is {describe(entry)}, wanted a mapping")
+        errors.add(f"is {describe_value(entry)}, wanted a mapping")
         return
     fields = Fields(entry, errors)
     if "at" not in fields:
@@ -289,7 +290,7 @@ def _parse_strike(fault: Fault, fields: Fields) -> Strike | None:
     errors = fields.errors
     with errors.field(fault.value):
         if not isinstance(value, dict):
-            errors.add(f"is {describe(value)}, wanted a mapping such as {{zone: a}}")
+            errors.add(f"is {describe_value(value)}, wanted a mapping such as {{zone: a}}")
             return None
         inner = Fields(value, errors)
         strike = Strike(fault, _parse_selector(inner))

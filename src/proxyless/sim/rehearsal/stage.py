@@ -8,7 +8,6 @@ with its time; what that means is for `verdicts` and `report` to say.
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import threading
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ import grpc
 from proxyless.lb import Complete
 from proxyless.sim.backends import RPC_ID, rpc_id_of
 from proxyless.sim.draws import choose, derived_random
+from proxyless.sim.journal import without_logs
 from proxyless.sim.loop import pause
 from proxyless.sim.records import Recorder, view_cluster
 from proxyless.sim.rehearsal.inventory import Member
@@ -106,7 +106,7 @@ def perform(
     on_progress: Callable[[float], None] = lambda _share: None,
 ) -> Performance:
     """Run it. There is a snapshot for each mesh of the inventory; the first is served at once."""
-    with _quiet():
+    with without_logs():
         return _Stage(script, inventory, snapshots, on_progress).perform()
 
 
@@ -342,17 +342,3 @@ def _interruptible() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the logs of a stack whose troubles are meant."""
-    loggers = [logging.getLogger(name) for name in ("proxyless", "asyncio")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
