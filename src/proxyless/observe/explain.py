@@ -127,6 +127,9 @@ def _verdict(rpc: Rpc, destinations: list[Explanation], problem: str, is_lost: b
     else:
         text = f"{rpc.path} goes to {where}"
         text += f"; some RPCs wait: {waits}" if waits else ""
+    problem = problem or next(
+        (str(drop) for each in destinations if (drop := each.facts["drops"])), ""
+    )
     return f"{text}; some RPCs fail: {problem}" if problem else text
 
 
@@ -264,7 +267,7 @@ def _explain_route(situation: Situation, entry: TableRoute) -> Explanation:
     if not isinstance(action, RouteAction):
         problem = not_forwarding(config, route, action.kind).details
         facts: dict[str, object] = {"index": entry.index, "destination": "nowhere"}
-        facts |= {"is_lost": True, "is_stuck": False, "waits": ""}
+        facts |= {"is_lost": True, "is_stuck": False, "waits": "", "drops": ""}
         return Explanation("route", f"{name}: {problem}", facts, problem=problem)
     manager = config.listener.api_listener
     assert manager is not None, "a config is made of an API listener only"
@@ -285,8 +288,17 @@ def _explain_route(situation: Situation, entry: TableRoute) -> Explanation:
         *clusters,
     )
     facts = {"index": entry.index, "destination": destination, "is_lost": is_lost, "waits": waits}
-    facts["is_stuck"] = is_stuck
+    facts |= {"is_stuck": is_stuck, "drops": _find_drop(clusters)}
     return Explanation("route", text, facts, parts, problem)
+
+
+def _find_drop(clusters: list[Explanation]) -> str:
+    """The first cluster that drops some of its RPCs. An aggregate's leaves may not be in use."""
+    for each in clusters:
+        drops = each.facts.get("drops")
+        if isinstance(drops, list) and drops:
+            return f"cluster {quote(str(each.facts['name']))}: {drops[0]}"
+    return ""
 
 
 def _explain_timeout(action: RouteAction, defaults: RouteDefaults) -> Explanation:
@@ -396,7 +408,8 @@ def _add_pick(
 def _about(part: Explanation, problem: str) -> str:
     """Some texts name the cluster, because RPCs end with them."""
     name = str(part.facts["name"])
-    return problem if not problem or name in problem else f"{part.kind} {quote(name)}: {problem}"
+    is_named = quote(name) in problem
+    return problem if not problem or is_named else f"{part.kind} {quote(name)}: {problem}"
 
 
 def _explain_filters(

@@ -83,6 +83,7 @@ def _explain_leaf(entry: ClusterConfig, kind: str, title: str) -> Explanation:
     problem = f"{name_cluster(entry.cluster_name)}: {reason}" if reason else ""
     text = f"{title}: {reason or source}"
     facts = {"name": entry.cluster_name, **facts, "note": entry.resolution_note}
+    facts["drops"] = [part.text for part in parts if part.facts.get("per_million")]
     return Explanation(kind, text, facts, tuple(parts), problem)
 
 
@@ -147,7 +148,7 @@ def _explain_drops(endpoints: EndpointResource) -> Iterator[Explanation]:
 
 def _explain_priorities(endpoints: EndpointResource) -> Iterator[Explanation]:
     for number, localities in enumerate(endpoints.priorities):
-        total = sum(locality.weight for locality in localities)
+        total = sum(_active_weight(locality) for locality in localities)
         parts = tuple(_explain_locality(locality, total) for locality in localities)
         count = sum(len(locality.endpoints) for locality in localities)
         text = f"priority {number}: {count} endpoints in {len(localities)} localities"
@@ -159,7 +160,7 @@ def _explain_locality(locality: LocalityEndpoints, total: int) -> Explanation:
     parts = [_explain_endpoint(endpoint) for endpoint in shown]
     if more := len(locality.endpoints) - len(shown):
         parts.append(Explanation("more", f"and {more} more", {"count": more}))
-    share = _percent(locality.weight, total)
+    share = _percent(_active_weight(locality), total)
     where = locality.locality
     text = f"locality {where}: weight {locality.weight}, {share} of its priority"
     facts = {
@@ -169,6 +170,11 @@ def _explain_locality(locality: LocalityEndpoints, total: int) -> Explanation:
         "weight": locality.weight,
     }
     return Explanation("locality", text, facts, tuple(parts))
+
+
+def _active_weight(locality: LocalityEndpoints) -> int:
+    """What counts against other localities: nothing if all its endpoints are draining."""
+    return locality.weight if any(map(_is_active, locality.endpoints)) else 0
 
 
 def _explain_endpoint(endpoint: EndpointInfo) -> Explanation:

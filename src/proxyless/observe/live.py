@@ -65,7 +65,8 @@ def explain_error(error: BaseException) -> Explanation:
     """Why the RPC failed that raised this: what it said, and what becomes of its like now.
 
     Of an asyncio channel: on its loop. Raises TypeError for what is no error of an RPC, and
-    ValueError for one that no channel of ours in this process has raised.
+    ValueError for one that no channel of ours in this process has raised; RuntimeError if nobody
+    can be asked here: in the child of a fork, or in the thread of the background loop.
     """
     if not isinstance(error, grpc.RpcError):
         raise TypeError(f"error is {type(error).__name__}, wanted a grpc.RpcError")

@@ -10,6 +10,13 @@ def test_text_is_indented_by_depth() -> None:
     assert to_text(TREE) == "it is a tree\n  a twig\n    it is a leaf"
 
 
+def test_nobody_forges_a_line() -> None:
+    forged = Explanation("leaf", "locality a\n  b: READY\x1b[1m")
+    assert to_text(Explanation("root", "it", parts=(forged,))) == (
+        "it\n  locality a   b: READY\\x1b[1m"
+    )
+
+
 def test_json_has_facts_and_leaves_out_what_is_empty() -> None:
     leaf = {"kind": "leaf", "text": "it is a leaf", "problem": "it fell", "weight": 3}
     twig = {"kind": "twig", "text": "a twig", "parts": [leaf]}

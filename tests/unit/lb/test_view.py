@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -80,6 +80,25 @@ def test_a_policy_that_cannot_describe_itself_is_what_its_parent_knows() -> None
 def test_a_policy_whose_description_raises_is_shown_with_that() -> None:
     node = describe_policy(Buggy(), "buggy")
     assert node.detail == "describe raised ZeroDivisionError: no endpoints"
+
+
+@pytest.mark.parametrize(
+    ("node", "complaint"),
+    [
+        (LbNode(state="ready"), "ValueError: state is 'ready', wanted the name of a State"),
+        (LbNode(detail=cast("str", 3)), "TypeError: 3 is int, wanted str"),
+        (LbNode(children=(LbNode("a", state="up"),)), "ValueError: state is 'up', wanted"),
+        (cast("LbNode", "READY"), "TypeError: "),
+    ],
+)
+def test_a_description_that_nobody_could_read_is_shown_as_that(
+    node: LbNode, complaint: str
+) -> None:
+    policy = Bare()
+    policy.describe = lambda: node  # type: ignore[attr-defined]
+    told = describe_policy(policy, "mine")
+    assert told.detail.startswith(f"describe raised {complaint}")
+    assert not told.children
 
 
 def test_the_parent_fills_the_state_of_a_child_and_of_what_it_wraps() -> None:

@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 
 from proxyless.base import Metadata, StatusCode
-from proxyless.observe import Explanation, Rpc, explain, to_text
+from proxyless.lb import LbNode
+from proxyless.observe import Explanation, Rpc, explain, to_json, to_text
+from proxyless.observe.explain import HOSTS_SHOWN_MAX, ROUTES_SHOWN_MAX
 from proxyless.runtime import seeded_random
 from proxyless.xds.config import ClusterConfig, ClusterResult, XdsConfig
 from proxyless.xds.resources import (
+    DropCategory,
     HeaderMatcher,
     HttpFilter,
     NonForwardingAction,
@@ -134,6 +137,35 @@ def test_a_route_says_what_does_not_match(tried: Route, why: str) -> None:
     ]
     assert explanation.text == f'{PATH} goes to cluster "b"'
     assert not explanation.problem
+
+
+@pytest.mark.parametrize("name", ["authorization", "cookie", "x-auth-token", "x-api-key"])
+def test_secrets_of_an_rpc_are_not_told(name: str) -> None:
+    tried = header(name, StringMatcher("prefix", "Basic"))
+    told = explain(config(tried, route("b")), Rpc(PATH, ((name, "Bearer 5e5a3e"),)))
+    assert lines(told, "route_test")[0] == (
+        f'route 0: no match: header "{name}" is something else (a secret, not shown),'
+        ' wanted prefix "Basic"'
+    )
+    assert "5e5a3e" not in f"{told}{to_json(told)}"
+
+
+def test_of_many_routes_near_misses_are_shown_and_the_rest_is_counted() -> None:
+    others = [route("a", f"/x{number}/") for number in range(ROUTES_SHOWN_MAX * 2)]
+    near = header("who", StringMatcher("exact", "you"))
+    told = explain(config(*others, near, route("b"), *others), Rpc(PATH))
+    shown = lines(told, "route_test")
+    assert len(shown) == ROUTES_SHOWN_MAX
+    assert shown[0] == 'route 0: no match: path is not below "/x0/"'
+    assert [text.split(":")[1] for text in shown[-2:]] == [" no match", " takes the RPC"]
+    assert lines(told, "more") == [f"and {len(others) * 2 + 2 - ROUTES_SHOWN_MAX} more"]
+
+
+def test_many_virtual_hosts_are_counted() -> None:
+    others = [host(route("a"), name=f"o{n}") for n in range(HOSTS_SHOWN_MAX + 3)]
+    told = explain(config_of(host(route("a"), name="vh"), *others), Rpc(PATH))
+    assert len(lines(told, "other_host")) == HOSTS_SHOWN_MAX
+    assert lines(told, "more") == ["and 3 more"]
 
 
 def test_the_first_header_that_fails_is_named() -> None:
@@ -270,6 +302,44 @@ def test_clusters_by_weight_and_one_of_them_missing() -> None:
         ' some RPCs fail: cluster "z": is not in the config'
     )
     assert lines(explanation, "cluster")[0] == 'cluster "a" (25 %): endpoints from EDS resource "a"'
+
+
+def test_a_cluster_that_drops_some_rpcs_is_in_the_verdict() -> None:
+    drops = (DropCategory("off", 0), DropCategory("busy", 900_000))
+    found = ClusterConfig("a", cluster("a"), endpoints("a", "127.0.0.1:1", drops=drops))
+    chosen = host(route("a"), name="vh")
+    told = explain(XdsConfig(listener(), hosts(chosen), chosen, {"a": (found,)}), Rpc(PATH))
+    assert told.text == (
+        f'{PATH} goes to cluster "a"; some RPCs fail: cluster "a": drops 90 % of RPCs, for "busy"'
+    )
+    assert not told.problem, "RPCs get through"
+
+
+READY = LbNode("", "p", "READY")
+CONNECTING = LbNode("", "p", "CONNECTING")
+BROKEN = LbNode("", "p", "TRANSIENT_FAILURE", problem="a refusal")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "verdict"),
+    [
+        (READY, READY, "goes to {}"),
+        (CONNECTING, CONNECTING, 'waits: cluster "a": CONNECTING'),
+        (READY, CONNECTING, 'goes to {}; some RPCs wait: cluster "b": CONNECTING'),
+        (BROKEN, READY, 'goes to {}; some RPCs fail: cluster "a": a refusal'),
+        (
+            BROKEN,
+            CONNECTING,
+            'waits: cluster "b": CONNECTING; some RPCs fail: cluster "a": a refusal',
+        ),
+        (BROKEN, BROKEN, 'fails: cluster "a": a refusal'),
+    ],
+)
+def test_all_clusters_of_a_route_have_a_say(first: LbNode, second: LbNode, verdict: str) -> None:
+    policies = {"cluster:a": first, "cluster:b": second}
+    told = explain(config(route({"a": 1, "b": 1})), Rpc(PATH), find_lb=policies.get)
+    where = 'one of clusters "a" (50 %), "b" (50 %)'
+    assert told.text == f"{PATH} {verdict.format(where)}"
 
 
 def test_a_plugin_chooses_the_cluster() -> None:

@@ -91,6 +91,15 @@ def test_draining_endpoints_are_for_sessions_only() -> None:
     assert explanation.problem
 
 
+def test_a_locality_whose_endpoints_drain_has_no_share() -> None:
+    info = EndpointInfo((parse_address("127.0.0.1:1"),), 1, HealthStatus.DRAINING)
+    draining = LocalityEndpoints(Locality("r"), 3, (info,))
+    found = prioritized("a", [draining, locality("y", "127.0.0.1:2")])
+    told = explained(cluster("a"), found)
+    shares = [each.text.rpartition(", ")[2] for each in told.find("locality")]
+    assert shares == ["0 % of its priority", "100 % of its priority"]
+
+
 def test_many_endpoints_are_counted() -> None:
     addresses = [f"127.0.0.1:{port}" for port in range(1, ENDPOINTS_SHOWN_MAX + 4)]
     explanation = explained(cluster("a"), endpoints("a", *addresses))
@@ -117,6 +126,17 @@ def test_an_aggregate_works_if_one_leaf_does() -> None:
         'leaf 1: cluster "b": one endpoint, DNS name host:80',
     ]
     assert explain_cluster("all", (first, empty)).problem.startswith('cluster "a":')
+
+
+def test_an_aggregate_stays_with_a_leaf_that_drops_all() -> None:
+    first = ClusterConfig("all", aggregate("all", "a", "b", "c"), None)
+    empty = ClusterConfig("a", cluster("a"), endpoints("a"))
+    dropped = endpoints("b", "127.0.0.1:1", drops=(DropCategory("all", 1_000_000),))
+    dropping = ClusterConfig("b", cluster("b"), dropped)
+    sound = ClusterConfig("c", cluster("c"), endpoints("c", "127.0.0.1:1"))
+    told = explain_cluster("all", (first, empty, dropping, sound))
+    assert told.problem == 'cluster "b": drops every RPC, for "all"'
+    assert not explain_cluster("all", (first, empty, sound, dropping)).problem
 
 
 def test_policies_are_a_chain() -> None:

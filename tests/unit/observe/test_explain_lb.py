@@ -30,6 +30,17 @@ def test_a_ready_policy_sends_rpcs_to_what_is_ready() -> None:
     assert not pick.problem
 
 
+def test_a_hash_may_choose_what_is_not_connected() -> None:
+    ring = replace(
+        spread("READY", connection(1), connection(2, "IDLE"), connection(3, "CONNECTING")),
+        policy="ring_hash_experimental",
+    )
+    pick = explain_pick(LbNode("a", "cds_experimental", "READY", children=(ring,)))
+    assert pick.text == (
+        "now: goes to 10.0.0.1:80, or by its hash waits for one of 2 more to connect"
+    )
+
+
 def test_many_addresses_are_counted() -> None:
     shown = [connection(number) for number in range(ADDRESSES_SHOWN_MAX + 2)]
     assert explain_pick(spread("READY", *shown)).text.endswith("10.0.0.4:80 or 2 more")

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from proxyless.lb import LbNode
-from proxyless.observe.explain_sessions import explain_session, find_session
+from proxyless.observe.explain_lb import explain_pick
+from proxyless.observe.explain_sessions import (
+    explain_session,
+    find_leaf,
+    find_session,
+    override_pick,
+)
 from proxyless.xds.config import ClusterConfig
 from proxyless.xds.filters.session_calls import NOWHERE, SessionPlace, format_place
 from proxyless.xds.filters.stateful_session import SessionCookie, StatefulSessionConfig
@@ -51,3 +57,55 @@ def test_without_a_channel_only_what_is_listed_is_known() -> None:
 def test_the_state_of_the_host_decides(state: str, verdict: str) -> None:
     node = LbNode("cluster:a", "cds", "READY", "", (LbNode(HERE, "", state),))
     assert explain_session("sid", PLACE, ENTRY, node).text == f"session lives at {HERE}: {verdict}"
+
+
+def below(*hosts: LbNode, problem: str = "", breaker: str = "") -> LbNode:
+    """A cluster's policies, as far as sessions see them."""
+    state = "TRANSIENT_FAILURE" if problem else "READY"
+    chooser = LbNode("", "xds_override_host_experimental", state, "", hosts, problem)
+    limit = LbNode("", "xds_cluster_impl_experimental", state, "", (chooser,), breaker or problem)
+    return LbNode("cluster:a", "cds_experimental", state, "", (limit,), breaker or problem)
+
+
+@pytest.mark.parametrize(
+    ("node", "text", "problem"),
+    [
+        (
+            below(LbNode(HERE, "", "READY"), problem="all fail"),
+            f"now: goes to {HERE}, where its session lives",
+            "",
+        ),
+        (
+            below(LbNode(HERE, "", "CONNECTING"), problem="all fail"),
+            "now: waits: the session's host is CONNECTING",
+            "",
+        ),
+        (
+            below(LbNode(HERE, "", "TRANSIENT_FAILURE"), problem="all fail"),
+            "now: fails: all fail",
+            "all fail",
+        ),
+        (
+            below(LbNode(HERE, "", "READY"), breaker="breaker open"),
+            "now: fails: breaker open",
+            "breaker open",
+        ),
+    ],
+)
+def test_a_session_stays_where_it_is_unless_the_cluster_lets_nobody_in(
+    node: LbNode, text: str, problem: str
+) -> None:
+    told = explain_session("sid", PLACE, ENTRY, node)
+    pick = override_pick(explain_pick(node), told, node)
+    assert (pick.text, pick.problem) == (text, problem)
+
+
+def test_of_an_aggregate_the_leaf_in_use_counts() -> None:
+    leaves = [ClusterConfig(name, cluster(name), endpoints(name, HERE)) for name in "xy"]
+    result = (ClusterConfig("a", cluster("a"), None), *leaves)
+    resting = LbNode("x", "cds_experimental", "READY", in_use=False)
+    node = LbNode("cluster:a", "p", "READY", "", (resting, LbNode("y", "p", "READY")))
+    assert find_leaf(result, node) is leaves[1]
+    assert find_leaf(result, None) is result[0]
+    assert find_leaf((ENTRY,), node) is ENTRY
+    assert find_leaf(None, node) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 import pytest
@@ -18,23 +18,29 @@ from proxyless.controlplane import (
     CLUSTER,
     ENDPOINTS,
     Snapshot,
+    aggregate_cluster,
     eds_cluster,
     endpoints,
+    keep_sessions,
+    lb_endpoint,
     listener,
     route,
     route_config,
+    session_filter,
     simple_mesh,
 )
 from proxyless.lb import LbNode
 from proxyless.observe import explain_channel, explain_error, to_json
+from proxyless.runtime import seeded_random
 from proxyless.sim import UNARY, World, pause
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Sequence
 
     from proxyless.front import AioChannel
 
 PATH = "/pkg.Service/Method"
+T = TypeVar("T")
 
 
 class SomeResolver:
@@ -107,6 +113,13 @@ def test_the_service_config_and_the_policy_say_the_rest() -> None:
     )
     other = explain_channel(view(service_config=config, policy=Shown(ready)), "/other/Method")
     assert other.parts[1].text == "service config: nothing for the method"
+
+
+def test_a_method_that_waits_for_ready_does_not_fail_with_its_policy() -> None:
+    config = ServiceConfig(policy=None, methods={"": MethodConfig(wait_for_ready=True)})
+    failing = LbNode("", "p", "TRANSIENT_FAILURE", problem="refused")
+    told = explain_channel(view(service_config=config, policy=Shown(failing)), PATH)
+    assert (told.text, told.problem) == (f"{PATH} waits: refused", "")
 
 
 def test_policies_that_fail_or_wait_are_the_verdict() -> None:
@@ -265,6 +278,126 @@ def test_metadata_and_weights_count(mesh: Mesh) -> None:
         )
         told = mesh.channel.explain(UNARY.removeprefix("/"), [("ring", "beta")])
         assert told.text == f'{UNARY} goes to cluster "b"'
+
+    mesh.run(story)
+
+
+@pytest.mark.parametrize("is_aggregate", [False, True])
+def test_a_session_goes_on_where_only_draining_hosts_are_left(
+    mesh: Mesh, is_aggregate: bool
+) -> None:
+    def serve(version: str, health: str) -> None:
+        leaf = keep_sessions(eds_cluster("web"))
+        whole = [aggregate_cluster("all", ["web"])] if is_aggregate else []
+        name = "all" if is_aggregate else "web"
+        hosts = endpoints("web", [lb_endpoint(each, health=health) for each in mesh.places])
+        first = listener("api", [route(cluster=name)], filters=[session_filter("sid")])
+        mesh.control.set_snapshot(Snapshot.of([first, *whole, leaf, hosts], version=version))
+
+    async def story() -> None:
+        serve("2", "HEALTHY")
+        call = mesh.channel.unary_unary(UNARY)(b"", timeout=5.0)
+        home = await call
+        cookies = [str(value) for key, value in await call.initial_metadata() if "cookie" in key]
+        session = [("cookie", cookies[0].partition(";")[0])]
+        await pause(1.0)
+        serve("3", "DRAINING")
+        await pause(1.0)
+        assert await mesh.call(metadata=session) == home
+        told = mesh.channel.explain(UNARY, session)
+        assert not told.problem
+        where = mesh.places[[b"near", b"far"].index(home)]
+        (pick,) = told.find("pick")
+        assert pick.text == f"now: goes to {where}, where its session lives"
+        with pytest.raises(grpc.aio.AioRpcError):
+            await mesh.call()
+        assert f"{UNARY} fails: " in mesh.channel.explain(UNARY).text
+
+    mesh.run(story)
+
+
+def test_what_a_leaf_of_an_aggregate_does_is_told_of_the_leaf(mesh: Mesh) -> None:
+    leaf = eds_cluster("web")
+    leaf.circuit_breakers.thresholds.add().max_requests.value = 1
+    resources = [listener("api", [route(cluster="all")]), aggregate_cluster("all", ["web"]), leaf]
+    mesh.control.set_snapshot(Snapshot.of([*resources, endpoints("web", mesh.places)]))
+
+    async def story() -> None:
+        await mesh.until_connected()
+        mesh.near.delay_s = mesh.far.delay_s = 60.0
+        under_way = mesh.channel.unary_unary(UNARY)(b"", timeout=30.0)
+        await pause(1.0)
+        told = mesh.channel.explain(UNARY)
+        assert told.problem == (
+            'cluster "all": cluster "web": circuit breaker open: 1 of 1 requests in flight'
+        )
+        under_way.cancel()
+
+    mesh.run(story)
+
+
+def test_rpcs_wait_for_a_cluster_that_has_failed_and_has_hope_again(mesh: Mesh) -> None:
+    """It counts as failing until it is READY, and its RPCs are what connects it."""
+
+    def serve(version: str, health: str) -> None:
+        hosts = endpoints("web", [lb_endpoint(each, health=health) for each in mesh.places])
+        ring = eds_cluster("web", lb_policy="RING_HASH")
+        first = listener("api", [route(cluster="web")])
+        mesh.control.set_snapshot(Snapshot.of([first, ring, hosts], version=version))
+
+    async def story() -> None:
+        serve("2", "UNHEALTHY")
+        with pytest.raises(grpc.aio.AioRpcError):
+            await mesh.call()
+        serve("3", "HEALTHY")
+        await pause(1.0)
+        assert mesh.channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE
+        told = mesh.channel.explain(UNARY)
+        reason = "nothing is connected, an RPC changes that"
+        assert told.text == f'{UNARY} waits: cluster "web": {reason}'
+        assert await mesh.call() in {b"near", b"far"}
+
+    mesh.run(story)
+
+
+@pytest.mark.parametrize("policy", ["ROUND_ROBIN", "RING_HASH", "LEAST_REQUEST"])
+@pytest.mark.parametrize("seed", range(3))
+def test_rpcs_do_what_was_said_of_them(mesh: Mesh, policy: str, seed: int) -> None:
+    """On days that are as bad as chance makes them. Only who waits may go either way."""
+    chance = seeded_random(seed)
+    places = dict(zip([b"near", b"far"], mesh.places, strict=True))
+
+    def draw(options: Sequence[T]) -> T:
+        return options[chance.randrange(len(options))]
+
+    def serve(version: int) -> None:
+        health = [*["HEALTHY"] * 4, "UNHEALTHY", "DRAINING"]
+        hosts = [lb_endpoint(each, health=draw(health)) for each in mesh.places]
+        drops = {"x": 1.0} if chance.random() < 0.2 else None
+        found = endpoints("web", {number: [host] for number, host in enumerate(hosts)}, drops=drops)
+        made = [listener("api", [route(cluster="web")]), eds_cluster("web", lb_policy=policy)]
+        mesh.control.set_snapshot(Snapshot.of([*made, found], version=str(version)))
+
+    async def change(version: int) -> None:
+        serve(version)
+        backend = draw([mesh.near, mesh.far])
+        await (backend.kill() if backend.is_running else backend.start())
+        await pause(draw([0.001, 0.05, 1.0, 12.0]))
+
+    async def story() -> None:
+        mesh.channel.get_state(try_to_connect=True)
+        for version in range(2, 14):
+            await change(version)
+            told = mesh.channel.explain(UNARY)
+            try:
+                answered = places[await mesh.call()]
+            except grpc.aio.AioRpcError:
+                assert " goes to " not in told.text
+                continue
+            assert " fails: " not in told.text
+            for pick in told.find("pick"):
+                addresses = pick.facts.get("addresses", [answered])
+                assert answered in addresses  # type: ignore[operator]
 
     mesh.run(story)
 

@@ -261,13 +261,17 @@ class ClusterImpl:
         drops = tuple(each for each in self._drops if each.per_million)
         fatal = next((each for each in drops if each.per_million >= _MILLION), None)
         notes = [f"drops {each.per_million * 100 / _MILLION:g} % of {each.name}" for each in drops]
-        problem = child.problem if fatal is None else f"drops every RPC, for {quote(fatal.name)}"
+        # Of an aggregate it may be any leaf, so it says which.
+        who = name_cluster(self._counter_key[0])
+        problem = child.problem
+        if fatal is not None:
+            problem = f"{who}: drops every RPC, for {quote(fatal.name)}"
         if (limit := self._limit) is not None:
             active = limit.counter.total()
             note = f"{active} of {limit.maximum} requests in flight"
             if active >= limit.maximum:
                 note = f"circuit breaker open: {note}"
-                problem = note if fatal is None else problem
+                problem = f"{who}: {note}" if fatal is None else problem
             notes.append(note)
         state = self._state if fatal is None else State.READY
         return LbNode("", "", state.name, join_notes(*notes), (child,), problem)

@@ -9,7 +9,7 @@ no child has means that selector and policy disagree, which must not happen: suc
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from proxyless.base import OK, State, Status, StatusCode, quote
@@ -271,14 +271,17 @@ class _Child(RetainedChild):
 
     def describe(self) -> LbNode:
         note = join_notes("" if self.is_pickable else NOT_LISTED, self.retention_note)
-        return place(
-            self.policy.describe(),
+        own = self.policy.describe()
+        node = place(
+            own,
             self.name,
             state=self.state,
             failure=self.failure,
             note=note,
             in_use=self.is_pickable,
         )
+        # While it counts as failing, its own picker may let RPCs wait for it to be READY.
+        return replace(node, problem=own.problem) if self.picker.status.is_ok else node
 
     def update_state(self, state: State, picker: Picker) -> None:
         before = self.state
