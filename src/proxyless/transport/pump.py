@@ -56,6 +56,7 @@ class Pump(asyncio.BufferedProtocol):
         # Changed by the loop.
         self._socket: asyncio.Transport | None = None
         self._is_reading = False
+        self._is_flush_due = False
         self._had_company = False
         self._linger: asyncio.TimerHandle | None = None
         self._is_lost = False
@@ -69,11 +70,13 @@ class Pump(asyncio.BufferedProtocol):
             return
         if self._had_company or len(self._wire.streams) > 1:
             # Others are likely to have something to send in this turn, too.
+            self._is_flush_due = True
             self._loop.call_soon(self._flush)
         else:
             self._flush()
 
     def _flush(self) -> None:
+        self._is_flush_due = False
         output, socket = self._wire.outbound.take_output(), self._socket
         # Closing, asyncio may still send what was buffered before, and this behind it: whether it
         # does cannot be known, and the peer has ended its side, so it could not answer.
@@ -106,10 +109,11 @@ class Pump(asyncio.BufferedProtocol):
             pass  # `on_broken` was told, GOAWAY is in the output, and the connection is closed.
         finally:
             self._is_reading = False
-        if wire.outbound.output:
-            self._flush()
         if wire.is_closed:
+            self._flush()
             self._close_socket()
+        elif wire.outbound.output and not self._is_flush_due:
+            self._flush()
 
     def pause_writing(self) -> None:
         self._wire.outbound.pause()

@@ -89,6 +89,29 @@ async def test_answers_to_what_was_read_leave_in_one_write() -> None:
     assert kinds_of(world) == [[kinds.PING, kinds.SETTINGS, kinds.PING]]
 
 
+async def test_what_is_read_before_a_write_is_due_is_answered_with_that_write() -> None:
+    world = ClientWorld()
+    open_call(world)
+    world.hear()
+    open_call(world)
+    world.say(ping())
+    assert kinds_of(world) == []
+    await turn()
+    assert kinds_of(world) == [[kinds.HEADERS, kinds.DATA, kinds.PING]]
+    world.say(ping())
+    assert kinds_of(world) == [[kinds.PING]]
+
+
+async def test_a_peer_that_breaks_the_protocol_before_a_write_is_due_is_told() -> None:
+    world = ClientWorld()
+    open_call(world)
+    world.hear()
+    open_call(world)
+    world.say(data(0, b"nobody's"))
+    assert kinds_of(world) == [[kinds.HEADERS, kinds.DATA, kinds.GOAWAY]]
+    assert world.socket.is_closed
+
+
 async def test_a_call_opened_while_reading_leaves_with_the_answers() -> None:
     world = ClientWorld()
     opened: list[CallRecorder] = []
