@@ -562,6 +562,8 @@ async def test_a_server_that_is_killed_ends_calls_with_unavailable(client: Clien
         assert await expect_reply(UnaryCall(transport, encode("Echo"), b"alive")) == b"alive"
         hanging = UnaryCall(transport, encode("Hang"), b"")
         streaming = StreamingCall(transport, encode("PingPong"))
+        # Behind the others on the wire: they have left when this one is answered.
+        assert await expect_reply(UnaryCall(transport, encode("Echo"), b"behind")) == b"behind"
         process.kill()
         for call in (hanging, streaming):
             end = await expect_status(call, StatusCode.UNAVAILABLE, "connection lost: ")
