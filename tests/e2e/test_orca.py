@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
 import grpc
@@ -40,7 +41,8 @@ class Backend:
         self.weight_out_of_band: float | None = None
         # What happened to out-of-band streams.
         self.intervals_s: list[float] = []
-        self.streams = 0
+        # Of those that are there.
+        self.live_s: list[float] = []
         self._changed = threading.Condition()
         self._server: Any = None
 
@@ -83,9 +85,13 @@ class Backend:
 
     def _report(self, request: Any, context: Any) -> Iterator[object]:  # noqa: ANN401
         interval = request.report_interval
-        self.intervals_s.append(interval.seconds + interval.nanos / 1e9)
-        self.streams += 1
-        context.add_callback(self._on_stream_end)
+        interval_s = interval.seconds + interval.nanos / 1e9
+        with self._changed:
+            self.intervals_s.append(interval_s)
+            self.live_s.append(interval_s)
+        # False if it was cancelled before this thread had its turn.
+        if not context.add_callback(partial(self._on_stream_end, interval_s)):
+            self._on_stream_end(interval_s)
         told = None
         while context.is_active():
             with self._changed:
@@ -95,9 +101,9 @@ class Backend:
             if told is not None:
                 yield encode(told)
 
-    def _on_stream_end(self) -> None:
+    def _on_stream_end(self, interval_s: float) -> None:
         with self._changed:
-            self.streams -= 1
+            self.live_s.remove(interval_s)
             self._changed.notify_all()
 
 
@@ -127,7 +133,7 @@ class Mesh:
 
     @property
     def streams(self) -> list[int]:
-        return [each.streams for each in self.backends]
+        return [len(each.live_s) for each in self.backends]
 
 
 @pytest.fixture
@@ -187,7 +193,7 @@ async def test_a_backend_that_returns_is_asked_again(mesh: Mesh) -> None:
         await expect_shares(channel, 1, 2, 3)
         lost = mesh.backends[2]
         lost.stop()
-        await until(lambda: lost.streams == 0, "the stream to end with the server")
+        await until(lambda: not lost.live_s, "the stream to end with the server")
         await expect_shares(channel, 1, 2, 0)
         lost.weigh_out_of_band(5)
         lost.start()
@@ -201,9 +207,10 @@ async def test_channels_that_share_a_connection_share_the_stream(mesh: Mesh) -> 
             await stack.enter_async_context(
                 mesh.channel(enableOobLoadReport=True, oobReportingPeriod=period)
             )
-        backend = mesh.backends[0]
-        await until(lambda: backend.intervals_s[-1:] == [3], "the shortest interval")
-        await until(lambda: mesh.streams == [1, 1, 1], "one stream for each backend")
+        await until(
+            lambda: [each.live_s for each in mesh.backends] == [[3]] * 3,
+            "one stream for each backend, with the shortest interval",
+        )
     await until(lambda: mesh.streams == [0, 0, 0], "the streams to end with the channels")
 
 
