@@ -1,6 +1,7 @@
 """What interop tests have in common: a client of ours, and servers of either kind."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
 
 import pytest
 
@@ -8,7 +9,9 @@ from tests.certificates import CertificateAuthority
 from tests.generated_protos import Protos, generate_protos
 from tests.interop.backends import BACKENDS, Backend, ServerOptions
 from tests.interop.drop_in import Both
+from tests.interop.mesh_world import NamedBackend, backends
 from tests.transport_world import Client, LoopFactory, choose_loops
+from tools.envoy_env import CannotInstallError, find_envoy
 
 Serve = Callable[..., Awaitable[Backend]]
 
@@ -53,3 +56,19 @@ def protos() -> Protos:
 @pytest.fixture
 def both(protos: Protos) -> Both:
     return Both(protos)
+
+
+@pytest.fixture
+async def two() -> AsyncIterator[list[NamedBackend]]:
+    """Backends that answer with their names, a and b."""
+    async with backends("a", "b") as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def binary() -> Path:
+    """Envoy's; the first test may have to download it."""
+    try:
+        return find_envoy()
+    except CannotInstallError as error:
+        pytest.skip(str(error))

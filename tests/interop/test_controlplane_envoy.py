@@ -36,28 +36,13 @@ from proxyless.controlplane import (
 )
 from proxyless.protos import Proto
 from tests.interop.drop_in import Untyped
-from tests.interop.mesh_world import WHO, NamedBackend, backends
+from tests.interop.mesh_world import WHO, NamedBackend
 from tests.transport_world import PATIENCE_S, until
-from tools.envoy_env import CannotInstallError, find_envoy
 
 TYPES = (CLUSTER, ENDPOINTS, LISTENER, ROUTE_CONFIG)
 WORKERS = 5
 # The first test may have to download 37 MB.
 pytestmark = pytest.mark.timeout(360)
-
-
-@pytest.fixture(scope="module")
-def binary() -> Path:
-    try:
-        return find_envoy()
-    except CannotInstallError as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture
-async def two() -> AsyncIterator[list[NamedBackend]]:
-    async with backends("a", "b") as started:
-        yield started
 
 
 def envoy_config(control_plane: ControlPlane) -> dict[str, Any]:

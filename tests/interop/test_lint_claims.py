@@ -31,9 +31,8 @@ from proxyless.controlplane import (
 )
 from proxyless.observe import Audience, LintContext, Severity, lint_message
 from tests.interop.drop_in import Untyped, stop_server
-from tests.interop.mesh_world import WHO, NamedBackend, backends, grpcio_client
+from tests.interop.mesh_world import WHO, NamedBackend, grpcio_client
 from tests.interop.test_controlplane_envoy import ask, running_envoy
-from tools.envoy_env import CannotInstallError, find_envoy
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -45,20 +44,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(360)
 
 LB = "envoy.extensions.load_balancing_policies"
-
-
-@pytest.fixture(scope="module")
-def binary() -> Path:
-    try:
-        return find_envoy()
-    except CannotInstallError as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture
-async def two() -> AsyncIterator[list[NamedBackend]]:
-    async with backends("a", "b") as started:
-        yield started
 
 
 def remark(message: Proto, audience: Audience, path: str) -> Severity | None:

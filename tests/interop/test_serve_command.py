@@ -14,16 +14,10 @@ from google.protobuf import json_format
 
 from proxyless.controlplane import ControlPlane, Snapshot, eds_cluster, endpoints, simple_mesh
 from proxyless.protos import Proto, descriptor_pool_of_envoy
-from tests.interop.mesh_world import NamedBackend, backends, grpcio_client
+from tests.interop.mesh_world import NamedBackend, grpcio_client
 from tests.transport_world import PATIENCE_S, until
 
 TARGET = "xds:///api"
-
-
-@pytest.fixture
-async def two() -> AsyncIterator[list[NamedBackend]]:
-    async with backends("a", "b") as started:
-        yield started
 
 
 def to_json(message: Proto) -> dict[str, Any]:
