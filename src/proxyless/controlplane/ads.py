@@ -155,6 +155,7 @@ class AdsStream:
         self,
         *,
         is_paced: bool = True,
+        removal_grace_s: float = 0.0,
         can_wrap: bool = False,
         identifier: str = "proxyless",
         on_nack: Callable[[Nack], None] | None = None,
@@ -162,6 +163,8 @@ class AdsStream:
     ) -> None:
         # Fixed at construction. Unpaced, everything is told at once, removed clusters included.
         self._is_paced = is_paced
+        # How long the owner is to wait before `on_grace_over`; zero, it has not to.
+        self.removal_grace_s = removal_grace_s
         self._can_wrap = can_wrap
         self._identifier = identifier
         self._on_nack = on_nack
@@ -172,6 +175,9 @@ class AdsStream:
         self._snapshot: Snapshot | None = None
         self._withheld = NOTHING_WITHHELD
         self._is_patience_over = False
+        # Since the client uses no route that needs the clusters that are gone.
+        self.is_grace_running = False
+        self._is_grace_over = False
         # From requests and responses.
         self._types: dict[str, _TypeState] = {}
         self._responses = 0
@@ -243,6 +249,11 @@ class AdsStream:
     def on_patience_over(self) -> list[Proto]:
         """Wait no longer before saying which clusters are gone."""
         self._is_patience_over = True
+        return self._advance()
+
+    def on_grace_over(self) -> list[Proto]:
+        """RPCs that were routed before the client switched have had their time."""
+        self._is_grace_over = True
         return self._advance()
 
     def has_removal_pending(self) -> bool:
@@ -334,9 +345,20 @@ class AdsStream:
     def _may_remove_clusters(
         self, snapshot: Snapshot, state: _TypeState, wanted: Mapping[str, Resource]
     ) -> bool:
-        """Whether no route that the client uses needs the clusters that are gone, if any are."""
-        if not self._is_paced or state.told.keys() <= wanted.keys():
+        """Whether nothing that the client does needs the clusters that are gone, if any are."""
+        if not self._is_paced:
             return True
+        has_removal = not state.told.keys() <= wanted.keys()
+        is_free = not has_removal or self._has_switched(snapshot, state)
+        # An RPC may have been routed just before the switch, and may yet be picked or retried.
+        must_wait = has_removal and is_free and self.removal_grace_s > 0 and not self._is_grace_over
+        self.is_grace_running = must_wait
+        if not must_wait:
+            self._is_grace_over = False
+        return is_free and not must_wait
+
+    def _has_switched(self, snapshot: Snapshot, state: _TypeState) -> bool:
+        """Whether the client routes new RPCs by what it was told last."""
         if self._is_second_stage_busy(snapshot):
             return False
         if self._is_patience_over or state.subscription.is_wildcard:

@@ -63,6 +63,9 @@ class ServiceOptions:
 
     # Unpaced, all parts of a change are sent at once: for tests of clients.
     is_paced: bool = True
+    # How long a client that has new routes keeps the clusters of the old ones: RPCs that were
+    # routed just before may yet be picked, or retried.
+    removal_grace_s: float = 0.5
     # Resources in a Resource message, for clients that say that they know it.
     can_wrap: bool = False
     identifier: str = "proxyless"
@@ -299,6 +302,7 @@ class ControlPlane:
         options = self._options
         core = AdsStream(
             is_paced=options.is_paced,
+            removal_grace_s=options.removal_grace_s,
             can_wrap=options.can_wrap,
             identifier=options.identifier,
             on_nack=self.nacks.append,

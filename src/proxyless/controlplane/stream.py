@@ -79,6 +79,7 @@ class StreamPump:
         self._has_work = asyncio.Event()
         self._has_room = asyncio.Event()
         self._removal_timer = IDLE_TIMER
+        self._grace_timer = IDLE_TIMER
         # From the owner.
         self._end: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
 
@@ -93,6 +94,7 @@ class StreamPump:
             done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._removal_timer.cancel()
+            self._grace_timer.cancel()
             for end in ends:
                 end.cancel()
             await asyncio.gather(*ends, return_exceptions=True)
@@ -150,9 +152,18 @@ class StreamPump:
             self._removal_timer.cancel()
         elif not self._removal_timer.pending:
             self._removal_timer = self._clock.call_later(REMOVAL_PATIENCE_S, self._on_patience_over)
+        if not self.core.is_grace_running:
+            self._grace_timer.cancel()
+        elif not self._grace_timer.pending:
+            grace_s = self.core.removal_grace_s
+            self._grace_timer = self._clock.call_later(grace_s, self._on_grace_over)
 
     def _on_patience_over(self) -> None:
         self._outbox += self.core.on_patience_over()
+        self._has_work.set()
+
+    def _on_grace_over(self) -> None:
+        self._outbox += self.core.on_grace_over()
         self._has_work.set()
 
     async def _pause(self, delay_s: float) -> None:

@@ -63,7 +63,7 @@ def names_of(response: Proto) -> list[str]:
 class Client:
     """Keeps what the stream says, and answers when the test wants it to."""
 
-    def __init__(self, **options: bool) -> None:
+    def __init__(self, **options: object) -> None:
         self.stream = AdsStream(**options)  # type: ignore[arg-type]
         # What was sent and not answered yet.
         self.inbox: list[Proto] = []
@@ -81,6 +81,10 @@ class Client:
     def serve(self, snapshot: Snapshot) -> list[str]:
         """A new snapshot; shows what comes."""
         return self._take(self.stream.on_snapshot(snapshot))
+
+    def end_grace(self) -> list[str]:
+        """The owner's timer; shows what that brings."""
+        return self._take(self.stream.on_grace_over())
 
     def ack(self) -> list[str]:
         """Accept the oldest response; shows what that brings."""

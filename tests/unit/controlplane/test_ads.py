@@ -29,7 +29,7 @@ from proxyless.protos import message_class
 from tests.unit.controlplane.ads_world import Client, mesh, request
 
 
-def proxy(snapshot: Snapshot, **options: bool) -> Client:
+def proxy(snapshot: Snapshot, **options: object) -> Client:
     """A client that asks as Envoy does, and has accepted everything."""
     client = Client(**options)
     client.serve(snapshot)
@@ -275,6 +275,41 @@ def test_a_client_that_never_asks_for_the_new_cluster_is_told_in_the_end() -> No
     assert client.stream.has_removal_pending()
     assert [response.type_url for response in client.stream.on_patience_over()] == [CLUSTER]
     assert not client.stream.has_removal_pending()
+
+
+def test_clusters_that_are_gone_stay_for_the_grace_after_the_client_has_switched() -> None:
+    client = proxy(mesh("old"), removal_grace_s=0.5)
+    client.serve(mesh("old").replaced(mesh("new")))
+    client.ask(ENDPOINTS, "new", "old")
+    client.ack()
+    assert client.ack() == ["RDS 2: routes"]
+    assert not client.stream.is_grace_running
+    assert client.ack() == []
+    assert client.stream.is_grace_running
+    assert client.stream.has_removal_pending()
+    assert client.end_grace() == ["CDS 2: new"]
+    assert not client.stream.is_grace_running
+    assert not client.stream.has_removal_pending()
+
+
+def test_the_next_removal_has_its_own_grace() -> None:
+    client = proxy(mesh("a", "b", "c"), removal_grace_s=0.5)
+    for version, left in ((2, ["a", "b"]), (3, ["a"])):
+        client.serve(mesh(*left, version=str(version)))
+        client.ack_all()
+        assert client.stream.is_grace_running
+        assert client.end_grace() == [f"CDS {version}: {' '.join(left)}"]
+        client.ack_all()
+
+
+def test_a_cluster_that_comes_back_within_the_grace_was_never_gone() -> None:
+    client = proxy(mesh("a", "b"), removal_grace_s=0.5)
+    client.serve(mesh("a", version="2"))
+    client.ack_all()
+    assert client.stream.is_grace_running
+    client.serve(mesh("a", "b", version="3"))
+    assert not client.stream.is_grace_running
+    assert client.end_grace() == []
 
 
 def test_a_cluster_that_goes_alone_goes_at_once() -> None:

@@ -186,6 +186,23 @@ async def test_a_client_that_never_asks_for_new_clusters_is_told_of_old_ones_in_
     assert await world.heard() == ["CDS 2:"]
 
 
+async def test_removed_clusters_are_told_when_the_grace_is_over(world: World) -> None:
+    world.pump.core.removal_grace_s = 3600
+    await world.ask(CLUSTER)
+    await world.ask(CLUSTER, nonce="1")
+    assert await world.heard() == ["CDS 1: a"]
+    world.offer.source = mesh("a").replaced(mesh("b"))
+    world.pump.wake()
+    assert await world.heard() == ["CDS 2: a b"]
+    await world.ask(CLUSTER, nonce="2")
+    assert await world.heard() == []
+    # The timer is running; here is one that is as good as over.
+    world.pump._grace_timer.cancel()
+    world.pump.core.removal_grace_s = 1e-9
+    world.pump.wake()
+    assert await world.heard() == ["CDS 2: b"]
+
+
 async def test_a_delay_holds_responses_back(world: World) -> None:
     world.offer.delay_s = 3600
     await world.ask(CLUSTER)
