@@ -81,6 +81,10 @@ class Recorder:
         self._outcomes: dict[str, Outcome] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.outcome not in {result.value for result in Result}:
+            # "rerun": it has another try, and only that one counts.
+            self._outcomes.pop(report.nodeid, None)
+            return
         ids = next((value for name, value in report.user_properties if name == PROPERTY), [])
         assert isinstance(ids, list), "this plugin stored a list"
         before = self._outcomes.get(report.nodeid)
