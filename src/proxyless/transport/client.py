@@ -155,6 +155,10 @@ class ClientTransport(Pump):
     def on_broken(self, error: RemoteProtocolError) -> None:
         self._become_unusable(Status(StatusCode.UNAVAILABLE, f"peer broke HTTP/2: {error}"))
 
+    def eof_received(self) -> None:
+        """The peer can answer no call any more, even if it takes what is yet to be sent to it."""
+        self.abort(Status(StatusCode.UNAVAILABLE, "connection lost: closed by peer"))
+
     def _on_lost(self, status: Status) -> None:
         self._become_unusable(status)
         super()._on_lost(status)

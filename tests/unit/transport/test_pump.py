@@ -242,10 +242,15 @@ async def test_a_loss_ends_calls_with_its_reason(error: Exception | None, text: 
     assert [status.details for status in world.unusable] == [end.status.details]
 
 
-async def test_a_peer_that_closes_its_side_is_left() -> None:
+async def test_a_peer_that_closes_its_side_is_left_even_if_it_does_not_read() -> None:
     world = ClientWorld()
+    call = open_call(world)
+    world.transport.pause_writing()
     # Anything true would keep the transport half open.
     assert not world.transport.eof_received()  # type: ignore[func-returns-value]
+    assert world.socket.is_aborted
+    call.expect_end(StatusCode.UNAVAILABLE, "connection lost: closed by peer")
+    assert [status.details for status in world.unusable] == ["connection lost: closed by peer"]
 
 
 async def test_what_was_not_processed_does_not_leave_while_a_connection_is_aborted() -> None:
