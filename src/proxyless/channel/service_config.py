@@ -8,16 +8,17 @@ wrong is said at once; fields that are not known are ignored, so that a config m
 its clients. What the settings do is the channel's business.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from decimal import Decimal
 from sys import float_info
 from typing import Final, Generic, TypeVar
 
 from proxyless.base import StatusCode, ValidationErrors
+from proxyless.base.frozen import frozen
 from proxyless.lb import PolicyConfig, PolicyRegistry, parse_policy_list
 from proxyless.lb.config import type_name
+from proxyless.lb.json_values import show_value, to_integer, to_seconds
 
 T = TypeVar("T")
 
@@ -30,10 +31,6 @@ TOKENS_MAX: Final = 1000
 MILLITOKENS: Final = 1000
 
 UINT32_MAX: Final = 2**32 - 1
-# About 10,000 years: the range of google.protobuf.Duration.
-_DURATION_MAX_S: Final = 315_576_000_000
-_SECONDS: Final = re.compile(r"([0-9]{1,12})(?:\.([0-9]{1,9}))?s").fullmatch
-_INTEGER: Final = re.compile(r"-?[0-9]{1,20}").fullmatch
 # Codes that a failure can have.
 _CODES_BY_NAME: Final = {code.name: code for code in StatusCode if code is not StatusCode.OK}
 _CODES_BY_NUMBER: Final = {int(code): code for code in _CODES_BY_NAME.values()}
@@ -42,7 +39,7 @@ _CODES_BY_NUMBER: Final = {int(code): code for code in _CODES_BY_NAME.values()}
 # What a config says
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class RetryPolicy:
     """Send again after a failure with one of these codes, up to a number of attempts."""
 
@@ -54,7 +51,7 @@ class RetryPolicy:
     per_attempt_recv_timeout_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class HedgingPolicy:
     """Send again before there is an answer; these codes do not end the RPC."""
 
@@ -63,7 +60,7 @@ class HedgingPolicy:
     non_fatal_codes: frozenset[StatusCode] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RetryThrottling:
     """How many failures per success are too many to retry, in thousandths of a token."""
 
@@ -71,7 +68,7 @@ class RetryThrottling:
     millitoken_ratio: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class MethodConfig:
     """The settings of an RPC. None is "not said": then the application or a default decides."""
 
@@ -104,7 +101,7 @@ class MethodConfig:
 EMPTY_METHOD_CONFIG: Final = MethodConfig()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class ServiceConfig:
     """A whole config."""
 
@@ -246,7 +243,7 @@ def _parse_throttling(throttling: "_Object") -> RetryThrottling:
 # Reading JSON
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Kind(Generic[T]):
     """What a field may hold: how to read it (None if it is something else), and how to say so."""
 
@@ -307,34 +304,13 @@ class _Object:
     def _convert(self, value: object, kind: _Kind[T]) -> T | None:
         converted = kind.convert(value)
         if converted is None:
-            self.errors.add(f"is {_show(value)}, wanted {kind.wanted}")
+            self.errors.add(f"is {show_value(value)}, wanted {kind.wanted}")
         return converted
-
-
-def _show(value: object) -> str:
-    """A wrong value: as it is if it is a text or a number, else by its type."""
-    is_plain = isinstance(value, str | int | float) and not isinstance(value, bool)
-    return repr(value) if is_plain else type_name(value)
-
-
-def _to_integer(value: object) -> int | None:
-    """A number without a fraction. In proto3's JSON 2.0 and "2" are the integer 2."""
-    match value:
-        case bool():
-            return None
-        case int():
-            return value
-        case float() if value.is_integer():
-            return int(value)
-        case str() if _INTEGER(value):
-            return int(value)
-        case _:
-            return None
 
 
 def _integer(low: int, high: int) -> _Kind[int]:
     def convert(value: object) -> int | None:
-        number = _to_integer(value)
+        number = to_integer(value)
         return number if number is not None and low <= number <= high else None
 
     return _Kind(convert, f"an integer from {low} to {high}")
@@ -352,19 +328,11 @@ def _to_millitokens(value: object) -> int | None:
     return None if number is None else int(Decimal(repr(number)) * MILLITOKENS) or None
 
 
-def _to_seconds(value: object) -> float | None:
-    """Proto3's JSON form of a duration, not negative."""
-    parts = _SECONDS(value) if isinstance(value, str) else None
-    if parts is None or int(parts[1]) > _DURATION_MAX_S:
-        return None
-    return int(parts[1]) + int((parts[2] or "").ljust(9, "0")) / 1e9
-
-
 def _to_code(value: object) -> StatusCode | None:
     # "the integer form or the case-insensitive string form" - A6
     if isinstance(value, str):
         return _CODES_BY_NAME.get(value.upper())
-    number = _to_integer(value)
+    number = to_integer(value)
     return None if number is None else _CODES_BY_NUMBER.get(number)
 
 
@@ -378,8 +346,8 @@ _LIST: Final[_Kind[list[object]]] = _Kind(_instance(list), "a list")
 _OBJECT: Final[_Kind[dict[str, object]]] = _Kind(_instance(dict), "an object")
 _POSITIVE_NUMBER: Final = _Kind(_to_positive_number, "a number above 0")
 _MILLITOKENS: Final = _Kind(_to_millitokens, "a number of 0.001 or more")
-_DURATION: Final = _Kind(_to_seconds, "a duration such as '1.5s'")
+_DURATION: Final = _Kind(to_seconds, "a duration such as '1.5s'")
 _POSITIVE_DURATION: Final = _Kind(
-    lambda value: _to_seconds(value) or None, "a duration above 0 such as '1.5s'"
+    lambda value: to_seconds(value) or None, "a duration above 0 such as '1.5s'"
 )
 _CODE: Final = _Kind(_to_code, "the status code of a failure")

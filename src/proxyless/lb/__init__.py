@@ -3,6 +3,7 @@
 api              what a policy and its parent say to each other
 registry         which policies a channel knows
 config           which policy a LoadBalancingConfig list asks for
+json_values      integers and durations in the JSON of configs
 policies         the policies that are not xDS's own, one file each
 
 graceful_switch  one kind of policy replaces another without failing RPCs

@@ -6,22 +6,18 @@ at its path. Fields that nobody asks for are never looked at, so a newer documen
 What is kept is fit for protobuf: text is Unicode, numbers are finite, the depth is bounded.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from math import isfinite
 from typing import Final, TypeVar
 
 from proxyless.base import ValidationErrors
 from proxyless.lb.config import type_name
+from proxyless.lb.json_values import to_seconds
 
 T = TypeVar("T")
 
 # Parsers of protobuf stop at 100 messages inside each other, and one object of a Struct is three.
 DEPTH_MAX: Final = 30
-
-# About 10,000 years: the range of google.protobuf.Duration.
-_DURATION_MAX_S: Final = 315_576_000_000
-_SECONDS: Final = re.compile(r"([0-9]{1,12})(?:\.([0-9]{1,9}))?s", re.ASCII).fullmatch
 
 
 class JsonObject:
@@ -35,6 +31,10 @@ class JsonObject:
             document = {}
         self._fields: Mapping[object, object] = document
         self.errors: Final = errors
+
+    def has(self, name: str) -> bool:
+        """Whether there is something in this field, right or wrong."""
+        return self._fields.get(name) is not None
 
     def text(self, name: str) -> str:
         """The string in this field, or the empty one."""
@@ -62,9 +62,8 @@ class JsonObject:
         value = self._fields.get(name)
         if value is None:
             return default_s
-        parts = _SECONDS(value) if isinstance(value, str) else None
-        seconds = int(parts[1]) + int((parts[2] or "").ljust(9, "0")) / 1e9 if parts else 0.0
-        if not 0 < seconds <= _DURATION_MAX_S:
+        seconds = to_seconds(value)
+        if not seconds:
             shown = repr(value) if isinstance(value, str) else type_name(value)
             self.add(name, f"is {shown}, wanted a duration above 0 such as '1.5s'")
             return default_s

@@ -7,23 +7,20 @@ The names are those of A50; where it says address, today's gRPC means endpoint (
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from proxyless.base import ValidationErrors
-from proxyless.lb.config import PolicyConfig, parse_policy_list, type_name
+from proxyless.base.frozen import frozen
+from proxyless.lb.config import PolicyConfig, parse_policy_list
+from proxyless.lb.json_values import DURATION_MAX_S, show_value, to_integer, to_seconds
 from proxyless.lb.registry import PolicyRegistry
 
 PERCENT_MAX: Final = 100
 UINT32_MAX: Final = 2**32 - 1
-# About 10,000 years: the range of google.protobuf.Duration.
-DURATION_MAX_S: Final = 315_576_000_000
-
-_SECONDS: Final = re.compile(r"(\d{1,12})(?:\.(\d{1,9}))?s", re.ASCII).fullmatch
-_INTEGER: Final = re.compile(r"\d{1,10}", re.ASCII).fullmatch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class SuccessRateEjection:
     """Endpoints that do much worse than the others are outliers."""
 
@@ -33,7 +30,7 @@ class SuccessRateEjection:
     request_volume: int = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class FailurePercentageEjection:
     """Endpoints that fail too much are outliers, whatever the others do."""
 
@@ -43,7 +40,7 @@ class FailurePercentageEjection:
     request_volume: int = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class EjectionRules:
     """Who is ejected, how many at most, and for how long."""
 
@@ -63,7 +60,7 @@ class EjectionRules:
         return min(self.base_ejection_time_s * multiplier, longest_s)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class OutlierDetectionConfig:
     """How often to sweep, by which rules, and whom to watch."""
 
@@ -166,17 +163,17 @@ class _Fields:
         value = self.get(name)
         if value is None:
             return default
-        parts = _SECONDS(value) if isinstance(value, str) else None
-        if parts is None or int(parts[1]) > DURATION_MAX_S:
+        seconds = to_seconds(value)
+        if seconds is None:
             self._refuse(name, value, f"a duration from 0s to {DURATION_MAX_S}s, such as '1.5s'")
             return default
-        return int(parts[1]) + int((parts[2] or "").ljust(9, "0")) / 1e9
+        return seconds
 
     def integer(self, name: str, default: int, most: int = UINT32_MAX) -> int:
         value = self.get(name)
         if value is None:
             return default
-        number = _to_integer(value)
+        number = to_integer(value)
         if number is None or not 0 <= number <= most:
             self._refuse(name, value, f"an integer from 0 to {most}")
             return default
@@ -186,25 +183,9 @@ class _Fields:
         return self.integer(name, default, PERCENT_MAX)
 
     def _refuse(self, name: str, value: object, wanted: str) -> None:
-        is_plain = isinstance(value, str | int | float) and not isinstance(value, bool)
         with self._errors.field(self._path + name):
-            self._errors.add(f"is {repr(value) if is_plain else type_name(value)}, wanted {wanted}")
+            self._errors.add(f"is {show_value(value)}, wanted {wanted}")
 
 
 def _to_snake_case(name: str) -> str:
     return re.sub("[A-Z]", lambda upper: f"_{upper[0].lower()}", name)
-
-
-def _to_integer(value: object) -> int | None:
-    """In proto3's JSON 2, 2.0 and "2" are the same integer."""
-    match value:
-        case bool():
-            return None
-        case int():
-            return value
-        case float() if value.is_integer():
-            return int(value)
-        case str() if _INTEGER(value):
-            return int(value)
-        case _:
-            return None
