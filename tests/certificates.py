@@ -3,33 +3,55 @@
 A certificate authority that lives as long as the test. Keys are on P-256, which is quick to make.
 """
 
+from __future__ import annotations
+
+import json
 import ssl
 import tempfile
-from collections.abc import Iterable
+from base64 import b64encode
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
+from typing import TYPE_CHECKING
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
 # An hour each way: clocks of containers and hosts may disagree.
 VALIDITY = timedelta(hours=1)
 
 
 class CertificateAuthority:
-    """Signs certificates for servers and clients, and makes contexts that trust it."""
+    """Signs certificates for servers and clients, and makes contexts that trust it.
 
-    def __init__(self, name: str = "proxyless test authority") -> None:
-        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    With a parent it is vouched for by that one. Without key ids, who signed a certificate is known
+    by name only.
+    """
+
+    def __init__(
+        self,
+        name: str = "proxyless test authority",
+        *,
+        parent: CertificateAuthority | None = None,
+        has_key_ids: bool = True,
+    ) -> None:
+        self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         self._key = ec.generate_private_key(ec.SECP256R1())
-        certificate = (
-            _unsigned(subject=self._name, issuer=self._name, key=self._key)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .sign(self._key, hashes.SHA256())
+        self._has_key_ids = has_key_ids
+        signer = parent or self
+        constraints = x509.BasicConstraints(ca=True, path_length=0 if parent else 1)
+        unsigned = _unsigned(subject=self.name, issuer=signer.name, key=self._key).add_extension(
+            constraints, critical=True
         )
+        certificate = signer.sign(unsigned, self._key)
         self.certificate_pem = certificate.public_bytes(serialization.Encoding.PEM)
+        self.certificate_der = certificate.public_bytes(serialization.Encoding.DER)
+        # What its certificates are shown with: all between them and the root.
+        self.shown_pem: bytes = b"" if parent is None else self.certificate_pem + parent.shown_pem
 
     def issue(
         self,
@@ -38,21 +60,41 @@ class CertificateAuthority:
         client: bool = False,
         ends_in: timedelta = VALIDITY,
         common_name: str | None = None,
+        names_der: bytes | None = None,
     ) -> tuple[bytes, bytes]:
-        """Certificate and private key, in PEM, for DNS names, IP addresses and URIs (SPIFFE)."""
+        """Certificate and private key, in PEM, for DNS names, IP addresses and URIs (SPIFFE).
+
+        Names that cannot be spelled so are given in DER, as the whole extension.
+        """
         attributes = [x509.NameAttribute(NameOID.COMMON_NAME, common_name)] if common_name else []
         key = ec.generate_private_key(ec.SECP256R1())
         usage = ExtendedKeyUsageOID.CLIENT_AUTH if client else ExtendedKeyUsageOID.SERVER_AUTH
-        alternatives = x509.SubjectAlternativeName(map(_general_name, names))
-        certificate = (
-            _unsigned(subject=x509.Name(attributes), issuer=self._name, key=key, ends_in=ends_in)
+        alternatives: x509.ExtensionType = x509.SubjectAlternativeName(map(_general_name, names))
+        if names_der is not None:
+            alternatives = x509.UnrecognizedExtension(alternatives.oid, names_der)
+        unsigned = (
+            _unsigned(subject=x509.Name(attributes), issuer=self.name, key=key, ends_in=ends_in)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
             # Critical because the subject is empty, as a rule: RFC 5280, 4.2.1.6.
             .add_extension(alternatives, critical=True)
-            .sign(self._key, hashes.SHA256())
         )
-        return certificate.public_bytes(serialization.Encoding.PEM), _key_pem(key)
+        certificate = self.sign(unsigned, key)
+        shown = certificate.public_bytes(serialization.Encoding.PEM) + self.shown_pem
+        return shown, _key_pem(key)
+
+    def sign(
+        self, unsigned: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey
+    ) -> x509.Certificate:
+        """The certificate of a key."""
+        if self._has_key_ids:
+            own, signer = key.public_key(), self._key.public_key()
+            unsigned = unsigned.add_extension(
+                x509.SubjectKeyIdentifier.from_public_key(own), critical=False
+            ).add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(signer), critical=False
+            )
+        return unsigned.sign(self._key, hashes.SHA256())
 
     def server_context(self, names: Iterable[str], *, alpn: Iterable[str] = ()) -> ssl.SSLContext:
         """Context of a server with a certificate for these names."""
@@ -65,6 +107,42 @@ class CertificateAuthority:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.load_verify_locations(cadata=self.certificate_pem.decode())
         return _with_alpn(context, alpn)
+
+
+def trust_bundle_map(bundles: Mapping[str, Iterable[CertificateAuthority]]) -> bytes:
+    """The file that says whom each trust domain trusts."""
+    domains = {
+        name: {"spiffe_sequence": 1, "keys": [spiffe_key(each) for each in authorities]}
+        for name, authorities in bundles.items()
+    }
+    return json.dumps({"trust_domains": domains}).encode()
+
+
+def spiffe_key(authority: CertificateAuthority) -> dict[str, object]:
+    """An authority as one of a trust bundle's keys."""
+    text = b64encode(authority.certificate_der).decode()
+    return {"kty": "EC", "use": "x509-svid", "crv": "P-256", "x5c": [text]}
+
+
+def shake_hands(
+    client: ssl.SSLContext, server: ssl.SSLContext, name: str | None = None
+) -> tuple[ssl.SSLObject, ssl.SSLObject]:
+    """Both ends after the handshake; raises what the first to refuse raises."""
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = (
+        client.wrap_bio(to_client, to_server, server_hostname=name),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    )
+    open_ends = list(ends)
+    for _ in range(10):
+        for end in list(open_ends):
+            try:
+                end.do_handshake()
+                open_ends.remove(end)
+            except ssl.SSLWantReadError:
+                pass
+    assert not open_ends
+    return ends
 
 
 def load_identity(context: ssl.SSLContext, certificate_pem: bytes, key_pem: bytes) -> None:

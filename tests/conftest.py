@@ -6,6 +6,7 @@ configured to treat a warning as an error.
 
 import asyncio
 import inspect
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -20,6 +21,11 @@ pytest_plugins = ["tools.spec_plugin"]
 settings.register_profile("house", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None, max_examples=2_000)
 settings.load_profile("house")
+
+
+# The proxies of the machine that runs the tests are for neither library: backends are on loopback.
+for _variable in ("grpc_proxy", "https_proxy", "http_proxy", "no_grpc_proxy", "no_proxy"):
+    os.environ.pop(_variable, None)
 
 
 def is_of_grpcio(task: asyncio.Task[object]) -> bool:

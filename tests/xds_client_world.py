@@ -170,6 +170,7 @@ class FakeTransport:
     def __init__(self, server: FakeServer) -> None:
         self.server = server
         self.on_failure: Callable[[Status], None] | None = None
+        self.failure: Status | None = None
         self.streams: list[FakeStream] = []
         self.is_closed = False
 
@@ -183,6 +184,12 @@ class FakeTransport:
 
     def watch_connectivity(self, listener: Callable[[Status], None]) -> None:
         self.on_failure = listener
+        if self.failure is not None:
+            self.server.clock.call_later(0, self.tell_failure)
+
+    def tell_failure(self) -> None:
+        if self.on_failure is not None and self.failure is not None and not self.is_closed:
+            self.on_failure(self.failure)
 
     def close(self) -> None:
         self.is_closed = True
@@ -218,12 +225,14 @@ class FakeServer:
     def fail(self, status: Status = GONE) -> None:
         """The channel reports TRANSIENT_FAILURE."""
         for transport in self.transports:
-            if not transport.is_closed and transport.on_failure is not None:
-                transport.on_failure(status)
+            transport.failure = status
+            transport.tell_failure()
 
     def rise(self) -> None:
         """It can be reached from now on: streams that waited get a connection."""
         self.is_up = True
+        for transport in self.transports:
+            transport.failure = None
         for stream in self.streams:
             stream.connect()
 

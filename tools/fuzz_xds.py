@@ -82,6 +82,9 @@ EXTENSIONS: Final = (
     "envoy.config.route.v3.FilterConfig",
     "envoy.config.core.v3.Metadata",
     "xds.type.v3.TypedStruct",
+    "envoy.config.core.v3.Address",
+    "envoy.extensions.transport_sockets.http_11_proxy.v3.Http11ProxyUpstreamTransport",
+    "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
 )
 
 
@@ -188,7 +191,15 @@ HTTP_FILTERS: Final = [
     },
     {"name": "router", "typed_config": any_of(EXTENSIONS[1])},
 ]
+PROXY: Final = {
+    "typed_filter_metadata": {
+        "envoy.http11_proxy_transport_socket.proxy_address": any_of(
+            EXTENSIONS[9], socket_address={"address": "10.0.0.9", "port_value": 3128}
+        )
+    }
+}
 ENDPOINT: Final = {
+    "metadata": PROXY,
     "health_status": "HEALTHY",
     "load_balancing_weight": 2,
     "endpoint": {
@@ -229,6 +240,18 @@ def policy_of(name: str, **fields: object) -> dict[str, object]:
     return {"policies": [entry]}
 
 
+TLS_SOCKET: Final = {
+    "name": "envoy.transport_sockets.tls",
+    "typed_config": any_of(
+        EXTENSIONS[11],
+        common_tls_context={
+            "validation_context": {
+                "ca_certificate_provider_instance": {"instance_name": "ca"},
+                "match_subject_alt_names": [{"prefix": "spiffe://"}],
+            }
+        },
+    ),
+}
 EDS: Final = {"eds_config": {"ads": {}}, "service_name": "s"}
 CLUSTER: Final[dict[str, object]] = {
     "name": "a",
@@ -240,16 +263,8 @@ CLUSTER: Final[dict[str, object]] = {
     "outlier_detection": {"interval": "5s", "max_ejection_percent": 20, "consecutive_5xx": 3},
     "common_lb_config": {"override_host_status": {"statuses": ["HEALTHY", "DRAINING"]}},
     "transport_socket": {
-        "name": "envoy.transport_sockets.tls",
-        "typed_config": any_of(
-            "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
-            common_tls_context={
-                "validation_context": {
-                    "ca_certificate_provider_instance": {"instance_name": "ca"},
-                    "match_subject_alt_names": [{"prefix": "spiffe://"}],
-                }
-            },
-        ),
+        "name": "envoy.transport_sockets.http_11_proxy",
+        "typed_config": any_of(EXTENSIONS[10], transport_socket=TLS_SOCKET),
     },
 }
 DNS: Final[dict[str, object]] = {

@@ -39,6 +39,7 @@ ROOTS: Final = (
     "envoy/extensions/load_balancing_policies/ring_hash/v3/ring_hash.proto",
     "envoy/extensions/load_balancing_policies/round_robin/v3/round_robin.proto",
     "envoy/extensions/load_balancing_policies/wrr_locality/v3/wrr_locality.proto",
+    "envoy/extensions/transport_sockets/http_11_proxy/v3/upstream_http_11_connect.proto",
     "envoy/extensions/transport_sockets/tls/v3/tls.proto",
     "envoy/extensions/upstreams/http/v3/http_protocol_options.proto",
     "envoy/service/discovery/v3/ads.proto",

@@ -425,4 +425,23 @@ SIMULATED = (
     ),
 )
 
-MUTATIONS = (*PRIORITY, *PICK_FIRST, *POLICIES, *ROUTING, *XDS, *CHANNEL, *SIMULATED)
+SECURITY = (
+    Mutation(
+        "root-of-another-trust-domain-counts",
+        "transport/spiffe.py",
+        "    if roots.isdisjoint(chain[1:]):\n",
+        "    if not roots:\n",
+        "A29-02",
+        tests=("tests/unit/transport/test_spiffe.py",),
+    ),
+    Mutation(
+        "name-that-was-not-sent-is-compared",
+        "xds/security.py",
+        "    if tls.auto_sni_san_validation and sni:\n",
+        "    if tls.auto_sni_san_validation:\n",
+        "A29-02",
+        tests=("tests/unit/xds/test_security.py",),
+    ),
+)
+
+MUTATIONS = (*PRIORITY, *PICK_FIRST, *POLICIES, *ROUTING, *XDS, *CHANNEL, *SECURITY, *SIMULATED)

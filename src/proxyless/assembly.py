@@ -8,30 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
+from proxyless.base.frozen import frozen
 from proxyless.channel import Channel, LoopStack, SubchannelPool, parse_default_config
 from proxyless.front import (
     AioChannel,
     ChannelCredentials,
-    SyncChannel,
     make_channel_options,
     to_encoding,
 )
-from proxyless.installed import InstalledPolicies, InstalledResolvers
-from proxyless.lb.policies.least_request import LeastRequestFactory
+from proxyless.installed import InstalledFilters, InstalledPolicies, InstalledResolvers
 from proxyless.lb.policies.outlier_detection import OutlierDetectionFactory
 from proxyless.lb.policies.pick_first import PickFirstFactory
 from proxyless.lb.policies.priority import PriorityFactory
-from proxyless.lb.policies.random import RandomFactory
-from proxyless.lb.policies.random_subsetting import RandomSubsettingFactory
-from proxyless.lb.policies.ring_hash import RingHashFactory
 from proxyless.lb.policies.round_robin import RoundRobinFactory
-from proxyless.lb.policies.weighted_round_robin import WeightedRoundRobinFactory
 from proxyless.lb.policies.weighted_target import WeightedTargetFactory
-from proxyless.resolver import STATIC_FACTORIES, DnsFactory
+from proxyless.lb.registry import DeferredFactory
+from proxyless.metrics import choose_plugins
+from proxyless.resolver import STATIC_FACTORIES, DnsFactory, ProxiedFactory
 from proxyless.runtime import (
     AsyncioNetwork,
     LogTrace,
@@ -42,7 +39,7 @@ from proxyless.runtime import (
 from proxyless.transport import Connector
 from proxyless.wire import IDENTITY
 from proxyless.xds.bootstrap import load_bootstrap
-from proxyless.xds.filters import FilterRegistry, default_filter_registry
+from proxyless.xds.filters import FILTER_FACTORIES, FilterRegistry
 from proxyless.xds.lb import (
     CdsFactory,
     ClusterImplFactory,
@@ -52,7 +49,6 @@ from proxyless.xds.lb import (
 )
 from proxyless.xds.lb.cluster_manager import SEED_NAME
 from proxyless.xds.resolver import XdsResolverFactory, XdsTools
-from proxyless.xds.security import XdsSecurity
 from proxyless.xds.stack import XdsStack
 
 if TYPE_CHECKING:
@@ -63,12 +59,34 @@ if TYPE_CHECKING:
     from proxyless.base import Metadata, Status
     from proxyless.base.explanation import Explanation
     from proxyless.channel import ChannelView
+    from proxyless.front import SyncChannel
     from proxyless.lb import PolicyFactory, PolicyRegistry
+    from proxyless.metrics import Metrics, StatsPlugin
     from proxyless.resolver import ResolverFactory, ResolverRegistry
     from proxyless.xds.bootstrap import Bootstrap
     from proxyless.xds.certificates import CertificateStore
     from proxyless.xds.client import XdsClients
     from proxyless.xds.filters import FilterFactory
+    from proxyless.xds.security import XdsSecurity
+
+
+# Policies that most meshes do not ask for.
+_POLICIES: Final = "proxyless.lb.policies"
+_WHEN_NAMED: Final = (
+    DeferredFactory(
+        "least_request_experimental", f"{_POLICIES}.least_request", "LeastRequestFactory"
+    ),
+    DeferredFactory(
+        "weighted_round_robin", f"{_POLICIES}.weighted_round_robin", "WeightedRoundRobinFactory"
+    ),
+    DeferredFactory("ring_hash_experimental", f"{_POLICIES}.ring_hash", "RingHashFactory"),
+    DeferredFactory("random", f"{_POLICIES}.random", "RandomFactory"),
+    DeferredFactory(
+        "random_subsetting_experimental",
+        f"{_POLICIES}.random_subsetting",
+        "RandomSubsettingFactory",
+    ),
+)
 
 
 def default_policies() -> PolicyRegistry:
@@ -80,11 +98,7 @@ def default_policies() -> PolicyRegistry:
             PriorityFactory(),
             WeightedTargetFactory(),
             OutlierDetectionFactory(),
-            LeastRequestFactory(),
-            WeightedRoundRobinFactory(),
-            RingHashFactory(),
-            RandomFactory(),
-            RandomSubsettingFactory(),
+            *_WHEN_NAMED,
             ClusterManagerFactory(),
             ClusterManagerFactory(SEED_NAME),
             CdsFactory(),
@@ -95,12 +109,24 @@ def default_policies() -> PolicyRegistry:
     )
 
 
-def default_resolvers() -> ResolverRegistry:
-    """The kinds of target that a channel knows unless it is given others."""
-    return InstalledResolvers([DnsFactory(), *STATIC_FACTORIES])
+def default_resolvers(environ: Mapping[str, str] = os.environ) -> ResolverRegistry:
+    """The kinds of target that a channel knows unless it is given others.
+
+    The environment names the HTTP proxies of those that are reached over IP.
+    """
+    factories = (DnsFactory(), *STATIC_FACTORIES)
+    return InstalledResolvers(
+        each if each.scheme.startswith("unix") else ProxiedFactory(each, environ)
+        for each in factories
+    )
 
 
-@dataclass(frozen=True, slots=True)
+def default_filters() -> FilterRegistry:
+    """The HTTP filters that a channel knows unless it is given others."""
+    return InstalledFilters(FILTER_FACTORIES)
+
+
+@frozen
 class Registries:
     """What a channel can be extended with.
 
@@ -109,7 +135,9 @@ class Registries:
 
     policies: PolicyRegistry = field(default_factory=default_policies)
     resolvers: ResolverRegistry = field(default_factory=default_resolvers)
-    filters: FilterRegistry = field(default_factory=default_filter_registry)
+    filters: FilterRegistry = field(default_factory=default_filters)
+    # What collects the channel's metrics, beside those that are registered for every channel.
+    metrics: tuple[StatsPlugin, ...] = ()
 
     def extended(
         self,
@@ -117,12 +145,14 @@ class Registries:
         policies: Iterable[PolicyFactory] = (),
         resolvers: Iterable[ResolverFactory] = (),
         filters: Iterable[FilterFactory] = (),
+        metrics: Iterable[StatsPlugin] = (),
     ) -> Registries:
         """Registries that know these, too."""
         return Registries(
             self.policies.extended(policies),
             self.resolvers.extended(resolvers),
             self.filters.extended(filters),
+            (*self.metrics, *metrics),
         )
 
 
@@ -176,7 +206,7 @@ def xds_clients_by_loop() -> dict[asyncio.AbstractEventLoop, XdsClients]:
     return {loop: stack.clients for loop, stack in stacks if stack.process_id == mine}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stacks:
     """Where a channel finds what it shares with others; a simulated host has its own."""
 
@@ -187,7 +217,7 @@ class Stacks:
 RUNNING_LOOP: Final = Stacks()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChannelSettings:
     """What an application says about a channel, beside its target and credentials."""
 
@@ -216,6 +246,9 @@ def make_sync_channel(
     target: str, credentials: ChannelCredentials, settings: ChannelSettings
 ) -> SyncChannel:
     """A blocking channel. Raises for wrong arguments here, not at the first RPC."""
+    # Most processes have either this kind of channel or the other.
+    from proxyless.front import SyncChannel  # noqa: PLC0415
+
     open_core = _core_opener(target, credentials, settings)
     encoding = to_encoding(settings.compression, IDENTITY)
     return SyncChannel(open_core, encoding=encoding, explain=explain_view)
@@ -235,26 +268,32 @@ def _core_opener(
     _apply_environment_once()
     channel_options = make_channel_options(settings.options, credentials)
     known = settings.registries or Registries()
-    resolvers = _with_xds(known, settings)
+    resolvers = _with_xds(known, settings, lambda: metrics)
     # What is wrong is said now, not when the first RPC wants to be sent.
     parse_default_config(channel_options, known.policies)
     if not isinstance(target, str):
         raise TypeError(f"target is {target!r}, wanted a string")
     factory, parsed = resolvers.match_target(target)
     factory.default_authority(parsed)
+    metrics = choose_plugins(str(parsed), known.metrics)
 
     # "when xDS is not in use (such as when the `xds:` scheme is not used" the fallback is - A29
     is_secured_by_xds = credentials.is_xds and parsed.scheme == XdsResolverFactory.scheme
 
     def open_core() -> Channel:
-        security = XdsSecurity(certificates) if is_secured_by_xds else None
+        security = make_security() if is_secured_by_xds else None
         return Channel(
             target,
-            replace(channel_options, security=security),
+            replace(channel_options, security=security, metrics=metrics),
             settings.stacks.channel(),
             policies=known.policies,
             resolvers=resolvers,
         )
+
+    def make_security() -> XdsSecurity:
+        from proxyless.xds.security import XdsSecurity  # noqa: PLC0415 - few meshes have it
+
+        return XdsSecurity(certificates)
 
     def certificates() -> CertificateStore:
         return settings.stacks.xds().certificates
@@ -268,15 +307,24 @@ def _apply_environment_once() -> None:
     apply_environment(os.environ)
 
 
-def _with_xds(known: Registries, settings: ChannelSettings) -> ResolverRegistry:
+def _with_xds(
+    known: Registries, settings: ChannelSettings, metrics: Callable[[], Metrics]
+) -> ResolverRegistry:
     """The resolvers, with ours for `xds:` unless the application has one of its own."""
-    if known.resolvers.find(XdsResolverFactory.scheme) is not None:
+    if known.resolvers.was_given(XdsResolverFactory.scheme):
         return known.resolvers
 
     def load() -> Bootstrap | Status:
         return load_bootstrap(settings.bootstrap, os.environ)
 
     def tools() -> XdsTools:
-        return settings.stacks.xds().tools(known.policies, known.filters, DnsFactory())
+        stack = settings.stacks.xds()
+        return stack.tools(
+            known.policies,
+            known.filters,
+            DnsFactory(),
+            metrics(),
+            is_own_vocabulary=settings.registries is not None,
+        )
 
     return known.resolvers.extended([XdsResolverFactory(load, tools)])

@@ -1,6 +1,6 @@
 """What do installed packages add to the default registries?
 
-A package offers a policy or a resolver as an entry point, in its own pyproject.toml:
+A package offers a policy, a resolver or an HTTP filter by an entry point in its pyproject.toml:
 
     [project.entry-points."proxyless.lb_policies"]
     zone_aware = "my_package:ZoneAwareFactory"
@@ -8,7 +8,11 @@ A package offers a policy or a resolver as an entry point, in its own pyproject.
     [project.entry-points."proxyless.resolvers"]
     file = "my_package:FileFactory"
 
-The left side is the name of the policy, or the scheme of the targets. The right side is called
+    [project.entry-points."proxyless.http_filters"]
+    "example.Tenants" = "my_package:TenantFilterFactory"
+
+The left side is the name of the policy, the scheme of the targets, or the full name of a message
+that configures the filter or overrides its config: one line for each. The right side is called
 without arguments, and gives the factory.
 
 Nobody looks for packages before a config or a target names what is not known otherwise, and only
@@ -24,17 +28,21 @@ from typing import TYPE_CHECKING, Any, Final
 from proxyless.lb import PolicyRegistry
 from proxyless.resolver import ResolverRegistry
 from proxyless.resolver.target import is_scheme
+from proxyless.xds.filters import FilterRegistry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from importlib.metadata import EntryPoint
 
     from proxyless.base import ValidationErrors
     from proxyless.lb import Helper, Policy, PolicyFactory
     from proxyless.resolver import ResolverFactory, Target
+    from proxyless.runtime import Random
+    from proxyless.xds.filters import ClientFilter, FilterFactory, FilterMessage
 
 POLICIES: Final = "proxyless.lb_policies"
 RESOLVERS: Final = "proxyless.resolvers"
+FILTERS: Final = "proxyless.http_filters"
 
 
 class InstalledPolicies(PolicyRegistry):
@@ -49,7 +57,7 @@ class InstalledPolicies(PolicyRegistry):
         try:
             return _load_policy(name)
         except ValueError as error:
-            return _Unusable(name, str(error))
+            return _UnusablePolicy(name, str(error))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -90,7 +98,29 @@ class InstalledResolvers(ResolverRegistry):
         )
 
 
-class _Unusable:
+class InstalledFilters(FilterRegistry):
+    """Knows some HTTP filters itself, and asks installed packages for all others."""
+
+    __slots__ = ()
+
+    def get(self, type_name: str) -> FilterFactory | None:
+        known = super().get(type_name)
+        if known is not None or type_name not in _names(FILTERS):
+            return known
+        try:
+            return _load_filter(type_name)
+        except ValueError as error:
+            return _UnusableFilter(type_name, str(error))
+
+    @property
+    def type_names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*super().type_names, *_names(FILTERS))))
+
+    def extended(self, factories: Iterable[FilterFactory]) -> InstalledFilters:
+        return InstalledFilters([*self._factories, *factories])
+
+
+class _UnusablePolicy:
     """Stands in for a policy that cannot be loaded: whoever configures it learns why."""
 
     def __init__(self, name: str, why: str) -> None:
@@ -107,19 +137,54 @@ class _Unusable:
         raise AssertionError("a policy whose config was refused is never created")
 
 
+class _UnusableFilter:
+    """The same for a filter. It ends no chain, so that nothing else is said about its place."""
+
+    is_terminal: Final = False
+
+    def __init__(self, type_name: str, why: str) -> None:
+        self.config_types: Final = (type_name,)
+        self.override_types: Final = (type_name,)
+        self._why = why
+
+    def parse_config(self, message: FilterMessage, errors: ValidationErrors) -> object:
+        errors.add(self._why)
+        return None
+
+    parse_override = parse_config
+
+    def create(
+        self, config: object, override: object | None, random: Random
+    ) -> ClientFilter | None:
+        raise AssertionError("a filter whose config was refused is never created")
+
+
 @cache
 def _load_policy(name: str) -> PolicyFactory:
-    factory: PolicyFactory = _load(POLICIES, name, "name")
+    factory: PolicyFactory = _load(POLICIES, name, "name", lambda found: (found.name,))
     return factory
 
 
 @cache
 def _load_resolver(scheme: str) -> ResolverFactory:
-    factory: ResolverFactory = _load(RESOLVERS, scheme, "scheme")
+    factory: ResolverFactory = _load(RESOLVERS, scheme, "scheme", lambda found: (found.scheme,))
     return factory
 
 
-def _load(group: str, name: str, called: str) -> Any:  # noqa: ANN401 - either kind of factory
+@cache
+def _load_filter(type_name: str) -> FilterFactory:
+    factory: FilterFactory = _load(FILTERS, type_name, "message", _list_messages)
+    return factory
+
+
+def _list_messages(factory: FilterFactory) -> tuple[str, ...]:
+    # Asked for while a listener is parsed, where nobody would know whose mistake it is.
+    if not isinstance(factory.is_terminal, bool):
+        raise TypeError(f"is_terminal is {factory.is_terminal!r}, wanted True or False")
+    return tuple(dict.fromkeys((*factory.config_types, *factory.override_types)))
+
+
+def _load(group: str, name: str, called: str, list_names: Callable[[Any], tuple[str, ...]]) -> Any:  # noqa: ANN401 - any kind of factory
     """The factory that goes by this name, or ValueError that says why there is none."""
     offers = [each for each in _entry_points(group) if each.name == name]
     described = " and by ".join(map(_describe, offers))
@@ -128,14 +193,14 @@ def _load(group: str, name: str, called: str) -> Any:  # noqa: ANN401 - either k
     [offer] = offers
     try:
         factory = offer.load()()
-        own_name = getattr(factory, called)
+        own_names = list_names(factory)
     except Exception as error:
         what = f"{type(error).__name__}: {error}"
         raise ValueError(f"entry point {name!r} of {group}, by {described}: {what}") from error
-    if own_name != name:
+    if name not in own_names:
         raise ValueError(
             f"entry point {name!r} of {group}, by {described}: "
-            f"factory has the {called} {own_name!r}, wanted {name!r}"
+            f"factory has the {called} {' and '.join(map(repr, own_names))}, wanted {name!r}"
         )
     return factory
 
@@ -160,5 +225,5 @@ def _entry_points(group: str) -> tuple[EntryPoint, ...]:
 
 def forget_packages() -> None:
     """Look again the next time: a package was installed while the program is running."""
-    for known in (_names, _entry_points, _load_policy, _load_resolver):
+    for known in (_names, _entry_points, _load_policy, _load_resolver, _load_filter):
         known.cache_clear()

@@ -129,6 +129,10 @@ class Peer(asyncio.Protocol):
             await self._changed.wait()
         assert self.received == data
 
+    async def hear(self) -> None:
+        """Return when something came."""
+        await self._changed.wait()
+
     async def close(self) -> None:
         self.transport.close()
         await self.lost
@@ -365,6 +369,148 @@ async def test_a_context_that_checks_no_names_needs_none(
         await expect_bytes_both_ways(client, server)
         await client.close()
         await server.lost
+
+
+class Taker(asyncio.BufferedProtocol):
+    """Takes over a connection, as a pump does."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray(1024)
+        self.received = bytearray()
+        self.changed = asyncio.Event()
+        self.lost = asyncio.get_running_loop().create_future()
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.received += self._buffer[:nbytes]
+        self.changed.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost.set_result(None)
+
+
+class Pausing(Peer):
+    """Reads what came first, and no more."""
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self.transport.pause_reading()
+
+
+@in_world
+async def test_a_connection_changes_hands_and_no_byte_is_lost(world: World, place: Address) -> None:
+    accepted = Acceptor()
+    with closing(await world.network.listen(place, accepted)) as listener:
+        transport, client = await world.network.connect(listener.address, Pausing)
+        server = await accepted.next()
+        server.transport.write(b"for the first")
+        await client.expect(b"for the first")
+        server.transport.write(b"for the second")
+        await asyncio.sleep(0.01)
+        taker = Taker()
+        transport.set_protocol(taker)
+        transport.resume_reading()
+        await taker.changed.wait()
+        assert taker.received == b"for the second"
+        assert client.received == b"for the first"
+        transport.write(b"of the second")
+        await server.expect(b"of the second")
+        await server.close()
+        await taker.lost
+
+
+@in_world
+async def test_tls_starts_on_a_connection_that_is_there(
+    world: World, place: Address, authority: CertificateAuthority
+) -> None:
+    accepted = Acceptor()
+    tls = authority.server_context(["api.test"], alpn=["h2"])
+    with closing(await world.network.listen(place, accepted, tls=tls)) as listener:
+        plain, client = await world.network.connect(listener.address, Peer)
+        secured = await world.network.start_tls(
+            plain, client, tls=authority.client_context(alpn=["h2"]), server_hostname="api.test"
+        )
+        server = await accepted.next()
+        assert secured.get_extra_info("ssl_object").selected_alpn_protocol() == "h2"
+        secured.write(b"ping")
+        await server.expect(b"ping")
+        server.transport.write(b"pong")
+        await client.expect(b"pong")
+        taker = Taker()
+        secured.set_protocol(taker)
+        server.transport.write(b"for the second")
+        await taker.changed.wait()
+        assert taker.received == b"for the second"
+        secured.close()
+        await server.lost
+        await taker.lost
+
+
+@in_world
+async def test_a_handshake_that_fails_ends_the_connection(
+    world: World, place: Address, authority: CertificateAuthority
+) -> None:
+    tls = authority.server_context(["other.test"])
+    with closing(await world.network.listen(place, Peer, tls=tls)) as listener:
+        plain, client = await world.network.connect(listener.address, Peer)
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await world.network.start_tls(
+                plain, client, tls=authority.client_context(), server_hostname="api.test"
+            )
+        assert plain.is_closing()
+
+
+@in_world
+async def test_a_peer_that_leaves_in_the_handshake_is_an_os_error(
+    world: World, place: Address, authority: CertificateAuthority
+) -> None:
+    accepted = Acceptor()  # Never answers the TLS handshake.
+    with closing(await world.network.listen(place, accepted)) as listener:
+        plain, client = await world.network.connect(listener.address, Peer)
+        server = await accepted.next()
+        server.transport.close()
+        with pytest.raises(OSError):  # noqa: PT011 - its text is the system's own.
+            await world.network.start_tls(
+                plain, client, tls=authority.client_context(), server_hostname="api.test"
+            )
+        await server.lost
+
+
+@in_world
+async def test_giving_up_a_handshake_ends_the_connection(
+    world: World, place: Address, authority: CertificateAuthority
+) -> None:
+    accepted = Acceptor()  # Never answers the TLS handshake.
+    with closing(await world.network.listen(place, accepted)) as listener:
+        plain, client = await world.network.connect(listener.address, Peer)
+        server = await accepted.next()
+        handshake = asyncio.ensure_future(
+            world.network.start_tls(
+                plain, client, tls=authority.client_context(), server_hostname="api.test"
+            )
+        )
+        await server.hear()
+        handshake.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await handshake
+        await server.lost
+
+
+@in_world
+async def test_a_handshake_that_checks_names_needs_one(
+    world: World, place: Address, authority: CertificateAuthority
+) -> None:
+    accepted = Acceptor()
+    with closing(await world.network.listen(place, accepted)) as listener:
+        plain, client = await world.network.connect(listener.address, Peer)
+        with pytest.raises(ValueError, match="has no server_hostname, wanted one to check"):
+            await world.network.start_tls(
+                plain, client, tls=authority.client_context(), server_hostname=""
+            )
+        await client.close()
+        await (await accepted.next()).lost
 
 
 @pytest.mark.parametrize("host", ["192.0.2.7", "2001:db8::7"])

@@ -328,6 +328,17 @@ async def test_a_stream_waits_while_the_server_cannot_be_reached(world: World) -
     stream.close()
 
 
+async def test_who_watches_later_hears_that_the_server_cannot_be_reached(world: World) -> None:
+    stream = world.open(Heard())
+    await world.until(lambda: bool(world.failures))
+    told: list[Status] = []
+    world.transport.watch_connectivity(told.append)
+    assert told == []
+    await world.until(lambda: bool(told))
+    assert told[0] == world.failures[0]
+    stream.close()
+
+
 async def test_a_message_of_many_megabytes_arrives() -> None:
     async with grpc_world() as world:
         await world.start_server()

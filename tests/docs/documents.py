@@ -15,14 +15,14 @@ import yaml
 from proxyless.assembly import Registries
 from proxyless.base import Status, ValidationErrors
 from proxyless.controlplane.documents import parse_documents
-from proxyless.installed import POLICIES, RESOLVERS
+from proxyless.installed import FILTERS, POLICIES, RESOLVERS
 from proxyless.observe import LintContext, Severity, lint_message
 from proxyless.xds.bootstrap import load_bootstrap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-GROUPS = (POLICIES, RESOLVERS)
+GROUPS = (POLICIES, RESOLVERS, FILTERS)
 
 
 def problem_in(language: str, text: str) -> str:

@@ -10,10 +10,13 @@ from __future__ import annotations
 import logging
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import grpc
 
+from proxyless.base import Status
 from proxyless.controlplane import (
     CLUSTER,
     LISTENER,
@@ -32,11 +35,13 @@ from proxyless.controlplane import (
 from proxyless.protos import message_class
 from proxyless.runtime import VirtualClock
 from proxyless.sim import UNARY, World, pause
-from proxyless.transport import PeerCertificate
+from proxyless.transport import PeerCertificate, TrustBundles
+from proxyless.transport.spiffe import refuse_chain
 from proxyless.xds.bootstrap import CertificateProviderConfig
 from proxyless.xds.certificates import Certificates, FileWatcherPlugin
 from proxyless.xds.resources import CertificateInstance, StringMatcher
 from proxyless.xds.security import SanCheck
+from tests.certificates import CertificateAuthority, trust_bundle_map
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -336,7 +341,7 @@ def certificate_shows_another_name() -> str:
 
 def provider_is_unknown() -> str:
     found = Certificates({}, {}, VirtualClock()).roots(CertificateInstance("spire"))
-    assert not isinstance(found, bytes)
+    assert isinstance(found, Status)
     return found.details
 
 
@@ -345,8 +350,38 @@ def certificate_cannot_be_read() -> str:
     configs = {"spire": CertificateProviderConfig("file_watcher", config)}
     plugins = {"file_watcher": FileWatcherPlugin()}
     found = Certificates(configs, plugins, VirtualClock()).roots(CertificateInstance("spire"))
-    assert not isinstance(found, bytes)
+    assert isinstance(found, Status)
     return found.details
+
+
+def trust_domain_is_unknown() -> str:
+    bundles = TrustBundles.of(b"", {"mesh.example": frozenset()})
+    refusal = refuse_chain(bundles, ["spiffe://far.example/orders"], [])
+    assert refusal is not None
+    return refusal
+
+
+def authority_is_of_another_trust_domain() -> str:
+    bundles = TrustBundles.of(
+        b"", {"mesh.example": frozenset({b"root"}), "far.example": frozenset()}
+    )
+    refusal = refuse_chain(bundles, ["spiffe://far.example/orders"], [b"leaf", b"root"])
+    assert refusal is not None
+    return refusal
+
+
+def trust_bundles_are_bad() -> str:
+    authority = CertificateAuthority()
+    content = trust_bundle_map({"mesh.example": [authority]}).replace(b"x509-", b"jwt-")
+    with TemporaryDirectory() as directory:
+        path = Path(directory, "map.json")
+        path.write_bytes(content)
+        config = {"spiffe_trust_bundle_map_file": str(path)}
+        configs = {"spire": CertificateProviderConfig("file_watcher", config)}
+        plugins = {"file_watcher": FileWatcherPlugin()}
+        found = Certificates(configs, plugins, VirtualClock()).roots(CertificateInstance("spire"))
+    assert isinstance(found, Status)
+    return found.details.replace(directory, "/run")
 
 
 # What holds until something changes, which is logged; and what is about one RPC, which is not.
@@ -386,6 +421,9 @@ PER_RPC: tuple[Story, ...] = (
 REFUSALS: tuple[Story, ...] = (listener_is_refused, route_config_is_refused, cluster_is_refused)
 REASONS: tuple[Callable[[], str], ...] = (
     certificate_shows_another_name,
+    trust_domain_is_unknown,
+    authority_is_of_another_trust_domain,
     provider_is_unknown,
     certificate_cannot_be_read,
+    trust_bundles_are_bad,
 )

@@ -1,15 +1,9 @@
-"""Are connections in a mesh secured as the control plane says: grpcio's TLS servers, real sockets?
-
-Each world has a directory with the files that the bootstrap's file_watcher reads, a control plane,
-and servers that require a client certificate.
-"""
+"""Are connections in a mesh secured as the control plane says: grpcio's servers, real sockets?"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -27,110 +21,27 @@ from proxyless.controlplane import (
     route,
 )
 from tests.certificates import CertificateAuthority
-from tests.cluster_world import any_of, proto
-from tests.interop.mesh_world import NamedBackend, backends
+from tests.interop.mesh_world import backends
+from tests.mtls_world import (
+    CLIENT_NAMES,
+    REFRESH_S,
+    SERVER_NAMES,
+    TARGET,
+    WHERE,
+    Files,
+    TlsBackend,
+    Trust,
+    bootstrap_of,
+    joined,
+    mesh,
+    refusal,
+    secured,
+    tls_backends,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
-
-    from proxyless.protos import Proto
-
-TARGET = "xds:///api"
-WHERE = "/test.Mesh/Where"
-TLS_CONTEXT = "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext"
-# As often as files can be read.
-REFRESH_S = 1.0
-SERVER_NAMES = ["orders.example", "spiffe://mesh.example/orders"]
-CLIENT_NAMES = ["spiffe://mesh.example/client"]
-
-
-@dataclass
-class Trust:
-    """What a server is started with: its names, who vouches for it, whom it trusts."""
-
-    authority: CertificateAuthority
-    roots: bytes
-    names: list[str]
-
-    def configuration(self) -> grpc.ServerCertificateConfiguration:
-        chain, key = self.authority.issue(self.names)
-        return grpc.ssl_server_certificate_configuration([(key, chain)], self.roots)
-
-
-class TlsBackend(NamedBackend):
-    """A backend that only clients with a certificate can call.
-
-    It can be given other certificates: those count for connections made afterwards. With an age its
-    connections end by themselves, RPCs included.
-    """
-
-    def __init__(self, name: str, trust: Trust, age_ms: int | None = None) -> None:
-        super().__init__(name)
-        self.trust = trust
-        self._age_ms = age_ms
-        # How often somebody connected since the certificates changed.
-        self.connections = 0
-
-    async def start(self) -> None:
-        options: list[tuple[str, Any]] = [("grpc.so_reuseport", 0)]
-        if self._age_ms is not None:
-            options.append(("grpc.max_connection_age_ms", self._age_ms))
-        self._server = grpc.aio.server(options=options)
-        self._server.add_generic_rpc_handlers((self,))
-        credentials = grpc.dynamic_ssl_server_credentials(
-            self.trust.configuration(), self._configure, require_client_authentication=True
-        )
-        self.port = self._server.add_secure_port(f"127.0.0.1:{self.port}", credentials)
-        await self._server.start()
-
-    def _configure(self) -> grpc.ServerCertificateConfiguration:
-        """For each handshake."""
-        self.connections += 1
-        return self.trust.configuration()
-
-    def rotate(self, trust: Trust) -> None:
-        self.trust = trust
-        self.connections = 0
-
-
-@asynccontextmanager
-async def tls_backends(*started: TlsBackend) -> AsyncIterator[tuple[TlsBackend, ...]]:
-    for backend in started:
-        await backend.start()
-    try:
-        yield started
-    finally:
-        for backend in started:
-            await backend.stop()
-
-
-class Files:
-    """The files of one certificate provider."""
-
-    def __init__(self, directory: Path) -> None:
-        directory.mkdir()
-        self._directory = directory
-
-    def write_roots(self, *authorities: CertificateAuthority) -> None:
-        content = b"".join(each.certificate_pem for each in authorities)
-        (self._directory / "ca.pem").write_bytes(content)
-
-    def write_identity(self, authority: CertificateAuthority) -> None:
-        chain, key = authority.issue(CLIENT_NAMES, client=True)
-        (self._directory / "cert.pem").write_bytes(chain)
-        (self._directory / "key.pem").write_bytes(key)
-
-    @property
-    def provider(self) -> Mapping[str, Any]:
-        """How the bootstrap names them."""
-        config = {
-            "certificate_file": str(self._directory / "cert.pem"),
-            "private_key_file": str(self._directory / "key.pem"),
-            "ca_certificate_file": str(self._directory / "ca.pem"),
-            "refresh_interval": f"{REFRESH_S}s",
-        }
-        return {"plugin_name": "file_watcher", "config": config}
 
 
 @pytest.fixture(scope="module")
@@ -145,75 +56,6 @@ def files(tmp_path: Path, authority: CertificateAuthority) -> Files:
     made.write_roots(authority)
     made.write_identity(authority)
     return made
-
-
-def secured(
-    cluster: Proto,
-    *matchers: Mapping[str, Any],
-    instance: str = "mesh",
-    has_identity: bool = True,
-    **fields: Any,  # noqa: ANN401 - of the message
-) -> Proto:
-    """The cluster, with TLS."""
-    provider = {"instance_name": instance}
-    typed = [each for each in matchers if "san_type" in each]
-    validation = {
-        "ca_certificate_provider_instance": provider,
-        "match_subject_alt_names": [each for each in matchers if each not in typed],
-        "match_typed_subject_alt_names": typed,
-    }
-    common: dict[str, Any] = {
-        "combined_validation_context": {"default_validation_context": validation}
-    }
-    if has_identity:
-        common["tls_certificate_provider_instance"] = provider
-    context = proto(TLS_CONTEXT, common_tls_context=common, **fields)
-    cluster.transport_socket.name = "envoy.transport_sockets.tls"
-    cluster.transport_socket.typed_config.CopyFrom(any_of(context))
-    return cluster
-
-
-def mesh(cluster: Proto, *started: NamedBackend) -> Snapshot:
-    """One cluster with these backends."""
-    return Snapshot.of(
-        [
-            listener("api", [route(cluster=cluster.name)]),
-            cluster,
-            endpoints(cluster.name, [backend.address for backend in started]),
-        ]
-    )
-
-
-def bootstrap_of(control_plane: ControlPlane, **providers: Files) -> dict[str, Any]:
-    named = {name: files.provider for name, files in providers.items()}
-    return {**control_plane.bootstrap(), "certificate_providers": named}
-
-
-@asynccontextmanager
-async def joined(
-    control_plane: ControlPlane, **providers: Files
-) -> AsyncIterator[Callable[..., Any]]:
-    """A channel with xDS credentials, as the call that asks who serves."""
-    async with proxyless.aio.secure_channel(
-        TARGET,
-        proxyless.xds_channel_credentials(proxyless.local_channel_credentials()),
-        bootstrap=bootstrap_of(control_plane, **providers),
-    ) as channel:
-        call = channel.unary_unary(WHERE)
-
-        async def where(**settings: Any) -> str:  # noqa: ANN401
-            reply = await call(b"", timeout=20.0, **settings)
-            return bytes(reply).decode()
-
-        yield where
-
-
-async def refusal(call: Callable[..., Any]) -> str:
-    """Why a call fails, as UNAVAILABLE."""
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await call()
-    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-    return str(caught.value.details())
 
 
 @pytest.mark.parametrize(
@@ -297,6 +139,7 @@ async def test_certificates_may_come_later(authority: CertificateAuthority, tmp_
             assert await where(wait_for_ready=True) == "a"
 
 
+@pytest.mark.spec("A29-02")
 @pytest.mark.timeout(60)
 async def test_rotation_under_load_fails_no_rpc(
     authority: CertificateAuthority, files: Files
@@ -433,6 +276,7 @@ async def test_blocking_channel_is_secured_too(
             assert await asyncio.to_thread(call_blocking) == b"a"
 
 
+@pytest.mark.spec("A29-02")
 async def test_server_is_asked_by_name_and_has_to_have_it(
     authority: CertificateAuthority, files: Files
 ) -> None:

@@ -123,13 +123,17 @@ class GrpcioClient:
 
 
 @asynccontextmanager
-async def grpcio_client(bootstrap: Mapping[str, Any], target: str) -> AsyncIterator[GrpcioClient]:
-    environment = {**os.environ, "GRPC_XDS_BOOTSTRAP_CONFIG": json.dumps(bootstrap)}
+async def grpcio_client(
+    bootstrap: Mapping[str, Any], target: str, *, credentials: str = "insecure", **environ: str
+) -> AsyncIterator[GrpcioClient]:
+    """Insecure, or with the credentials "xds"."""
+    environment = {**os.environ, "GRPC_XDS_BOOTSTRAP_CONFIG": json.dumps(bootstrap), **environ}
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         __name__,
         target,
+        credentials,
         cwd=ROOT,
         env=environment,
         stdin=asyncio.subprocess.PIPE,
@@ -210,12 +214,19 @@ def _cookies(metadata: Untyped) -> list[str]:
     return [str(value) for key, value in metadata if key == "set-cookie"]
 
 
-async def _run_client(target: str) -> None:
-    async with grpc.aio.insecure_channel(target) as channel:
+def _open(target: str, credentials: str) -> Untyped:
+    if credentials == "insecure":
+        return grpc.aio.insecure_channel(target)
+    fallback = grpc.local_channel_credentials()
+    return grpc.aio.secure_channel(target, grpc.xds_channel_credentials(fallback))
+
+
+async def _run_client(target: str, credentials: str) -> None:
+    async with _open(target, credentials) as channel:
         calls = _Calls(channel)
         while line := await asyncio.to_thread(sys.stdin.readline):
             print(json.dumps(await calls.obey(json.loads(line))), flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":
-    asyncio.run(_run_client(sys.argv[1]))
+    asyncio.run(_run_client(*sys.argv[1:]))

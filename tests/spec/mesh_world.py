@@ -175,7 +175,7 @@ class FakePool:
     def __init__(self, world: MeshWorld) -> None:
         self._world = world
 
-    def acquire(self, address: Address, options: SubchannelOptions) -> Handle:
+    def acquire(self, address: Address, options: SubchannelOptions, health: object) -> Handle:
         return Handle(self._world, self._world.backend(str(address)), options)
 
     def held_connections(self) -> list[object]:

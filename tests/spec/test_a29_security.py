@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from proxyless.channel import SubchannelOptions
 from proxyless.runtime import VirtualClock
-from proxyless.transport import ClientTls, TransportOptions
+from proxyless.transport import ClientTls, TransportOptions, TrustBundles
 from proxyless.xds.certificates import CertificateStore, Identity
-from proxyless.xds.resources import CertificateInstance, Cluster, StringMatcher, UpstreamTls
-from proxyless.xds.security import SanCheck, XdsSecurity
-from tests.cluster_world import any_of, proto, refused_cluster
+from proxyless.xds.resources import (
+    CertificateInstance,
+    Cluster,
+    EndpointResource,
+    StringMatcher,
+    UpstreamTls,
+)
+from proxyless.xds.security import SanCheck, SniCheck, XdsSecurity
+from tests.cluster_world import any_of, parsed_cluster, proto, refused_cluster
 from tests.cluster_world import cluster as cluster_message
 from tests.spec.mesh_world import MeshWorld
 from tests.spec.xds_world import aggregate, cluster, endpoints, route_config
@@ -31,6 +38,8 @@ class NamedCertificates:
     """Stands where the bootstrap says file_watcher: its certificates are their names."""
 
     name = "file_watcher"
+    # In place of roots that are their names.
+    found_roots: TrustBundles | None = None
 
     def parse_config(self, config: object) -> None:
         return None
@@ -38,8 +47,8 @@ class NamedCertificates:
     def create(self, config: object, clock: object) -> NamedCertificates:
         return self
 
-    def roots(self, certificate_name: str) -> bytes | Status:
-        return f"roots {certificate_name}".encode()
+    def roots(self, certificate_name: str) -> bytes | TrustBundles | Status:
+        return self.found_roots or f"roots {certificate_name}".encode()
 
     def identity(self, certificate_name: str) -> Identity | Status:
         name = certificate_name.encode()
@@ -53,7 +62,8 @@ class SecureWorld(MeshWorld):
     """A channel with xDS credentials."""
 
     def __init__(self) -> None:
-        self.store = CertificateStore(VirtualClock(), [NamedCertificates()])
+        self.plugin = NamedCertificates()
+        self.store = CertificateStore(VirtualClock(), [self.plugin])
         super().__init__(
             security=XdsSecurity(lambda: self.store),
             subchannel=SubchannelOptions(transport=TransportOptions(tls=FALLBACK)),
@@ -75,7 +85,7 @@ def tls_of(san: str = "", *, identity: CertificateInstance | None = None) -> Ups
     return UpstreamTls(ca=ROOTS, identity=identity, san_matchers=matchers)
 
 
-def expected(san: str = "", **identity: bytes) -> ClientTls:
+def expected(san: str = "", **identity: Any) -> ClientTls:  # noqa: ANN401
     return ClientTls(
         root_certificates=b"roots ",
         server_name="",
@@ -125,6 +135,71 @@ def test_a_cluster_without_roots_or_with_an_unknown_provider_is_refused() -> Non
     unknown = with_tls(ca_certificate_provider_instance={"instance_name": "unknown"})
     text = "is 'unknown', which is no certificate provider of the bootstrap"
     assert text in refused_cluster(unknown)
+
+
+@pytest.mark.spec("A29-02")
+def test_the_roots_of_the_system_stand_in_for_a_provider() -> None:
+    system: dict[str, object] = {"system_root_certs": {}}
+    provider = {"ca_certificate_provider_instance": {"instance_name": "roots"}}
+    for validation, ca in ((system, None), (system | provider, CertificateInstance("roots"))):
+        parsed = parsed_cluster(with_tls(**validation)).tls
+        assert parsed == UpstreamTls(ca=ca)
+        world = SecureWorld()
+        world.start(route_config("orders"), orders(parsed), endpoints("orders", NEAR))
+        assert world.serve() == NEAR
+        connection = world.next_connection(NEAR)
+        assert isinstance(connection, ClientTls)
+        assert connection.root_certificates == (None if ca is None else b"roots ")
+
+
+@pytest.mark.spec("A29-02")
+def test_trust_bundles_of_a_provider_count_as_its_roots() -> None:
+    world = SecureWorld()
+    bundles = TrustBundles.of(b"map", {"mesh.example": frozenset({b"root"})})
+    world.plugin.found_roots = bundles
+    world.start(route_config("orders"), orders(tls_of("a")), endpoints("orders", NEAR))
+    assert world.next_connection(NEAR) == replace(
+        expected("a"), root_certificates=None, trust_bundles=bundles
+    )
+
+
+def named_endpoint(name: str, address: str, hostname: str) -> EndpointResource:
+    [[entry]] = endpoints(name, address).priorities
+    [endpoint] = entry.endpoints
+    named = replace(entry, endpoints=(replace(endpoint, hostname=hostname),))
+    return EndpointResource(name=name, priorities=((named,),))
+
+
+@pytest.mark.spec("A29-02")
+@pytest.mark.parametrize(
+    ("tls", "hostname", "secured"),
+    [
+        ({"sni": "sni.example"}, "host.example:443", ClientTls(server_name="sni.example")),
+        (
+            {"sni": "sni.example", "auto_host_sni": True},
+            "host.example:443",
+            ClientTls(server_name="host.example"),
+        ),
+        (
+            {"auto_host_sni": True, "auto_sni_san_validation": True},
+            "host.example",
+            ClientTls(server_name="host.example", check_peer=SniCheck("host.example")),
+        ),
+        ({"auto_host_sni": True, "auto_sni_san_validation": True}, "", ClientTls(server_name="")),
+    ],
+    ids=["sni", "hostname", "validated", "nothing to send"],
+)
+def test_servers_are_asked_by_name(tls: dict[str, Any], hostname: str, secured: ClientTls) -> None:
+    """An endpoint's hostname goes before the cluster's, and what is sent is compared."""
+    world = SecureWorld()
+    world.start(
+        route_config("orders"),
+        orders(UpstreamTls(ca=ROOTS, **tls)),
+        named_endpoint("orders", NEAR, hostname),
+    )
+    assert world.next_connection(NEAR) == replace(
+        secured, root_certificates=b"roots ", is_name_checked=False
+    )
 
 
 @pytest.mark.spec("A74-66", "A74-67")

@@ -23,7 +23,7 @@ from tests.spec.xds_world import cluster, endpoints, host, hosts, listener, rout
 ALWAYS: Final = Percentage(100, 100)
 A: Final = "10.0.0.1:80"
 ABORTED: Final = Status(
-    StatusCode.UNAVAILABLE, 'listener "orders": Fault injected (node id "node-1")'
+    StatusCode.UNAVAILABLE, 'listener "orders": filter "fault": Fault injected (node id "node-1")'
 )
 
 

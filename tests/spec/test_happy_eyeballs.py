@@ -3,10 +3,10 @@
 import pytest
 
 from proxyless.base import EMPTY_ATTRIBUTES, Attributes
+from proxyless.lb.attributes import HEALTH_WATCH
 from proxyless.lb.happy_eyeballs import NO_OVERLAP_S
 from proxyless.lb.policies.pick_first import (
     CONNECTION_ATTEMPT_DELAY,
-    HEALTH_WATCH,
     PickFirstFactory,
 )
 from tests.spec.lb_world import (
@@ -497,6 +497,19 @@ def test_an_update_does_not_watch_the_same_connection_twice(world: World) -> Non
     world["a"].ready()
     world.update("b", "a", attributes=WITH_HEALTH)
     assert world["a"].health_watches == 1
+
+
+def test_a_connection_that_comes_back_by_itself_is_watched_once(world: World) -> None:
+    world.update("a", attributes=WITH_HEALTH)
+    world["a"].ready()
+    world["a"].connecting()
+    world["a"].health(CONNECTING)
+    world["a"].ready()
+    world.expect_reports(CONNECTING, READY, CONNECTING)
+    world["a"].health(READY)
+    # Each watch that is left over would report as well.
+    world.expect_reports(READY)
+    assert world["a"].health_watches == 2
 
 
 def test_a_connection_lost_in_bad_health_means_idle(world: World) -> None:

@@ -854,6 +854,53 @@ def test_a_server_that_others_use_stays_when_one_authority_needs_it_no_more() ->
     world.close()
 
 
+@pytest.mark.spec("A47-02")
+def test_the_last_name_of_an_authority_is_given_up_and_found_again_on_a_shared_server() -> None:
+    template = "xdstp://one/envoy.config.listener.v3.Listener/%s"
+    bootstrap = Bootstrap(
+        servers=(server_config("a"),), authorities={"one": Authority((), template)}
+    )
+    world = ClientWorld(bootstrap=bootstrap)
+    server, other = world.server("a"), "xdstp://one/test.v3.RouteConfiguration/r"
+    world.watch(world.routes, "plain")
+    before, after = Recorder(), Recorder()
+    cancel = world.client.watch(world.routes, other, before)
+    world.settle()
+    server.respond(world.routes, text("plain"), text(other))
+    server.take_requests()
+    cancel()
+    world.settle()
+    assert names_of(server.take_requests()) == [["plain"]]
+    world.client.watch(world.routes, other, after)
+    world.settle()
+    assert names_of(server.take_requests()) == [["plain", other]]
+    server.respond(world.routes, text(other), version="2")
+    assert (before.take(), after.take()) == (["v1"], ["v1"])
+    world.close()
+
+
+@pytest.mark.spec("A47-02")
+def test_a_refused_resource_that_nobody_watches_any_more_harms_nobody() -> None:
+    template = "xdstp://one/envoy.config.listener.v3.Listener/%s"
+    bootstrap = Bootstrap(
+        servers=(server_config("a"),), authorities={"one": Authority((), template)}
+    )
+    world = ClientWorld(bootstrap=bootstrap)
+    server, other = world.server("a"), "xdstp://one/test.v3.Listener/l"
+    plain = world.watch(world.listeners, "plain")
+    cancel = world.client.watch(world.listeners, other, Recorder())
+    world.settle()
+    server.respond(world.listeners, text("plain"), text(other, "bad"))
+    cancel()
+    world.settle()
+    server.take_requests()
+    server.respond(world.listeners, text("plain", "v2"), text(other, "bad"), version="2")
+    assert plain.take() == ["v1", "v2"]
+    (answer,) = server.take_requests()
+    assert answer.version_info == "2"
+    world.close()
+
+
 @pytest.mark.spec("A71-02")
 def test_an_outage_is_told_only_when_all_servers_are_out() -> None:
     world = two_servers()

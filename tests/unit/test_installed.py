@@ -1,54 +1,61 @@
 """Unit tests of proxyless.installed, with distributions that exist only for the test."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from proxyless import Registries, installed
 from proxyless.base import ValidationErrors, parse_address
-from proxyless.installed import POLICIES, RESOLVERS, InstalledPolicies, InstalledResolvers
+from proxyless.cli import main
+from proxyless.controlplane import Snapshot, eds_cluster, endpoints, http_filter, listener, route
+from proxyless.installed import (
+    FILTERS,
+    POLICIES,
+    RESOLVERS,
+    InstalledFilters,
+    InstalledPolicies,
+    InstalledResolvers,
+)
 from proxyless.lb import PolicyRegistry, parse_policy_list
 from proxyless.lb.policies.pick_first import PickFirstFactory
 from proxyless.lb.policies.round_robin import RoundRobinFactory
+from proxyless.protos import message_class
 from proxyless.resolver import DnsFactory, ResolverRegistry, StaticFactory
+from proxyless.xds.filters import FilterRegistry
+from proxyless.xds.filters.fault import FaultFilterFactory
+from proxyless.xds.filters.router import ROUTER_TYPE, RouterFilterFactory
+from tests.mesh_files import write_resources
 
-# What the packages' modules hold: policies and resolvers of ours under other names.
+# What the packages' modules hold: policies, resolvers and filters of ours under other names.
 MODULE = """
 from proxyless.lb.policies.round_robin import RoundRobinFactory
 from proxyless.resolver import DnsFactory
+from proxyless.xds.filters.fault import FaultFilterFactory
 
 class Policy(RoundRobinFactory):
     name = "{name}"
 
 def make_resolver():
     return DnsFactory(scheme="{name}")
+
+class Filter(FaultFilterFactory):
+    config_types = ("{name}.Config",)
+    override_types = ("{name}.Override",)
 """
 
 Install = Callable[..., None]
 
 
-@pytest.fixture
-def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
-    """Put a package and its metadata where Python looks for them."""
-    names: list[str] = []
+@pytest.fixture(name="install")
+def install_of_ours(install: Callable[[str, str, str], None]) -> Install:
+    """The module is the one above, unless the test has another."""
 
-    def install(name: str, entry_points: str, module: str = MODULE) -> None:
-        place = tmp_path / name
-        metadata = place / f"{name}-1.0.dist-info"
-        metadata.mkdir(parents=True)
-        (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        (metadata / "entry_points.txt").write_text(entry_points)
-        (place / f"{name}.py").write_text(module.replace("{name}", name))
-        monkeypatch.syspath_prepend(place)
-        names.append(name)
-        installed.forget_packages()
+    def install_named(name: str, entry_points: str, module: str = MODULE) -> None:
+        install(name, entry_points, module.replace("{name}", name))
 
-    yield install
-    installed.forget_packages()
-    for name in names:
-        sys.modules.pop(name, None)
+    return install_named
 
 
 def list_errors(registry: PolicyRegistry, name: str) -> str:
@@ -83,6 +90,20 @@ def test_a_resolver_of_a_package_is_known_by_default(install: Install) -> None:
         assert target.name == "orders"
 
 
+def test_a_filter_of_a_package_is_known_by_default(install: Install) -> None:
+    offers = "tenants.Config = tenants:Filter\ntenants.Override = tenants:Filter\n"
+    install("tenants", f"[{FILTERS}]\n{offers}")
+    filters = Registries().filters
+    assert {"tenants.Config", "tenants.Override"} <= set(filters.type_names)
+    assert "tenants" not in sys.modules
+    factory = filters.get("tenants.Config")
+    assert factory is not None
+    assert factory.config_types == ("tenants.Config",)
+    assert filters.get("tenants.Config") is factory
+    assert type(filters.get("tenants.Override")) is type(factory)
+    assert filters.get("tenants.Other") is None
+
+
 def test_packages_are_not_looked_for_without_need(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(group: str) -> None:
         pytest.fail(f"looked for {group}")
@@ -90,6 +111,7 @@ def test_packages_are_not_looked_for_without_need(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(installed, "_names", fail)
     known = Registries()
     assert known.policies.find("round_robin") is not None
+    assert known.filters.get(ROUTER_TYPE) is not None
     for text in ("dns:///orders", "localhost:50051", "10.0.0.1:80", "[::1]:80", "orders"):
         known.resolvers.match_target(text)
 
@@ -117,6 +139,13 @@ def test_a_package_cannot_take_the_place_of_what_is_built_in(install: Install) -
     assert known.policies.names.count("round_robin") == 1
 
 
+def test_a_package_cannot_take_the_place_of_a_filter_that_is_built_in(install: Install) -> None:
+    install("routers", f"[{FILTERS}]\n{ROUTER_TYPE} = routers:Filter\n")
+    filters = Registries().filters
+    assert isinstance(filters.get(ROUTER_TYPE), RouterFilterFactory)
+    assert filters.type_names.count(ROUTER_TYPE) == 1
+
+
 def test_what_is_handed_over_comes_first_and_packages_stay(install: Install) -> None:
     install(
         "zones", f"[{POLICIES}]\nzones = zones:Policy\n[{RESOLVERS}]\nzk = zones:make_resolver\n"
@@ -132,10 +161,22 @@ def test_what_is_handed_over_comes_first_and_packages_stay(install: Install) -> 
     assert factory is own_resolver
 
 
+def test_filters_that_are_handed_over_come_first_and_packages_stay(install: Install) -> None:
+    install("tenants", f"[{FILTERS}]\ntenants.Config = tenants:Filter\n")
+    own = FaultFilterFactory()
+    known = Registries(filters=InstalledFilters()).extended(filters=[own])
+    assert all(known.filters.get(name) is own for name in own.config_types)
+    assert known.filters.get("tenants.Config") is not None
+    assert known.filters.get(ROUTER_TYPE) is None
+
+
 def test_registries_of_ones_own_do_not_know_packages(install: Install) -> None:
-    install("zones", f"[{POLICIES}]\nzones = zones:Policy\n")
-    known = Registries(PolicyRegistry(), ResolverRegistry())
+    install(
+        "zones", f"[{POLICIES}]\nzones = zones:Policy\n[{FILTERS}]\nzones.Config = zones:Filter\n"
+    )
+    known = Registries(PolicyRegistry(), ResolverRegistry(), FilterRegistry())
     assert known.policies.find("zones") is None
+    assert known.filters.get("zones.Config") is None
 
 
 # What is wrong with a package is said to whoever uses it.
@@ -173,3 +214,102 @@ def test_a_resolver_that_cannot_be_loaded_is_an_error_of_its_target(install: Ins
     install("zk", f"[{RESOLVERS}]\nzk = zk:make_resolver\n", "raise OSError('no licence')")
     with pytest.raises(ValueError, match=r"entry point 'zk' of proxyless\.resolvers.*no licence"):
         Registries().resolvers.match_target("zk:///orders")
+
+
+@pytest.mark.parametrize(
+    ("module", "wanted"),
+    [
+        ("raise OSError('no licence')", "OSError: no licence"),
+        ("Filter = object", "AttributeError: 'object' object has no attribute 'is_terminal'"),
+        ("class Filter: is_terminal = 0", "TypeError: is_terminal is 0, wanted True or False"),
+        (
+            MODULE.replace("{name}", "other"),
+            "factory has the message 'other.Config' and 'other.Override', wanted 'tenants.Config'",
+        ),
+    ],
+)
+def test_a_filter_that_cannot_be_loaded_is_an_error_of_its_config(
+    install: Install, module: str, wanted: str
+) -> None:
+    install("tenants", f"[{FILTERS}]\ntenants.Config = tenants:Filter\n", module)
+    factory = Registries().filters.get("tenants.Config")
+    assert factory is not None
+    assert not factory.is_terminal
+    assert factory.config_types == factory.override_types == ("tenants.Config",)
+    for parse in (factory.parse_config, factory.parse_override):
+        errors = ValidationErrors()
+        parse({}, errors)
+        said = str(errors)
+        assert "entry point 'tenants.Config' of proxyless.http_filters, by package" in said
+        assert wanted in said
+
+
+def test_two_packages_with_one_filter_are_both_named(install: Install) -> None:
+    install("tenants", f"[{FILTERS}]\ntenants.Config = tenants:Filter\n")
+    install("copy", f"[{FILTERS}]\ntenants.Config = copy:Filter\n")
+    factory = Registries().filters.get("tenants.Config")
+    assert factory is not None
+    errors = ValidationErrors()
+    factory.parse_config({}, errors)
+    assert "is offered by package 'copy' (copy:Filter) and by package 'tenants'" in str(errors)
+
+
+# The commands that read files know what packages bring.
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "tenant_filter.py"
+OFFER = f"[{FILTERS}]\nexample.Tenants = tenant_package:TenantFilterFactory\n"
+
+
+def tenants_mesh() -> Snapshot:
+    tenants = message_class("xds.type.v3.TypedStruct")(
+        type_url="type.googleapis.com/example.Tenants"
+    )
+    tenants.value.update({"clusters": {"gold": "fast"}, "others": "usual", "blocked": []})
+    either = route(weighted={"usual": 1, "fast": 1})
+    return Snapshot.of(
+        [
+            listener("shop", [either], filters=[http_filter("tenants", tenants)]),
+            *(eds_cluster(name) for name in ("usual", "fast")),
+            endpoints("usual", ["10.0.0.1:80"]),
+            endpoints("fast", ["10.0.0.2:80"]),
+        ]
+    )
+
+
+@pytest.fixture
+def mesh(tmp_path: Path) -> str:
+    write_resources(tmp_path / "mesh.json", tenants_mesh())
+    return str(tmp_path)
+
+
+COMMANDS = [
+    ["lint", "{mesh}"],
+    ["explain", "/shop.Cart/Add", "--config", "{mesh}", "--target", "xds:///shop"],
+    ["simulate", "{mesh}", "--method", "/shop.Cart/Add", "--duration", "1s"],
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+def test_a_filter_of_a_package_is_known(
+    install: Install, mesh: str, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [word.replace("{mesh}", mesh) for word in command]
+    assert main(words) == 1
+    assert "wanted one of a known filter" in capsys.readouterr().out
+    install("tenant_package", OFFER, EXAMPLE.read_text())
+    assert main(words) == 0
+    said = capsys.readouterr()
+    assert "known filter" not in said.out
+    assert said.err == ""
+
+
+def test_simulated_clients_run_the_filter(
+    install: Install, mesh: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install("tenant_package", OFFER, EXAMPLE.read_text())
+    assert main(["simulate", mesh, "--method", "/shop.Cart/Add", "--duration", "10s"]) == 0
+    out = capsys.readouterr().out
+    # The filter sends everybody but the tenant "gold" to one of two clusters of equal weight.
+    assert "100 RPCs, 0 failed" in out
+    assert "usual" in out
+    assert "fast" not in out

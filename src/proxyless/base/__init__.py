@@ -5,6 +5,7 @@ metadata      what travels beside messages: Metadata, validate, encode, decode
 connectivity  State: IDLE, CONNECTING, READY, TRANSIENT_FAILURE, SHUTDOWN
 endpoint      where a backend can be reached: IpAddress, UnixAddress, Endpoint
 attributes    what else is known about an endpoint, by typed key
+http_proxy    through which HTTP proxy an endpoint is reached
 backoff       how long to wait before the next attempt
 texts         what others say, on one line of ours: quote, one_line
 explanation   why something happens, as a tree of sentences
@@ -17,6 +18,7 @@ from proxyless.base.attributes import Attributes, Key
 from proxyless.base.backoff import Backoff, BackoffPolicy
 from proxyless.base.connectivity import State
 from proxyless.base.endpoint import Address, Endpoint, IpAddress, UnixAddress, parse_address
+from proxyless.base.http_proxy import HTTP_PROXY, HttpProxy
 from proxyless.base.metadata import EMPTY as EMPTY_METADATA
 from proxyless.base.metadata import (
     RESERVED_KEYS,
@@ -34,6 +36,7 @@ from proxyless.base.validation import ValidationError, ValidationErrors
 __all__ = [
     "EMPTY_ATTRIBUTES",
     "EMPTY_METADATA",
+    "HTTP_PROXY",
     "NULL_TRACE",
     "OK",
     "RESERVED_KEYS",
@@ -43,6 +46,7 @@ __all__ = [
     "BackoffPolicy",
     "Endpoint",
     "Event",
+    "HttpProxy",
     "IpAddress",
     "Key",
     "Metadata",

@@ -6,8 +6,9 @@ Exponential, with jitter, pure: the caller brings the randomness and starts the 
 counts from the start of an attempt, so the caller asks when the attempt begins.
 """
 
-from dataclasses import dataclass
 from typing import Protocol
+
+from proxyless.base.frozen import frozen
 
 
 class UniformSource(Protocol):
@@ -16,7 +17,7 @@ class UniformSource(Protocol):
     def uniform(self, a: float, b: float, /) -> float: ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BackoffPolicy:
     """The shape of a series of delays. The defaults are those of the gRPC specification."""
 

@@ -6,11 +6,11 @@ An address is a literal: names are resolved before they get here. An endpoint is
 all its addresses and whatever resolvers and policies know about it.
 """
 
-from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from typing import Literal
 
 from proxyless.base.attributes import EMPTY, Attributes
+from proxyless.base.frozen import frozen
 
 Family = Literal["v4", "v6"]
 
@@ -20,7 +20,7 @@ _UNIX = "unix:"
 _UNIX_ABSTRACT = "unix-abstract:"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class IpAddress:
     """A literal IP address and a port. The host is kept in canonical form, so equal means same."""
 
@@ -44,7 +44,7 @@ class IpAddress:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UnixAddress:
     r"""A Unix domain socket; a path that starts with "\0" is a name in the abstract namespace."""
 
@@ -69,7 +69,7 @@ class UnixAddress:
 Address = IpAddress | UnixAddress
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Endpoint:
     """One backend: at least one address, in order of preference, and attributes."""
 

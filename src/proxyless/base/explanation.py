@@ -6,9 +6,10 @@ problem is why an RPC that gets there fails; nodes without one are as they shoul
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
+from proxyless.base.frozen import frozen
 from proxyless.base.texts import one_line
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 _INDENT: Final = "  "
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Explanation:
     """One decision, and those that it consists of or leads to."""
 

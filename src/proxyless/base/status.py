@@ -4,8 +4,9 @@
 one, nobody raises one below the API edge. The codes are gRPC's own numbers.
 """
 
-from dataclasses import dataclass
 from enum import IntEnum
+
+from proxyless.base.frozen import frozen
 
 
 class StatusCode(IntEnum):
@@ -30,7 +31,7 @@ class StatusCode(IntEnum):
     UNAUTHENTICATED = 16
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Status:
     """A code and one line of text that lets an operator act."""
 

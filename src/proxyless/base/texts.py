@@ -10,6 +10,8 @@ from typing import Final
 
 NAME_LENGTH_MAX: Final = 200
 TEXT_LENGTH_MAX: Final = 4_096
+# How the end of a text begins that says which client's it is.
+NODE_ID_NOTE: Final = ' (node id "'
 
 
 def quote(name: str, limit: int = NAME_LENGTH_MAX) -> str:
@@ -22,11 +24,25 @@ def quote(name: str, limit: int = NAME_LENGTH_MAX) -> str:
 
 
 def one_line(text: str, limit: int = TEXT_LENGTH_MAX) -> str:
-    """The text on one line, cut to a length that can be read. Line breaks become spaces."""
+    """The text on one line, cut to a length that can be read. Line breaks become spaces.
+
+    What comes out is never longer, so that it stays as it is if somebody does it again. A node id
+    at the end stays there: without it nobody knows whose text it is.
+    """
     if len(text) <= limit and text.isprintable():
         return text
-    line = _escape(" ".join(text[:limit].splitlines()))[:limit]
-    return line if len(text) <= limit else f"{line}... ({len(text)} characters)"
+    line = _escape(" ".join(text[:limit].splitlines()))
+    if len(text) <= limit and len(line) <= limit:
+        return line
+    end = _escape(_end_of(text, limit))
+    cut = f"... ({len(text)} characters){end}"
+    return f"{line[: max(0, limit - len(cut))]}{cut}"[:limit]
+
+
+def _end_of(text: str, limit: int) -> str:
+    """The node id, if the text ends with one and that leaves room for anything else."""
+    at = text.rfind(NODE_ID_NOTE, max(0, len(text) - limit // 2))
+    return text[at:] if at >= 0 and text.endswith(")") else ""
 
 
 def _escape(text: str) -> str:

@@ -9,14 +9,15 @@ Events carry no time: a sink that wants it has a clock.
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final
+
+from proxyless.base.frozen import frozen
 
 # Hears of each event.
 Sink = Callable[["Event"], None]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Event:
     """One thing that happened: `room.what` and its circumstances."""
 

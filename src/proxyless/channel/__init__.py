@@ -3,6 +3,8 @@
 channel          Channel: who owns what, the order of updates, pickers and queued RPCs
 call             Call: an RPC from selection to its end
 attempt          one stream for a call, and who else stands around it
+method           what the calls of one method share
+measured         calls of a channel whose metrics somebody collects
 retrying         what retry and hedging policies add to a call
 retry            when to try again (pure)
 config_selector  which settings apply to an RPC
@@ -11,7 +13,11 @@ credentials      metadata that each RPC adds
 security         who has a say in how connections are secured
 subchannel       how one address becomes a connection, again and again
 load_reports     what a backend says about its load while no RPC ends
+health           is a backend fit for RPCs, after what it says itself (pure)
+health_checker   who asks one backend for the health of one service
+health_watch     who wants to know
 pool             who else has a connection to this address
+watch            how a policy hears of changes
 view             what is there to see of a channel, for explanations
 idle             when nobody needs the channel
 
@@ -25,11 +31,11 @@ from proxyless.channel.channel import (
     Channel,
     ChannelOptions,
     LoopStack,
-    Method,
     parse_default_config,
 )
 from proxyless.channel.config_selector import CONFIG_SELECTOR, CallConfig, ConfigSelector
 from proxyless.channel.credentials import CallCredentials
+from proxyless.channel.method import Method
 from proxyless.channel.pool import SubchannelPool
 from proxyless.channel.security import SecuritySource
 from proxyless.channel.subchannel import SubchannelOptions

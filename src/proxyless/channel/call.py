@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from proxyless.channel.attempt import CallObserver, PickedSubchannel, Strategy
-    from proxyless.channel.channel import Channel, Method
+    from proxyless.channel.channel import Channel
     from proxyless.channel.credentials import CallCredentials
+    from proxyless.channel.method import Method
     from proxyless.channel.service_config import MethodConfig
     from proxyless.lb.api import CallTracker, Picker
     from proxyless.transport import ClientTransport

@@ -13,11 +13,12 @@ The channel knows nothing of grpcio: the fronts adapt it to what applications ex
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import inf
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base import NULL_TRACE, State, Status, StatusCode, Trace, ValidationErrors, one_line
+from proxyless.base.frozen import frozen
 from proxyless.channel.attempt import LOGGER
 from proxyless.channel.config_selector import (
     CONFIG_SELECTOR,
@@ -26,7 +27,9 @@ from proxyless.channel.config_selector import (
     ServiceConfigSelector,
 )
 from proxyless.channel.credentials import CombinedCredentials, RefusedCredentials
+from proxyless.channel.health_watch import ChannelHealth
 from proxyless.channel.idle import Idleness
+from proxyless.channel.method import Method, choose_call_type, make_method
 from proxyless.channel.retry import KEPT_BYTES_MAX, RetryThrottle
 from proxyless.channel.retrying import choose_strategy
 from proxyless.channel.security import secure_subchannel
@@ -40,12 +43,13 @@ from proxyless.channel.statuses import (
 )
 from proxyless.channel.subchannel import SubchannelOptions
 from proxyless.channel.view import ChannelView
-from proxyless.lb.api import Context, Picker, PickInfo, Update
+from proxyless.lb.api import Context, Picker, Update
 from proxyless.lb.graceful_switch import GracefulSwitch
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
 from proxyless.lb.policies.pick_first import CONNECTION_ATTEMPT_DELAY
+from proxyless.metrics import NO_METRICS, Metrics
 from proxyless.resolver.api import Resolver, ResolverContext, ResolverResult
-from proxyless.wire import RequestEncoder, StreamEnd
+from proxyless.wire import StreamEnd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -68,7 +72,7 @@ IDLE_TIMEOUT_S: Final = 30 * 60.0
 CHANNEL_CLOSED: Final = Status(StatusCode.CANCELLED, "Channel closed!")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LoopStack:
     """What all channels of one loop share."""
 
@@ -80,7 +84,7 @@ class LoopStack:
     trace: Trace = NULL_TRACE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class ChannelOptions:
     """How one channel behaves. The fronts make it from what the application says."""
 
@@ -98,6 +102,8 @@ class ChannelOptions:
     call_credentials: CallCredentials | None = None
     # How far apart pick_first starts connection attempts (A61); None is its default.
     connection_attempt_delay_s: float | None = None
+    # Whether backends are asked how they are, if the service config says so (A17).
+    is_health_checked: bool = True
     # As the application wrote them, for resolvers.
     by_name: Mapping[str, object] = field(default_factory=dict)
 
@@ -105,6 +111,8 @@ class ChannelOptions:
     is_private: bool = False
     # Has a say in how connections are secured; None: they are as `subchannel` says.
     security: SecuritySource | None = None
+    # Who is told what happens here.
+    metrics: Metrics = NO_METRICS
 
     @property
     def scheme(self) -> str:
@@ -117,17 +125,6 @@ def parse_default_config(options: ChannelOptions, policies: PolicyRegistry) -> S
     config = parse_service_config(options.service_config, errors, policies)
     errors.raise_if_any("service config of the channel")
     return config
-
-
-@dataclass(slots=True, eq=False)
-class Method:
-    """One method at one authority: what all its calls share."""
-
-    path: str
-    encoder: RequestEncoder
-    # What a pick was told about the last call that brought no metadata. Calls share it as long as
-    # their selector adds the same attributes.
-    plain_info: PickInfo
 
 
 class Channel:
@@ -153,11 +150,13 @@ class Channel:
         self.authority = options.authority or self._factory.default_authority(self._target)
         self.subchannel_options = replace(options.subchannel, server_name=_host_of(self.authority))
         # What every call asks for.
+        self.call_type = choose_call_type(options.metrics)
         self.clock = stack.clock
         self.deadlines = stack.deadlines
         self.call_credentials = options.call_credentials
         self.send_bytes_max = options.send_bytes_max
         self.kept_bytes_max = options.kept_bytes_max
+        self.health = ChannelHealth(self) if options.is_health_checked else None
         # Present while the channel is not idle.
         self._resolver: Resolver | None = None
         self._policy: GracefulSwitch | None = None
@@ -186,15 +185,9 @@ class Channel:
 
     # For the fronts
 
-    def method(self, path: str) -> Method:
-        options = self.options
-        encoder = RequestEncoder(
-            path=path,
-            authority=self.authority,
-            scheme=options.scheme,
-            user_agent=options.user_agent,
-        )
-        return Method(path, encoder, PickInfo(path))
+    def method(self, path: str, *, is_registered: bool = False) -> Method:
+        """What the calls of a method share. Registered: generated code knows it."""
+        return make_method(path, self.authority, self.options, is_registered=is_registered)
 
     def service_url(self, path: str) -> str:
         """What call credentials are told about where the RPC goes."""
@@ -394,6 +387,8 @@ class Channel:
             self._throttle = RetryThrottle.following(self._throttle, service_config)
             self.is_throttled = self._throttle is not None
             self._service_config = service_config
+            if self.health is not None:
+                self.health.check(service_config.health_check_service)
         assert service_config.policy is not None, "a config that is used names a policy"
         attributes = result.attributes
         if self.options.connection_attempt_delay_s is not None:
@@ -484,14 +479,14 @@ class _Helper:
     def __init__(self, channel: Channel, stack: LoopStack, policies: PolicyRegistry) -> None:
         self._channel = channel
         self._pool = stack.pool
-        self.context = Context(stack.clock, stack.random, policies, stack.trace)
+        metrics = channel.options.metrics
+        self.context = Context(stack.clock, stack.random, policies, stack.trace, metrics)
 
     def create_subchannel(self, address: Address, attributes: Attributes) -> Subchannel:
         channel = self._channel
-        options = channel.subchannel_options
-        return self._pool.acquire(
-            address, secure_subchannel(options, channel.options.security, attributes)
-        )
+        security = channel.options.security
+        options = secure_subchannel(channel.subchannel_options, security, attributes)
+        return self._pool.acquire(address, options, channel.health)
 
     def update_state(self, state: State, picker: Picker) -> None:
         self._channel.on_report(state, picker)

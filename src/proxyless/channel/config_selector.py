@@ -7,10 +7,10 @@ the method up in the service config. It is asked exactly once per RPC, at its st
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from proxyless.base import EMPTY_ATTRIBUTES, Attributes, Key, Metadata, Status
+from proxyless.base.frozen import frozen
 from proxyless.channel.service_config import MethodConfig, ServiceConfig
 from proxyless.wire import StreamEnd
 
@@ -48,7 +48,7 @@ class Interception(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class CallConfig:
     """What a selector says about RPCs. Shared by as many as it fits, so that it is made once."""
 

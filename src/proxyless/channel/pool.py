@@ -10,9 +10,11 @@ A shared subchannel has one backoff for all: a new handle may find it in any sta
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
 from proxyless.base import NULL_TRACE, OK, Address, State, Status, Trace
+from proxyless.channel.health_watch import HealthCheckers
 from proxyless.channel.subchannel import (
     Connection,
     Connects,
@@ -20,12 +22,14 @@ from proxyless.channel.subchannel import (
     SubchannelOptions,
     SubchannelTools,
 )
-from proxyless.runtime import IDLE_TIMER, Clock, Random, Timer
+from proxyless.channel.watch import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from proxyless.channel.health_watch import ChannelHealth, HealthWatch
     from proxyless.lb.api import Cancel, LoadListener, StateListener
+    from proxyless.runtime import Clock, Random
     from proxyless.transport import ClientTransport
 
 # How long peers may take to let go of their connections when everything is closed.
@@ -42,6 +46,8 @@ class SubchannelPool:
         self._tools = SubchannelTools(loop, connector, clock, random, trace)
         self._subchannels: dict[tuple[Address, SubchannelOptions], Subchannel] = {}
         self._handles: dict[SubchannelHandle, None] = {}
+        # Those who ask the backends how they are, for handles.
+        self.health_checkers: Final = HealthCheckers(self._tools)
         self._is_closed = False
 
     def __len__(self) -> int:
@@ -53,15 +59,17 @@ class SubchannelPool:
         """Attempts, connections, and those that end with their last call."""
         return self._tools.connections
 
-    def acquire(self, address: Address, options: SubchannelOptions) -> SubchannelHandle:
-        """A handle of the caller's own, to be released by it."""
+    def acquire(
+        self, address: Address, options: SubchannelOptions, health: ChannelHealth | None = None
+    ) -> SubchannelHandle:
+        """A handle of the caller's own, to be released by it. Without health, all is well."""
         if self._is_closed:
             raise ValueError(f"subchannel pool is closed: no connection to {address}")
         key = (address, options)
         subchannel = self._subchannels.get(key)
         if subchannel is None:
             subchannel = self._subchannels[key] = Subchannel(address, options, self._tools)
-        handle = SubchannelHandle(self, subchannel, self._tools.clock)
+        handle = SubchannelHandle(self, subchannel, self._tools.clock, health)
         self._handles[handle] = None
         return handle
 
@@ -114,6 +122,8 @@ class SubchannelHandle:
 
     __slots__ = (
         "_clock",
+        "_health",
+        "_health_watches",
         "_is_released",
         "_load_watches",
         "_pool",
@@ -122,13 +132,21 @@ class SubchannelHandle:
         "transport",
     )
 
-    def __init__(self, pool: SubchannelPool, subchannel: Subchannel, clock: Clock) -> None:
+    def __init__(
+        self,
+        pool: SubchannelPool,
+        subchannel: Subchannel,
+        clock: Clock,
+        health: ChannelHealth | None,
+    ) -> None:
         # Fixed at construction.
         self._pool = pool
         self._subchannel = subchannel
         self._clock = clock
+        self._health = health
         # Changed by the policy.
-        self._watches: dict[_Watch, None] = {}
+        self._watches: dict[Watch, None] = {}
+        self._health_watches: tuple[HealthWatch, ...] = ()
         # What ends them; few, and none but for policies that care for load.
         self._load_watches: tuple[Cancel, ...] = ()
         self._is_released = False
@@ -142,7 +160,7 @@ class SubchannelHandle:
 
     def watch(self, listener: StateListener) -> Cancel:
         self._check_held()
-        watch = _Watch(listener, self._clock)
+        watch = Watch(listener, self._clock)
 
         def cancel() -> None:
             watch.cancel()
@@ -154,10 +172,22 @@ class SubchannelHandle:
         return cancel
 
     def watch_health(self, listener: StateListener) -> Cancel:
-        """Nobody checks the health of a plain connection, so it is good, once and for all."""
         self._check_held()
-        listener(State.READY, OK)
-        return _do_nothing
+        if self._health is None:
+            # Nobody checks it, so it is good, once and for all.
+            listener(State.READY, OK)
+            return _do_nothing
+        watch = self._health.watch(
+            self._subchannel, self._pool.health_checkers, listener, self._clock
+        )
+        self._health_watches += (watch,)
+        # A change is told soon, so nothing was told before this.
+        listener(*watch.latest)
+        return partial(self._end_health_watch, watch)
+
+    def _end_health_watch(self, watch: HealthWatch) -> None:
+        watch.cancel()
+        self._health_watches = tuple(each for each in self._health_watches if each is not watch)
 
     def watch_load_reports(self, interval_s: float, listener: LoadListener) -> Cancel:
         self._check_held()
@@ -184,9 +214,10 @@ class SubchannelHandle:
             return
         self._is_released = True
         self.transport = None
-        for watch in self._watches:
+        for watch in (*self._watches, *self._health_watches):
             watch.cancel()
         self._watches.clear()
+        self._health_watches = ()
         for stop in self._load_watches:
             stop()
         self._subchannel.remove_observer(self)
@@ -202,38 +233,6 @@ class SubchannelHandle:
         self.transport = transport
         for watch in self._watches:
             watch.post(state, status)
-
-
-class _Watch:
-    """Tells one listener of every change, in their order, soon after they happened.
-
-    Soon, because a change may happen inside a call of the policy that is to be told.
-    """
-
-    __slots__ = ("_clock", "_listener", "_timer", "_untold")
-
-    def __init__(self, listener: StateListener, clock: Clock) -> None:
-        self._listener = listener
-        self._clock = clock
-        # Almost always empty, and there are thousands of us: a deque is never small.
-        self._untold: tuple[tuple[State, Status], ...] = ()
-        # Pending while there is something untold.
-        self._timer: Timer = IDLE_TIMER
-
-    def post(self, state: State, status: Status) -> None:
-        self._untold += ((state, status),)
-        if not self._timer.pending:
-            self._timer = self._clock.call_later(0, self._tell)
-
-    def _tell(self) -> None:
-        (state, status), *rest = self._untold
-        self._untold = tuple(rest)
-        # Before the listener is told: whatever it raises, the rest is told, too.
-        self._timer = self._clock.call_later(0, self._tell) if rest else IDLE_TIMER
-        self._listener(state, status)
-
-    def cancel(self) -> None:
-        self._timer.cancel()
 
 
 def _do_nothing() -> None:

@@ -7,13 +7,14 @@ starts timers and cancels attempts is the call. Not here: transparent retries, w
 """
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from math import inf
 from typing import Final
 
 from proxyless.base import EMPTY_METADATA, Metadata, Status, StatusCode
 from proxyless.base.backoff import UniformSource
+from proxyless.base.frozen import frozen
 from proxyless.channel.service_config import (
     MILLITOKENS,
     HedgingPolicy,
@@ -48,7 +49,7 @@ def encode_previous_attempts(attempts: int) -> Metadata:
 # What the decisions know
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pushback:
     """What the server asks of the next attempt: this delay, or not to make it."""
 
@@ -75,7 +76,7 @@ def parse_pushback(trailers: Metadata) -> Pushback | None:
             return NO_MORE
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AttemptEnd:
     """All that a decision may know about the attempt that has just ended."""
 
@@ -155,7 +156,7 @@ class Reason(Enum):
     EXHAUSTED = "no attempts left"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RetryState:
     """Where one RPC is between its attempts. Replaced after each."""
 
@@ -165,7 +166,7 @@ class RetryState:
     backoffs: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RetryAfter:
     """Make another attempt after this delay; from then on the state is this."""
 
@@ -173,7 +174,7 @@ class RetryAfter:
     state: RetryState
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GiveUp:
     """No further attempt: the one that ended is the RPC's result."""
 
@@ -230,7 +231,7 @@ def _backoff_s(policy: RetryPolicy, backoffs: int) -> float:
 # Hedging
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HedgeState:
     """Where one hedged RPC is. Replaced after each attempt that is sent or ends."""
 
@@ -262,19 +263,19 @@ class HedgeState:
         return replace(state, next_s=now_s + (delay_s or 0.0))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Send:
     """Send the next attempt now, then choose again."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SendAt:
     """Send nothing before this time; then choose again."""
 
     at_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Await:
     """No more attempts, for this reason; one of those in flight will be the RPC's result."""
 

@@ -1,14 +1,17 @@
-"""Who has a say in how the connections of a channel are secured, beside its own options?
+"""Who has a say in how the connections of a channel are made, beside its own options?
 
 The channel does not know what the endpoints' attributes mean: it asks, for each subchannel, with
 the attributes that policies and resolver have put there. What comes back is asked again for each
-connection (`transport.TlsSource`), so that a subchannel outlives certificates and configs.
+connection (`transport.TlsSource`), so that a subchannel outlives certificates and configs. The
+proxy of an endpoint is an attribute, too, and part of what makes a connection the same.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
+
+from proxyless.base import HTTP_PROXY
 
 if TYPE_CHECKING:
     from proxyless.base import Attributes
@@ -33,6 +36,10 @@ def secure_subchannel(
 ) -> SubchannelOptions:
     """The options for a subchannel with these attributes."""
     source = None if security is None else security.choose(attributes)
-    if source is None:
+    proxy = attributes.get(HTTP_PROXY)
+    if source is None and proxy is None:
         return options
-    return replace(options, transport=replace(options.transport, tls_source=source))
+    transport = replace(options.transport, http_proxy=proxy)
+    if source is not None:
+        transport = replace(transport, tls_source=source)
+    return replace(options, transport=transport)

@@ -17,7 +17,7 @@ handle with watchers of its own. Which RPC goes where is not decided here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
@@ -33,6 +33,7 @@ from proxyless.base import (
     StatusCode,
     Trace,
 )
+from proxyless.base.frozen import frozen
 from proxyless.channel.load_reports import LoadReports
 from proxyless.runtime import IDLE_TIMER, Clock, Random, Timer
 from proxyless.transport import ClientTransport, KeepaliveConfig, TransportOptions
@@ -55,7 +56,7 @@ _ABANDONED: Final = Status(StatusCode.UNAVAILABLE, "connection was abandoned by 
 # Options
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class SubchannelOptions:
     """How to connect. Subchannels to one address with equal options are one and the same."""
 
@@ -78,19 +79,19 @@ class SubchannelOptions:
 # The decision
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Requested:
     """Somebody wants a connection."""
 
     now_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Connected:
     """The attempt succeeded: the peer's SETTINGS are here."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Failed:
     """The attempt failed, or its time was up."""
 
@@ -98,24 +99,24 @@ class Failed:
     now_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lost:
     """The connection takes no more calls: closed, broken, or the peer is going away."""
 
     status: Status
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BackoffOver:
     """The time to wait after a failure has passed."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BackoffReset:
     """Somebody knows that waiting makes no sense any more."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Released:
     """Nobody wants this subchannel any more."""
 
@@ -123,26 +124,26 @@ class Released:
 Event = Requested | Connected | Failed | Lost | BackoffOver | BackoffReset | Released
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Connect:
     """Start an attempt, and give up after this time."""
 
     timeout_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StopConnection:
     """Cancel the attempt, or let the connection end with its last call."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StartBackoff:
     """Say after this time that the backoff is over."""
 
     delay_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CancelBackoff:
     """Do not say it."""
 
@@ -272,7 +273,7 @@ class KeepaliveTimes:
             del self._slowed[next(iter(self._slowed))]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SubchannelTools:
     """What all subchannels of one loop share."""
 

@@ -5,9 +5,9 @@ A snapshot that is made when it is asked for. It decides nothing, and nothing is
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from proxyless.base.frozen import frozen
 from proxyless.lb.view import LbNode, place
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from proxyless.resolver.api import Resolver
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChannelView:
     """One channel at one moment."""
 

@@ -7,8 +7,9 @@ serve    a control plane from a directory of files
 simulate what clients see when the mesh of some files has a bad day, in virtual time
 status   what the xDS clients of a process hold
 
-Each command's module has `add_parser`, which says what it takes, and `run`, which does it and
-returns the exit code: 0 for done, 1 for failed, 2 for a command line that makes no sense.
+Each command's module has `fill_parser`, which says what it takes, and `run`, which does it and
+returns the exit code: 0 for done, 1 for failed, 2 for a command line that makes no sense. Only the
+module of the command that is named is imported: together they need all that there is.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ import argparse
 import io
 import os
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from proxyless.cli import demo, explain, lint, serve, simulate, status
 from proxyless.version import __version__
 
 if TYPE_CHECKING:
@@ -27,21 +28,43 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-COMMANDS: Final = (demo, serve, lint, explain, simulate, status)
+# What each is for, in the order in which they are shown.
+COMMANDS: Final = {
+    "demo": "show a mesh on this machine that fails over under load",
+    "serve": "serve xDS from a directory of YAML and JSON files",
+    "lint": "say what clients would refuse, ignore or misunderstand in xDS resources",
+    "explain": "say why an RPC would go where it goes, from files or a running process",
+    "simulate": "run the mesh of some files in virtual time, with faults",
+    "status": "show what the xDS clients of a process hold",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line, the process's own unless given; returns the exit code."""
+    given = sys.argv[1:] if arguments is None else arguments
+    try:
+        # To import a command takes long enough for somebody to change their mind.
+        parsed = _make_parser(given).parse_args(given)
+        _prepare_output()
+        return _run(parsed)
+    except KeyboardInterrupt:
+        print("proxyless: interrupted", file=sys.stderr)
+        return 1
+
+
+def _make_parser(given: Sequence[str]) -> argparse.ArgumentParser:
+    """Knows all about the command that is named, and of the others what they are for."""
     parser = argparse.ArgumentParser(
         prog="proxyless", description="gRPC's xDS client stack in pure Python."
     )
     parser.add_argument("--version", action="version", version=f"proxyless {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in COMMANDS:
-        command.add_parser(commands)
-    parsed = parser.parse_args(arguments)
-    _prepare_output()
-    return _run(parsed)
+    named = next((each for each in given if each in COMMANDS), None)
+    for name, purpose in COMMANDS.items():
+        command = commands.add_parser(name, help=purpose)
+        if name == named:
+            import_module(f"{__name__}.{name}").fill_parser(command)
+    return parser
 
 
 def _prepare_output() -> None:
@@ -54,13 +77,10 @@ def _prepare_output() -> None:
 
 
 def _run(parsed: argparse.Namespace) -> int:
-    """What the command returns; 1 if it was stopped, or if nobody takes what it has to say."""
+    """What the command returns; 1 if nobody takes what it has to say."""
     try:
         code: int = parsed.run(parsed)
         sys.stdout.flush()
-    except KeyboardInterrupt:
-        print("proxyless: interrupted", file=sys.stderr)
-        return 1
     except OSError as error:
         if not isinstance(error, BrokenPipeError):  # `| head` has read enough.
             print(f"proxyless: {error}", file=sys.stderr)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
 import signal
 import sys
 from contextlib import AsyncExitStack
@@ -36,13 +37,11 @@ VISITOR_PATIENCE_S: Final = 60.0
 _STYLES: Final = {"good": "green", "bad": "bold red"}
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def fill_parser(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
-    parser = commands.add_parser(
-        "demo",
-        help="show a mesh on this machine that fails over under load",
-        description="Run a control plane, backends in three zones and a client on loopback; "
-        "break them in turn, and judge what RPCs noticed of it.",
+    parser.description = (
+        "Run a control plane, backends in three zones and a client on loopback; "
+        "break them in turn, and judge what RPCs noticed of it."
     )
     parser.add_argument("--web", action="store_true", help="show it as a page, too, until Ctrl-C")
     parser.add_argument(
@@ -81,6 +80,8 @@ def run(parsed: argparse.Namespace) -> int:
     """Play it; 0 if the verdict is good, 1 if it is not or there is none."""
     # The stack says when it is in trouble. Here that is the point, and it is shown better.
     logging.getLogger("proxyless").addHandler(logging.NullHandler())
+    # All of it is on this machine, whatever proxy leads out of it.
+    os.environ["grpc_proxy"] = ""
     verdict: Verdict | None = None
     try:
         verdict = asyncio.run(_Demo(parsed).run())

@@ -59,13 +59,11 @@ _SCHEME: Final = "xds"
 _UNTOLD: Final = "the states of its connections and policies are not known here: channel.explain"
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def fill_parser(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
-    parser = commands.add_parser(
-        "explain",
-        help="say why an RPC would go where it goes, from files or a running process",
-        description="Explain what happens to RPCs of METHOD under the resources in files, "
-        "or under those that a running process holds.",
+    parser.description = (
+        "Explain what happens to RPCs of METHOD under the resources in files, "
+        "or under those that a running process holds."
     )
     parser.add_argument("method", metavar="METHOD", help="/package.Service/Method")
     source = parser.add_mutually_exclusive_group(required=True)

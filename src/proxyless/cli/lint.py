@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from proxyless.assembly import Registries
 from proxyless.base import Status, ValidationErrors
+from proxyless.base.frozen import frozen
 from proxyless.cli.output import JSON, add_output_option, print_json, print_table
 from proxyless.cli.resource_files import read_resources
 from proxyless.controlplane import Snapshot
@@ -31,7 +31,7 @@ _STYLES: Final = {"error": "bold red", "warning": "yellow", "note": "dim"}
 _OTHERS: Final = (Audience.GRPCIO.value, Audience.ENVOY.value)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Line:
     """A finding, and where the resource is."""
 
@@ -41,12 +41,10 @@ class _Line:
     finding: Finding
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def fill_parser(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
-    parser = commands.add_parser(
-        "lint",
-        help="say what clients would refuse, ignore or misunderstand in xDS resources",
-        description="Check the resources in FILE…, YAML or JSON, as this client would take them.",
+    parser.description = (
+        "Check the resources in FILE…, YAML or JSON, as this client would take them."
     )
     parser.add_argument(
         "files", metavar="FILE", nargs="+", type=Path, help="a file, or a directory of files"

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Final
 
 from proxyless.base import Event, Trace, ValidationError
 from proxyless.cli.arguments import parse_address
-from proxyless.controlplane import ControlPlane, FileSource, ServiceOptions, Snapshot
+from proxyless.controlplane import (
+    ControlPlane,
+    FileSource,
+    ServiceOptions,
+    Snapshot,
+    ThreadOffload,
+)
 from proxyless.controlplane.resource import type_name
 from proxyless.runtime import LoopClock, VirtualClock
 
@@ -27,12 +33,10 @@ DEFAULT_ADDRESS: Final = "127.0.0.1:18000"
 _LOGGER: Final = logging.getLogger("proxyless.serve")
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def fill_parser(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
-    parser = commands.add_parser(
-        "serve",
-        help="serve xDS from a directory of YAML and JSON files",
-        description="Serve the resources in the files below DIR to xDS clients; follow changes.",
+    parser.description = (
+        "Serve the resources in the files below DIR to xDS clients; follow changes."
     )
     parser.add_argument("directory", metavar="DIR", type=Path, help="where the files are")
     parser.add_argument(
@@ -87,24 +91,42 @@ async def _serve(directory: Path, address: str) -> None:
         _LOGGER.info("reloaded: %s", _describe(snapshot))
         control_plane.set_snapshot(snapshot)
 
+    # A large file takes seconds to read, and clients are not to notice.
+    reads = ThreadOffload()
     source = FileSource(
         directory,
         LoopClock(loop),
         on_snapshot=on_snapshot,
         on_problem=lambda error: _LOGGER.error("kept the last good state: %s", error),
+        offload=reads,
     )
-    source.start()
-    assert source.snapshot is not None, "a source that has started has a snapshot"
-    control_plane.set_snapshot(source.snapshot)
     try:
-        async with control_plane:
-            _LOGGER.info("serving %s", _describe(source.snapshot))
-            # On its own, for scripts that start us with port 0.
-            print(f"listening at {control_plane.address}", flush=True)
-            await stopped.wait()
+        snapshot = await _load(source, stopped)
+        if snapshot is not None:
+            control_plane.set_snapshot(snapshot)
+            source.watch()
+            async with control_plane:
+                _LOGGER.info("serving %s", _describe(snapshot))
+                # On its own, for scripts that start us with port 0.
+                print(f"listening at {control_plane.address}", flush=True)
+                await stopped.wait()
     finally:
         source.close()
+        await reads.aclose()
     _LOGGER.info("stopped")
+
+
+async def _load(source: FileSource, stopped: asyncio.Event) -> Snapshot | None:
+    """What there is now; None if we are told to stop before all of it is read."""
+    loading = asyncio.ensure_future(asyncio.to_thread(source.load))
+    waiting = asyncio.ensure_future(stopped.wait())
+    await asyncio.wait({loading, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if loading.done():
+        return loading.result()
+    source.close()
+    await asyncio.gather(loading, return_exceptions=True)
+    return None
 
 
 def _describe(snapshot: Snapshot) -> str:

@@ -37,13 +37,9 @@ _STYLES: Final = {"held": "green", "missed": "bold red"}
 _KEYS: Final = ("target", "method", "clients", "rate", "duration", "seed")
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def fill_parser(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
-    parser = commands.add_parser(
-        "simulate",
-        help="run the mesh of some files in virtual time, with faults",
-        description="Say what clients of the mesh in FILE… see while a script breaks things.",
-    )
+    parser.description = "Say what clients of the mesh in FILE… see while a script breaks things."
     parser.add_argument(
         "files", metavar="FILE", nargs="+", type=Path, help="a file, or a directory of files"
     )

@@ -37,12 +37,10 @@ _STYLES: Final = {
 }
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def fill_parser(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
-    parser = commands.add_parser(
-        "status",
-        help="show what the xDS clients of a process hold",
-        description="Ask the CSDS of the process at ADDR which resources it has, and their state.",
+    parser.description = (
+        "Ask the CSDS of the process at ADDR which resources it has, and their state."
     )
     parser.add_argument(
         "address",

@@ -42,7 +42,7 @@ from proxyless.controlplane.builders import (
     use_http2,
     virtual_host,
 )
-from proxyless.controlplane.files import FileSource
+from proxyless.controlplane.files import FileSource, ThreadOffload
 from proxyless.controlplane.resource import CLUSTER, ENDPOINTS, LISTENER, ROUTE_CONFIG, Resource
 from proxyless.controlplane.service import ControlPlane, NackedError, ServiceOptions
 from proxyless.controlplane.snapshot import Snapshot
@@ -63,6 +63,7 @@ __all__ = [
     "Resource",
     "ServiceOptions",
     "Snapshot",
+    "ThreadOffload",
     "Verdict",
     "Withheld",
     "aggregate_cluster",

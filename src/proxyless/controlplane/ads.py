@@ -25,6 +25,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base import NULL_TRACE, Status, StatusCode
+from proxyless.base.frozen import frozen
 from proxyless.controlplane.resource import CLUSTER, ENDPOINTS, LISTENER, ROUTE_CONFIG, type_name
 from proxyless.controlplane.subscription import Subscription, choose_answer
 from proxyless.protos import Proto, message_class
@@ -56,7 +57,7 @@ class RequestRefused(Exception):  # noqa: N818 - it ends a stream, and is not ou
         self.status: Final = Status(code, details)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Withheld:
     """What clients do not hear of for now: whole types, and resources by type and name.
 
@@ -91,7 +92,7 @@ class Withheld:
 NOTHING_WITHHELD: Final = Withheld()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Nack:
     """One response that a client refused, and why."""
 
@@ -113,6 +114,14 @@ class Verdict(Enum):
     PENDING = "not answered yet"
     ACKED = "accepted"
     NACKED = "refused"
+
+
+class _Grace(Enum):
+    """The time that clusters have after they are gone."""
+
+    NONE = "not begun"
+    RUNNING = "running"
+    OVER = "over"
 
 
 @dataclass(slots=True)
@@ -175,9 +184,8 @@ class AdsStream:
         self._snapshot: Snapshot | None = None
         self._withheld = NOTHING_WITHHELD
         self._is_patience_over = False
-        # Since the client uses no route that needs the clusters that are gone.
-        self.is_grace_running = False
-        self._is_grace_over = False
+        # For the clusters that are gone, since the client uses no route that needs them.
+        self._grace = _Grace.NONE
         # From requests and responses.
         self._types: dict[str, _TypeState] = {}
         self._responses = 0
@@ -241,9 +249,9 @@ class AdsStream:
         for type_url in self._withheld.differing_types(withheld) & self._types.keys():
             self._types[type_url].seen = None
         self._withheld = withheld
-        if snapshot is not self._snapshot:
-            self._snapshot = snapshot
+        if self._snapshot is None or not self._route_alike(snapshot, self._snapshot):
             self._is_patience_over = False
+        self._snapshot = snapshot
         return self._advance()
 
     def on_patience_over(self) -> list[Proto]:
@@ -253,8 +261,14 @@ class AdsStream:
 
     def on_grace_over(self) -> list[Proto]:
         """RPCs that were routed before the client switched have had their time."""
-        self._is_grace_over = True
+        if self._grace is _Grace.RUNNING:
+            self._grace = _Grace.OVER
         return self._advance()
+
+    @property
+    def is_grace_running(self) -> bool:
+        """Whether the owner is to call `on_grace_over`, in `removal_grace_s`."""
+        return self._grace is _Grace.RUNNING
 
     def has_removal_pending(self) -> bool:
         """Whether the client has still to be told that some clusters are gone."""
@@ -265,6 +279,12 @@ class AdsStream:
             not state.told.keys()
             <= self._select(CLUSTER, state, snapshot.resources(CLUSTER)).keys()
         )
+
+    @staticmethod
+    def _route_alike(one: Snapshot, other: Snapshot) -> bool:
+        """Whether they route alike, to the same clusters."""
+        kinds = (CLUSTER, *_SECOND_STAGE)
+        return all(one.resources(kind) == other.resources(kind) for kind in kinds)
 
     # Requests
 
@@ -349,18 +369,21 @@ class AdsStream:
         if not self._is_paced:
             return True
         has_removal = not state.told.keys() <= wanted.keys()
-        is_free = not has_removal or self._has_switched(snapshot, state)
-        # An RPC may have been routed just before the switch, and may yet be picked or retried.
-        must_wait = has_removal and is_free and self.removal_grace_s > 0 and not self._is_grace_over
-        self.is_grace_running = must_wait
-        if not must_wait:
-            self._is_grace_over = False
-        return is_free and not must_wait
+        is_busy = has_removal and self._is_second_stage_busy(snapshot)
+        if not has_removal or is_busy:
+            self._grace = _Grace.NONE
+            return not is_busy
+        has_switched = self._has_switched(snapshot, state)
+        if has_switched and self._grace is _Grace.NONE and self.removal_grace_s > 0:
+            # An RPC may have been routed just before the switch, and may yet be picked or retried.
+            self._grace = _Grace.RUNNING
+        if self._grace is _Grace.RUNNING or not has_switched:
+            return False
+        self._grace = _Grace.NONE
+        return True
 
     def _has_switched(self, snapshot: Snapshot, state: _TypeState) -> bool:
-        """Whether the client routes new RPCs by what it was told last."""
-        if self._is_second_stage_busy(snapshot):
-            return False
+        """Whether the client uses the routes that it was told last."""
         if self._is_patience_over or state.subscription.is_wildcard:
             return True
         # It asks for clusters by name, so it uses its new routes only when it has theirs.

@@ -16,10 +16,10 @@ other field can be set on it afterwards. Nothing is validated: tests want bad re
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from proxyless.base import IpAddress, parse_address
+from proxyless.base.frozen import frozen
 from proxyless.controlplane.resource import Resource
 from proxyless.controlplane.snapshot import Snapshot
 from proxyless.protos import Proto, message_class
@@ -30,7 +30,7 @@ _FILTERS: Final = "envoy.extensions.filters"
 _MILLION: Final = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Locality:
     """Where endpoints stand; a key of `endpoints`."""
 

@@ -10,10 +10,13 @@ system, mounted ones included, and on any clock.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from proxyless.base import ValidationError, ValidationErrors
 from proxyless.controlplane.documents import parse_documents
@@ -32,12 +35,64 @@ FILE_BYTES_MAX: Final = 8 * 2**20
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")
 
+LOGGER: Final = logging.getLogger("proxyless.controlplane")
+
 # Time, size and inode: what changes when a file does.
-_Stamp = tuple[int, int, int]
+_Stamp: TypeAlias = tuple[int, int, int]
+# What a good file held when it had that stamp, each resource with its place.
+_Parsed: TypeAlias = "tuple[_Stamp, list[tuple[str, Resource]]]"
+
+
+class Offload(Protocol):
+    """Somewhere to do work that takes long: it is done, then its owner is told of the result."""
+
+    def __call__(self, work: Callable[[], _Look], tell: Callable[[_Look], None], /) -> None: ...
+
+
+def _do_now(work: Callable[[], _Look], tell: Callable[[_Look], None], /) -> None:
+    tell(work())
+
+
+class ThreadOffload:
+    """Does work in a thread, so that a loop that serves goes on serving. Driven by its owner.
+
+    One piece of work at a time. Results are told on the loop.
+    """
+
+    def __init__(self) -> None:
+        self._task: asyncio.Task[None] | None = None
+
+    def __call__(self, work: Callable[[], _Look], tell: Callable[[_Look], None], /) -> None:
+        assert self._task is None or self._task.done(), "one piece of work at a time"
+        self._task = asyncio.get_running_loop().create_task(self._run(work, tell))
+
+    async def _run(self, work: Callable[[], _Look], tell: Callable[[_Look], None]) -> None:
+        tell(await asyncio.to_thread(work))
+
+    async def aclose(self) -> None:
+        """When it returns, no thread works for it any more. Nothing is told of what it did."""
+        task, self._task = self._task, None
+        if task is not None:
+            await asyncio.gather(task, return_exceptions=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What was found when the directory was looked at."""
+
+    stamps: dict[Path, _Stamp]
+    parsed: dict[Path, _Parsed]
+    # Either of them; neither if nothing has changed.
+    snapshot: Snapshot | None = None
+    error: ValidationError | None = None
 
 
 class FileSource:
-    """Watches one directory. Driven by its clock; tells its owner of snapshots and problems."""
+    """Watches one directory. Driven by its clock; tells its owner of snapshots and problems.
+
+    Files that have changed are read where `offload` has it done; one look is over before the next
+    begins, so what is told is told in the order of the changes.
+    """
 
     def __init__(
         self,
@@ -47,6 +102,7 @@ class FileSource:
         on_snapshot: Callable[[Snapshot], None],
         on_problem: Callable[[ValidationError], None],
         poll_interval_s: float = POLL_INTERVAL_S,
+        offload: Offload = _do_now,
     ) -> None:
         # Fixed at construction.
         self._directory: Final = Path(directory)
@@ -54,57 +110,99 @@ class FileSource:
         self._on_snapshot: Final = on_snapshot
         self._on_problem: Final = on_problem
         self._poll_interval_s: Final = poll_interval_s
+        self._offload: Final = offload
         # From the last look.
-        self._stamps: dict[Path, _Stamp] = {}
-        self._parsed: dict[Path, tuple[_Stamp, list[tuple[str, Resource]]]] = {}
+        self._last = _Look({}, {})
         self._problem = ""
         self._timer = IDLE_TIMER
+        self._is_closed = False
         # The last good one.
         self.snapshot: Snapshot | None = None
 
     def start(self) -> None:
         """Load, and look again at intervals until `close`. ValidationError if it is bad now."""
         self.load()
+        self.watch()
+
+    def watch(self) -> None:
+        """Look again at intervals until `close`, if it has been loaded before."""
         self._timer = self._clock.call_later(self._poll_interval_s, self._look)
 
     def close(self) -> None:
+        """Look no more. A look that is under way ends with the file that it reads now."""
+        self._is_closed = True
         self._timer.cancel()
 
     def load(self) -> Snapshot:
-        """Read what has changed; ValidationError, and the old snapshot stays, if it is bad."""
-        errors = ValidationErrors()
-        self._stamps = stamps = self._list_files(errors)
-        located = [
-            (f"{self._name(path)}{place}", resource)
-            for path, stamp in stamps.items()
-            for place, resource in self._read(path, stamp, errors)
-        ]
-        self._parsed = {path: kept for path, kept in self._parsed.items() if path in stamps}
-        resources = refuse_duplicates(located, errors)
-        errors.raise_if_any(f"directory {str(self._directory)!r}")
-        if self.snapshot is None:
-            self.snapshot = Snapshot.of(resources)
-        else:
-            self.snapshot = self.snapshot.replaced(resources)
-        return self.snapshot
+        """Read what has changed; ValidationError, and the old snapshot stays, if it is bad.
+
+        It may be called in another thread, as long as nothing is watched yet.
+        """
+        self._last = look = self._read_all()
+        if look.error is not None:
+            raise look.error
+        assert look.snapshot is not None, "whatever is not bad is good"
+        self.snapshot = look.snapshot
+        return look.snapshot
 
     def _look(self) -> None:
-        self._timer = self._clock.call_later(self._poll_interval_s, self._look)
-        # What cannot be read now may be readable soon, and look the same.
+        self._offload(self._read_changes, self._on_look)
+
+    def _on_look(self, look: _Look) -> None:
+        if self._is_closed:
+            return
+        self.watch()
+        self._last = look
+        if look.error is not None:
+            if str(look.error) != self._problem:  # Once is enough.
+                self._problem = str(look.error)
+                self._on_problem(look.error)
+        elif look.snapshot is not None:
+            before, self.snapshot = self.snapshot, look.snapshot
+            is_mended, self._problem = bool(self._problem), ""
+            if is_mended or before is None or look.snapshot.version != before.version:
+                self._on_snapshot(look.snapshot)
+
+    # Reading. Nothing of ours is changed by it: it may happen in another thread.
+
+    def _read_changes(self) -> _Look:
         errors = ValidationErrors()
-        if self._list_files(errors) == self._stamps and errors.ok and not self._problem:
-            return
-        before = self.snapshot
+        is_same = self._list_files(errors) == self._last.stamps and errors.ok
+        # What cannot be read now may be readable soon, and look the same.
+        if is_same and not self._problem:
+            return _Look(self._last.stamps, self._last.parsed)
         try:
-            snapshot = self.load()
+            return self._read_all()
+        except Exception as error:  # A bug. What is served must not depend on it.
+            LOGGER.exception("directory %r cannot be read", str(self._directory))
+            errors.add(f"{type(error).__name__}: {error}")
+            return _Look({}, {}, error=self._refusal(errors))
+
+    def _read_all(self) -> _Look:
+        errors = ValidationErrors()
+        stamps = self._list_files(errors)
+        parsed: dict[Path, _Parsed] = {}
+        located: list[tuple[str, Resource]] = []
+        for path, stamp in stamps.items():
+            if self._is_closed:
+                errors.add("is not read any more")
+                break
+            found, is_good = self._read(path, stamp, errors)
+            located += [(f"{self._name(path)}{place}", resource) for place, resource in found]
+            if is_good:
+                parsed[path] = (stamp, found)
+        resources = refuse_duplicates(located, errors)
+        if not errors.ok:
+            return _Look(stamps, parsed, error=self._refusal(errors))
+        try:
+            before = self.snapshot
+            snapshot = Snapshot.of(resources) if before is None else before.replaced(resources)
         except ValidationError as error:
-            if str(error) != self._problem:  # Once is enough.
-                self._problem = str(error)
-                self._on_problem(error)
-            return
-        is_mended, self._problem = bool(self._problem), ""
-        if is_mended or before is None or snapshot.version != before.version:
-            self._on_snapshot(snapshot)
+            return _Look(stamps, parsed, error=error)
+        return _Look(stamps, parsed, snapshot)
+
+    def _refusal(self, errors: ValidationErrors) -> ValidationError:
+        return ValidationError(f"directory {str(self._directory)!r}", errors)
 
     def _list_files(self, errors: ValidationErrors) -> dict[Path, _Stamp]:
         """The files that count, in a fixed order; hidden ones do not."""
@@ -139,18 +237,16 @@ class FileSource:
 
     def _read(
         self, path: Path, stamp: _Stamp, errors: ValidationErrors
-    ) -> list[tuple[str, Resource]]:
-        """The resources of a file, from memory if it has not changed."""
-        kept = self._parsed.get(path)
+    ) -> tuple[list[tuple[str, Resource]], bool]:
+        """The resources of a file, from memory if it has not changed; and whether it is good."""
+        kept = self._last.parsed.get(path)
         if kept is not None and kept[0] == stamp:
-            return kept[1]
+            return kept[1], True
         count = errors.count
         with errors.field(self._name(path)):
             text = read_bounded(path, errors)
             found = parse_documents(text, errors, is_json=path.suffix == ".json")
-        if errors.count == count:
-            self._parsed[path] = (stamp, found)
-        return found
+        return found, errors.count == count
 
     def _name(self, path: Path) -> str:
         return path.relative_to(self._directory).as_posix()

@@ -10,11 +10,11 @@ send bad ones.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from google.protobuf.message import DecodeError
 
+from proxyless.base.frozen import frozen
 from proxyless.protos import Proto, message_class
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def type_name(type_url: str) -> str:
     return TYPE_NAMES.get(type_url, type_url)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reference:
     """One resource that another one names, and at which of its fields."""
 
@@ -54,7 +54,7 @@ class Reference:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Resource:
     """One named resource, ready to be sent. Equal means that a client would see no difference."""
 

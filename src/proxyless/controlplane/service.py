@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import grpc
 import grpc.aio
 
 from proxyless.base import NULL_TRACE, Status, StatusCode
+from proxyless.base.frozen import frozen
 from proxyless.controlplane.ads import (
     NOTHING_WITHHELD,
     REQUEST_BYTES_MAX,
@@ -57,7 +58,7 @@ class NackedError(Exception):
         self.nack: Final = nack
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ServiceOptions:
     """What a control plane is started with."""
 

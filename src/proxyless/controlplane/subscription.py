@@ -9,10 +9,10 @@ Both are values: a `Subscription` is what the requests so far say about one type
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from proxyless.base.frozen import frozen
 from proxyless.controlplane.resource import CLUSTER, LISTENER
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ WILDCARD: Final = "*"
 FULL_STATE_TYPES: Final = frozenset({LISTENER, CLUSTER})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Subscription:
     """What a client wants of one type."""
 
@@ -72,7 +72,7 @@ class Reason(Enum):
     UNCHANGED = "nothing that the client does not know"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Answer:
     """What to send; None is silence, which is not the same as an empty response."""
 

@@ -12,9 +12,10 @@ Pure: a `Plan` says what is meant to be, `build` writes it down as a snapshot.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from proxyless.base.frozen import frozen
 from proxyless.controlplane import (
     Locality,
     Snapshot,
@@ -43,7 +44,7 @@ DNS: Final = "greeter-dns"
 COOKIE: Final = "greeter-session"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Place:
     """Where a backend stands."""
 
@@ -76,7 +77,7 @@ def names_of(*clusters: str) -> frozenset[str]:
     return frozenset(place.name for place in PLACES if place.cluster in clusters)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Plan:
     """What the mesh is meant to be. Each change is a new one, with the next number."""
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import proxyless
 from proxyless.assembly import xds_clients_by_loop
+from proxyless.base.frozen import frozen
 from proxyless.controlplane import CLUSTER, ROUTE_CONFIG, ControlPlane, ServiceOptions
 from proxyless.demo.mesh import NEW, PLACES, SERVICE, Plan, build
 from proxyless.demo.processes import Backend
@@ -49,7 +49,7 @@ _OPTIONS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Settings:
     """What the user may say about a run."""
 

@@ -8,9 +8,9 @@ be tested without a mesh.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
+from proxyless.base.frozen import frozen
 from proxyless.demo.mesh import DNS, NEW, OLD, names_in, names_of
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Stage(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Seen:
     """What the last moment has shown."""
 
@@ -81,7 +81,7 @@ Act = Callable[[Stage], Awaitable[str | None]]
 Want = Callable[[Seen], str]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Step:
     """One thing that happens."""
 
@@ -97,7 +97,7 @@ class Step:
     hold_s_min: float = 0.2
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StepLog:
     """What came of a step. Times are seconds since the demo began."""
 

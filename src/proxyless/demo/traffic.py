@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import grpc.aio
 
+from proxyless.base.frozen import frozen
 from proxyless.demo import greeter_pb2, greeter_pb2_grpc
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ OK: Final = "OK"
 _TICK_S: Final = 0.003
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rpc:
     """One RPC that has ended. Times are seconds since the demo began."""
 

@@ -7,10 +7,10 @@ one claim with what came of it, and the verdict is good if all of them are.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Final
 
+from proxyless.base.frozen import frozen
 from proxyless.demo.mesh import NEW, names_in, names_of
 from proxyless.demo.story import CALM_S, by_key
 
@@ -33,7 +33,7 @@ REASONS_MAX: Final = 3
 _KILLS: Final = ("kill-a", "kill-b")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Row:
     """One claim."""
 
@@ -42,7 +42,7 @@ class Row:
     is_good: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Verdict:
     """All of them."""
 
@@ -57,7 +57,7 @@ class Verdict:
         return 0 if self.is_good else 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Evidence:
     """All that is judged."""
 

@@ -7,9 +7,10 @@ render it and know nothing else, so they cannot disagree.
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from proxyless.base.frozen import frozen
 from proxyless.controlplane import CLUSTER, ENDPOINTS, LISTENER, ROUTE_CONFIG
 from proxyless.demo.mesh import PLACES
 from proxyless.lb.retained_child import NOT_LISTED
@@ -42,7 +43,7 @@ _SAID: Final = ("uses priority ", "weight ", "node id ")
 _ADDRESS: Final = re.compile(r"^\d+(\.\d+){3}:\d+: ")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TreeRow:
     """One line of the LB tree: a policy with those that it merely passes things on to."""
 
@@ -56,7 +57,7 @@ class TreeRow:
     is_active: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BackendView:
     """One backend, and what it answers."""
 
@@ -72,7 +73,7 @@ class BackendView:
     history: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SessionView:
     """Where the session lives."""
 
@@ -85,7 +86,7 @@ class SessionView:
     since_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HeldType:
     """What the client holds of one type."""
 
@@ -95,7 +96,7 @@ class HeldType:
     missing: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GenerationView:
     """What is served, what the client has of it, and what RPCs run on."""
 
@@ -105,7 +106,7 @@ class GenerationView:
     cluster: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StepView:
     """One step of the story."""
 
@@ -116,7 +117,7 @@ class StepView:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RowView:
     """One row of the verdict."""
 
@@ -125,7 +126,7 @@ class RowView:
     is_good: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class View:
     """All that is shown."""
 
@@ -170,7 +171,7 @@ def _with_session(row: TreeRow) -> TreeRow:
     return replace(row, note="; ".join(filter(None, (row.note, "the session is here"))))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Place:
     """What those above know about a line."""
 

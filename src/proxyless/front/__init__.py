@@ -19,8 +19,10 @@ values            status codes, metadata and the like, translated both ways
 The only room, with the control plane's, that knows grpcio.
 """
 
+from typing import TYPE_CHECKING
+
+from proxyless.base.doors import open_when_asked
 from proxyless.front.aio_channel import AioChannel
-from proxyless.front.aio_session import AioSession
 from proxyless.front.credentials import (
     ChannelCredentials,
     composite_channel_credentials,
@@ -31,9 +33,22 @@ from proxyless.front.credentials import (
     xds_channel_credentials,
 )
 from proxyless.front.options import make_channel_options
-from proxyless.front.sync_channel import SyncChannel
-from proxyless.front.sync_session import SyncSession
 from proxyless.front.values import to_encoding
+
+if TYPE_CHECKING:
+    from proxyless.front.aio_session import AioSession
+    from proxyless.front.sync_channel import SyncChannel
+    from proxyless.front.sync_session import SyncSession
+else:
+    # A process has channels of one kind, as a rule, and few have sessions.
+    __getattr__ = open_when_asked(
+        __name__,
+        {
+            "AioSession": "aio_session",
+            "SyncChannel": "sync_channel",
+            "SyncSession": "sync_session",
+        },
+    )
 
 __all__ = [
     "AioChannel",

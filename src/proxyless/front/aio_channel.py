@@ -14,7 +14,6 @@ import grpc
 import grpc.aio
 
 from proxyless.base import EMPTY_METADATA, State, Status
-from proxyless.channel import Call, Channel, Method
 from proxyless.channel.call import CANCELLED
 from proxyless.front.aio_calls import (
     RequestIterator,
@@ -48,6 +47,7 @@ from proxyless.front.values import (
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from proxyless.channel import Call, Channel, Method
     from proxyless.front.aio_session import AioSession
 
 _OTHER_LOOP: Final = "this channel belongs to another event loop: create one channel per loop"
@@ -93,6 +93,8 @@ class AioChannel(Explaining, grpc.aio.Channel):
         # Those whose interceptors may not have started an RPC yet.
         self._intercepted: WeakSet[Any] = WeakSet()
         self.encoding = encoding
+        # Paths that generated code knows: metrics may name these.
+        self.registered: set[str] = set()
         self._interceptors = Interceptors.sort(interceptors or ())
 
     # Stubs ask for these
@@ -104,6 +106,7 @@ class AioChannel(Explaining, grpc.aio.Channel):
         response_deserializer: Deserializer = None,
         _registered_method: bool | None = False,
     ) -> UnaryUnaryMultiCallable:
+        self.register(method, _registered_method)
         interceptors = self._interceptors.unary_unary
         return self.kinds.unary_unary(
             self, method, request_serializer, response_deserializer, interceptors
@@ -116,6 +119,7 @@ class AioChannel(Explaining, grpc.aio.Channel):
         response_deserializer: Deserializer = None,
         _registered_method: bool | None = False,
     ) -> UnaryStreamMultiCallable:
+        self.register(method, _registered_method)
         interceptors = self._interceptors.unary_stream
         return self.kinds.unary_stream(
             self, method, request_serializer, response_deserializer, interceptors
@@ -128,6 +132,7 @@ class AioChannel(Explaining, grpc.aio.Channel):
         response_deserializer: Deserializer = None,
         _registered_method: bool | None = False,
     ) -> StreamUnaryMultiCallable:
+        self.register(method, _registered_method)
         interceptors = self._interceptors.stream_unary
         return self.kinds.stream_unary(
             self, method, request_serializer, response_deserializer, interceptors
@@ -140,6 +145,7 @@ class AioChannel(Explaining, grpc.aio.Channel):
         response_deserializer: Deserializer = None,
         _registered_method: bool | None = False,
     ) -> StreamStreamMultiCallable:
+        self.register(method, _registered_method)
         interceptors = self._interceptors.stream_stream
         return self.kinds.stream_stream(
             self, method, request_serializer, response_deserializer, interceptors
@@ -153,6 +159,11 @@ class AioChannel(Explaining, grpc.aio.Channel):
         from proxyless.front.aio_session import AioSession  # noqa: PLC0415 - it is an AioChannel
 
         return AioSession(self, self._interceptors)
+
+    def register(self, method: str, is_registered: bool | None) -> None:
+        """Note whether generated code knows a method, as it says when it asks for one."""
+        if is_registered:
+            self.registered.add(method)
 
     # Connectivity
 
@@ -305,13 +316,13 @@ class _MultiCallable:
         path, timeout, metadata, credentials, wait_for_ready, compression = said
         method = self._method
         if method is None or method.path != path:
-            method = core.method(path)
+            method = core.method(path, is_registered=path in self._channel.registered)
             if path == self._path:
                 self._method = method
         encoding = self._channel.encoding
         if compression is not None:
             encoding = to_encoding(compression, encoding)
-        call = Call(
+        call = core.call_type(
             core,
             method,
             outcome,

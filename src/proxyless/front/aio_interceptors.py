@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import grpc
 import grpc.aio
 
+from proxyless.base.frozen import frozen
 from proxyless.front.aio_calls import ALREADY_FINISHED, MIXED_STYLES, RequestIterator
 
 _LOCALLY_CANCELLED: Final = "Locally cancelled by application!"
@@ -47,7 +47,7 @@ class CallSpec(NamedTuple):
 Start = Callable[[Said, Any], Any]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Interceptors:
     """An application's interceptors, by the kind of call they are for."""
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base import parse_address
+from proxyless.base.frozen import frozen
 from proxyless.xds.filters.session_calls import (
     NOWHERE,
     SessionPlace,
@@ -35,7 +35,7 @@ _AGE_MAX_S: Final = 400 * 24 * 3600
 _NUMBER: Final = re.compile(r"-?[0-9]+")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cookie:
     """What one set-cookie header said."""
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import grpc
 
 from proxyless.base import Metadata, Status, StatusCode
+from proxyless.base.frozen import frozen
 from proxyless.channel.credentials import CallCredentials, CombinedCredentials, OnMetadata
 from proxyless.front.values import to_metadata
 from proxyless.transport import ClientTls
@@ -24,7 +25,7 @@ from proxyless.transport import ClientTls
 MetadataFunction = Callable[[str, str], Awaitable[Iterable[tuple[str, str | bytes]]]]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class ChannelCredentials:
     """How a channel's connections are secured, and what each of its RPCs adds."""
 

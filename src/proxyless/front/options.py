@@ -22,6 +22,7 @@ from proxyless.channel.credentials import (
     RefusedCredentials,
 )
 from proxyless.lb.happy_eyeballs import NO_OVERLAP_S
+from proxyless.resolver import parse_proxy_uri
 from proxyless.transport import KeepaliveConfig, TransportOptions
 from proxyless.version import __version__
 from proxyless.wire import Limits
@@ -120,13 +121,29 @@ def _service_config(name: str, value: object) -> Mapping[str, object]:
     return config
 
 
+def _proxy_uri(name: str, value: object) -> str:
+    # Neither is shown: there may be a password in it.
+    if not isinstance(value, str | bytes):
+        raise TypeError(f"option {name!r} is of type {type(value).__name__}, wanted a string")
+    text = _text(name, value)
+    try:
+        if text:  # Without one there is no proxy.
+            parse_proxy_uri(text)
+    except ValueError as error:
+        raise ValueError(f"option {name!r} {error}") from None
+    return text
+
+
 _READERS: Final[dict[str, Callable[[str, object], Any]]] = {
     "grpc.client_idle_timeout_ms": _seconds_or_never,
     "grpc.default_authority": _authority,
     "grpc.dns_min_time_between_resolutions_ms": _seconds_or_never,
+    "grpc.enable_http_proxy": _flag,
     "grpc.enable_retries": _flag,
     "grpc.happy_eyeballs_connection_attempt_delay_ms": _seconds_or_never,
     "grpc.http2.max_pings_without_data": _count,
+    "grpc.http_proxy": _proxy_uri,
+    "grpc.inhibit_health_checking": _flag,
     "grpc.initial_reconnect_backoff_ms": _seconds,
     "grpc.keepalive_permit_without_calls": _flag,
     "grpc.keepalive_time_ms": _seconds_or_never,
@@ -153,7 +170,6 @@ _READERS: Final[dict[str, Callable[[str, object], Any]]] = {
 # What these ask for is so anyway, or has no meaning in this implementation.
 _NEEDLESS: Final = frozenset(
     {
-        "grpc.enable_http_proxy",
         "grpc.http2.lookahead_bytes",
         "grpc.optimization_target",
         "grpc.so_reuseport",
@@ -204,7 +220,8 @@ def make_channel_options(
         call_credentials=_call_credentials(credentials),
         is_private=credentials.is_private,
         connection_attempt_delay_s=_connection_attempt_delay_s(read),
-        by_name=dict(given),
+        is_health_checked=not read.get("grpc.inhibit_health_checking", False),
+        by_name=dict(given) | _not_through_proxies(credentials),
     )
     if (kept := read.get("grpc.per_rpc_retry_buffer_size")) is not None:
         channel = replace(channel, kept_bytes_max=kept)
@@ -212,6 +229,11 @@ def make_channel_options(
         # 0 would be idle at once, always; grpcio takes it for "never".
         channel = replace(channel, idle_timeout_s=idle_s or inf)
     return channel
+
+
+def _not_through_proxies(credentials: ChannelCredentials) -> dict[str, object]:
+    """What is on this machine only is not to be found by a proxy, wherever that is."""
+    return {"grpc.enable_http_proxy": 0} if credentials.is_local else {}
 
 
 def _connection_attempt_delay_s(read: Mapping[str, Any]) -> float | None:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, TypeVa
 import grpc
 
 from proxyless.base import EMPTY_METADATA, State, Status, StatusCode
-from proxyless.channel import Call, Channel, Method
 from proxyless.front.background import CallbackThread, shared_background
 from proxyless.front.credentials import to_call_credentials
 from proxyless.front.explaining import Explain, Explaining, remember
@@ -35,6 +34,7 @@ from proxyless.wire import StreamEnd
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from proxyless.channel import Channel, Method
     from proxyless.front.sync_session import SyncSession
 
 MetadataLike = Iterable[tuple[str, str | bytes]]
@@ -81,6 +81,8 @@ class SyncChannel(Explaining, grpc.Channel):
         self._binding: Binding | None = None
         # By path. The same on every loop.
         self._methods: dict[str, Method] = {}
+        # Paths that generated code knows: metrics may name these.
+        self._registered: set[str] = set()
         self._is_closed = False
 
     # Stubs ask for these
@@ -92,6 +94,7 @@ class SyncChannel(Explaining, grpc.Channel):
         response_deserializer: Deserializer = None,
         _registered_method: bool | None = False,
     ) -> UnaryUnaryMultiCallable:
+        self.register(method, _registered_method)
         return self.kinds.unary_unary(self, method, request_serializer, response_deserializer)
 
     def unary_stream(
@@ -101,6 +104,7 @@ class SyncChannel(Explaining, grpc.Channel):
         response_deserializer: Deserializer = None,
         _registered_method: bool | None = False,
     ) -> UnaryStreamMultiCallable:
+        self.register(method, _registered_method)
         return self.kinds.unary_stream(self, method, request_serializer, response_deserializer)
 
     def stream_unary(
@@ -110,6 +114,7 @@ class SyncChannel(Explaining, grpc.Channel):
         response_deserializer: Deserializer = None,
         _registered_method: bool | None = False,
     ) -> StreamUnaryMultiCallable:
+        self.register(method, _registered_method)
         return self.kinds.stream_unary(self, method, request_serializer, response_deserializer)
 
     def stream_stream(
@@ -119,6 +124,7 @@ class SyncChannel(Explaining, grpc.Channel):
         response_deserializer: Deserializer = None,
         _registered_method: bool | None = False,
     ) -> StreamStreamMultiCallable:
+        self.register(method, _registered_method)
         return self.kinds.stream_stream(self, method, request_serializer, response_deserializer)
 
     def session(self) -> SyncSession:
@@ -129,6 +135,13 @@ class SyncChannel(Explaining, grpc.Channel):
         from proxyless.front.sync_session import SyncSession  # noqa: PLC0415 - it is a SyncChannel
 
         return SyncSession(self)
+
+    def register(self, method: str, is_registered: bool | None) -> None:
+        """Note whether generated code knows a method, as it says when it asks for one."""
+        if is_registered and method not in self._registered:
+            self._registered.add(method)
+            # One that was made for other callers has no name in metrics.
+            self._methods.pop(method, None)
 
     # Connectivity
 
@@ -212,7 +225,8 @@ class SyncChannel(Explaining, grpc.Channel):
         if method is None:
             if len(self._methods) >= _REMEMBERED_METHODS_MAX:
                 self._methods.clear()
-            method = self._methods[path] = core.method(path)
+            is_registered = path in self._registered
+            method = self._methods[path] = core.method(path, is_registered=is_registered)
         return method
 
 
@@ -296,7 +310,7 @@ class _MultiCallable:
         encoding = channel.encoding
         if compression is not None:
             encoding = to_encoding(compression, encoding)
-        outcome.call = Call(
+        outcome.call = core.call_type(
             core,
             channel.method(core, self._path),
             outcome,

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from threading import TIMEOUT_MAX, Lock
 from typing import TYPE_CHECKING, Any, Final
 
 from proxyless.base import EMPTY_METADATA, Metadata, State, Status, StatusCode
+from proxyless.base.frozen import frozen
 from proxyless.channel.call import CANCELLED
 from proxyless.channel.channel import CHANNEL_CLOSED
 from proxyless.front.values import COLLECTED, NO_MESSAGE, SECOND_MESSAGE, deserialize
@@ -47,7 +47,7 @@ SIGNALS_SEEN_AFTER_S: Final = 0.5
 NO_MORE: Final = object()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Binding:
     """A channel's place on a background loop. Made anew in the child of a fork."""
 

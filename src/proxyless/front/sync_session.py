@@ -88,6 +88,9 @@ class SyncSession(SyncChannel):
             raise ValueError(_CLOSED)
         return self._parent.bind()
 
+    def register(self, method: str, is_registered: bool | None) -> None:
+        self._parent.register(method, is_registered)
+
     def method(self, core: Channel, path: str) -> Method:
         return self._parent.method(core, path)
 

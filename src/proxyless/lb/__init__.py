@@ -48,7 +48,7 @@ from proxyless.lb.api import (
     Subchannel,
     Update,
 )
-from proxyless.lb.attributes import ENDPOINT_WEIGHT, HASH_KEY, REQUEST_HASH
+from proxyless.lb.attributes import ENDPOINT_WEIGHT, HASH_KEY, HEALTH_WATCH, REQUEST_HASH
 from proxyless.lb.config import PolicyConfig, parse_policy_list
 from proxyless.lb.delegating import DelegatingPolicy
 from proxyless.lb.graceful_switch import GracefulSwitch
@@ -67,6 +67,7 @@ from proxyless.lb.view import LbNode
 __all__ = [
     "ENDPOINT_WEIGHT",
     "HASH_KEY",
+    "HEALTH_WATCH",
     "QUEUE",
     "QUEUE_PICKER",
     "REQUEST_HASH",

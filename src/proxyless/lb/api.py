@@ -35,6 +35,8 @@ from proxyless.base import (
     Trace,
     ValidationErrors,
 )
+from proxyless.base.frozen import frozen
+from proxyless.metrics import NO_METRICS, Metrics
 
 if TYPE_CHECKING:
     from proxyless.lb.orca import LoadReport
@@ -86,7 +88,7 @@ class CallTracker(Protocol):
     def on_end(self, end: CallEnd) -> None: ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Complete:
     """Use this subchannel. Built once and returned for many RPCs, so that a pick costs nothing.
 
@@ -102,19 +104,19 @@ class Complete:
     passed_on_by: object = field(default=None, init=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Queue:
     """Ask again with the next picker. There is one: QUEUE."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fail:
     """The RPC fails with this status, unless it is wait-for-ready: then it is queued."""
 
     status: Status
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Drop:
     """The RPC fails with this status, wait-for-ready or not."""
 
@@ -168,8 +170,11 @@ class Subchannel(Protocol):
     def watch_health(self, listener: StateListener) -> Cancel:
         """Tell in the same way how fit for RPCs the connection is; READY with nothing to say.
 
-        Only for policies that are one of many under a parent: a backend that is connected, but is
-        not serving or was ejected, is TRANSIENT_FAILURE here.
+        It counts while there is a connection. CONNECTING: the backend was asked and has not said
+        yet. TRANSIENT_FAILURE: it says that it is not serving (A17), or it was ejected (A50); the
+        status says which. The backend is asked only while somebody watches. Only for policies that
+        can send RPCs elsewhere; those that leave connecting to pick_first children tell them so
+        with the attribute HEALTH_WATCH.
         """
         ...
 
@@ -196,7 +201,7 @@ class Subchannel(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Context:
     """What all policies of one channel share."""
 
@@ -204,6 +209,7 @@ class Context:
     random: Random
     registry: PolicyRegistry
     trace: Trace = NULL_TRACE
+    metrics: Metrics = NO_METRICS
 
 
 class Helper(Protocol):
@@ -232,7 +238,7 @@ class Helper(Protocol):
 # Policies
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Update:
     """All that a policy is told at once, replacing what it was told before."""
 

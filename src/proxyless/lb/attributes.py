@@ -11,6 +11,19 @@ from proxyless.base import Key
 # Of an RPC: where on the ring it belongs, 64 bits (A42).
 REQUEST_HASH: Final = Key[int]("request_hash")
 
+# Of an RPC that somebody measures: what the policies on its way say about it, by the name of the
+# label (A78). A picker adds to it with each pick, whatever becomes of that.
+PICK_LABELS: Final = Key[dict[str, str]]("pick_labels")
+
+# Of an update: the locality that its endpoints are in, as metrics call it (A78).
+LOCALITY_LABEL: Final = Key[str]("locality_label")
+# Of an update: the backend service that its endpoints belong to; in a mesh, the cluster (A89).
+BACKEND_SERVICE: Final = Key[str]("backend_service")
+
+# Of an update, to pick_first: whether READY takes a healthy connection, not just any. Set by those
+# who have many of these, and can send RPCs elsewhere (A61); nobody else is to set it.
+HEALTH_WATCH: Final = Key[bool]("health_watch")
+
 # Of an endpoint: how much it takes compared with others. Without it, or with 0, that is 1.
 ENDPOINT_WEIGHT: Final = Key[int]("endpoint_weight")
 # Of an endpoint: what is hashed in place of its first address (A76). Empty is as if not set.

@@ -8,14 +8,14 @@ wherever it stands.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from proxyless.base import ValidationErrors
+from proxyless.base.frozen import frozen
 from proxyless.lb.api import PolicyFactory
 from proxyless.lb.registry import PolicyRegistry
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PolicyConfig:
     """A kind of policy and what it was configured with."""
 

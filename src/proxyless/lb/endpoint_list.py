@@ -22,10 +22,10 @@ from proxyless.base import (
 )
 from proxyless.lb.aggregate import StateCounts, stick
 from proxyless.lb.api import Context, Helper, Picker, Policy, Subchannel, Update
+from proxyless.lb.attributes import HEALTH_WATCH
 from proxyless.lb.pickers import QUEUE_PICKER
 from proxyless.lb.policies.pick_first import (
     CONNECTION_ATTEMPT_DELAY,
-    HEALTH_WATCH,
     PickFirst,
     PickFirstConfig,
 )

@@ -14,12 +14,12 @@ Theory of operation
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from itertools import zip_longest
 from typing import Final
 
 from proxyless.base import Address, Attributes, Endpoint, IpAddress, State
+from proxyless.base.frozen import frozen
 
 # An address to try, and what is known about its endpoint.
 Target = tuple[Address, Attributes]
@@ -73,14 +73,14 @@ def _family(address: Address) -> str:
 # The pass
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Connect:
     """Request a connection to this address."""
 
     index: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Select:
     """Use this address, it is READY. The pass has nothing to say after this."""
 

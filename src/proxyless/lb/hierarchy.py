@@ -7,10 +7,11 @@ parent splits the endpoints by the first step; each child sees the rest of the p
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from proxyless.base import Attributes, Endpoint, Key, Status
+from proxyless.base.frozen import frozen
 from proxyless.lb.api import Endpoints
 
 Path = tuple[str, ...]
@@ -30,7 +31,7 @@ def with_path(endpoint: Endpoint, path: Path) -> Endpoint:
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Split:
     """Who gets which endpoints. Kept by a parent until its next update, to make that cheap."""
 

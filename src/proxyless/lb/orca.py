@@ -9,11 +9,12 @@ needs them.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base import Metadata
+from proxyless.base.frozen import frozen
 
 if TYPE_CHECKING:
     from proxyless.protos import Proto
@@ -27,7 +28,7 @@ _REQUEST: Final = "xds.service.orca.v3.OrcaLoadReportRequest"
 _REPORTS_REMEMBERED: Final = 32
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class LoadReport:
     """One report. What the backend did not say is 0, or not in its map."""
 

@@ -54,6 +54,10 @@ class PetiolePolicy(ABC, Generic[C]):
     def _make_picker(self) -> Picker:
         """Spreads RPCs over the READY endpoints, of which there is one at least."""
 
+    def _extend_picker(self, child: C) -> Picker:
+        """One more endpoint is READY: the last picker with it, or a new one."""
+        return self._make_picker()
+
     def update(self, update: Update) -> Status:
         endpoints = update.endpoints
         if isinstance(endpoints, Status):
@@ -98,8 +102,18 @@ class PetiolePolicy(ABC, Generic[C]):
     def _on_report(self, child: C, before: State) -> None:
         if child.state is State.TRANSIENT_FAILURE:
             self._last_error = child.picker.status.details
-        if not self._held:
+        if self._held:
+            return
+        if before is not State.READY and child.state is State.READY and self._is_one_more():
+            self._shown = self._endpoints.ready_version
+            self._report(State.READY, self._extend_picker(child))
+        else:
             self._reconsider()
+
+    def _is_one_more(self) -> bool:
+        """Whether the last picker has all READY endpoints but the one that is READY now."""
+        is_ready = self._state is State.READY
+        return is_ready and self._shown == self._endpoints.ready_version - 1
 
     def _renew_picker(self) -> None:
         """The last picker is out of date, though its endpoints may be READY still."""

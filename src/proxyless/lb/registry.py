@@ -4,8 +4,25 @@ Specs: A24. A registry is an object handed over; nothing registers itself (ADR 0
 """
 
 from collections.abc import Iterable
+from importlib import import_module
 
+from proxyless.base.frozen import frozen
 from proxyless.lb.api import PolicyFactory
+
+
+@frozen
+class DeferredFactory:
+    """Where a factory is that nobody needs before a config names its policy."""
+
+    # Of the policy.
+    name: str
+    # Where the class is, which is called without arguments.
+    module: str
+    factory: str
+
+    def load(self) -> PolicyFactory:
+        factory: PolicyFactory = getattr(import_module(self.module), self.factory)()
+        return factory
 
 
 class PolicyRegistry:
@@ -13,8 +30,8 @@ class PolicyRegistry:
 
     __slots__ = ("_factories",)
 
-    def __init__(self, factories: Iterable[PolicyFactory] = ()) -> None:
-        self._factories: dict[str, PolicyFactory] = {}
+    def __init__(self, factories: Iterable[PolicyFactory | DeferredFactory] = ()) -> None:
+        self._factories: dict[str, PolicyFactory | DeferredFactory] = {}
         for factory in factories:
             if (other := self._factories.get(factory.name)) is not None:
                 raise ValueError(
@@ -24,7 +41,10 @@ class PolicyRegistry:
 
     def find(self, name: str) -> PolicyFactory | None:
         """The factory of that exact name; None if there is none."""
-        return self._factories.get(name)
+        factory = self._factories.get(name)
+        if isinstance(factory, DeferredFactory):
+            factory = self._factories[name] = factory.load()
+        return factory
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -12,7 +12,6 @@ cheap: entries of members who keep theirs are taken over.
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, chain, islice, takewhile
 from math import ceil
 from operator import attrgetter, is_, itemgetter, sub
@@ -20,13 +19,15 @@ from typing import Final, Generic, TypeVar
 
 from xxhash import xxh64_intdigest
 
+from proxyless.base.frozen import frozen
+
 T = TypeVar("T")
 
 # If more than this part of the entries is new or gone, it is cheaper to start from scratch.
 _EDITED_PART_MAX: Final = 0.25
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RingSize:
     """How many entries there may be."""
 
@@ -34,7 +35,7 @@ class RingSize:
     maximum: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Member(Generic[T]):
     """Somebody who wants entries on the ring. To be kept as long as nothing about it changes."""
 
@@ -44,7 +45,7 @@ class Member(Generic[T]):
     weight: int = 1
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Plan(Generic[T]):
     """Who has how many entries: the members, and at the same places their counts."""
 
@@ -54,7 +55,7 @@ class Plan(Generic[T]):
     counts: Sequence[int]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Ring(Generic[T]):
     """The entries, sorted by hash. An index is a place among them."""
 
@@ -176,7 +177,7 @@ def _compare(
 # What two lists have in common
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Same:
     """How much two lists have in common at their start, and how much at their end."""
 

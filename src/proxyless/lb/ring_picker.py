@@ -8,13 +8,13 @@ An RPC without a hash of its own goes to whoever is connected.
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Final, Generic, TypeVar
 
 from xxhash import xxh64_intdigest
 
 from proxyless.base import OK, Metadata, State, Status, StatusCode
+from proxyless.base.frozen import frozen
 from proxyless.lb.api import QUEUE, Fail, Picker, PickInfo, PickResult
 from proxyless.lb.attributes import REQUEST_HASH
 from proxyless.lb.ring import Ring
@@ -26,7 +26,7 @@ HASH_BITS: Final = 64
 NO_REQUEST_HASH: Final = "RPC has no hash, wanted one from its route or requestHashHeader"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class View:
     """What the owner of an entry has last reported, if that was not IDLE."""
 
@@ -34,7 +34,7 @@ class View:
     picker: Picker
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Snapshot(Generic[T]):
     """All that a picker knows: the ring, and those owners that are not IDLE."""
 

@@ -8,10 +8,11 @@ without the method is shown by what those above know.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base import OK, State, Status
+from proxyless.base.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 _WHOLE_SECONDS_FROM: Final = 100.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LbNode:
     """One policy or subchannel of a channel, and what is below it."""
 
@@ -41,6 +42,9 @@ class LbNode:
     problem: str = ""
     # Whether its parent sends RPCs here, if any: not if another child is preferred, or it rests.
     in_use: bool = True
+    # What ends RPCs here before anything below is asked: drops, a circuit breaker. Below may be
+    # more that is wrong, and then `problem`, which is what the state comes from, says that.
+    barrier: str = ""
 
 
 def describe_policy(policy: Policy, kind: str) -> LbNode:
@@ -65,7 +69,14 @@ def describe_policy(policy: Policy, kind: str) -> LbNode:
 def _check_texts(node: LbNode) -> None:
     """Raise if those above could not read it."""
     for each in (node, *node.children):
-        for text in (each.name, each.policy, each.state, each.detail, each.problem):
+        for text in (
+            each.name,
+            each.policy,
+            each.state,
+            each.detail,
+            each.problem,
+            each.barrier,
+        ):
             if not isinstance(text, str):
                 raise TypeError(f"{text!r} is {type(text).__name__}, wanted str")
         if each.state and each.state not in State.__members__:

@@ -9,9 +9,9 @@ answer is in `csds_service`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from proxyless.base.frozen import frozen
 from proxyless.protos import Proto, message_class
 from proxyless.xds.client.codec import ADS_FEATURES, encode_node
 
@@ -29,7 +29,7 @@ _NANOS: Final = 1_000_000_000
 # Telling
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClientView:
     """All that is told about one xDS client."""
 
@@ -78,7 +78,7 @@ def _set_time(timestamp: Proto, epoch_s: float) -> None:
 # Reading
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ResourceRow:
     """Where one resource stands in a client."""
 
@@ -96,7 +96,7 @@ class ResourceRow:
     value: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClientStatus:
     """What one xDS client says about itself."""
 

@@ -9,19 +9,22 @@ they say is put into words: `find_virtual_host`, the tests of a `RouteTable`, `c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from proxyless.base import quote
 from proxyless.base.explanation import Explanation
+from proxyless.base.frozen import frozen
 from proxyless.observe.explain_clusters import explain_cluster
-from proxyless.observe.explain_lb import explain_pick
+from proxyless.observe.explain_filters import config_in_force, explain_filter, find_aborts
+from proxyless.observe.explain_lb import explain_pick, find_barrier, name_problems
 from proxyless.observe.explain_sessions import (
     explain_session,
     find_leaf,
     find_session,
     override_pick,
+    stays,
 )
 from proxyless.runtime import seeded_random
 from proxyless.xds.cluster_refs import CLUSTER_PREFIX, PLUGIN_PREFIX
@@ -44,7 +47,6 @@ from proxyless.xds.routing import (
     not_forwarding,
     route_method_config,
 )
-from proxyless.xds.selector import is_filter_disabled, override_layer
 from proxyless.xds.virtual_hosts import best_domain
 
 if TYPE_CHECKING:
@@ -54,14 +56,13 @@ if TYPE_CHECKING:
     from proxyless.lb import LbNode
     from proxyless.xds.config import XdsConfig
     from proxyless.xds.filters.session_calls import SessionPlace
-    from proxyless.xds.resources import HeaderMatcher, HttpFilter, Route
+    from proxyless.xds.resources import HeaderMatcher, Route
     from proxyless.xds.resources.filter import FilterOverrides
     from proxyless.xds.routing import TableRoute
 
 FindLb: TypeAlias = "Callable[[str], LbNode | None]"
 
 _MILLION: Final = 1_000_000
-_LAYERS: Final = ("virtual host", "route", "weighted cluster")
 # More are counted, not shown.
 HOSTS_SHOWN_MAX: Final = 20
 ROUTES_SHOWN_MAX: Final = 100
@@ -69,7 +70,7 @@ ROUTES_SHOWN_MAX: Final = 100
 _SECRET_WORDS: Final = ("authorization", "cookie", "token", "secret", "password", "api-key")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rpc:
     """What is asked about."""
 
@@ -80,7 +81,7 @@ class Rpc:
     authority: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Situation:
     """What the RPC meets."""
 
@@ -167,7 +168,7 @@ def name_of(name: str, domains: tuple[str, ...]) -> str:
 # Routes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _RouteTest:
     """What becomes of the RPC at one route."""
 
@@ -280,7 +281,7 @@ def _explain_route(situation: Situation, entry: TableRoute) -> Explanation:
     is_lost = all(each.problem for each in clusters)
     waits = next((waits for each in clusters if (waits := each.facts.get("waits"))), "")
     is_stuck = all(each.facts.get("waits") for each in clusters if not each.problem)
-    destination = _describe_choice(action)
+    destination = _describe_destination(action, clusters)
     text = f"{name}: to {destination}"
     parts = (
         _explain_timeout(action, defaults),
@@ -288,13 +289,15 @@ def _explain_route(situation: Situation, entry: TableRoute) -> Explanation:
         *clusters,
     )
     facts = {"index": entry.index, "destination": destination, "is_lost": is_lost, "waits": waits}
-    facts |= {"is_stuck": is_stuck, "drops": _find_drop(clusters)}
+    facts |= {"is_stuck": is_stuck, "drops": _find_loss(clusters)}
     return Explanation("route", text, facts, parts, problem)
 
 
-def _find_drop(clusters: list[Explanation]) -> str:
-    """The first cluster that drops some of its RPCs. An aggregate's leaves may not be in use."""
+def _find_loss(clusters: list[Explanation]) -> str:
+    """What ends some RPCs, if others go on. An aggregate's leaves may not be in use."""
     for each in clusters:
+        if aborts := each.facts.get("aborts"):
+            return str(aborts)
         drops = each.facts.get("drops")
         if isinstance(drops, list) and drops:
             return f"cluster {quote(str(each.facts['name']))}: {drops[0]}"
@@ -304,13 +307,18 @@ def _find_drop(clusters: list[Explanation]) -> str:
 def _explain_timeout(action: RouteAction, defaults: RouteDefaults) -> Explanation:
     choice = choose_timeout(action, defaults)
     limit = "no time limit" if choice.timeout_s == inf else f"at most {choice.timeout_s:g} s"
-    text = f"timeout: {limit}, from {choice.field} ({choice.table} table)"
+    if choice.field != "default":
+        whose = "" if choice.field.startswith("the listener's ") else "the route's "
+        why = f"from {whose}{choice.field}"
+    elif choice.table == "final":
+        why = "because the route's max_stream_duration is empty"
+    else:
+        why = "because neither the route nor the listener has a timeout"
     facts = {
         "timeout_s": None if choice.timeout_s == inf else choice.timeout_s,
         "field": choice.field,
-        "table": choice.table,
     }
-    return Explanation("timeout", text, facts)
+    return Explanation("timeout", f"timeout: {limit}, {why}", facts)
 
 
 def _explain_retry(action: RouteAction, defaults: RouteDefaults) -> Explanation:
@@ -321,6 +329,14 @@ def _explain_retry(action: RouteAction, defaults: RouteDefaults) -> Explanation:
     codes = sorted(code.name for code in policy.retryable_codes)
     text = f"retry: up to {policy.attempts_max} attempts on {', '.join(codes)}, from {whose}"
     return Explanation("retry", text, {"attempts_max": policy.attempts_max, "codes": codes})
+
+
+def _describe_destination(action: RouteAction, clusters: list[Explanation]) -> str:
+    match action.choice:
+        case WeightedChoice(weighted) if len(clusters) < len(weighted):
+            return f"cluster {quote(str(clusters[0].facts['name']))}, where its session lives"
+        case _:
+            return _describe_choice(action)
 
 
 def _describe_choice(action: RouteAction) -> str:
@@ -347,7 +363,8 @@ def _explain_choice(
         case PluginChoice(plugin):
             text = f"plugin {quote(plugin)} chooses the cluster"
             part = Explanation("plugin", text, {"name": plugin})
-            yield _add_pick(situation, part, PLUGIN_PREFIX + plugin)
+            part = _add_pick(situation, part, PLUGIN_PREFIX + plugin)
+            yield _add_filters(situation, part, (route.filter_overrides,))
             return
     session = _find_session(situation, route)
     if session is not None:
@@ -356,21 +373,16 @@ def _explain_choice(
     total = sum(each.weight for each in chosen)
     for each in chosen:
         share = f" ({100 * each.weight / total:.4g} %)" if len(chosen) > 1 else ""
-        cluster_part = explain_cluster(each.name, config.clusters.get(each.name), share)
-        layers = (
-            config.virtual_host.filter_overrides,
-            route.filter_overrides,
-            each.filter_overrides,
-        )
-        filters = tuple(_explain_filters(config, layers))
-        part = replace(cluster_part, parts=(*filters, *cluster_part.parts))
+        result = config.clusters.get(each.name)
+        part = explain_cluster(each.name, result, share)
         key = CLUSTER_PREFIX + each.name
         told = None
         if session is not None:
             node = situation.lb_of(key)
-            told = explain_session(*session, find_leaf(config.clusters.get(each.name), node), node)
+            told = explain_session(*session, find_leaf(result, node), node)
             part = replace(part, parts=(*part.parts, told))
-        yield _add_pick(situation, part, key, told)
+        part = _add_pick(situation, part, key, told)
+        yield _add_filters(situation, part, (route.filter_overrides, each.filter_overrides))
 
 
 def _find_session(situation: Situation, route: Route) -> tuple[str, SessionPlace] | None:
@@ -378,7 +390,7 @@ def _find_session(situation: Situation, route: Route) -> tuple[str, SessionPlace
     layers = (config.virtual_host.filter_overrides, route.filter_overrides)
     manager = config.listener.api_listener
     assert manager is not None, "a config is made of an API listener only"
-    in_force = (_config_in_force(each, layers)[0] for each in manager.http_filters)
+    in_force = (config_in_force(each, layers)[0] for each in manager.http_filters)
     return find_session([each for each in in_force if each is not None], rpc.path, rpc.metadata)
 
 
@@ -387,7 +399,7 @@ def _add_pick(
 ) -> Explanation:
     """With what a pick answers now, if there is a channel that could be asked."""
     if situation.find_lb is None:
-        return part
+        return _keep_session(part, session)
     node = situation.find_lb(key)
     pick = explain_pick(node)
     if session is not None and node is not None:
@@ -398,11 +410,49 @@ def _add_pick(
         else ""
     )
     facts = {**part.facts, "waits": waits, "result": pick.facts["result"]}
+    return replace(
+        part, facts=facts, parts=(*part.parts, pick), problem=_find_problem(part, pick, node)
+    )
+
+
+def _find_problem(part: Explanation, pick: Explanation, node: LbNode | None) -> str:
+    """Why RPCs of this cluster fail now; empty if they do not."""
     # What is wrong with the config is the reason for what is wrong with the policies, if it is:
     # an aggregate goes on to another leaf, and a session stays where it is.
-    is_sound = pick.facts["result"] == "complete" or "session" in pick.facts
-    problem = "" if is_sound else part.problem or _about(part, pick.problem)
-    return replace(part, facts=facts, parts=(*part.parts, pick), problem=problem)
+    if pick.facts["result"] == "complete" or "session" in pick.facts:
+        return ""
+    barrier = "" if node is None else find_barrier(node)
+    if not part.problem or not barrier:
+        return part.problem or _about(part, pick.problem)
+    # Of a barrier that is in the config, the config says more.
+    return part.problem if part.facts.get("barrier") else name_problems(barrier, part.problem)
+
+
+def _keep_session(part: Explanation, session: Explanation | None) -> Explanation:
+    """Where a session lives is asked before priorities are, so that none may be left (A75)."""
+    if session is None or not stays(session) or part.facts.get("barrier"):
+        return part
+    return replace(part, problem="")
+
+
+def _add_filters(
+    situation: Situation, part: Explanation, layers: tuple[FilterOverrides, ...]
+) -> Explanation:
+    """With the chain before it: an RPC that a filter ends does not come to the cluster."""
+    config = situation.config
+    manager = config.listener.api_listener
+    assert manager is not None, "a config is made of an API listener only"
+    everything = (config.virtual_host.filter_overrides, *layers)
+    filters = tuple(
+        explain_filter(each, everything, situation.rpc.metadata) for each in manager.http_filters
+    )
+    part = replace(part, parts=(*filters, *part.parts))
+    abort, some = find_aborts(filters)
+    facts = {**part.facts, "aborts": some}
+    if not abort:
+        return replace(part, facts=facts)
+    problem = name_problems(abort, part.problem)
+    return replace(part, facts={**facts, "waits": ""}, problem=problem)
 
 
 def _about(part: Explanation, problem: str) -> str:
@@ -410,40 +460,3 @@ def _about(part: Explanation, problem: str) -> str:
     name = str(part.facts["name"])
     is_named = quote(name) in problem
     return problem if not problem or is_named else f"{part.kind} {quote(name)}: {problem}"
-
-
-def _explain_filters(
-    config: XdsConfig, layers: tuple[FilterOverrides, ...]
-) -> Iterator[Explanation]:
-    manager = config.listener.api_listener
-    assert manager is not None, "a config is made of an API listener only"
-    for http_filter in manager.http_filters:
-        yield _explain_filter(http_filter, layers)
-
-
-def _explain_filter(http_filter: HttpFilter, layers: tuple[FilterOverrides, ...]) -> Explanation:
-    config, layer = _config_in_force(http_filter, layers)
-    source = "" if layer is None else f", overridden by the {_LAYERS[layer]}"
-    kind = http_filter.type_name.rpartition(".")[2]
-    state = "off" if config is None else str(config)
-    text = f"filter {quote(http_filter.name)} ({kind}): {state}{source}"
-    facts = {
-        "name": http_filter.name,
-        "type": http_filter.type_name,
-        "is_disabled": config is None,
-        "override": None if layer is None else _LAYERS[layer],
-    }
-    return Explanation("filter", text, facts)
-
-
-def _config_in_force(
-    http_filter: HttpFilter, layers: tuple[FilterOverrides, ...]
-) -> tuple[object | None, int | None]:
-    """The filter's config, None if it is off; and the layer that says so, if not the listener."""
-    layer = override_layer(http_filter.name, layers)
-    override = None if layer is None else layers[layer][http_filter.name]
-    if is_filter_disabled(http_filter, override):
-        return None, layer
-    if override is not None and override.config is not None:
-        return override.config, layer
-    return http_filter.config, layer

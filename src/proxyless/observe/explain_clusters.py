@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from proxyless.base import quote
 from proxyless.base.explanation import Explanation
+from proxyless.observe.explain_lb import name_problems
 from proxyless.xds.config import ClusterError
 from proxyless.xds.error_texts import NO_ENDPOINT, name_cluster, name_endpoints
 from proxyless.xds.resources import (
@@ -56,21 +57,30 @@ def explain_cluster(name: str, result: ClusterResult | None, share: str = "") ->
         _explain_leaf(leaf, "leaf", f"leaf {number}: {name_cluster(leaf.cluster_name)}")
         for number, leaf in enumerate(leaves)
     )
-    # The priority policy goes on to the first leaf that has endpoints, and stays with it even if
-    # that drops all RPCs (A75).
-    used = (part for leaf, part in zip(leaves, parts, strict=True) if not _lacks_endpoints(leaf))
-    problem = next(used, parts[0]).problem
+    used = parts[leaves.index(choose_leaf(leaves))]
     text = f"{title}: aggregate of {len(leaves)} leaves, the first that can be reached is used"
     if first.resolution_note:
         text += f" ({first.resolution_note})"
-    return Explanation("cluster", text, {"name": name, "type": "aggregate"}, parts, problem)
+    facts = {"name": name, "type": "aggregate", "barrier": used.facts["barrier"]}
+    return Explanation("cluster", text, facts, parts, used.problem)
+
+
+def choose_leaf(leaves: Sequence[ClusterConfig]) -> ClusterConfig:
+    """The leaf of an aggregate that gets the RPCs, if all endpoints that there are can be reached.
+
+    The priority policy goes on to the first leaf with endpoints. One that drops everything it stays
+    with, endpoints or not; if nothing can be used, the last one stands in (A56, A75).
+    """
+    usable = (leaf for leaf in leaves if _drops_all(leaf) or not _lacks_endpoints(leaf))
+    return next(usable, leaves[-1])
 
 
 def _explain_leaf(entry: ClusterConfig, kind: str, title: str) -> Explanation:
     cluster = entry.cluster
     source, facts = _describe_discovery(entry)
     endpoints = entry.endpoints
-    reason = _find_problem(entry)
+    barrier = _find_barrier(entry)
+    reason = name_problems(barrier, _lacks_endpoints(entry))
     parts = [
         Explanation("lb_policy", f"LB policy {describe_policy(cluster.lb_config)}"),
         _explain_limit(cluster),
@@ -83,6 +93,7 @@ def _explain_leaf(entry: ClusterConfig, kind: str, title: str) -> Explanation:
     problem = f"{name_cluster(entry.cluster_name)}: {reason}" if reason else ""
     text = f"{title}: {reason or source}"
     facts = {"name": entry.cluster_name, **facts, "note": entry.resolution_note}
+    facts["barrier"] = barrier
     facts["drops"] = [part.text for part in parts if part.facts.get("per_million")]
     return Explanation(kind, text, facts, tuple(parts), problem)
 
@@ -104,17 +115,19 @@ def _describe_discovery(entry: ClusterConfig) -> tuple[str, dict[str, object]]:
             assert_never(other)
 
 
-def _find_problem(entry: ClusterConfig) -> str:
-    """Why every RPC that gets here fails."""
-    if reason := _lacks_endpoints(entry):
-        return reason
-    assert entry.endpoints is not None, "it does not lack endpoints"
-    for drop in entry.endpoints.drops:
-        if drop.per_million >= _MILLION:
-            return f"drops every RPC, for {quote(drop.name)}"
+def _find_barrier(entry: ClusterConfig) -> str:
+    """What ends every RPC before an endpoint is looked for; empty if nothing does."""
+    if name := _drops_all(entry):
+        return f"drops every RPC, for {quote(name)}"
     if not entry.cluster.max_concurrent_requests:
         return "circuit breaker lets no RPC through: max_requests is 0"
     return ""
+
+
+def _drops_all(entry: ClusterConfig) -> str:
+    """The category that does, if there is one."""
+    drops = () if entry.endpoints is None else entry.endpoints.drops
+    return next((drop.name for drop in drops if drop.per_million >= _MILLION), "")
 
 
 def _lacks_endpoints(entry: ClusterConfig) -> str:

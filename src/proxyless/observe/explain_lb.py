@@ -34,9 +34,9 @@ def explain_pick(node: LbNode | None) -> Explanation:
     if node is None:
         return _waits("there is no LB policy yet")
     parts = (explain_node(node),)
-    if node.problem:
+    if problem := name_problems(find_barrier(node), node.problem):
         facts: dict[str, object] = {"result": "fail"}
-        return Explanation("pick", f"now: fails: {node.problem}", facts, parts, node.problem)
+        return Explanation("pick", f"now: fails: {problem}", facts, parts, problem)
     if node.state == _READY:
         addresses = ready_addresses(node)
         facts = {"result": "complete", "addresses": addresses}
@@ -81,6 +81,18 @@ def why_waiting(node: LbNode) -> str:
     tried = ", ".join(pending[:ADDRESSES_SHOWN_MAX])
     more = len(pending) - ADDRESSES_SHOWN_MAX
     return join_notes(*notes, f"{tried} and {more} more" if more > 0 else tried) or "CONNECTING"
+
+
+def find_barrier(node: LbNode) -> str:
+    """What ends an RPC before policies further down are asked; empty if nothing does."""
+    return next((each.barrier for each in used_path(node) if each.barrier), "")
+
+
+def name_problems(first: str, second: str) -> str:
+    """What ends an RPC; and what would, if that did not."""
+    if not first or not second or first in second:
+        return second or first
+    return f"{first}; without that: {second}"
 
 
 def used_path(node: LbNode) -> Iterator[LbNode]:

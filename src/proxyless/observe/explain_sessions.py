@@ -4,24 +4,25 @@ Specs: A55 (the cookie), A60 (its cluster), A75 (which host is used).
 
 The decisions are those of the filter and of xds_override_host, run again: `read_place` says where
 the session lives, `choose_host` what becomes of that, by the states that are seen in a channel's
-policies. Without a channel only what is listed is known. A session's host is chosen before
-priorities and localities are asked, so their failures do not stop its RPCs; drops and the circuit
-breaker do.
+policies. Without a channel only what is listed is known, and hosts are taken to be reachable.
+A session's host is chosen before priorities and localities are asked, so their failures do not stop
+its RPCs; drops and the circuit breaker do.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from proxyless.base import State, quote
 from proxyless.base.explanation import Explanation
-from proxyless.observe.explain_lb import used_path
+from proxyless.base.frozen import frozen
+from proxyless.observe.explain_clusters import choose_leaf
+from proxyless.observe.explain_lb import find_barrier, used_path
 from proxyless.xds.config import ClusterError
 from proxyless.xds.filters.session_calls import NOWHERE, matches_path, read_place
 from proxyless.xds.filters.stateful_session import StatefulSessionConfig
-from proxyless.xds.lb import cluster_impl, override_host
+from proxyless.xds.lb import override_host
 from proxyless.xds.lb.session_hosts import Verdict, choose_host
 from proxyless.xds.resources import HealthStatus
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from proxyless.xds.filters.session_calls import SessionPlace
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ListedHost:
     """One address, as the choice sees it."""
 
@@ -66,46 +67,50 @@ def explain_session(
     where = ", ".join(place.addresses)
     facts: dict[str, object] = {"cookie": cookie, "addresses": list(place.addresses)}
     hosts = {} if entry is None else dict(_listed_hosts(entry, node))
-    if node is None:
-        known = [hosts[each].health.value for each in place.addresses if each in hosts]
-        text = f"session lives at {where}, which is {known[0] if known else 'not listed'}"
-        return Explanation("session", text, facts)
     usable = frozenset[HealthStatus]() if entry is None else entry.cluster.override_host_status
     verdict, host = choose_host(place.addresses, hosts, usable)
     facts["verdict"] = verdict.name
     if host is not None:
         facts["host"] = host.address
-    return Explanation("session", f"session lives at {where}: {verdict.value}", facts)
+    if node is not None:
+        return Explanation("session", f"session lives at {where}: {verdict.value}", facts)
+    known = [hosts[each].health.value for each in place.addresses if each in hosts]
+    text = f"session lives at {where}, which is {known[0] if known else 'not listed'}"
+    is_kept = verdict is not Verdict.DELEGATE
+    text += ": it stays there" if is_kept else ": sessions do not stay there, so the policies pick"
+    return Explanation("session", text, facts)
+
+
+def stays(session: Explanation) -> bool:
+    """Whether RPCs of the session go where it lives, or wait to."""
+    return session.facts.get("verdict", Verdict.DELEGATE.name) != Verdict.DELEGATE.name
 
 
 def find_leaf(result: ClusterResult | None, node: LbNode | None) -> ClusterConfig | None:
-    """The cluster whose hosts count: of an aggregate, the leaf that its policies use now."""
+    """The cluster whose hosts count: of an aggregate, the leaf that its policies use."""
     if result is None or isinstance(result, ClusterError):
         return None
     first, *leaves = result
-    used = set() if node is None else {each.name for each in used_path(node)}
+    if not leaves:
+        return first
+    if node is None:
+        return choose_leaf(leaves)
+    used = {each.name for each in used_path(node)}
     return next((leaf for leaf in leaves if leaf.cluster_name in used), first)
 
 
 def override_pick(pick: Explanation, session: Explanation, node: LbNode) -> Explanation:
     """What becomes of an RPC of this session, of which the policies say that as a pick."""
-    verdict = Verdict[str(session.facts.get("verdict", Verdict.DELEGATE.name))]
-    if verdict is Verdict.DELEGATE or _fails_before_choice(node):
+    # Drops and the circuit breaker are above the policy that chooses the host.
+    if not stays(session) or find_barrier(node):
         return pick
+    verdict = Verdict[str(session.facts["verdict"])]
     facts: dict[str, object] = {"result": "queue", "waits": verdict.value}
     text = f"now: waits: {verdict.value}"
     if verdict is Verdict.USE:
         facts = {"result": "complete", "addresses": [session.facts["host"]]}
         text = f"now: goes to {session.facts['host']}, where its session lives"
     return replace(pick, text=text, facts={**facts, "session": verdict.name}, problem="")
-
-
-def _fails_before_choice(node: LbNode) -> bool:
-    """Whether a drop or the circuit breaker ends the RPC before a host is chosen."""
-    return any(
-        each.policy == cluster_impl.NAME and each.problem != below.problem
-        for each, below in pairwise(used_path(node))
-    )
 
 
 def _find_chooser(node: LbNode) -> LbNode:

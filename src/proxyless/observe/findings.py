@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from proxyless.base.frozen import frozen
 
 
 class Severity(Enum):
@@ -25,7 +26,7 @@ class Audience(Enum):
     ENVOY = "envoy"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Finding:
     """One thing about one field."""
 

@@ -7,12 +7,12 @@ reading files, and checking that resources find each other, are the command's bu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from google.protobuf.message import DecodeError
 
 from proxyless.base import ValidationErrors
+from proxyless.base.frozen import frozen
 from proxyless.observe.findings import Audience, Finding, Severity
 from proxyless.observe.lint_rules import RULES
 from proxyless.observe.understood import TAKEN_WHOLE, UNDERSTOOD, describe_ignored
@@ -50,7 +50,7 @@ class _EveryName(dict[str, Any]):
         return True
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LintContext:
     """What a client knows beside the resource."""
 

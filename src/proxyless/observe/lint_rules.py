@@ -1,6 +1,6 @@
 """Which fields do something else than they say, depending on what else is set?
 
-Specs: A27-20..23, A28, A31 with D20, A32, A42, A44, A48, A52, A55, A75.
+Specs: A27-20..23, A28, A31 with D20, A32, A42, A44, A48, A52, A55, A75, A86.
 
 A rule looks at one message and says what is worth saying about it: where this client drops or skips
 what it was given, and, from what their sources and documents say, where grpcio or Envoy take the
@@ -15,6 +15,7 @@ from proxyless.base import ValidationErrors
 from proxyless.observe import understood
 from proxyless.observe.findings import Audience, Finding, Severity
 from proxyless.xds.parsing.endpoint import HEALTH_STATUSES
+from proxyless.xds.parsing.http_proxy import HTTP_CONNECT_GUARD, has_http_proxies
 from proxyless.xds.parsing.lb_policy import DEFAULT_CONVERSIONS
 from proxyless.xds.parsing.matchers import can_match_a_method, parse_path_matcher
 from proxyless.xds.parsing.route_policies import parse_retry
@@ -62,6 +63,12 @@ def _check_listener(message: Proto) -> Iterator[Finding]:
     )
 
 
+def _check_manager(message: Proto) -> Iterator[Finding]:
+    if message.common_http_protocol_options.HasField("idle_timeout"):
+        text = "is ignored: when a channel is idle, its own options say"
+        yield _note("common_http_protocol_options.idle_timeout", text)
+
+
 def _check_http_filter(message: Proto) -> Iterator[Finding]:
     if message.is_optional:
         yield _note("is_optional", "a client that does not know the filter leaves it out")
@@ -84,6 +91,11 @@ def _check_match(message: Proto) -> Iterator[Finding]:
     if path is not None and not can_match_a_method(path):
         text = f"is {path.value!r}, and no /service/method is like that: the route is dropped"
         yield _warning(str(message.WhichOneof("path_specifier")), text)
+
+
+def _check_header(message: Proto) -> Iterator[Finding]:
+    if message.name.endswith("-bin"):
+        yield _warning("name", f"is {message.name!r}: a binary header counts as absent")
 
 
 def _check_action(message: Proto) -> Iterator[Finding]:
@@ -150,6 +162,9 @@ def _check_cluster(message: Proto) -> Iterator[Finding]:
         if threshold.priority != _DEFAULT_PRIORITY:
             text = "is ignored: RPCs have the priority DEFAULT"
             yield _note(f"circuit_breakers.thresholds[{index}]", text)
+    if has_http_proxies(message.transport_socket, {}):
+        text = f"has proxies, for which the cluster is refused unless {HTTP_CONNECT_GUARD}=true"
+        yield _grpcio(_WARNING, "transport_socket", text)
     yield from _check_cluster_for_envoy(message)
 
 
@@ -159,6 +174,8 @@ def _check_policy(message: Proto, is_aggregate: bool) -> Iterator[Finding]:
     if is_aggregate:
         if has_list:
             yield _note("load_balancing_policy", "is ignored: the leaves' own policies count")
+        else:
+            yield from _check_aggregate_for_others(message)
         return
     if has_list and message.lb_policy != kind.ROUND_ROBIN:
         yield _note("lb_policy", "is ignored, because load_balancing_policy is set")
@@ -170,6 +187,23 @@ def _check_policy(message: Proto, is_aggregate: bool) -> Iterator[Finding]:
             yield _warning(field, "is ignored: it is not the policy of this cluster")
     if not has_list and message.lb_policy == kind.LEAST_REQUEST:
         yield _grpcio(_ERROR, "lb_policy", "is LEAST_REQUEST, for which the cluster is refused")
+
+
+def _check_aggregate_for_others(message: Proto) -> Iterator[Finding]:
+    """Envoy wants one policy there, and grpcio takes any but that and a few others."""
+    kind = type(message)
+    name = kind.LbPolicy.Name(message.lb_policy)
+    if message.lb_policy != kind.CLUSTER_PROVIDED:
+        text = f"is {name}, wanted CLUSTER_PROVIDED: the cluster is refused"
+        yield _envoy(_ERROR, "lb_policy", text)
+    if message.lb_policy not in (kind.ROUND_ROBIN, kind.RING_HASH):
+        yield _grpcio(_ERROR, "lb_policy", f"is {name}, for which the cluster is refused")
+
+
+def _check_upstream_options(message: Proto) -> Iterator[Finding]:
+    if message.common_http_protocol_options.HasField("max_stream_duration"):
+        text = "is ignored: that of the listener and of the route counts"
+        yield _warning("common_http_protocol_options.max_stream_duration", text)
 
 
 def _check_cluster_for_envoy(message: Proto) -> Iterator[Finding]:
@@ -224,14 +258,17 @@ def _check_drops(message: Proto) -> Iterator[Finding]:
 
 RULES: Final[Mapping[str, Rule]] = {
     understood.LISTENER: _check_listener,
+    understood.MANAGER: _check_manager,
     understood.HTTP_FILTER: _check_http_filter,
     understood.ROUTE: _check_route,
     understood.ROUTE_MATCH: _check_match,
+    understood.HEADER_MATCHER: _check_header,
     understood.ROUTE_ACTION: _check_action,
     understood.CLUSTER_WEIGHT: _check_weight,
     understood.RETRY_POLICY: _check_retry,
     understood.HASH_POLICY: _check_hash,
     understood.CLUSTER: _check_cluster,
+    understood.UPSTREAM_OPTIONS: _check_upstream_options,
     understood.LB_POLICIES: _check_policies,
     understood.LOCALITY_LB_ENDPOINTS: _check_locality,
     understood.LB_ENDPOINT: _check_endpoint,

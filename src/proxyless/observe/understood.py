@@ -1,6 +1,7 @@
 """Which fields of Envoy's messages does this client look at?
 
-Specs: A27, A28, A29, A31, A32, A33, A37, A39, A42, A44, A50, A52, A55, A58, A61, A74, A75, A101.
+Specs: A27, A28, A29, A31, A32, A33, A37, A39, A42, A44, A50, A52, A55, A58, A61, A74, A75, A86,
+A101.
 
 `UNDERSTOOD` has, for each message that the parsers of `xds.parsing` and `xds.filters` take apart,
 the fields that they read or refuse. Any other field that is set is ignored, as other gRPC clients
@@ -26,6 +27,7 @@ _ROUTE: Final = "envoy.config.route.v3"
 _MATCHER: Final = "envoy.type.matcher.v3"
 _HCM: Final = "envoy.extensions.filters.network.http_connection_manager.v3"
 _TLS: Final = "envoy.extensions.transport_sockets.tls.v3"
+_HTTP_11_PROXY: Final = "envoy.extensions.transport_sockets.http_11_proxy.v3"
 _LB: Final = "envoy.extensions.load_balancing_policies"
 _HTTP_FILTERS: Final = "envoy.extensions.filters.http"
 
@@ -39,6 +41,10 @@ CLUSTER_WEIGHT: Final = f"{_ROUTE}.WeightedCluster.ClusterWeight"
 RETRY_POLICY: Final = f"{_ROUTE}.RetryPolicy"
 HASH_POLICY: Final = f"{ROUTE_ACTION}.HashPolicy"
 HTTP_FILTER: Final = f"{_HCM}.HttpFilter"
+HEADER_MATCHER: Final = f"{_ROUTE}.HeaderMatcher"
+MANAGER: Final = f"{_HCM}.HttpConnectionManager"
+STATEFUL_SESSION: Final = f"{_HTTP_FILTERS}.stateful_session.v3.StatefulSession"
+UPSTREAM_OPTIONS: Final = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 LB_POLICIES: Final = f"{_CLUSTER}.LoadBalancingPolicy"
 CLUSTER_LOAD_ASSIGNMENT: Final = f"{_ENDPOINT}.ClusterLoadAssignment"
 LOCALITY_LB_ENDPOINTS: Final = f"{_ENDPOINT}.LocalityLbEndpoints"
@@ -53,7 +59,7 @@ UNDERSTOOD: Final[Mapping[str, frozenset[str]]] = {
     # Listeners
     LISTENER: _fields("name address api_listener"),
     f"{_LISTENER}.ApiListener": _fields("api_listener"),
-    f"{_HCM}.HttpConnectionManager": _fields(
+    MANAGER: _fields(
         "rds route_config http_filters common_http_protocol_options"
         " xff_num_trusted_hops original_ip_detection_extensions scoped_routes"
     ),
@@ -70,7 +76,7 @@ UNDERSTOOD: Final[Mapping[str, frozenset[str]]] = {
     "envoy.extensions.filters.common.fault.v3.FaultDelay": _fields(
         "fixed_delay header_delay percentage"
     ),
-    f"{_HTTP_FILTERS}.stateful_session.v3.StatefulSession": _fields("session_state"),
+    STATEFUL_SESSION: _fields("session_state"),
     f"{_HTTP_FILTERS}.stateful_session.v3.StatefulSessionPerRoute": _fields(
         "stateful_session disabled"
     ),
@@ -89,7 +95,7 @@ UNDERSTOOD: Final[Mapping[str, frozenset[str]]] = {
         "prefix path safe_regex case_sensitive headers runtime_fraction query_parameters"
         " connect_matcher path_separated_prefix path_match_policy"
     ),
-    f"{_ROUTE}.HeaderMatcher": _fields(
+    HEADER_MATCHER: _fields(
         "name exact_match safe_regex_match range_match present_match prefix_match suffix_match"
         " contains_match string_match invert_match"
     ),
@@ -118,7 +124,8 @@ UNDERSTOOD: Final[Mapping[str, frozenset[str]]] = {
     CLUSTER: _fields(
         "name type cluster_type eds_cluster_config load_assignment lb_policy load_balancing_policy"
         " ring_hash_lb_config least_request_lb_config outlier_detection circuit_breakers"
-        " transport_socket lrs_server upstream_config common_lb_config metadata"
+        " transport_socket transport_socket_matches lrs_server upstream_config common_lb_config"
+        " metadata"
     ),
     f"{CLUSTER}.CustomClusterType": _fields("name typed_config"),
     f"{CLUSTER}.EdsClusterConfig": _fields("eds_config service_name"),
@@ -135,9 +142,7 @@ UNDERSTOOD: Final[Mapping[str, frozenset[str]]] = {
     ),
     f"{_CORE}.TypedExtensionConfig": _fields("name typed_config"),
     f"{_CORE}.TransportSocket": _fields("name typed_config"),
-    "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": _fields(
-        "common_http_protocol_options"
-    ),
+    UPSTREAM_OPTIONS: _fields("common_http_protocol_options"),
     # LB policies
     LB_POLICIES: _fields("policies"),
     f"{LB_POLICIES}.Policy": _fields("typed_extension_config"),
@@ -151,7 +156,8 @@ UNDERSTOOD: Final[Mapping[str, frozenset[str]]] = {
         "enable_oob_load_report oob_reporting_period blackout_period weight_expiration_period"
         " weight_update_period error_utilization_penalty metric_names_for_computing_utilization"
     ),
-    # TLS
+    # Proxies and TLS
+    f"{_HTTP_11_PROXY}.Http11ProxyUpstreamTransport": _fields("transport_socket"),
     f"{_TLS}.UpstreamTlsContext": _fields(
         "common_tls_context sni auto_host_sni auto_sni_san_validation"
     ),
@@ -173,7 +179,7 @@ UNDERSTOOD: Final[Mapping[str, frozenset[str]]] = {
     CLUSTER_LOAD_ASSIGNMENT: _fields("cluster_name endpoints policy"),
     f"{CLUSTER_LOAD_ASSIGNMENT}.Policy": _fields("drop_overloads"),
     f"{CLUSTER_LOAD_ASSIGNMENT}.Policy.DropOverload": _fields("category drop_percentage"),
-    LOCALITY_LB_ENDPOINTS: _fields("locality lb_endpoints load_balancing_weight priority"),
+    LOCALITY_LB_ENDPOINTS: _fields("locality lb_endpoints load_balancing_weight priority metadata"),
     LB_ENDPOINT: _fields("endpoint health_status load_balancing_weight metadata"),
     f"{_ENDPOINT}.Endpoint": _fields("address additional_addresses hostname"),
     f"{_ENDPOINT}.Endpoint.AdditionalAddress": _fields("address"),
@@ -188,7 +194,8 @@ TAKEN_WHOLE: Final = frozenset({(CLUSTER, "load_assignment")})
 SPECIAL: Final[Mapping[tuple[str, str], str]] = {
     (CLUSTER, "health_checks"): "endpoints are not probed: health comes from EDS and connections",
     (CLUSTER, "lb_subset_config"): "subsets are not made: RPCs go to all endpoints",
-    (CLUSTER, "transport_socket_matches"): "all endpoints get transport_socket",
+    (CLUSTER, "connect_timeout"): "an attempt to connect has 20 s, or the time until the next one",
+    (CLUSTER, "dns_lookup_family"): "addresses of both families are used",
     (f"{CLUSTER}.CommonLbConfig", "healthy_panic_threshold"): (
         "there is no panic mode: unhealthy endpoints get nothing"
     ),
@@ -208,23 +215,27 @@ SPECIAL: Final[Mapping[tuple[str, str], str]] = {
     (ROUTE_MATCH, "filter_state"): "the route takes RPCs that it is not meant for",
     (RETRY_POLICY, "per_try_timeout"): "only the RPC as a whole has a deadline",
     (f"{_ROUTE}.VirtualHost", "require_tls"): "nothing is redirected",
-    (f"{_ROUTE}.HeaderMatcher", "treat_missing_header_as_empty"): (
-        "a header that is absent never matches"
+    (HEADER_MATCHER, "treat_missing_header_as_empty"): (
+        "a header that is absent matches nothing but present_match"
     ),
+    (f"{_ROUTE}.VirtualHost", "matcher"): "only routes are looked at",
+    (LOCALITY_LB_ENDPOINTS, "leds_cluster_locality_config"): "only lb_endpoints are used",
+    (LOCALITY_LB_ENDPOINTS, "load_balancer_endpoints"): "only lb_endpoints are used",
+    (STATEFUL_SESSION, "strict"): "an RPC whose host is gone goes to another",
     (f"{_ROUTE}.WeightedCluster", "total_weight"): "weights are parts of their sum",
     (f"{_ROUTE}.WeightedCluster", "use_hash_policy"): "each RPC draws its cluster",
 }
 
 # Ignored without loss: what names, counts and logs, and what only a proxy has to be told.
 HARMLESS: Final = _fields(
-    "access_log alt_stat_name cleanup_interval codec_type connect_timeout decorator"
-    " dns_lookup_family dns_refresh_rate generate_request_id grpc http2_protocol_options"
+    "access_log alpn_protocols alt_stat_name cleanup_interval codec_type connect_timeout decorator"
+    " dns_refresh_rate generate_request_id grpc http2_protocol_options"
     " http_protocol_options initial_fetch_timeout locality_weighted_lb_config"
     " max_request_headers_kb metadata normalize_path overprovisioning_factor"
     " per_connection_buffer_limit_bytes"
     " resource_api_version respect_dns_ttl runtime_key server_name stat_prefix total_weight tracing"
     " track_cluster_stats typed_extension_protocol_options upgrade_configs use_remote_address"
-    " validate_clusters wait_for_warm_on_init protocol"
+    " validate_clusters validation_context_sds_secret_config wait_for_warm_on_init protocol"
 )
 
 

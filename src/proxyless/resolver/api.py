@@ -12,10 +12,11 @@ Theory of operation
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Protocol
 
 from proxyless.base import EMPTY_ATTRIBUTES, NULL_TRACE, Attributes, Endpoint, Status, Trace
+from proxyless.base.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from proxyless.runtime import Clock, Network, Random
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ResolverResult:
     """Everything a resolver knows at one time. Replaces the result before it as a whole."""
 
@@ -74,7 +75,7 @@ class Resolver(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ResolverContext:
     """What a resolver acts through, and what its channel was configured with."""
 

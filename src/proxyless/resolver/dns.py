@@ -17,12 +17,13 @@ Theory of operation
 """
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from math import inf
 from typing import Final
 
 from proxyless.base import Backoff, Endpoint, IpAddress, Status, StatusCode, one_line, quote
+from proxyless.base.frozen import frozen
 from proxyless.resolver.api import Resolver, ResolverContext, ResolverListener, ResolverResult
 from proxyless.resolver.static import StaticResolver
 from proxyless.resolver.target import Target, encode_host_port, naming_target, parse_host_port
@@ -42,7 +43,7 @@ _LISTENER_RAISED: Final = Status(StatusCode.INTERNAL, "listener raised an except
 # Config
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class DnsTimes:
     """How often to ask, and how long to wait for an answer. A time of inf means never."""
 
@@ -84,7 +85,7 @@ class Why(Enum):
     FAILED = "the last look-up failed"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class History:
     """All that the decision may know about the past."""
 
@@ -97,26 +98,26 @@ class History:
     is_requested: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LookUp:
     """Look up now."""
 
     why: Why
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Wait:
     """Nothing to do before this time: then choose again."""
 
     until_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GiveUp:
     """The answer has not come in time: the look-up has failed."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rest:
     """Nothing to do until somebody asks or an answer comes."""
 
@@ -145,7 +146,7 @@ def choose_look_up(times: DnsTimes, now_s: float, seen: History) -> LookUp | Wai
 # Resolver
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DnsFactory:
     """Makes resolvers for names, and for literal addresses, which need no look-up."""
 

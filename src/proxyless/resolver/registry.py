@@ -41,6 +41,10 @@ class ResolverRegistry:
         """The factory of that scheme; None if there is none."""
         return self._factories.get(scheme)
 
+    def was_given(self, scheme: str) -> bool:
+        """Whether it has this one itself, without asking anybody else for it."""
+        return scheme in self._factories
+
     @property
     def schemes(self) -> tuple[str, ...]:
         return tuple(self._factories)

@@ -6,10 +6,10 @@ Nothing to look up, so the only result comes soon after the start and stays true
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from proxyless.base import Address, Endpoint, IpAddress, parse_address
+from proxyless.base.frozen import frozen
 from proxyless.resolver.api import ResolverContext, ResolverListener, ResolverResult
 from proxyless.resolver.target import Target, encode_host_port, naming_target, parse_host_port
 from proxyless.runtime import IDLE_TIMER, Clock, Timer
@@ -49,7 +49,7 @@ class StaticResolver:
         self._timer.cancel()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StaticFactory:
     """Makes resolvers for comma-separated lists of one kind of address."""
 

@@ -8,12 +8,12 @@ Pure, and about text only: whether a name means something is its resolver's busi
 import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv6Address
 from typing import Final
 from urllib.parse import quote, unquote
 
 from proxyless.base.endpoint import PORT_MAX
+from proxyless.base.frozen import frozen
 
 # "If not specified, 443 is used" - gRPC Name Resolution
 DEFAULT_PORT: Final = 443
@@ -32,7 +32,7 @@ _AUTHORITY_SAFE: Final = "!$&'()*+,;=:[]@"
 _PATH_SAFE: Final = "!$&'()*+,;=:[]@/"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Target:
     """A target taken apart, nothing percent-encoded any more."""
 

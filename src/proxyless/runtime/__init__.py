@@ -12,13 +12,20 @@ logs        LogTrace: events in the standard library's logs; what GRPC_TRACE ask
 serializer  Serializer: callbacks that cause each other run one at a time
 """
 
+from typing import TYPE_CHECKING
+
+from proxyless.base.doors import open_when_asked
 from proxyless.runtime.clock import IDLE_TIMER, Clock, LoopClock, Timer
 from proxyless.runtime.deadlines import Deadline, DeadlineQueue
 from proxyless.runtime.logs import LogTrace, apply_environment
 from proxyless.runtime.network import AsyncioNetwork, Listener, Network
 from proxyless.runtime.rand import Random, seeded_random, system_random
 from proxyless.runtime.serializer import Serializer
-from proxyless.runtime.virtual import VirtualClock
+
+if TYPE_CHECKING:
+    from proxyless.runtime.virtual import VirtualClock
+else:
+    __getattr__ = open_when_asked(__name__, {"VirtualClock": "virtual"})
 
 __all__ = [
     "IDLE_TIMER",

@@ -17,7 +17,7 @@ import logging
 import sys
 from enum import Enum
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TextIO
 
 from proxyless.base import Trace, one_line, quote
 
@@ -150,6 +150,8 @@ _LEVELS: Final[Mapping[str, int]] = {
     "NONE": logging.CRITICAL + 1,
 }
 _FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+# The one that we add, if we have to.
+_HANDLERS: Final[dict[str, logging.StreamHandler[TextIO]]] = {}
 
 _LOGGER: Final = logging.getLogger("proxyless.logs")
 
@@ -314,7 +316,10 @@ def _ensure_handler() -> None:
     ours, everybody = logging.getLogger(ROOT), logging.getLogger()
     if everybody.handlers or any(not _is_null(each) for each in ours.handlers):
         return
-    handler = logging.StreamHandler(sys.stderr)
+    # Several threads may come here at once. They find the same handler, and a logger takes it once;
+    # a lock of ours might be held for ever in the child of a fork.
+    handler = _HANDLERS.setdefault(ROOT, logging.StreamHandler(sys.stderr))
+    handler.setStream(sys.stderr)
     handler.setFormatter(logging.Formatter(_FORMAT))
     ours.addHandler(handler)
 

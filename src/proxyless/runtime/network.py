@@ -6,6 +6,7 @@ the caller's business: cancelling gives up and leaves no socket behind.
 """
 
 import asyncio
+import errno
 import os
 import socket
 import ssl
@@ -60,6 +61,22 @@ class Network(Protocol):
         """
         ...
 
+    async def start_tls(
+        self,
+        transport: asyncio.Transport,
+        protocol: asyncio.Protocol,
+        *,
+        tls: ssl.SSLContext,
+        server_hostname: str,
+    ) -> asyncio.Transport:
+        """The handshake on a connection that is there, for a peer behind a proxy.
+
+        From here on the returned transport counts, and the protocol is told what comes through
+        it, at times before this returns; that it was made it is not told. The hostname may be
+        empty only if the context checks none. Giving up ends the connection.
+        """
+        ...
+
     async def listen(
         self,
         address: Address,
@@ -111,6 +128,30 @@ class AsyncioNetwork:
                     server_hostname=name,
                     ssl_shutdown_timeout=farewell_s,
                 )
+
+    async def start_tls(
+        self,
+        transport: asyncio.Transport,
+        protocol: asyncio.Protocol,
+        *,
+        tls: ssl.SSLContext,
+        server_hostname: str,
+    ) -> asyncio.Transport:
+        _check_name("a peer behind a proxy", tls, server_hostname)
+        try:
+            secured = await asyncio.get_running_loop().start_tls(
+                transport,
+                protocol,
+                tls,
+                server_hostname=server_hostname,
+                ssl_shutdown_timeout=_TLS_FAREWELL_S,
+            )
+        except BaseException:
+            transport.abort()
+            raise
+        if secured is None:  # As asyncio says it if the peer went away at the last moment.
+            raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
+        return secured
 
     async def listen(
         self,
@@ -182,9 +223,13 @@ def _name_to_check(address: Address, tls: ssl.SSLContext, server_hostname: str |
     """
     if server_hostname is None and isinstance(address, IpAddress):
         return address.host
-    if not server_hostname and tls.check_hostname:
-        raise ValueError(f"tls to {address} has no server_hostname, wanted one to check")
+    _check_name(str(address), tls, server_hostname)
     return server_hostname or ""
+
+
+def _check_name(peer: str, tls: ssl.SSLContext, server_hostname: str | None) -> None:
+    if not server_hostname and tls.check_hostname:
+        raise ValueError(f"tls to {peer} has no server_hostname, wanted one to check")
 
 
 async def _connect_unix(loop: asyncio.AbstractEventLoop, path: str) -> socket.socket:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from proxyless.sim.plans import MeshPlan
-    from proxyless.sim.records import ClientRecord, ConfigRecord, PickRecord, RpcRecord
+    from proxyless.sim.records import ClientRecord, ClusterView, ConfigRecord, PickRecord, RpcRecord
     from proxyless.sim.scenario import Scenario
 
 # How long a client may take to connect to a sound endpoint that it was told of, after waiting for
@@ -89,11 +89,26 @@ def check_priorities(scenario: Scenario) -> Iterator[str]:
             if not priority or pick.address in rpc.homes:
                 continue
             better = find_sound(scenario, rpc, pick.cluster, (pick.at_s, pick.at_s))
-            if better is not None and better[0] < priority:
-                yield (
-                    f"{rpc.name}: picked {pick.address} of priority {priority} at"
-                    f" {pick.at_s:.3f} s, while {better[1]} of priority {better[0]} is sound"
-                )
+            if better is None or better[0] >= priority:
+                continue
+            if _may_hang_on_a_ring(scenario, view, better[0], pick.at_s):
+                continue
+            yield (
+                f"{rpc.name}: picked {pick.address} of priority {priority} at"
+                f" {pick.at_s:.3f} s, while {better[1]} of priority {better[0]} is sound"
+            )
+
+
+def _may_hang_on_a_ring(scenario: Scenario, view: ClusterView, priority: int, at_s: float) -> bool:
+    """Whether a ring may have been CONNECTING to one of its endpoints until its time was over.
+
+    Such a ring connects to no other endpoint meanwhile (A56, A61), however sound that is.
+    """
+    return scenario.options.lb_policy == "RING_HASH" and any(
+        scenario.ledger.is_in_trouble(scenario.backend_at(address), at_s - CONNECTING_S, at_s)
+        for address in view.addresses
+        if view.priority_of(address) == priority
+    )
 
 
 def check_outcomes(scenario: Scenario) -> Iterator[str]:

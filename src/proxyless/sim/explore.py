@@ -19,6 +19,8 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from proxyless.base.frozen import frozen
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
@@ -57,7 +59,7 @@ class Chooser:
         return chosen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Violation:
     """An order in which something did not hold."""
 
@@ -70,7 +72,7 @@ class Violation:
         return f"{' > '.join(self.order)}: {type(self.error).__name__}: {text}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Exploration:
     """What came of it. Counts are exact, unless there were violations: those end it early."""
 

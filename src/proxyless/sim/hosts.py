@@ -70,9 +70,12 @@ class Host:
         bootstrap: Mapping[str, object] | None = None,
         registries: Registries | None = None,
     ) -> AioChannel:
-        """What `proxyless.aio.insecure_channel` gives on a real machine."""
+        """What `proxyless.aio.insecure_channel` gives on a real machine.
+
+        The proxies of the machine that runs the simulation are not asked, unless options say so.
+        """
         settings = ChannelSettings(
-            options,
+            [("grpc.enable_http_proxy", 0), *(options or ())],
             registries=registries,
             bootstrap=bootstrap,
             stacks=Stacks(channel=self.stack, xds=self.xds),
@@ -92,7 +95,7 @@ class Host:
     def xds(self) -> XdsStack:
         if self._xds is None:
             self._xds = XdsStack(
-                self.stack(), policies=default_policies(), resolvers=default_resolvers()
+                self.stack(), policies=default_policies(), resolvers=default_resolvers({})
             )
         return self._xds
 

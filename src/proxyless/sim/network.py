@@ -203,6 +203,18 @@ class SimNetwork:
         _refuse_tls(tls)
         return await self._fabric.connect(self._host, address, protocol_factory)
 
+    async def start_tls(
+        self,
+        transport: asyncio.Transport,
+        protocol: asyncio.Protocol,
+        *,
+        tls: ssl.SSLContext,
+        server_hostname: str,
+    ) -> asyncio.Transport:
+        transport.abort()
+        _refuse_tls(tls)
+        raise AssertionError("a context was given")
+
     async def listen(
         self,
         address: Address,

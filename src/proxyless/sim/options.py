@@ -7,9 +7,10 @@ own can be told, too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Final
 
+from proxyless.base.frozen import frozen
 from proxyless.sim.draws import choose, derived_random, is_drawn
 from proxyless.sim.links import LATENCY_S
 
@@ -30,7 +31,7 @@ _LB_POLICIES: Final = ("ROUND_ROBIN", "ROUND_ROBIN", "LEAST_REQUEST", "RING_HASH
 _LISTED: Final = "+"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Options:
     """What a seed chooses."""
 

@@ -7,10 +7,11 @@ the name of the virtual host, so that a client shows which one it uses.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base import StatusCode
+from proxyless.base.frozen import frozen
 from proxyless.controlplane.builders import (
     Locality,
     aggregate_cluster,
@@ -52,7 +53,7 @@ ABORT_PERCENT: Final = 2
 _GENERATION: Final = "generation-"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClusterPlan:
     """One cluster: addresses by priority, some of them draining; a name; or clusters in a row."""
 
@@ -116,7 +117,7 @@ class ClusterPlan:
         return tuple(frozenset(found) - self.draining for found in self.priorities)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MeshPlan:
     """Everything that `xds:///api` needs."""
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from proxyless.assembly import Registries
 from proxyless.base import State
+from proxyless.base.frozen import frozen
 from proxyless.lb import Complete, PolicyRegistry
 from proxyless.lb.api import Picker
 from proxyless.lb.forwarding import ForwardingHelper
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from proxyless.xds.resources import EndpointInfo
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClusterView:
     """A cluster as a client knows it: addresses by priority, the preferred ones first."""
 
@@ -65,7 +66,7 @@ class ClusterView:
 _NO_CLUSTER: Final = ClusterView(is_error=True)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConfigRecord:
     """A config that a client put in force, and when."""
 
@@ -79,7 +80,7 @@ class ConfigRecord:
         return self.clusters.get(name, _NO_CLUSTER)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PickRecord:
     """One question to the topmost picker, and its answer."""
 

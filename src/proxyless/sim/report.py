@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from proxyless.base.frozen import frozen
 from proxyless.sim.probes import NAMES
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from proxyless.sim.options import Options
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Outcome:
     """What came of one seed."""
 

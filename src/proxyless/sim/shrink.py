@@ -11,9 +11,10 @@ to show the same. It is as good: what counts is how little is left to look at.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Final
 
+from proxyless.base.frozen import frozen
 from proxyless.sim.options import CALM_S, Options
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ _TELLING: Final = re.compile(
 # The run
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Shrunk:
     """The smallest run that was found, what came of it, and how many runs that took."""
 

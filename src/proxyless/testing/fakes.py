@@ -16,11 +16,11 @@ the test sets. All of them hold the policy to its contract while they are used, 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 from proxyless.base import OK, Address, IpAddress, State, Status, StatusCode, Trace
+from proxyless.base.frozen import frozen
 from proxyless.lb import (
     Complete,
     Context,
@@ -77,7 +77,7 @@ def address(name: str) -> Address:
     return IpAddress(f"fd00::{number:x}" if family else f"10.0.0.{number}", 80)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Report:
     """What the policy told its parent once."""
 

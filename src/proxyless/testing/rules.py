@@ -7,9 +7,10 @@ outside. Which of them bends for an unusual policy is said by its `Traits`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from typing import NoReturn
+
+from proxyless.base.frozen import frozen
 
 
 class Rule(Enum):
@@ -63,7 +64,7 @@ class Rule(Enum):
     REPEATABLE = "a policy takes time and chance from its context, so that a run can be repeated"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Story:
     """How it came to that."""
 

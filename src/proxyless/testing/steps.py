@@ -7,10 +7,10 @@ others may be left out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from proxyless.base import EMPTY_ATTRIBUTES, Endpoint, Key, State
+from proxyless.base.frozen import frozen
 from proxyless.testing.fakes import address
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Cause(Step, Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Resolve:
     """An update with these endpoints."""
 
@@ -64,7 +64,7 @@ class Resolve:
         return f"update: {text}" + (f" (attributes {self.revision})" if self.revision else "")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ResolverError:
     """An update with an error in place of endpoints."""
 
@@ -77,7 +77,7 @@ class ResolverError:
         return f"update: resolver error {self.text!r}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Become:
     """The connections to these addresses change, all of them before anything happens soon after.
 
@@ -97,7 +97,7 @@ class Become:
         return f"{', '.join(self.names) or 'every connection that can'} becomes {self.state}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConnectElsewhere:
     """Somebody else shares connections with us: these, which the policy does not have, are so."""
 
@@ -112,7 +112,7 @@ class ConnectElsewhere:
         return f"{', '.join(names)} is {self.state} for somebody else who shares it"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BecomeHealthy:
     """What a policy learns that watches health."""
 
@@ -126,7 +126,7 @@ class BecomeHealthy:
         return f"health of {self.name} becomes {self.state}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pick:
     """RPCs come."""
 
@@ -142,7 +142,7 @@ class Pick:
         return f"pick {self.count} times" if self.count > 1 else "pick"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KeepWaiting:
     """From now on this many RPCs wait for each new picker."""
 
@@ -155,7 +155,7 @@ class KeepWaiting:
         return f"{self.count} RPCs wait for each new picker from now on"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExitIdle:
     """The application wants a connection."""
 
@@ -166,7 +166,7 @@ class ExitIdle:
         return "exit_idle"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ResetBackoff:
     """The application knows that the network is back."""
 
@@ -177,7 +177,7 @@ class ResetBackoff:
         return "reset_backoff"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Advance:
     """Time passes."""
 
@@ -190,7 +190,7 @@ class Advance:
         return f"{self.seconds:g} s pass"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Calm:
     """All trouble is over: every attempt succeeds, and RPCs keep coming."""
 
@@ -201,7 +201,7 @@ class Calm:
         return "calm: every attempt succeeds, and RPCs keep coming"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Close:
     """The end."""
 
@@ -212,7 +212,7 @@ class Close:
         return "close"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AtOnce:
     """Two things of which the second happens before the first has had any effect."""
 

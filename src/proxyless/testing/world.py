@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base import OK, Address, Endpoint, State, Status, StatusCode, ValidationErrors
+from proxyless.base.frozen import frozen
 from proxyless.lb import Complete, Drop, Endpoints, Fail, PickInfo, PolicyRegistry, Update
 from proxyless.testing.fakes import (
     ANY_RPC,
@@ -62,7 +63,7 @@ def _as_it_is(endpoint: Endpoint) -> Endpoint:
     return endpoint
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Traits:
     """What is peculiar about a policy. The defaults are what most policies are like."""
 
@@ -78,7 +79,7 @@ class Traits:
     rpc: PickInfo = ANY_RPC
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Subject:
     """The kind of policy that is checked, and how it is configured."""
 
@@ -94,7 +95,7 @@ class Subject:
         return config
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rest:
     """How everything was when nothing was left to happen soon."""
 

@@ -7,13 +7,18 @@ server     Server: a small gRPC server on our own wire, for simulation and tests
 pump       Pump: one socket, one wire connection, one write per turn of the loop
 keepalive  whether to ask the peer if it is still there (pure)
 tls        contexts, ALPN, and who the peer is
+tunnel     a connection through an HTTP proxy
+http_connect  what is said to a proxy, and what it answers (pure)
+spiffe     whose roots count for a peer, by its trust domain
 """
 
-from proxyless.transport.calls import StreamingCall, UnaryCall
+from typing import TYPE_CHECKING
+
+from proxyless.base.doors import open_when_asked
 from proxyless.transport.client import ClientTransport, TransportOptions
 from proxyless.transport.connector import Connector
 from proxyless.transport.keepalive import KeepaliveConfig
-from proxyless.transport.server import Server, ServerCall
+from proxyless.transport.spiffe import TrustBundles
 from proxyless.transport.tls import (
     CheckPeer,
     ClientTls,
@@ -22,6 +27,21 @@ from proxyless.transport.tls import (
     client_context,
     server_context,
 )
+
+if TYPE_CHECKING:
+    from proxyless.transport.calls import StreamingCall, UnaryCall
+    from proxyless.transport.server import Server, ServerCall
+else:
+    # For simulations and tests; a channel has calls of its own.
+    __getattr__ = open_when_asked(
+        __name__,
+        {
+            "Server": "server",
+            "ServerCall": "server",
+            "StreamingCall": "calls",
+            "UnaryCall": "calls",
+        },
+    )
 
 __all__ = [
     "CheckPeer",
@@ -35,6 +55,7 @@ __all__ = [
     "StreamingCall",
     "TlsSource",
     "TransportOptions",
+    "TrustBundles",
     "UnaryCall",
     "client_context",
     "server_context",

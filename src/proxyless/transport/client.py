@@ -6,9 +6,11 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from proxyless.base.frozen import frozen
+from proxyless.base.http_proxy import HttpProxy
 from proxyless.base.status import Status, StatusCode
 from proxyless.runtime import IDLE_TIMER, Clock, Deadline, DeadlineQueue, Timer
 from proxyless.transport.keepalive import (
@@ -39,7 +41,7 @@ _LOOK_EVERY_S = 3600.0
 _TOO_MANY_PINGS = (ErrorCode.ENHANCE_YOUR_CALM, "too_many_pings")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class TransportOptions:
     """What a connection is made with. Two equal ones may share a connection."""
 
@@ -48,6 +50,8 @@ class TransportOptions:
     is_local_only: bool = False
     # Asked for each connection; if it has an answer, that counts and not the two above.
     tls_source: "TlsSource | None" = None
+    # Asked for the way to the peer. None: connections are direct.
+    http_proxy: HttpProxy | None = None
     limits: Limits = field(default_factory=Limits)
     keepalive: KeepaliveConfig = field(default_factory=KeepaliveConfig)
     connect_timeout_s: float = 20.0
@@ -58,7 +62,7 @@ class TransportOptions:
         return "http" if self.tls is None and self.tls_source is None else "https"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LoopTools:
     """What all connections of one loop share."""
 

@@ -11,11 +11,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from ipaddress import ip_address
 
-from proxyless.base import Address, Status, StatusCode, UnixAddress, one_line
+from proxyless.base import OK, Address, HttpProxy, Status, StatusCode, UnixAddress, one_line
 from proxyless.runtime import AsyncioNetwork, Clock, DeadlineQueue, LoopClock, Network
 from proxyless.transport.client import ClientTransport, LoopTools, TransportOptions
 from proxyless.transport.pump import ReadBuffer
 from proxyless.transport.tls import ClientTls, client_context, refuse_peer
+from proxyless.transport.tunnel import Tunnel, find_way
 
 
 class Connector:
@@ -41,12 +42,13 @@ class Connector:
         `server_name` is the host of the target, which TLS checks unless the options override it.
         `on_unusable` is called once, when a connection that was handed out takes no more calls.
         """
+        where = _describe_way(address, options.http_proxy)
         secured = _secure(options)
         if isinstance(secured, Status):
-            return Status(StatusCode.UNAVAILABLE, f"{address}: {secured.details}")
+            return Status(StatusCode.UNAVAILABLE, f"{where}: {secured.details}")
         options = secured
-        if options.is_local_only and not _is_local(address):
-            text = f"{address}: local credentials, but the address is not on this machine"
+        if options.is_local_only and not _is_local(address, options.http_proxy):
+            text = f"{where}: local credentials, but the address is not on this machine"
             return Status(StatusCode.UNAVAILABLE, text)
         made: list[ClientTransport] = []
         handed_out = _HandedOut(on_unusable)
@@ -57,7 +59,10 @@ class Connector:
 
         try:
             async with asyncio.timeout(options.connect_timeout_s):
-                status = await self._handshake(address, options.tls, server_name, make)
+                if options.http_proxy is None:
+                    status = await self._handshake(address, options.tls, server_name, make)
+                else:
+                    status = await self._handshake_through(address, options, server_name, make)
         except TimeoutError:
             status = Status(
                 StatusCode.UNAVAILABLE, f"no connection within {options.connect_timeout_s:g} s"
@@ -74,7 +79,7 @@ class Connector:
             # The peer said SETTINGS and left in one breath.
             status = handed_out.ended_by
         _abort_all(made, status)
-        return Status(StatusCode.UNAVAILABLE, f"{address}: {status.details}")
+        return Status(StatusCode.UNAVAILABLE, f"{where}: {status.details}")
 
     async def _handshake(
         self,
@@ -94,9 +99,53 @@ class Connector:
         )
         refusal = refuse_peer(socket.get_extra_info("ssl_object"), tls.check_peer)
         if refusal is not None:
-            return Status(StatusCode.UNAVAILABLE, f"TLS: {refusal}")
+            return _refuse(refusal)
         status = await transport.ready
         return status if status.is_ok else _explain_refusal(status, tls)
+
+    async def _handshake_through(
+        self,
+        address: Address,
+        options: TransportOptions,
+        server_name: str | None,
+        make: Callable[[], ClientTransport],
+    ) -> Status:
+        """The same by way of a proxy: CONNECT first, then everything else with the peer."""
+        tls, proxy = options.tls, options.http_proxy
+        assert proxy is not None, "asked for by the options"
+        if isinstance(address, UnixAddress):
+            return Status(StatusCode.UNAVAILABLE, "a proxy does not connect to unix sockets")
+        if tls is not None:
+            client_context(tls)  # Before anything is sent: it raises if they cannot be used.
+        tunnel = await Tunnel.open(self._network, address, proxy)
+        if isinstance(tunnel, Status):
+            return tunnel
+        transport = make()
+        try:
+            status = OK if tls is None else await self._secure_tunnel(tunnel, tls, server_name)
+            if status.is_ok:
+                status = tunnel.hand_over(transport)
+        except BaseException:
+            tunnel.abort()
+            raise
+        if not status.is_ok:
+            tunnel.abort()
+            return status
+        status = await transport.ready
+        return status if status.is_ok or tls is None else _explain_refusal(status, tls)
+
+    async def _secure_tunnel(
+        self, tunnel: Tunnel, tls: ClientTls, server_name: str | None
+    ) -> Status:
+        status = await tunnel.start_tls(
+            self._network,
+            client_context(tls),
+            server_name if tls.server_name is None else tls.server_name,
+        )
+        if not status.is_ok:
+            return status
+        refusal = refuse_peer(tunnel.socket.get_extra_info("ssl_object"), tls.check_peer)
+        return OK if refusal is None else _refuse(refusal)
 
 
 class _HandedOut:
@@ -133,8 +182,23 @@ def _explain_refusal(status: Status, tls: ClientTls) -> Status:
     return Status(status.code, f"{status.details}, after a TLS handshake in which {shown} was sent")
 
 
-def _is_local(address: Address) -> bool:
+def _is_local(address: Address, proxy: HttpProxy | None) -> bool:
+    if proxy is not None:
+        # The peer of a name is where the proxy thinks it is.
+        is_way_local = proxy.address is not None and _is_local(proxy.address, None)
+        return is_way_local and proxy.target is None and _is_local(address, None)
     return isinstance(address, UnixAddress) or ip_address(address.host).is_loopback
+
+
+def _describe_way(address: Address, proxy: HttpProxy | None) -> str:
+    if proxy is None or isinstance(address, UnixAddress):
+        return str(address)
+    proxy_address, target = find_way(address, proxy)
+    return f"{target} through proxy {proxy_address}"
+
+
+def _refuse(why: str) -> Status:
+    return Status(StatusCode.UNAVAILABLE, f"TLS: {why}")
 
 
 def _abort_all(made: list[ClientTransport], status: Status) -> None:

@@ -5,15 +5,17 @@ Specs: A8 (client-side keepalive).
 The decision is a pure function of times; `client` sends the PING and owns the timer.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 from typing import Final
+
+from proxyless.base.frozen import frozen
 
 # "The client may not send PINGs more often": what servers tolerate without calls under way.
 PING_INTERVAL_WITHOUT_DATA_S: Final = 60.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class KeepaliveConfig:
     """When to ask, and how long to wait for the answer."""
 
@@ -33,7 +35,7 @@ class KeepaliveConfig:
         return replace(self, time_s=2 * self.time_s)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Activity:
     """What the decision may know about the connection."""
 
@@ -44,21 +46,21 @@ class Activity:
     calls: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Look:
     """Nothing to do before this time."""
 
     at_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ping:
     """Send a PING and look again at this time: its answer, or the next PING, may be due then."""
 
     look_at_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GiveUp:
     """The peer does not answer: the connection is dead."""
 

@@ -8,19 +8,21 @@ import os
 import ssl
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from ipaddress import ip_address
 from typing import Final, Protocol, cast
 
 from proxyless.base import Status
+from proxyless.base.frozen import frozen
+from proxyless.transport.spiffe import SpiffeContext, TrustBundles
 
 ALPN: Final = "h2"
 _ROOTS_VARIABLE: Final = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
 _CONTEXTS_MAX: Final = 64
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PeerCertificate:
     """What a verified peer's certificate says about its names."""
 
@@ -35,12 +37,14 @@ class PeerCertificate:
 CheckPeer = Callable[[PeerCertificate], str | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class ClientTls:
     """How a client authenticates the server, and itself. All certificates and keys are PEM."""
 
     # None: the file named by GRPC_DEFAULT_SSL_ROOTS_FILE_PATH, else the system's roots.
     root_certificates: bytes | None = None
+    # In place of the above: each server is checked with the roots of its own trust domain (A87).
+    trust_bundles: TrustBundles | None = None
     certificate_chain: bytes | None = None
     private_key: bytes | None = None
     # Replaces the host of the target, for SNI and for the check of the certificate's name. Empty
@@ -78,7 +82,7 @@ def client_context(tls: ClientTls) -> ssl.SSLContext:
     return _client_context(nameless, _RootsFile.find(tls))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _RootsFile:
     """The file of trusted roots as it is now: a context made from an older one is not reused."""
 
@@ -88,7 +92,8 @@ class _RootsFile:
     @classmethod
     def find(cls, tls: ClientTls) -> "_RootsFile | None":
         path = os.environ.get(_ROOTS_VARIABLE)
-        if tls.root_certificates is not None or not path:
+        has_roots = tls.root_certificates is not None or tls.trust_bundles is not None
+        if has_roots or not path:
             return None
         try:
             return cls(path, os.stat(path).st_mtime_ns)
@@ -98,16 +103,28 @@ class _RootsFile:
 
 @lru_cache(maxsize=_CONTEXTS_MAX)
 def _client_context(tls: ClientTls, roots_file: _RootsFile | None) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context = _trusting(tls, roots_file)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = tls.is_name_checked
     context.set_alpn_protocols([ALPN])
-    _load_roots(context, tls.root_certificates, roots_file)
     if (tls.certificate_chain is None) != (tls.private_key is None):
         raise ValueError("certificate chain and private key go together: one of them is missing")
     if tls.certificate_chain is not None and tls.private_key is not None:
         _load_identity(context, tls.certificate_chain, tls.private_key)
     return context
+
+
+def _trusting(tls: ClientTls, roots_file: _RootsFile | None) -> ssl.SSLContext:
+    """A context with the roots alone."""
+    if tls.trust_bundles is None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        _load_roots(context, tls.root_certificates, roots_file)
+        return context
+    trusting = SpiffeContext.of(tls.trust_bundles)
+    # A map may be empty, and still counts: "a valid (but empty) trust bundle map" - A87.
+    if roots := tls.trust_bundles.pem():
+        _load_roots(trusting, roots)
+    return trusting
 
 
 def check_roots(root_certificates: bytes) -> None:

@@ -16,14 +16,27 @@ errors      who broke the protocol
 Specs: RFC 9113, RFC 7541, gRPC over HTTP/2. The asyncio edge is the room `transport`.
 """
 
+from typing import TYPE_CHECKING
+
+from proxyless.base.doors import open_when_asked
 from proxyless.wire.client import CallListener, ClientConnection, ClientStream
 from proxyless.wire.connection import ConnectionListener
 from proxyless.wire.errors import ErrorCode, RemoteProtocolError, UsageError, WireError
 from proxyless.wire.headers import IDENTITY, RequestBlock, RequestEncoder, ResponseBlock
 from proxyless.wire.limits import Limits
 from proxyless.wire.messages import ENCODINGS, compress
-from proxyless.wire.server import HandlerListener, ServerConnection, ServerListener, ServerStream
 from proxyless.wire.status import StreamEnd
+
+if TYPE_CHECKING:
+    from proxyless.wire.server import (
+        HandlerListener,
+        ServerConnection,
+        ServerListener,
+        ServerStream,
+    )
+else:
+    _SERVER = ("HandlerListener", "ServerConnection", "ServerListener", "ServerStream")
+    __getattr__ = open_when_asked(__name__, dict.fromkeys(_SERVER, "server"))
 
 __all__ = [
     "ENCODINGS",

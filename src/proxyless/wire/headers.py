@@ -8,10 +8,10 @@ out to be the head or the trailers; `RequestBlock` is the same for the server ro
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import ceil
 from typing import Final
 
+from proxyless.base.frozen import frozen
 from proxyless.base.metadata import EMPTY, Metadata, decode_field, encode_metadata
 from proxyless.base.status import Status, StatusCode
 from proxyless.wire.hpack import WITHOUT_TABLE, Field, encode_field, encode_fields
@@ -120,7 +120,7 @@ class RequestEncoder:
         return beginning
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RequestBlock:
     """What a server understands of the head of a request."""
 
@@ -175,7 +175,7 @@ def encode_trailers(status: Status, metadata: Metadata = EMPTY) -> bytes:
     return encode_fields(fields + encode_metadata(metadata))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ResponseBlock:
     """What a client understands of a block that may be a head, trailers, or both at once."""
 

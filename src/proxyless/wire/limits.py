@@ -7,9 +7,9 @@ Every limit of the wire has its name and its number here. `PeerSettings` is what
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
+from proxyless.base.frozen import frozen
 from proxyless.wire import frames
 from proxyless.wire.errors import ErrorCode, RemoteProtocolError
 
@@ -20,7 +20,7 @@ BUFFERED_BYTES_MAX: Final = 256 * 1024
 MESSAGE_OVERHEAD_BYTES: Final = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Limits:
     """What a peer may make us hold. Fixed at construction of a connection."""
 

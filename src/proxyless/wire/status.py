@@ -3,16 +3,16 @@
 Specs: gRPC over HTTP/2 ("HTTP2 Transport Mapping", "Errors"), "HTTP to gRPC Status Code Mapping".
 """
 
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
+from proxyless.base.frozen import frozen
 from proxyless.base.metadata import EMPTY, Metadata
 from proxyless.base.status import OK, Status, StatusCode
 from proxyless.wire.errors import ErrorCode, name_error_code
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StreamEnd:
     """How a stream ended. Every stream gets exactly one."""
 

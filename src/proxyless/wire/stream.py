@@ -72,6 +72,7 @@ class Stream:
     """
 
     __slots__ = (
+        "_unpacked_bytes",
         "assembler",
         "connection",
         "encoding",
@@ -178,6 +179,7 @@ class Stream:
                 message = payload
                 if is_compressed:
                     message = decompress(self.encoding, payload, message_bytes_max)
+                    self._unpacked_bytes = self.unpacked_bytes + len(message) - len(payload)
                 self.listener.on_message(message)
                 if self.is_ended:
                     return
@@ -185,6 +187,12 @@ class Stream:
             self.refuse(error.status)
             return
         self.assembler = assembler if assembler.is_partial else None
+
+    @property
+    def unpacked_bytes(self) -> int:
+        """How much longer the received messages are than they were on the wire."""
+        # Set by the first message that is compressed: most streams have none.
+        return getattr(self, "_unpacked_bytes", 0)
 
     @property
     def is_mid_message(self) -> bool:

@@ -12,11 +12,12 @@ what a certificate provider makes of its config is the provider's business.
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Final
 
 from proxyless.base import Status, StatusCode, ValidationErrors
+from proxyless.base.frozen import frozen
 from proxyless.resolver.target import encode_authority
 from proxyless.xds.json_fields import JsonObject
 from proxyless.xds.resources import Locality
@@ -68,7 +69,7 @@ def _no_entries() -> Mapping[str, object]:
     return MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Node:
     """Who we are to a control plane, as far as the bootstrap says it."""
 
@@ -79,7 +80,7 @@ class Node:
     metadata: Mapping[str, object] = field(default_factory=_no_entries, hash=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TlsConfig:
     """TLS to a control plane. Without a CA file the system's roots count; identity is mTLS."""
 
@@ -89,7 +90,7 @@ class TlsConfig:
     refresh_interval_s: float = REFRESH_INTERVAL_S
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChannelCreds:
     """How the connection to a control plane is protected: not at all if there is no config."""
 
@@ -97,7 +98,7 @@ class ChannelCreds:
     config: TlsConfig | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CallCreds:
     """What a stream to a control plane shows of us: a token, so never on a plaintext channel."""
 
@@ -105,7 +106,7 @@ class CallCreds:
     jwt_token_file: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ServerConfig:
     """One control plane. Equal ones are the same one: they share a stream (A47)."""
 
@@ -134,7 +135,7 @@ class ServerConfig:
         return TRUSTED_XDS_SERVER in self.features
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Authority:
     """Who answers for the names of one authority."""
 
@@ -145,7 +146,7 @@ class Authority:
     fallback_on_reachability_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CertificateProviderConfig:
     """One instance of a certificate provider; its plugin knows what the config means."""
 
@@ -153,7 +154,7 @@ class CertificateProviderConfig:
     config: Mapping[str, object] = field(default_factory=_no_entries, hash=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Bootstrap:
     """A whole bootstrap."""
 

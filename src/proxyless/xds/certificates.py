@@ -1,6 +1,6 @@
 """Where do certificates and keys for connections in a mesh come from?
 
-Specs: A29 ("Certificate Provider Plugin Framework", file_watcher).
+Specs: A29 ("Certificate Provider Plugin Framework", file_watcher), A87 (SPIFFE trust bundles).
 
 Three parts: what a provider is, the one that reads files, and who shares them. A control plane
 names an instance; the bootstrap says which plugin that is, and how it is configured. Certificates
@@ -14,16 +14,19 @@ Nothing here shows a key: texts name files and instances only.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
-from functools import partial
+import os
+from functools import lru_cache, partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from proxyless.base import Status, StatusCode, ValidationErrors
+from proxyless.base.frozen import frozen
+from proxyless.transport import TrustBundles
 from proxyless.transport.tls import check_identity, check_roots
 from proxyless.xds.bootstrap import REFRESH_INTERVAL_MIN_S, REFRESH_INTERVAL_S
 from proxyless.xds.json_fields import JsonObject
 from proxyless.xds.server_credentials import read_file
+from proxyless.xds.trust_bundles import parse_trust_bundles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -36,13 +39,19 @@ LOGGER: Final = logging.getLogger("proxyless.xds.certificates")
 
 FILE_WATCHER: Final = "file_watcher"
 
+# Says "false" to have spiffe_trust_bundle_map_file ignored (D40).
+SPIFFE_GUARD: Final = "GRPC_EXPERIMENTAL_XDS_MTLS_SPIFFE"
+
+# Maps that were read last: files are read again and again, and hardly ever change.
+_MAPS_KEPT: Final = 4
+
 T = TypeVar("T")
 
 # ---------------------------------------------------------------------------------------------
 # What a provider is
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Identity:
     """What we show of ourselves, in PEM."""
 
@@ -57,8 +66,8 @@ class Identity:
 class CertificateProvider(Protocol):
     """One instance of a plugin. Asked for each connection; a status says why there is nothing."""
 
-    def roots(self, certificate_name: str) -> bytes | Status:
-        """Who vouches for servers, in PEM."""
+    def roots(self, certificate_name: str) -> bytes | TrustBundles | Status:
+        """Who vouches for servers: all of them, in PEM, or those of a trust domain for its own."""
         ...
 
     def identity(self, certificate_name: str) -> Identity | Status: ...
@@ -87,13 +96,15 @@ class CertificatePlugin(Protocol):
 # file_watcher
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FileWatcherConfig:
     """Which files, and how often they are read. Empty: there is no such file."""
 
     certificate_file: str = ""
     private_key_file: str = ""
     ca_certificate_file: str = ""
+    # Counts in place of ca_certificate_file.
+    spiffe_trust_bundle_map_file: str = ""
     refresh_interval_s: float = REFRESH_INTERVAL_S
 
 
@@ -102,12 +113,14 @@ class FileWatcher:
 
     def __init__(self, config: FileWatcherConfig, clock: Clock) -> None:
         interval_s = config.refresh_interval_s
-        self._roots = _Watched(partial(_read_roots, config), interval_s, clock)
+        self._roots = _Watched[bytes | TrustBundles](
+            partial(_read_roots, config), interval_s, clock
+        )
         self._identity = _Watched(partial(_read_identity, config), interval_s, clock)
 
     # "the certificate_name value is currently ignored by this plugin" - A29
 
-    def roots(self, certificate_name: str) -> bytes | Status:
+    def roots(self, certificate_name: str) -> bytes | TrustBundles | Status:
         return self._roots.current()
 
     def identity(self, certificate_name: str) -> Identity | Status:
@@ -152,7 +165,10 @@ class _Watched(Generic[T]):
         self._trouble = found.details
 
 
-def _read_roots(config: FileWatcherConfig) -> bytes | Status:
+def _read_roots(config: FileWatcherConfig) -> bytes | TrustBundles | Status:
+    # "If the ca_certificate_file field is also set, it will be ignored" - A87
+    if config.spiffe_trust_bundle_map_file:
+        return _read_trust_bundles(config.spiffe_trust_bundle_map_file)
     if not config.ca_certificate_file:
         return _unavailable("has no root certificates, wanted ca_certificate_file in its config")
     content = read_file(config.ca_certificate_file)
@@ -163,6 +179,22 @@ def _read_roots(config: FileWatcherConfig) -> bytes | Status:
     except ValueError as error:
         return _unavailable(f"file {config.ca_certificate_file!r}: {error}")
     return content
+
+
+def _read_trust_bundles(path: str) -> TrustBundles | Status:
+    content = read_file(path)
+    if isinstance(content, Status):
+        return content
+    found = _parse_known(content)
+    return _unavailable(f"file {path!r}: {found}") if isinstance(found, str) else found
+
+
+@lru_cache(maxsize=_MAPS_KEPT)
+def _parse_known(content: bytes) -> TrustBundles | str:
+    """The map, or what is wrong with it."""
+    errors = ValidationErrors()
+    bundles = parse_trust_bundles(content, errors)
+    return bundles if errors.ok else str(errors)
 
 
 def _read_identity(config: FileWatcherConfig) -> Identity | Status:
@@ -190,17 +222,24 @@ class FileWatcherPlugin:
     def parse_config(self, config: JsonObject) -> FileWatcherConfig:
         certificate, key = config.text("certificate_file"), config.text("private_key_file")
         roots = config.text("ca_certificate_file")
+        bundles = config.text("spiffe_trust_bundle_map_file") if _is_spiffe_enabled() else ""
         if certificate and not key:
             config.add("private_key_file", "is missing, wanted the key of certificate_file")
         if key and not certificate:
             config.add("certificate_file", "is missing, wanted the certificate of private_key_file")
-        if not (certificate or key or roots):
+        if not (certificate or key or roots or bundles):
             config.errors.add("names no file, wanted ca_certificate_file or certificate_file")
         interval_s = config.duration_s("refresh_interval", REFRESH_INTERVAL_S)
-        return FileWatcherConfig(certificate, key, roots, max(interval_s, REFRESH_INTERVAL_MIN_S))
+        interval_s = max(interval_s, REFRESH_INTERVAL_MIN_S)
+        return FileWatcherConfig(certificate, key, roots, bundles, interval_s)
 
     def create(self, config: FileWatcherConfig, clock: Clock) -> FileWatcher:
         return FileWatcher(config, clock)
+
+
+def _is_spiffe_enabled() -> bool:
+    """On, unless the environment says false now."""
+    return os.environ.get(SPIFFE_GUARD, "").strip().lower() != "false"
 
 
 # ---------------------------------------------------------------------------------------------
@@ -223,7 +262,7 @@ class Certificates:
         # Made when they are first asked, or why they cannot be.
         self._providers: dict[str, CertificateProvider | Status] = {}
 
-    def roots(self, instance: CertificateInstance) -> bytes | Status:
+    def roots(self, instance: CertificateInstance) -> bytes | TrustBundles | Status:
         """Who vouches for servers."""
         provider = self._provider(instance.instance_name)
         if isinstance(provider, Status):

@@ -129,6 +129,9 @@ class GrpcTransport:
 
     def watch_connectivity(self, listener: Callable[[Status], None]) -> None:
         self._on_failure = listener
+        if self._channel is not None:
+            # Load reports may have kept it, and it may be failing all the while.
+            self._on_state(self._channel.state)
 
     def close(self) -> None:
         self._is_closed = True

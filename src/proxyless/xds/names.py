@@ -7,11 +7,11 @@ A name is old-style, any text that belongs to no authority, or new-style:
 the order of its params. Pure, and about text only: nothing is subscribed to here.
 """
 
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
 
 from proxyless.base import Status, StatusCode
+from proxyless.base.frozen import frozen
 from proxyless.resolver.target import encode_authority
 from proxyless.xds.bootstrap import LISTENER_TYPE, Bootstrap, ServerConfig
 
@@ -24,7 +24,7 @@ _PATH_SAFE: Final = "!$&'()*+,;=:@/"
 _PARAM_SAFE: Final = "!$'()*+,;:@/?"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ResourceName:
     """A name taken apart, nothing percent-encoded any more. Equal if the resource is the same."""
 

@@ -14,12 +14,12 @@ current path, and returns something harmless: what was made counts only if nothi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from google.protobuf.message import DecodeError
 
+from proxyless.base.frozen import frozen
 from proxyless.protos import Proto, message_class
 from proxyless.xds.regex import compile_regex
 from proxyless.xds.resources.matcher import Fraction
@@ -126,7 +126,7 @@ def check_config_source(source: Proto, errors: ValidationErrors) -> None:
 # Extensions
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Extension:
     """What an Any holds: a message of some type, or a JSON object in its place (A39)."""
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-import re2
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -71,6 +69,9 @@ def _parse_piece(piece: str, groups: int) -> str | int:
 
 
 def _compile(source: str) -> Any:  # noqa: ANN401 - RE2's binding has no types
+    # Few configs have expressions, so few processes load the library.
+    import re2  # noqa: PLC0415
+
     options = re2.Options()
     options.max_mem = MEMORY_BYTES_MAX
     options.log_errors = False

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base import EMPTY_ATTRIBUTES, Attributes, Status, quote
+from proxyless.base.frozen import frozen
 from proxyless.channel.config_selector import CONFIG_SELECTOR, UNROUTABLE
 from proxyless.resolver import ResolverResult
 from proxyless.resolver.target import encode_authority
@@ -56,7 +56,7 @@ SHARED_STREAM_OPTION: Final = "proxyless.xds_shared_stream"
 DEFAULT_TIMEOUT_VARIABLE: Final = "GRPC_XDS_DEFAULT_ROUTE_TIMEOUT"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class XdsView:
     """What one target needs and has, for explanations."""
 
@@ -73,7 +73,7 @@ class XdsView:
     default_timeout_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class XdsTools:
     """What the resolvers of one loop share."""
 

@@ -12,13 +12,13 @@ Theory of operation
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from heapq import merge
 from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Literal
 
 from proxyless.base import Status, StatusCode, quote
+from proxyless.base.frozen import frozen
 from proxyless.channel.service_config import ATTEMPTS_MAX, MethodConfig, RetryPolicy
 from proxyless.xds.error_texts import name_listener, name_route_config, with_node
 from proxyless.xds.matching import compile_header, compile_path, header_value
@@ -51,7 +51,7 @@ _MILLION: Final = 1_000_000
 _BACKOFF_MULTIPLIER: Final = 2.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RouteDefaults:
     """What holds for routes that do not say otherwise."""
 
@@ -62,7 +62,7 @@ class RouteDefaults:
     retry: RetryOnPolicy | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TimeoutChoice:
     """How long an RPC of a route may last, and which field says so."""
 
@@ -135,7 +135,7 @@ def _retry_policy(retry: RetryOnPolicy | None) -> RetryPolicy | None:
 # The table
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class TableRoute:
     """A route and what is compared for it beside the path."""
 

@@ -1,7 +1,7 @@
 """How is a connection to a cluster secured, and is its server one of the cluster's?
 
 Specs: A29 (server authorization), A74-66 to A74-68 (each leaf its own TLS), A82 (system roots),
-A101 (SNI).
+A87 (SPIFFE trust bundles), A101 (SNI).
 
 Who brings xDS credentials lets the control plane decide: a cluster with TLS config gets TLS with
 the certificates of the bootstrap's providers, one without gets the channel's fallback credentials.
@@ -14,13 +14,15 @@ without matchers whoever the roots vouch for is accepted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import replace
 from functools import lru_cache
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base import Status
-from proxyless.transport import ClientTls
+from proxyless.base.frozen import frozen
+from proxyless.transport import ClientTls, TrustBundles
 from proxyless.xds.attributes import HOSTNAME, UPSTREAM_TLS
 from proxyless.xds.matching import compile_string
 from proxyless.xds.resources import SanMatcher
@@ -40,11 +42,14 @@ SHOWN_NAMES_MAX: Final = 8
 _SHOWN_LENGTH_MAX: Final = 256
 _MATCHERS_KEPT: Final = 1024
 
+# "to revert back to the old behavior of sending the xds channel authority" - A101
+AUTHORITY_AS_SNI: Final = "GRPC_USE_CHANNEL_AUTHORITY_IF_NO_SNI_APPLICABLE"
+
 # ---------------------------------------------------------------------------------------------
 # Server authorization
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SanCheck:
     """Whether a certificate shows a name that one of the matchers accepts."""
 
@@ -59,7 +64,7 @@ class SanCheck:
         return _refusal(certificate, f"wanted {', '.join(map(_describe, self.matchers))}")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SniCheck:
     """Whether a certificate has the DNS name that the server was asked by (A101)."""
 
@@ -140,9 +145,9 @@ def _refusal(certificate: PeerCertificate, wanted: str) -> str:
 
 def choose_sni(tls: UpstreamTls, hostname: str) -> str:
     """The name that the server is asked by; empty: none (A101)."""
-    if tls.auto_host_sni and hostname:
-        return _without_port(hostname)
-    return tls.sni
+    if tls.auto_host_sni and (name := _sendable(_without_port(hostname))):
+        return name
+    return _sendable(tls.sni)
 
 
 def _without_port(hostname: str) -> str:
@@ -150,6 +155,15 @@ def _without_port(hostname: str) -> str:
     host, colon, port = hostname.rpartition(":")
     has_port = colon and port.isdigit() and (host.endswith("]") or ":" not in host)
     return (host if has_port else hostname).strip("[]")
+
+
+def _sendable(name: str) -> str:
+    """The name as TLS asks for it, "without a trailing dot"; an address is none (RFC 6066, 3)."""
+    try:
+        ip_address(name)
+    except ValueError:
+        return name.removesuffix(".")
+    return ""
 
 
 def choose_check(tls: UpstreamTls, sni: str) -> CheckPeer | None:
@@ -169,7 +183,8 @@ def choose_tls(tls: UpstreamTls, certificates: Certificates, hostname: str) -> C
         return identity
     sni = choose_sni(tls, hostname)
     return ClientTls(
-        root_certificates=roots,
+        root_certificates=None if isinstance(roots, TrustBundles) else roots,
+        trust_bundles=roots if isinstance(roots, TrustBundles) else None,
         certificate_chain=None if identity is None else identity.certificate_chain,
         private_key=None if identity is None else identity.private_key,
         server_name=sni,
@@ -178,18 +193,25 @@ def choose_tls(tls: UpstreamTls, certificates: Certificates, hostname: str) -> C
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClusterSecurity:
     """The TLS of a cluster, for one endpoint: as config and files are when a connection is made."""
 
     certificates: Certificates
     cluster: ClusterTls
     hostname: str
+    # Where no name is to be sent, that of the channel's authority is. Nobody compares it.
+    sends_authority: bool = False
 
     def current(self) -> ClientTls | Status | None:
         """None: the cluster has no TLS config, so the fallback credentials count (A74-67)."""
         tls = self.cluster.tls
-        return None if tls is None else choose_tls(tls, self.certificates, self.hostname)
+        if tls is None:
+            return None
+        chosen = choose_tls(tls, self.certificates, self.hostname)
+        if self.sends_authority and isinstance(chosen, ClientTls) and not chosen.server_name:
+            return replace(chosen, server_name=None)
+        return chosen
 
 
 class XdsSecurity:
@@ -198,6 +220,7 @@ class XdsSecurity:
     def __init__(self, store_of_running_loop: Callable[[], CertificateStore]) -> None:
         # Fixed at construction.
         self._store_of_running_loop = store_of_running_loop
+        self._sends_authority = os.environ.get(AUTHORITY_AS_SNI, "").strip().lower() == "true"
         # Present while the channel has clusters.
         self._held: tuple[CertificateStore, Certificates] | None = None
 
@@ -206,7 +229,8 @@ class XdsSecurity:
         if cluster is None:
             return None
         hostname = attributes.get(HOSTNAME) or ""
-        return ClusterSecurity(self._certificates(cluster), cluster, hostname)
+        certificates = self._certificates(cluster)
+        return ClusterSecurity(certificates, cluster, hostname, self._sends_authority)
 
     def release(self) -> None:
         if self._held is not None:

@@ -104,7 +104,6 @@ class XdsConfigSelector:
             route_method_config(action, self._defaults),
             self._request_hash(action),
             self._tools,
-            FilterOrigin(self._config.listener.name, self._config.node_id),
         )
 
     def _choices(self, entry: TableRoute, action: RouteAction) -> list[_Choice]:
@@ -117,22 +116,32 @@ class XdsConfigSelector:
             case PluginChoice(plugin):
                 ref = self._refs[PLUGIN_PREFIX + plugin]
                 layers = (host.filter_overrides, route.filter_overrides)
-                return [_Choice("", 1, ref, self._chain(layers))]
+                return [_Choice("", 1, ref, *self._chain(layers))]
         return [
             _Choice(
                 each.name,
                 each.weight,
                 self._refs[CLUSTER_PREFIX + each.name],
-                self._chain((host.filter_overrides, route.filter_overrides, each.filter_overrides)),
+                *self._chain(
+                    (host.filter_overrides, route.filter_overrides, each.filter_overrides)
+                ),
             )
             for each in clusters
         ]
 
-    def _chain(self, layers: tuple[FilterOverrides, ...]) -> tuple[ClientFilter, ...]:
-        """The filters of a route, each with the most specific override (A39-01)."""
-        filters = _manager(self._config).http_filters
-        made = (self._make_filter(each, _override(each.name, layers)) for each in filters)
-        return tuple(each for each in made if each is not None)
+    def _chain(
+        self, layers: tuple[FilterOverrides, ...]
+    ) -> tuple[tuple[ClientFilter, ...], FilterOrigin]:
+        """The filters of a route, each with the most specific override (A39-01), and whose."""
+        chain: list[ClientFilter] = []
+        names: list[str] = []
+        for each in _manager(self._config).http_filters:
+            made = self._make_filter(each, _override(each.name, layers))
+            if made is not None:
+                chain.append(made)
+                names.append(each.name)
+        origin = FilterOrigin(self._config.listener.name, self._config.node_id, tuple(names))
+        return tuple(chain), origin
 
     def _make_filter(
         self, http_filter: HttpFilter, override: FilterOverride | None
@@ -154,15 +163,21 @@ class XdsConfigSelector:
 class _Choice:
     """One cluster that a route may go to."""
 
-    __slots__ = ("cluster", "filters", "ref", "weight")
+    __slots__ = ("cluster", "filters", "origin", "ref", "weight")
 
     def __init__(
-        self, cluster: str, weight: int, ref: ClusterRef, filters: tuple[ClientFilter, ...]
+        self,
+        cluster: str,
+        weight: int,
+        ref: ClusterRef,
+        filters: tuple[ClientFilter, ...],
+        origin: FilterOrigin,
     ) -> None:
         self.cluster = cluster
         self.weight = weight
         self.ref = ref
         self.filters = filters
+        self.origin = origin
 
 
 class _PreparedRoute:
@@ -174,10 +189,8 @@ class _PreparedRoute:
         method_config: MethodConfig,
         request_hash: RequestHash | None,
         tools: SelectorTools,
-        origin: FilterOrigin,
     ) -> None:
         self._choices = choices
-        self._origin = origin
         self._by_cluster = {choice.cluster: choice for choice in choices}
         self._method_config = method_config
         self._hash = request_hash
@@ -214,9 +227,10 @@ class _PreparedRoute:
         attributes = self._attributes(metadata)
         clusters = self._by_cluster if choice.cluster else ()
         rpc = RoutedRpc(path, metadata, clusters, choice.cluster, attributes)
-        made = [each for each in (f.on_rpc(rpc) for f in choice.filters) if each is not None]
+        answers = [each.on_rpc(rpc) for each in choice.filters]
         # Before the mark: who marks and then raises is never unmarked.
-        stack = FilterStack(made, self._origin) if made else None
+        is_touched = answers.count(None) < len(answers)
+        stack = FilterStack(answers, choice.origin) if is_touched else None
         # On the final cluster (A60-02); this selector holds all of them till then.
         final = self._by_cluster.get(rpc.cluster, choice)
         attributes = rpc.attributes.with_(CLUSTER, final.ref.key)

@@ -8,8 +8,10 @@ xDS channel of a loop resolves its target.
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING
 
+from proxyless.metrics import NO_METRICS, Metrics
 from proxyless.xds.certificates import CertificateStore
 from proxyless.xds.client import Tools, XdsClientOptions, XdsClients
 from proxyless.xds.config.manager import ResourceTypes
@@ -23,6 +25,8 @@ from proxyless.xds.parsing import (
 from proxyless.xds.resolver import XdsTools
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from proxyless.channel import LoopStack
     from proxyless.lb import PolicyRegistry
     from proxyless.resolver import ResolverFactory, ResolverRegistry
@@ -47,16 +51,33 @@ class XdsStack:
         self.certificates = CertificateStore(stack.clock)
 
     def tools(
-        self, policies: PolicyRegistry, filters: FilterRegistry, dns: ResolverFactory
+        self,
+        policies: PolicyRegistry,
+        filters: FilterRegistry,
+        dns: ResolverFactory,
+        metrics: Metrics = NO_METRICS,
+        *,
+        is_own_vocabulary: bool = False,
     ) -> XdsTools:
-        """For resolvers of channels that know these."""
+        """For resolvers of channels that know these, and that may know others than most do."""
         types = ResourceTypes(
             ListenerType(filters),
             RouteConfigurationType(filters),
             ClusterType(policies),
             EndpointType(),
         )
-        return XdsTools(self._acquire, self.clients.release, types, filters, dns)
+        vocabulary = (policies, filters) if is_own_vocabulary else None
+        acquire = partial(self._acquire, vocabulary, metrics)
+        return XdsTools(acquire, self.clients.release, types, filters, dns)
 
-    def _acquire(self, bootstrap: Bootstrap, target: str, shared: bool | None) -> XdsClient:
-        return self.clients.acquire(bootstrap, target, shared=shared)
+    def _acquire(
+        self,
+        vocabulary: Hashable,
+        metrics: Metrics,
+        bootstrap: Bootstrap,
+        target: str,
+        shared: bool | None,
+    ) -> XdsClient:
+        return self.clients.acquire(
+            bootstrap, target, shared=shared, vocabulary=vocabulary, metrics=metrics
+        )

@@ -53,8 +53,32 @@ def test_a_text_is_one_line(text: str, line: str) -> None:
 
 def test_a_long_text_is_cut_even_if_escaping_makes_it_longer() -> None:
     assert one_line("x" * TEXT_LENGTH_MAX) == "x" * TEXT_LENGTH_MAX
-    assert one_line("x" * 5_000) == f"{'x' * TEXT_LENGTH_MAX}... (5000 characters)"
-    assert one_line("\x00" * 5, 12) == r"\x00\x00\x00"
+    cut = "... (5000 characters)"
+    assert one_line("x" * 5_000) == f"{'x' * (TEXT_LENGTH_MAX - len(cut))}{cut}"
+    assert one_line("\x00" * 12, 39) == r"\x00\x00\x00\x00\x00... (12 characters)"
+    assert one_line("abc" * 5, 4) == "... "
+
+
+@pytest.mark.parametrize("length", [1, TEXT_LENGTH_MAX - 10, TEXT_LENGTH_MAX, 100_000])
+def test_the_node_id_stays_however_often_a_text_is_cut(length: int) -> None:
+    node = ' (node id "edge-7")'
+    once = one_line(f"{'x' * length}{node}")
+    twice = one_line(f'cluster "web": {once}')
+    for text in (once, twice, one_line(twice)):
+        assert text.endswith(node)
+        assert len(text) <= TEXT_LENGTH_MAX
+
+
+def test_a_node_id_that_is_not_the_end_is_cut_with_the_rest() -> None:
+    for text in (f'a (node id "edge-7") {"x" * 5_000}', f'a (node id "{"x" * 5_000}")'):
+        assert one_line(text).endswith(f"... ({len(text)} characters)")
+
+
+@given(st.text(max_size=300), st.integers(min_value=0, max_value=300))
+def test_to_do_it_again_changes_nothing(text: str, limit: int) -> None:
+    line = one_line(text, limit)
+    assert len(line) <= limit
+    assert one_line(line, limit) == line
 
 
 @given(st.text(max_size=300))

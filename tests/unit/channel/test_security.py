@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from proxyless.base import EMPTY_ATTRIBUTES, Attributes, Key
+from dataclasses import replace
+
+from proxyless.base import EMPTY_ATTRIBUTES, HTTP_PROXY, Attributes, HttpProxy, IpAddress, Key
 from proxyless.channel import ChannelOptions, SubchannelOptions
 from proxyless.channel.security import secure_subchannel
 from proxyless.transport import ClientTls, TlsSource, TransportOptions
@@ -48,6 +50,27 @@ def test_what_is_chosen_stands_beside_the_options() -> None:
     # Shared by all with the same source, and with those only.
     assert secured == secure_subchannel(OWN, security, EMPTY_ATTRIBUTES.with_(NAME, "b"))
     assert secured != secure_subchannel(OWN, Security(), EMPTY_ATTRIBUTES.with_(NAME, "a"))
+
+
+def test_the_proxy_of_an_endpoint_is_part_of_what_makes_a_connection_the_same() -> None:
+    one, other = (HttpProxy(IpAddress("192.0.2.9", port)) for port in (1, 2))
+    through_one, through_other = (
+        secure_subchannel(OWN, None, EMPTY_ATTRIBUTES.with_(HTTP_PROXY, each))
+        for each in (one, other)
+    )
+    assert through_one == replace(OWN, transport=replace(OWN.transport, http_proxy=one))
+    assert len({OWN, through_one, through_other}) == 3
+
+
+def test_security_and_proxy_stand_side_by_side() -> None:
+    security, proxy = Security(), HttpProxy(target="a:1")
+    attributes = EMPTY_ATTRIBUTES.with_(NAME, "a").with_(HTTP_PROXY, proxy)
+    made = secure_subchannel(OWN, security, attributes).transport
+    assert (made.tls, made.tls_source, made.http_proxy) == (TLS, security.source, proxy)
+    # What the options bring is not lost because of a proxy.
+    own = replace(OWN, transport=replace(OWN.transport, tls_source=security.source))
+    made = secure_subchannel(own, None, EMPTY_ATTRIBUTES.with_(HTTP_PROXY, proxy)).transport
+    assert (made.tls_source, made.http_proxy) == (security.source, proxy)
 
 
 def test_the_scheme_says_what_the_security_is_for() -> None:

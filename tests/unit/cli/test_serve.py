@@ -1,14 +1,18 @@
 """Unit tests of proxyless.cli.serve: what needs no socket. The rest is in tests/interop."""
 
+import asyncio
 import logging
+import threading
 from pathlib import Path
 
 import pytest
 
-from proxyless.base import Event
+from proxyless.base import Event, ValidationError
 from proxyless.cli import main
-from proxyless.cli.serve import _log_event
-from proxyless.controlplane import CLUSTER, Nack
+from proxyless.cli.serve import _load, _log_event
+from proxyless.controlplane import CLUSTER, FileSource, Nack
+from proxyless.controlplane import files as files_module
+from proxyless.runtime import VirtualClock
 
 GOOD = f'"@type": {CLUSTER}\nname: a\ntype: STATIC\n'
 
@@ -36,6 +40,53 @@ def test_serving_bad_files_fails_before_a_port_is_opened(
 ) -> None:
     assert main(["serve", str(tmp_path / "none")]) == 1
     assert "there is no such directory" in capsys.readouterr().err
+
+
+async def test_who_stops_while_files_are_read_need_not_wait_for_all_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a.yaml", "b.yaml"):
+        (tmp_path / name).write_text(GOOD)
+    loop = asyncio.get_running_loop()
+    is_reading, go_on, stopped = asyncio.Event(), threading.Event(), asyncio.Event()
+    read: list[str] = []
+
+    def read_slowly(path: Path, _errors: object) -> str:
+        read.append(path.name)
+        loop.call_soon_threadsafe(is_reading.set)
+        go_on.wait()
+        return ""
+
+    monkeypatch.setattr(files_module, "read_bounded", read_slowly)
+    source = FileSource(
+        tmp_path, VirtualClock(), on_snapshot=lambda _: None, on_problem=lambda _: None
+    )
+    is_closed, close = asyncio.Event(), source.close
+
+    def note_close() -> None:
+        close()
+        is_closed.set()
+
+    monkeypatch.setattr(source, "close", note_close)
+    loading = asyncio.ensure_future(_load(source, stopped))
+    await is_reading.wait()
+    stopped.set()
+    await is_closed.wait()
+    go_on.set()
+    assert await loading is None
+    assert read == ["a.yaml"]
+
+
+async def test_what_is_read_is_served_unless_it_is_bad(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(GOOD)
+    source = FileSource(
+        tmp_path, VirtualClock(), on_snapshot=lambda _: None, on_problem=lambda _: None
+    )
+    snapshot = await _load(source, asyncio.Event())
+    assert snapshot is source.snapshot is not None
+    (tmp_path / "b.yaml").write_text(GOOD)
+    with pytest.raises(ValidationError, match="is there already"):
+        await _load(source, asyncio.Event())
 
 
 @pytest.mark.parametrize("arguments", [[], ["serve"], ["serve", ".", "--no-such"], ["no-such"]])

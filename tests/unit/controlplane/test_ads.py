@@ -41,9 +41,9 @@ def proxy(snapshot: Snapshot, **options: object) -> Client:
     return client
 
 
-def grpc_client(snapshot: Snapshot) -> Client:
+def grpc_client(snapshot: Snapshot, **options: object) -> Client:
     """A client that asks as gRPC does, by name, and has accepted everything."""
-    client = Client()
+    client = Client(**options)
     client.serve(snapshot)
     client.ask(LISTENER, "api")
     client.ask(ROUTE_CONFIG, "routes")
@@ -310,6 +310,53 @@ def test_a_cluster_that_comes_back_within_the_grace_was_never_gone() -> None:
     client.serve(mesh("a", "b", version="3"))
     assert not client.stream.is_grace_running
     assert client.end_grace() == []
+
+
+def test_endpoints_that_keep_changing_do_not_put_the_grace_off() -> None:
+    client = proxy(mesh("a", "b"), removal_grace_s=0.5)
+    after = mesh("a", version="2")
+    client.serve(after)
+    client.ack_all()
+    assert client.stream.is_grace_running
+    client.serve(after.with_(endpoints("a", ["10.0.0.2:1"]), version="3"))
+    assert client.stream.is_grace_running
+    client.ack_all()
+    assert client.end_grace() == ["CDS 2: a"]
+
+
+def test_a_grace_that_ends_while_an_answer_is_out_lets_the_removal_follow_it() -> None:
+    client = grpc_client(mesh("a", "b"), removal_grace_s=0.5)
+    after = mesh("a", version="2")
+    client.serve(after)
+    client.ack_all()
+    client.serve(after.with_(endpoints("a", ["10.0.0.2:1"]), version="3"))
+    assert client.end_grace() == []
+    assert client.ack() == ["CDS 2: a"]
+
+
+def test_new_routes_end_a_grace_and_begin_another() -> None:
+    client = proxy(mesh("a", "b", "c"), removal_grace_s=0.5)
+    client.serve(mesh("a", "b", version="2"))
+    client.ack_all()
+    assert client.stream.is_grace_running
+    client.serve(mesh("a", version="3"))
+    assert not client.stream.is_grace_running
+    assert client.end_grace() == []
+    client.ack_all()
+    assert client.stream.is_grace_running
+    assert client.end_grace() == ["CDS 3: a"]
+
+
+def test_patience_that_is_over_stays_so_while_routes_and_clusters_are_the_same() -> None:
+    client = grpc_client(mesh("old"), removal_grace_s=0.5)
+    client.serve(mesh("new", version="2"))
+    client.ack_all()
+    client.stream.on_patience_over()
+    assert client.stream.is_grace_running
+    # As from an owner that makes each client's snapshot anew whenever it is asked.
+    client.serve(mesh("new", version="2"))
+    assert client.stream.is_grace_running
+    assert client.end_grace() == ["CDS 2:"]
 
 
 def test_a_cluster_that_goes_alone_goes_at_once() -> None:

@@ -1,16 +1,20 @@
 """Unit tests of proxyless.controlplane.files."""
 
+import asyncio
 import errno
 import os
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from proxyless.base import ValidationError, ValidationErrors
 from proxyless.controlplane import CLUSTER, FileSource, Snapshot
 from proxyless.controlplane import files as files_module
-from proxyless.controlplane.files import POLL_INTERVAL_S
-from proxyless.runtime import VirtualClock
+from proxyless.controlplane.files import POLL_INTERVAL_S, Offload, ThreadOffload
+from proxyless.runtime import LoopClock, VirtualClock
 
 
 def clusters(*names: str) -> str:
@@ -20,16 +24,18 @@ def clusters(*names: str) -> str:
 class World:
     """A directory, a source that watches it, and what it says."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, offload: Offload | None = None) -> None:
         self.directory = directory
         self.clock = VirtualClock()
         self.snapshots: list[Snapshot] = []
         self.problems: list[str] = []
+        more: dict[str, Any] = {} if offload is None else {"offload": offload}
         self.source = FileSource(
             directory,
             self.clock,
             on_snapshot=self.snapshots.append,
             on_problem=lambda error: self.problems.append(str(error)),
+            **more,
         )
         self._writes = 0
 
@@ -285,6 +291,160 @@ def test_a_closed_source_looks_no_more(world: World) -> None:
     world.start()
     world.source.close()
     assert world.clock.timers_pending == 0
+
+
+# Elsewhere
+
+
+class Held:
+    """Work that is done when the test says so."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
+
+    def __call__(self, work: Callable[[], Any], tell: Callable[[Any], None], /) -> None:
+        self.waiting.append((work, tell))
+
+    def do(self) -> None:
+        work, tell = self.waiting.pop()
+        tell(work())
+
+
+def test_the_next_look_waits_until_the_last_one_is_over(tmp_path: Path) -> None:
+    held = Held()
+    world = World(tmp_path, held)
+    world.start()
+    world.write("a.yaml", clusters("a"))
+    world.clock.advance(10 * POLL_INTERVAL_S)
+    assert len(held.waiting) == 1
+    held.do()
+    assert world.names() == ["a"]
+    world.write("a.yaml", clusters("b"))
+    world.look()
+    held.do()
+    assert [list(each.resources(CLUSTER)) for each in world.snapshots] == [["a"], ["b"]]
+
+
+def test_nothing_is_told_of_a_look_that_was_under_way_when_it_was_closed(tmp_path: Path) -> None:
+    held = Held()
+    world = World(tmp_path, held)
+    world.start()
+    world.write("a.yaml", clusters("a"))
+    world.look()
+    world.source.close()
+    held.do()
+    assert (world.snapshots, world.problems) == ([], [])
+    assert world.clock.timers_pending == 0
+
+
+def test_a_look_that_is_closed_reads_no_further_file(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def close_then_read(path: Path, errors: ValidationErrors) -> str:
+        world.source.close()
+        read.append(path.name)
+        return ""
+
+    world.write("a.yaml", clusters("a"))
+    world.write("b.yaml", clusters("b"))
+    monkeypatch.setattr(files_module, "read_bounded", close_then_read)
+    assert "is not read any more" in world.complaint()
+    assert read == ["a.yaml"]
+
+
+def test_a_bug_in_reading_is_a_problem_and_looks_go_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.write("a.yaml", clusters("a"))
+    world.start()
+
+    def fail(path: Path, errors: ValidationErrors) -> str:
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files_module, "read_bounded", fail)
+        world.write("a.yaml", clusters("b"))
+        world.look()
+    [problem] = world.problems
+    assert problem.endswith("[error:RuntimeError: a bug]")
+    assert world.names() == ["a"]
+    world.look()
+    assert world.names() == ["b"]
+
+
+async def test_a_loop_goes_on_while_a_file_is_read_in_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    is_reading, go_on, told = asyncio.Event(), threading.Event(), asyncio.Event()
+    readers: list[int] = []
+    real = files_module.read_bounded
+
+    def read_slowly(path: Path, errors: ValidationErrors) -> str:
+        readers.append(threading.get_ident())
+        loop.call_soon_threadsafe(is_reading.set)
+        go_on.wait()
+        return real(path, errors)
+
+    offload = ThreadOffload()
+    source = FileSource(
+        tmp_path,
+        LoopClock(loop),
+        on_snapshot=lambda _snapshot: told.set(),
+        on_problem=lambda error: pytest.fail(str(error)),
+        poll_interval_s=0.001,
+        offload=offload,
+    )
+    source.load()
+    monkeypatch.setattr(files_module, "read_bounded", read_slowly)
+    (tmp_path / "a.yaml").write_text(clusters("a"))
+    source.watch()
+    # Were it read on this loop, nothing would ever come back here.
+    await is_reading.wait()
+    assert not told.is_set()
+    go_on.set()
+    await told.wait()
+    source.close()
+    await offload.aclose()
+    assert source.snapshot is not None
+    assert list(source.snapshot.resources(CLUSTER)) == ["a"]
+    assert threading.get_ident() not in readers
+
+
+async def test_after_the_end_no_thread_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    is_reading, go_on = asyncio.Event(), threading.Event()
+    done: list[str] = []
+
+    def read_slowly(path: Path, errors: ValidationErrors) -> str:
+        loop.call_soon_threadsafe(is_reading.set)
+        go_on.wait()
+        done.append(path.name)
+        return ""
+
+    offload = ThreadOffload()
+    source = FileSource(
+        tmp_path,
+        LoopClock(loop),
+        on_snapshot=lambda _snapshot: pytest.fail("told"),
+        on_problem=lambda error: pytest.fail(str(error)),
+        poll_interval_s=0.001,
+        offload=offload,
+    )
+    source.load()
+    monkeypatch.setattr(files_module, "read_bounded", read_slowly)
+    (tmp_path / "a.yaml").write_text(clusters("a"))
+    source.watch()
+    await is_reading.wait()
+    source.close()
+    closing = asyncio.ensure_future(offload.aclose())
+    go_on.set()
+    await closing
+    assert done == ["a.yaml"]
 
 
 # What is wrong

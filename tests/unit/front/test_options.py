@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 
 from proxyless.channel import ChannelOptions
-from proxyless.front import insecure_channel_credentials, options, ssl_channel_credentials
+from proxyless.front import (
+    insecure_channel_credentials,
+    local_channel_credentials,
+    options,
+    ssl_channel_credentials,
+)
 from proxyless.front.options import make_channel_options
 
 NEVER_MS = 2**31 - 1
@@ -26,6 +31,7 @@ BAD: dict[str, tuple[type[Exception], str, tuple[object, ...]]] = {
     "grpc.client_idle_timeout_ms": (TypeError, "an integer", BAD_INTEGERS),
     "grpc.default_authority": (TypeError, "a string", BAD_TEXTS),
     "grpc.dns_min_time_between_resolutions_ms": (TypeError, "an integer", BAD_INTEGERS),
+    "grpc.enable_http_proxy": (TypeError, "0 or 1", BAD_FLAGS),
     "grpc.enable_retries": (TypeError, "0 or 1", BAD_FLAGS),
     "grpc.http2.max_pings_without_data": (TypeError, "an integer", BAD_INTEGERS),
     "grpc.initial_reconnect_backoff_ms": (TypeError, "an integer", BAD_INTEGERS),
@@ -215,3 +221,32 @@ def test_options_are_kept_for_resolvers_as_they_were_written() -> None:
         "grpc.keepalive_time_ms": 5,
         "my.own": "x",
     }
+
+
+# Proxies
+
+
+@pytest.mark.parametrize("value", ["http://proxy:3128", b"http://user:secret@proxy", ""])
+def test_a_proxy_is_kept_for_resolvers(value: str | bytes) -> None:
+    assert make(("grpc.http_proxy", value)).by_name == {"grpc.http_proxy": value}
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ("https://user:secret@proxy", ValueError),
+        ("user:secret@proxy", ValueError),
+        (b"http://user:secret@", ValueError),
+        (["http://user:secret@proxy"], TypeError),
+    ],
+)
+def test_a_bad_proxy_is_refused_and_not_shown(value: object, kind: type[Exception]) -> None:
+    with pytest.raises(kind, match=r"^option 'grpc.http_proxy' .*wanted") as caught:
+        make(("grpc.http_proxy", value))
+    assert "secret" not in str(caught.value)
+
+
+def test_local_credentials_never_lead_through_a_proxy() -> None:
+    given = [("grpc.enable_http_proxy", 1), ("grpc.http_proxy", "http://proxy:3128")]
+    local = make_channel_options(given, local_channel_credentials())
+    assert local.by_name["grpc.enable_http_proxy"] == 0

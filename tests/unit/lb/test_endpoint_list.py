@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from proxyless.base import EMPTY_ATTRIBUTES, OK, Address, Endpoint, Key, State, Status
 from proxyless.lb.api import Helper, Policy, Update
+from proxyless.lb.attributes import HEALTH_WATCH
 from proxyless.lb.endpoint_list import EndpointChild, EndpointList
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
 from proxyless.lb.policies.pick_first import (
     CONNECTION_ATTEMPT_DELAY,
-    HEALTH_WATCH,
     PickFirstFactory,
 )
 from tests.spec.lb_world import (

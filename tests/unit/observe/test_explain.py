@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
 import pytest
 
-from proxyless.base import Metadata, StatusCode
+from proxyless.base import Metadata, StatusCode, parse_address
 from proxyless.lb import LbNode
 from proxyless.observe import Explanation, Rpc, explain, to_json, to_text
 from proxyless.observe.explain import HOSTS_SHOWN_MAX, ROUTES_SHOWN_MAX
 from proxyless.runtime import seeded_random
 from proxyless.xds.config import ClusterConfig, ClusterResult, XdsConfig
+from proxyless.xds.filters.fault import FaultAbort, FaultConfig, Percentage
+from proxyless.xds.filters.session_calls import SessionPlace, format_place
+from proxyless.xds.filters.stateful_session import SessionCookie, StatefulSessionConfig
 from proxyless.xds.resources import (
     DropCategory,
+    EndpointInfo,
     HeaderMatcher,
+    HealthStatus,
     HttpFilter,
+    Locality,
+    LocalityEndpoints,
     NonForwardingAction,
     PathMatcher,
     PluginChoice,
@@ -33,7 +41,16 @@ from proxyless.xds.resources.matcher import (
 )
 from proxyless.xds.resources.route import RetryOnPolicy
 from proxyless.xds.routing import RouteTable
-from tests.spec.xds_world import action, cluster, endpoints, host, hosts, listener, route
+from tests.spec.xds_world import (
+    action,
+    cluster,
+    endpoints,
+    host,
+    hosts,
+    listener,
+    prioritized,
+    route,
+)
 
 PATH = "/pkg.Service/Method"
 
@@ -250,27 +267,27 @@ def test_a_route_that_does_not_forward_is_a_problem() -> None:
 @pytest.mark.parametrize(
     ("settings", "manager", "text"),
     [
-        ({}, {}, "at most 15 s, from default (seed table)"),
-        ({"timeout_s": 3.0}, {}, "at most 3 s, from timeout (seed table)"),
+        ({}, {}, "at most 15 s, because neither the route nor the listener has a timeout"),
+        ({"timeout_s": 3.0}, {}, "at most 3 s, from the route's timeout"),
         (
             {"timeout_s": 3.0, "max_grpc_timeout_s": 0.0},
             {},
-            "no time limit, from max_grpc_timeout (seed table)",
+            "no time limit, from the route's max_grpc_timeout",
         ),
         (
             {"timeout_s": 3.0, "has_max_stream_duration": True, "max_stream_duration_s": 2.0},
             {},
-            "at most 2 s, from max_stream_duration.max_stream_duration (final table)",
+            "at most 2 s, from the route's max_stream_duration.max_stream_duration",
         ),
         (
             {"timeout_s": 3.0},
             {"max_stream_duration_s": 7.0},
-            "at most 7 s, from the listener's max_stream_duration (final table)",
+            "at most 7 s, from the listener's max_stream_duration",
         ),
         (
             {"has_max_stream_duration": True},
             {},
-            "no time limit, from default (final table)",
+            "no time limit, because the route's max_stream_duration is empty",
         ),
     ],
 )
@@ -340,6 +357,59 @@ def test_all_clusters_of_a_route_have_a_say(first: LbNode, second: LbNode, verdi
     told = explain(config(route({"a": 1, "b": 1})), Rpc(PATH), find_lb=policies.get)
     where = 'one of clusters "a" (50 %), "b" (50 %)'
     assert told.text == f"{PATH} {verdict.format(where)}"
+
+
+ALWAYS, SOMETIMES = Percentage(100, 100), Percentage(25, 100)
+
+
+def faults(percentage: Percentage) -> dict[str, Any]:
+    settings = FaultConfig(abort=FaultAbort(StatusCode.ABORTED, percentage))
+    return {"http_filters": (HttpFilter("chaos", "pkg.HTTPFault", settings),)}
+
+
+def test_a_filter_that_aborts_every_rpc_is_the_problem() -> None:
+    told = explain(config(route("a"), **faults(ALWAYS)), Rpc(PATH))
+    assert told.problem == 'filter "chaos" aborts every RPC with ABORTED'
+    assert told.text == f"{PATH} fails: {told.problem}"
+    told = explain(config(route("z"), **faults(ALWAYS)), Rpc(PATH))
+    assert told.problem == (
+        'filter "chaos" aborts every RPC with ABORTED; without that: '
+        'cluster "z": is not in the config'
+    )
+
+
+def test_a_filter_that_aborts_some_rpcs_is_in_the_verdict() -> None:
+    told = explain(config(route("a"), **faults(SOMETIMES)), Rpc(PATH))
+    aborts = 'filter "chaos" aborts 25 % of RPCs with ABORTED'
+    assert told.text == f'{PATH} goes to cluster "a"; some RPCs fail: {aborts}'
+    assert not told.problem
+
+
+def test_an_rpc_that_a_filter_aborts_does_not_wait() -> None:
+    made = config(route("a"), **faults(ALWAYS))
+    told = explain(made, Rpc(PATH), find_lb=lambda _key: LbNode("a", "p", "CONNECTING"))
+    assert told.text == f'{PATH} fails: filter "chaos" aborts every RPC with ABORTED'
+
+
+def test_a_session_decides_between_clusters_and_outlives_the_endpoints() -> None:
+    place = SessionPlace(("127.0.0.1:1",), "b")
+    session = StatefulSessionConfig(SessionCookie("sid", "/"))
+    chain = (HttpFilter("sessions", "pkg.StatefulSession", session),)
+    made = config(route({"a": 1, "b": 1}), http_filters=chain)
+    keeps = cluster("b", override_host_status=frozenset({HealthStatus.DRAINING}))
+    info = EndpointInfo((parse_address("127.0.0.1:1"),), 1, HealthStatus.DRAINING)
+    drained = prioritized("b", [LocalityEndpoints(Locality(), 1, (info,))])
+    entry = ClusterConfig("b", keeps, drained)
+    made = replace(made, clusters={**made.clusters, "b": (entry,)})
+    told = explain(made, Rpc(PATH, (("cookie", f"sid={format_place(place)}"),)))
+    assert told.text == f'{PATH} goes to cluster "b", where its session lives'
+    assert not told.problem
+    assert explain(made, Rpc(PATH)).problem.startswith('cluster "b": ')
+    # What lets nobody in lets sessions in neither.
+    shut = replace(entry, cluster=replace(keeps, max_concurrent_requests=0))
+    made = replace(made, clusters={**made.clusters, "b": (shut,)})
+    told = explain(made, Rpc(PATH, (("cookie", f"sid={format_place(place)}"),)))
+    assert told.problem.startswith('cluster "b": circuit breaker lets no RPC through')
 
 
 def test_a_plugin_chooses_the_cluster() -> None:

@@ -82,6 +82,19 @@ def test_why_every_rpc_fails(made: Cluster, found: EndpointResource | None, prob
     assert explanation.text == explanation.problem
 
 
+def test_what_ends_rpcs_first_is_said_first() -> None:
+    """Drops, then the circuit breaker, then that there is nowhere to go."""
+    dropped = endpoints("a", drops=(DropCategory("all", 1_000_000),))
+    nowhere = 'endpoints "a": has no endpoint that may be used'
+    assert explained(cluster("a", max_concurrent_requests=0), dropped).problem == (
+        f'cluster "a": drops every RPC, for "all"; without that: {nowhere}'
+    )
+    told = explained(cluster("a", max_concurrent_requests=0), endpoints("a"))
+    breaker = "circuit breaker lets no RPC through: max_requests is 0"
+    assert told.problem == f'cluster "a": {breaker}; without that: {nowhere}'
+    assert told.facts["barrier"] == breaker
+
+
 def test_draining_endpoints_are_for_sessions_only() -> None:
     info = EndpointInfo((parse_address("127.0.0.1:1"),), 3, HealthStatus.DRAINING)
     found = prioritized("a", [LocalityEndpoints(Locality(), 1, (info,))])
@@ -137,6 +150,21 @@ def test_an_aggregate_stays_with_a_leaf_that_drops_all() -> None:
     told = explain_cluster("all", (first, empty, dropping, sound))
     assert told.problem == 'cluster "b": drops every RPC, for "all"'
     assert not explain_cluster("all", (first, empty, sound, dropping)).problem
+
+
+def test_an_aggregate_stays_with_a_leaf_that_drops_all_though_it_has_no_endpoint() -> None:
+    first = ClusterConfig("all", aggregate("all", "a", "b"), None)
+    dropping = endpoints("a", drops=(DropCategory("all", 1_000_000),))
+    sound = ClusterConfig("b", cluster("b"), endpoints("b", "127.0.0.1:1"))
+    told = explain_cluster("all", (first, ClusterConfig("a", cluster("a"), dropping), sound))
+    assert told.problem.startswith('cluster "a": drops every RPC, for "all"')
+
+
+def test_of_an_aggregate_without_any_endpoint_the_last_leaf_stands_in() -> None:
+    first = ClusterConfig("all", aggregate("all", "a", "b"), None)
+    empty = [ClusterConfig(name, cluster(name), endpoints(name)) for name in "ab"]
+    told = explain_cluster("all", (first, *empty))
+    assert told.problem == 'cluster "b": endpoints "b": has no endpoint that may be used'
 
 
 def test_policies_are_a_chain() -> None:

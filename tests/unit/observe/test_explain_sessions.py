@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from proxyless.base import parse_address
 from proxyless.lb import LbNode
 from proxyless.observe.explain_lb import explain_pick
 from proxyless.observe.explain_sessions import (
@@ -11,11 +12,13 @@ from proxyless.observe.explain_sessions import (
     find_leaf,
     find_session,
     override_pick,
+    stays,
 )
 from proxyless.xds.config import ClusterConfig
 from proxyless.xds.filters.session_calls import NOWHERE, SessionPlace, format_place
 from proxyless.xds.filters.stateful_session import SessionCookie, StatefulSessionConfig
-from tests.spec.xds_world import cluster, endpoints
+from proxyless.xds.resources import EndpointInfo, HealthStatus, Locality, LocalityEndpoints
+from tests.spec.xds_world import cluster, endpoints, prioritized
 
 HERE = "127.0.0.1:1"
 ENTRY = ClusterConfig("a", cluster("a"), endpoints("a", HERE))
@@ -38,10 +41,26 @@ def test_without_a_cookie_the_policies_pick() -> None:
 
 def test_without_a_channel_only_what_is_listed_is_known() -> None:
     assert explain_session("sid", PLACE, ENTRY, None).text == (
-        f"session lives at {HERE}, which is UNKNOWN"
+        f"session lives at {HERE}, which is UNKNOWN: it stays there"
     )
     gone = SessionPlace(("127.0.0.1:2",), "a")
-    assert explain_session("sid", gone, ENTRY, None).text.endswith("which is not listed")
+    told = explain_session("sid", gone, ENTRY, None).text
+    assert told.endswith("which is not listed: sessions do not stay there, so the policies pick")
+
+
+@pytest.mark.spec("A75-53")
+@pytest.mark.parametrize("is_usable", [False, True])
+def test_without_a_channel_a_draining_host_keeps_sessions_if_the_cluster_says_so(
+    is_usable: bool,
+) -> None:
+    usable = {HealthStatus.HEALTHY, *([HealthStatus.DRAINING] if is_usable else [])}
+    made = cluster("a", override_host_status=frozenset(usable))
+    info = EndpointInfo((parse_address(HERE),), 1, HealthStatus.DRAINING)
+    drained = prioritized("a", [LocalityEndpoints(Locality(), 1, (info,))])
+    told = explain_session("sid", PLACE, ClusterConfig("a", made, drained), None)
+    assert stays(told) is is_usable
+    assert told.text.startswith(f"session lives at {HERE}, which is DRAINING: ")
+    assert told.text.endswith("it stays there") is is_usable
 
 
 @pytest.mark.parametrize(
@@ -63,8 +82,11 @@ def below(*hosts: LbNode, problem: str = "", breaker: str = "") -> LbNode:
     """A cluster's policies, as far as sessions see them."""
     state = "TRANSIENT_FAILURE" if problem else "READY"
     chooser = LbNode("", "xds_override_host_experimental", state, "", hosts, problem)
-    limit = LbNode("", "xds_cluster_impl_experimental", state, "", (chooser,), breaker or problem)
-    return LbNode("cluster:a", "cds_experimental", state, "", (limit,), breaker or problem)
+    limit = LbNode(
+        "", "xds_cluster_impl_experimental", state, "", (chooser,), breaker, barrier=breaker
+    )
+    # What is above counts the cluster as failing, whatever the breaker says.
+    return LbNode("cluster:a", "cds_experimental", state, "", (limit,), problem or breaker)
 
 
 @pytest.mark.parametrize(
@@ -90,6 +112,11 @@ def below(*hosts: LbNode, problem: str = "", breaker: str = "") -> LbNode:
             "now: fails: breaker open",
             "breaker open",
         ),
+        (
+            below(LbNode(HERE, "", "READY"), problem="all fail", breaker="breaker open"),
+            "now: fails: breaker open; without that: all fail",
+            "breaker open; without that: all fail",
+        ),
     ],
 )
 def test_a_session_stays_where_it_is_unless_the_cluster_lets_nobody_in(
@@ -106,6 +133,6 @@ def test_of_an_aggregate_the_leaf_in_use_counts() -> None:
     resting = LbNode("x", "cds_experimental", "READY", in_use=False)
     node = LbNode("cluster:a", "p", "READY", "", (resting, LbNode("y", "p", "READY")))
     assert find_leaf(result, node) is leaves[1]
-    assert find_leaf(result, None) is result[0]
+    assert find_leaf(result, None) is leaves[0]
     assert find_leaf((ENTRY,), node) is ENTRY
     assert find_leaf(None, node) is None

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from proxyless.assembly import Registries
+from proxyless.base import IpAddress
 from proxyless.controlplane import (
     aggregate_cluster,
     dns_cluster,
     eds_cluster,
     endpoints,
+    lb_endpoint,
     listener,
     route,
     route_config,
@@ -19,6 +21,7 @@ from proxyless.controlplane import (
 from proxyless.observe import Audience, Finding, LintContext, Severity, lint_message
 from proxyless.protos import Proto, message_class
 from proxyless.xds.bootstrap import Bootstrap, ChannelCreds, ServerConfig
+from tests.connect_proxy import proxied, with_proxy
 
 HCM = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
 TLS = "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext"
@@ -178,6 +181,61 @@ def test_what_others_refuse_is_said_to_who_asks(context: LintContext) -> None:
         drop.drop_percentage.numerator = 1
     assert said(message, context) == {}
     assert said(message, context, Audience.ENVOY)["policy.drop_overloads"][0] is Severity.ERROR
+
+
+def test_proxies_of_a_mesh_are_known_and_grpcio_has_to_be_told(context: LintContext) -> None:
+    cluster = proxied(eds_cluster("a"))
+    assert said(cluster, context) == {}
+    severity, text = said(cluster, context, Audience.GRPCIO)["transport_socket"]
+    assert severity is Severity.WARNING
+    assert "unless GRPC_EXPERIMENTAL_XDS_HTTP_CONNECT=true" in text
+    message = endpoints("a", [with_proxy(lb_endpoint("127.0.0.1:1"), IpAddress("127.0.0.1", 2))])
+    with_proxy(message.endpoints[0], IpAddress("127.0.0.1", 3))
+    assert said(message, context) == {}
+    assert notes(message, context) == {}
+
+
+def test_the_policy_of_an_aggregate_is_right_for_envoy_or_for_grpcio(
+    context: LintContext,
+) -> None:
+    plain = aggregate_cluster("all", ["a"])
+    assert said(plain, context, Audience.GRPCIO) == {}
+    what = "is ROUND_ROBIN, wanted CLUSTER_PROVIDED: the cluster is refused"
+    assert said(plain, context, Audience.ENVOY) == {"lb_policy": (Severity.ERROR, what)}
+    provided = aggregate_cluster("all", ["a"], lb_policy="CLUSTER_PROVIDED")
+    assert said(provided, context, Audience.ENVOY) == {}
+    what = "is CLUSTER_PROVIDED, for which the cluster is refused"
+    assert said(provided, context, Audience.GRPCIO) == {"lb_policy": (Severity.ERROR, what)}
+
+
+def test_endpoints_cannot_differ_in_how_they_are_secured(context: LintContext) -> None:
+    cluster = eds_cluster("a")
+    cluster.transport_socket_matches.add(name="tls")
+    what = "is set, which is not supported"
+    assert said(cluster, context) == {"transport_socket_matches": (Severity.ERROR, what)}
+
+
+def test_times_that_stand_where_nobody_looks(context: LintContext) -> None:
+    options = message_class("envoy.extensions.upstreams.http.v3.HttpProtocolOptions")()
+    options.common_http_protocol_options.max_stream_duration.seconds = 3
+    cluster = eds_cluster("a")
+    cluster.upstream_config.typed_config.Pack(options)
+    ((path, (severity, text)),) = said(cluster, context).items()
+    assert path.endswith(".common_http_protocol_options.max_stream_duration")
+    assert (severity, text.partition(":")[0]) == (Severity.WARNING, "is ignored")
+    made = listener("api", "routes")
+    manager = message_class(HCM).FromString(made.api_listener.api_listener.value)
+    manager.common_http_protocol_options.idle_timeout.seconds = 3
+    made.api_listener.api_listener.Pack(manager)
+    found = [path for path in notes(made, context) if path.endswith(".idle_timeout")]
+    assert len(found) == 1
+
+
+def test_binary_headers_are_matched_by_nobody(context: LintContext) -> None:
+    config = route_config("routes", route(headers={"trace-bin": "x"}, cluster="a"))
+    path = "virtual_hosts[0].routes[0].match.headers[0].name"
+    what = "is 'trace-bin': a binary header counts as absent"
+    assert said(config, context) == {path: (Severity.WARNING, what)}
 
 
 def test_certificate_providers_count_if_the_bootstrap_is_there(context: LintContext) -> None:

@@ -336,6 +336,60 @@ def test_what_a_leaf_of_an_aggregate_does_is_told_of_the_leaf(mesh: Mesh) -> Non
     mesh.run(story)
 
 
+def test_of_a_full_circuit_breaker_in_a_cluster_that_fails_both_are_named(mesh: Mesh) -> None:
+    breaker = 'cluster "web": circuit breaker open: 1 of 1 requests in flight'
+
+    def serve(version: str, places: Sequence[str]) -> None:
+        web = eds_cluster("web")
+        web.circuit_breakers.thresholds.add().max_requests.value = 1
+        first = listener("api", [route(cluster="web")])
+        found = Snapshot.of([first, web, endpoints("web", places)], version=version)
+        mesh.control.set_snapshot(found)
+
+    async def story() -> None:
+        serve("2", mesh.places)
+        await mesh.until_connected()
+        mesh.near.delay_s = mesh.far.delay_s = 200.0
+        under_way = mesh.channel.unary_unary(UNARY)(b"", timeout=250.0)
+        await pause(1.0)
+        nowhere = 'cluster "web": endpoints "web": has no endpoint that may be used'
+        for version, places, failure in [
+            ("3", [], nowhere),
+            ("4", ["10.99.0.1:1"], 'cluster "web": connections to all backends failing;'),
+        ]:
+            serve(version, places)
+            await pause(5.0)
+            told = mesh.channel.explain(UNARY)
+            assert told.problem.startswith(f"{breaker}; without that: {failure}")
+            # That is the one that RPCs end with.
+            with pytest.raises(grpc.aio.AioRpcError, match="circuit breaker drop"):
+                await mesh.call()
+        under_way.cancel()
+
+    mesh.run(story)
+
+
+@pytest.mark.parametrize("names", [["web"], ["web", "other"]])
+def test_a_cluster_without_endpoints_says_so_and_nothing_else(mesh: Mesh, names: list[str]) -> None:
+    is_aggregate = len(names) > 1
+    whole = [aggregate_cluster("all", names)] if is_aggregate else []
+    first = listener("api", [route(cluster="all" if is_aggregate else "web")])
+    found = [each for name in names for each in (eds_cluster(name), endpoints(name, []))]
+    mesh.control.set_snapshot(Snapshot.of([first, *whole, *found]))
+
+    async def story() -> None:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await mesh.call()
+        last = names[-1]
+        reason = f'cluster "{last}": endpoints "{last}": has no endpoint that may be used'
+        said = f'cluster "all": {reason}' if is_aggregate else reason
+        assert caught.value.details() == f'{said} (node id "till")'
+        assert mesh.channel.explain(UNARY).text == f"{UNARY} fails: {reason}"
+        assert explain_error(caught.value).text.endswith(f'{said} (node id "till")')
+
+    mesh.run(story)
+
+
 def test_rpcs_wait_for_a_cluster_that_has_failed_and_has_hope_again(mesh: Mesh) -> None:
     """It counts as failing until it is READY, and its RPCs are what connects it."""
 

@@ -4,13 +4,31 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import proxyless.xds
-from proxyless.observe import Severity
+from proxyless.assembly import Registries
+from proxyless.base import ValidationErrors
+from proxyless.controlplane import (
+    dns_cluster,
+    eds_cluster,
+    endpoints,
+    listener,
+    route,
+    route_config,
+)
+from proxyless.observe import LintContext, Severity
 from proxyless.observe.understood import CLUSTER, HARMLESS, SPECIAL, UNDERSTOOD, describe_ignored
 from proxyless.protos import message_class
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from google.protobuf.descriptor import FieldDescriptor
+
+    from proxyless.protos import Proto
 
 XDS = Path(proxyless.xds.__file__).parent
 
@@ -64,3 +82,84 @@ def test_ignored_fields_are_told_apart_by_what_is_lost() -> None:
     assert describe_ignored(CLUSTER, "alt_stat_name") == (Severity.NOTE, "is ignored")
     assert "probed" in describe_ignored(CLUSTER, "health_checks")[1]
     assert "health_checks" not in HARMLESS
+
+
+def parsed(message: Proto) -> tuple[object, str]:
+    """What the client makes of a resource, and what is wrong with it."""
+    known = Registries()
+    errors = ValidationErrors()
+    parse = LintContext(known.policies, known.filters).parsers()[message.DESCRIPTOR.full_name]
+    return parse(message, errors), str(errors)
+
+
+# By the type of a field: double, float, bool, string, bytes. Others are numbers.
+_EXAMPLES: dict[int, object] = {1: 2.0, 2: 2.0, 8: True, 9: "x", 12: b"x"}
+
+
+def set_something(message: Proto, field: FieldDescriptor) -> bool:
+    """Give the field a value that is not its default; False if that would unset another one."""
+    oneof = field.containing_oneof
+    if oneof is not None and message.WhichOneof(oneof.name) not in (None, field.name):
+        return False
+    value = getattr(message, field.name)
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        return False
+    if field.message_type is not None:
+        (value.add() if hasattr(value, "add") else value).SetInParent()
+        return True
+    something = _EXAMPLES.get(field.type, 1)
+    if hasattr(value, "append"):
+        value.append(something)
+    else:
+        setattr(message, field.name, something)
+    return True
+
+
+def places(message: Proto) -> Iterator[Callable[[Proto], Proto]]:
+    """How to find each message inside that the table takes apart, in a copy, too."""
+    yield lambda whole: whole
+    known = UNDERSTOOD[message.DESCRIPTOR.full_name]
+    for field, value in message.ListFields():
+        kind = field.message_type
+        if field.name not in known or kind is None or kind.full_name not in UNDERSTOOD:
+            continue
+        is_list = not hasattr(value, "DESCRIPTOR")
+        for inner in places(value[0] if is_list else value):
+
+            def find(
+                whole: Proto,
+                name: str = field.name,
+                is_list: bool = is_list,
+                inner: Callable[[Proto], Proto] = inner,
+            ) -> Proto:
+                found = getattr(whole, name)
+                return inner(found[0] if is_list else found)
+
+            yield find
+
+
+ROUTES = route_config("routes", route(headers={"who": "me"}, weighted={"a": 1, "b": 2}))
+BASES = [
+    eds_cluster("a"),
+    dns_cluster("a", "example", 80),
+    ROUTES,
+    endpoints("a", ["127.0.0.1:1"]),
+    listener("api", "routes"),
+]
+
+
+@pytest.mark.parametrize("base", BASES, ids=lambda base: base.DESCRIPTOR.name)
+def test_what_is_not_in_the_table_makes_no_difference(base: Proto) -> None:
+    before = parsed(base)
+    assert before[1] == "[]"
+    tried = 0
+    for find in places(base):
+        inner = find(base)
+        for field in inner.DESCRIPTOR.fields:
+            if field.name in UNDERSTOOD[inner.DESCRIPTOR.full_name]:
+                continue
+            copy = type(base).FromString(base.SerializeToString())
+            if set_something(find(copy), field):
+                tried += 1
+                assert parsed(copy) == before, field.full_name
+    assert tried > 5

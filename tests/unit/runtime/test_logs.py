@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import TYPE_CHECKING
+import threading
+from typing import TYPE_CHECKING, TextIO
 
 import pytest
 
 from proxyless.base import Event, IpAddress, State, Status, StatusCode
-from proxyless.runtime import LogTrace, apply_environment
+from proxyless.runtime import LogTrace, apply_environment, logs
 from proxyless.runtime.logs import LOGGER_NAMES, TRACERS, choose_tracers
 
 if TYPE_CHECKING:
@@ -225,6 +226,26 @@ def test_who_asks_for_logs_sees_them_without_configuring_anything(
     assert shown.endswith("DEBUG proxyless.xds.resolver: xds_resolver.config listener=orders\n")
     apply_environment({"GRPC_TRACE": "xds_resolver"})
     assert len(ours.handlers) == 2
+
+
+def test_threads_that_ask_at_once_add_one_handler(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = bare(monkeypatch)
+    both = threading.Barrier(2)
+
+    class Slow(logging.StreamHandler[TextIO]):
+        def __init__(self, stream: TextIO) -> None:
+            super().__init__(stream)
+            both.wait()
+
+    monkeypatch.setattr(logs, "_HANDLERS", {})
+    monkeypatch.setattr(logging, "StreamHandler", Slow)
+    asked = {"GRPC_VERBOSITY": "INFO"}
+    threads = [threading.Thread(target=apply_environment, args=(asked,)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [type(each) for each in ours.handlers] == [logging.NullHandler, Slow]
 
 
 def test_handlers_of_the_application_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -303,6 +303,17 @@ def test_a_ring_may_be_long_to_connect_to_one_in_trouble() -> None:
     run.scenario.world.loop.close()
 
 
+def test_a_ring_that_hangs_on_one_in_trouble_gives_way_to_the_next_priority() -> None:
+    run = Run(Options(lb_policy="RING_HASH"))
+    stranger = "10.9.9.9:80"
+    run.config(view=ClusterView((frozenset({run.first, stranger}), frozenset({run.second}))))
+    run.rpc(picked=run.second)
+    assert run.found(check_priorities) != []
+    with run.scenario.ledger.trouble(run.scenario.backend_at(stranger)):
+        assert run.found(check_priorities) == []
+    run.scenario.world.loop.close()
+
+
 def test_a_reply_that_had_begun_is_not_tried_again() -> None:
     run = Run(Options(retries=2, reply_bytes=4_000))
     rpc = run.rpc("UNAVAILABLE")

@@ -79,6 +79,16 @@ class FakeNetwork:
             feed(protocol, self.greeting)
         return made, protocol
 
+    async def start_tls(
+        self,
+        transport: asyncio.Transport,
+        protocol: asyncio.Protocol,
+        *,
+        tls: ssl.SSLContext,
+        server_hostname: str,
+    ) -> asyncio.Transport:
+        raise NotImplementedError
+
     async def listen(
         self,
         address: Address,

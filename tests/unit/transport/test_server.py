@@ -67,6 +67,16 @@ class FakeNetwork:
     ) -> tuple[asyncio.Transport, P]:
         raise NotImplementedError
 
+    async def start_tls(
+        self,
+        transport: asyncio.Transport,
+        protocol: asyncio.Protocol,
+        *,
+        tls: ssl.SSLContext,
+        server_hostname: str,
+    ) -> asyncio.Transport:
+        raise NotImplementedError
+
     async def listen(
         self,
         address: Address,

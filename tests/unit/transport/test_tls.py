@@ -17,6 +17,7 @@ from proxyless.transport.tls import (
     refuse_peer,
     server_context,
 )
+from tests import certificates
 from tests.certificates import CertificateAuthority
 
 NAME = "api.test"
@@ -30,22 +31,7 @@ ROOTS_VARIABLE = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
 def shake_hands(
     client: ssl.SSLContext, server: ssl.SSLContext, name: str | None = NAME
 ) -> tuple[ssl.SSLObject, ssl.SSLObject]:
-    """Both ends after the handshake; raises what the first to refuse raises."""
-    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
-    ends = (
-        client.wrap_bio(to_client, to_server, server_hostname=name),
-        server.wrap_bio(to_server, to_client, server_side=True),
-    )
-    open_ends = list(ends)
-    for _ in range(10):
-        for end in list(open_ends):
-            try:
-                end.do_handshake()
-                open_ends.remove(end)
-            except ssl.SSLWantReadError:
-                pass
-    assert not open_ends
-    return ends
+    return certificates.shake_hands(client, server, name)
 
 
 def tls(

@@ -9,10 +9,17 @@ from cryptography.hazmat.primitives import serialization
 
 from proxyless.base import Status, StatusCode
 from proxyless.runtime import VirtualClock
+from proxyless.transport import TrustBundles
 from proxyless.xds.bootstrap import REFRESH_INTERVAL_S, CertificateProviderConfig
-from proxyless.xds.certificates import Certificates, CertificateStore, FileWatcherPlugin, Identity
+from proxyless.xds.certificates import (
+    SPIFFE_GUARD,
+    Certificates,
+    CertificateStore,
+    FileWatcherPlugin,
+    Identity,
+)
 from proxyless.xds.resources import CertificateInstance
-from tests.certificates import CertificateAuthority
+from tests.certificates import CertificateAuthority, trust_bundle_map
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,7 +59,7 @@ class World:
         self.certificate.write_bytes(identity[0])
         self.key.write_bytes(identity[1])
 
-    def read(self) -> tuple[bytes | Status, tuple[bytes, bytes] | Status]:
+    def read(self) -> tuple[bytes | TrustBundles | Status, tuple[bytes, bytes] | Status]:
         identity = self.certificates.identity(MESH)
         if isinstance(identity, Identity):
             pair = (identity.certificate_chain, identity.private_key)
@@ -91,7 +98,9 @@ def test_no_timer_runs(world: World) -> None:
     assert world.clock.timers_pending == 0
 
 
-@pytest.mark.parametrize("length", [0, 1, 40, len(NEW.certificate_pem) // 2])
+@pytest.mark.parametrize(
+    "length", [0, 1, 40, len(NEW.certificate_pem) // 2], ids=["nothing", "1", "40", "half"]
+)
 def test_half_written_roots_leave_the_old_ones_in_use(world: World, length: int) -> None:
     world.read()
     world.clock.advance(INTERVAL_S)
@@ -190,6 +199,139 @@ def test_what_is_not_configured_cannot_be_had(tmp_path: Path) -> None:
         "certificate provider 'mesh': has no root certificates, "
         "wanted ca_certificate_file in its config"
     )
+
+
+# SPIFFE trust bundles
+
+
+class SpiffeWorld(World):
+    """With a map of trust bundles beside the other files."""
+
+    def __init__(self, directory: Path, **changes: object) -> None:
+        self.map = directory / "map.json"
+        changes = {"spiffe_trust_bundle_map_file": str(self.map)} | changes
+        super().__init__(directory, **changes)
+
+    def write_map(self, **domains: CertificateAuthority) -> bytes:
+        """The trust domains a.example, b.example and so on."""
+        bundles = {f"{key}.example": [authority] for key, authority in domains.items()}
+        content = trust_bundle_map(bundles)
+        self.map.write_bytes(content)
+        return content
+
+    def domains(self) -> dict[str, frozenset[bytes]]:
+        found = self.certificates.roots(MESH)
+        assert isinstance(found, TrustBundles)
+        return dict(found.roots)
+
+
+A_IS_OLD = {"a.example": frozenset({OLD.certificate_der})}
+A_IS_NEW = {"a.example": frozenset({NEW.certificate_der})}
+
+
+def test_a_map_of_trust_bundles_counts_in_place_of_the_ca_file(tmp_path: Path) -> None:
+    world = SpiffeWorld(tmp_path)
+    world.write(NEW.certificate_pem, OLD_IDENTITY)
+    world.write_map(a=OLD)
+    assert world.domains() == A_IS_OLD
+    assert world.read()[1] == OLD_IDENTITY
+
+
+def test_a_map_alone_is_enough(tmp_path: Path) -> None:
+    absent = dict.fromkeys(("certificate_file", "private_key_file", "ca_certificate_file"))
+    world = SpiffeWorld(tmp_path, **absent)
+    world.write_map(a=OLD)
+    assert world.domains() == A_IS_OLD
+
+
+def test_a_map_is_read_again_when_the_interval_is_over(tmp_path: Path) -> None:
+    world = SpiffeWorld(tmp_path)
+    world.write_map(a=OLD)
+    assert world.domains() == A_IS_OLD
+    world.write_map(a=NEW)
+    world.clock.advance(INTERVAL_S - 0.001)
+    assert world.domains() == A_IS_OLD
+    world.clock.advance(0.001)
+    assert world.domains() == A_IS_NEW
+    assert world.clock.timers_pending == 0
+
+
+def test_a_map_that_did_not_change_is_not_parsed_again(tmp_path: Path) -> None:
+    world = SpiffeWorld(tmp_path)
+    world.write_map(a=OLD)
+    before = world.certificates.roots(MESH)
+    world.write_map(a=OLD)
+    world.clock.advance(INTERVAL_S)
+    assert world.certificates.roots(MESH) is before
+
+
+BAD_MAPS = {
+    "empty": b"",
+    "half": trust_bundle_map({"a.example": [NEW]})[:100],
+    "no map": b"[]",
+    "another key": trust_bundle_map({"a.example": [NEW]}).replace(b"x509-svid", b"jwt-svid"),
+    "too large": b'{"trust_domains": {}}' + b" " * (1 << 20),
+}
+
+
+@pytest.mark.parametrize("bad", BAD_MAPS.values(), ids=BAD_MAPS)
+def test_a_bad_map_leaves_the_old_one_in_use_and_says_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, bad: bytes
+) -> None:
+    world = SpiffeWorld(tmp_path)
+    world.write_map(a=OLD)
+    world.domains()
+    world.map.write_bytes(bad)
+    for _ in range(3):
+        world.clock.advance(INTERVAL_S)
+        assert world.domains() == A_IS_OLD
+    [record] = caplog.records
+    text = record.getMessage()
+    assert text.startswith(f"file {str(world.map)!r}")
+    assert text.endswith(": what was read before stays in use")
+    world.write_map(a=NEW)
+    # Soon, not when the interval is over again.
+    world.clock.advance(1.0)
+    assert world.domains() == A_IS_NEW
+
+
+@pytest.mark.parametrize("bad", BAD_MAPS.values(), ids=BAD_MAPS)
+def test_without_a_good_map_there_is_none(tmp_path: Path, bad: bytes) -> None:
+    """Not even the roots of the CA file, which is good."""
+    world = SpiffeWorld(tmp_path)
+    world.write(OLD.certificate_pem, OLD_IDENTITY)
+    world.map.write_bytes(bad)
+    text = details(world.certificates.roots(MESH))
+    assert text.startswith(f"certificate provider 'mesh': file {str(world.map)!r}")
+    world.write_map(a=NEW)
+    world.clock.advance(1.0)
+    assert world.domains() == A_IS_NEW
+
+
+def test_what_is_wrong_with_a_map_is_said_by_field(tmp_path: Path) -> None:
+    world = SpiffeWorld(tmp_path)
+    world.map.write_bytes(BAD_MAPS["another key"])
+    assert details(world.certificates.roots(MESH)) == (
+        f"certificate provider 'mesh': file {str(world.map)!r}: "
+        "[field:trust_domains[\"a.example\"].keys[0].use error:is 'jwt-svid', wanted 'x509-svid']"
+    )
+
+
+def test_an_empty_map_is_one(tmp_path: Path) -> None:
+    world = SpiffeWorld(tmp_path)
+    world.write_map()
+    assert world.domains() == {}
+
+
+@pytest.mark.parametrize("value", ["false", " False "])
+def test_the_guard_has_the_map_ignored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv(SPIFFE_GUARD, value)
+    world = SpiffeWorld(tmp_path)
+    world.write(OLD.certificate_pem, OLD_IDENTITY)
+    world.write_map(a=NEW)
+    assert world.certificates.roots(MESH) == OLD.certificate_pem
 
 
 @pytest.mark.parametrize(

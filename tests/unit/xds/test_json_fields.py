@@ -17,6 +17,7 @@ JSON = st.recursive(
 def test_null_is_absent_for_every_kind_of_field() -> None:
     errors = ValidationErrors()
     reader = JsonObject({"f": None}, errors)
+    assert not reader.has("f")
     assert reader.text("f") == ""
     assert reader.flag("f") is False
     assert reader.duration_s("f", 7.0) == 7.0
@@ -26,6 +27,11 @@ def test_null_is_absent_for_every_kind_of_field() -> None:
     assert reader.nested("f", lambda _: 1) is None
     assert reader.tree("f") == {}
     assert errors.ok
+
+
+@pytest.mark.parametrize("value", ["", 0, False, [], {}])
+def test_what_is_there_may_be_empty(value: object) -> None:
+    assert JsonObject({"f": value}, ValidationErrors()).has("f")
 
 
 @pytest.mark.parametrize(

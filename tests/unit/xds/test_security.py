@@ -8,12 +8,13 @@ import pytest
 
 from proxyless.base import EMPTY_ATTRIBUTES, Attributes, Status, StatusCode
 from proxyless.runtime import VirtualClock
-from proxyless.transport import ClientTls, PeerCertificate
+from proxyless.transport import ClientTls, PeerCertificate, TrustBundles
 from proxyless.xds.attributes import HOSTNAME, UPSTREAM_TLS, ClusterTls
 from proxyless.xds.bootstrap import CertificateProviderConfig
 from proxyless.xds.certificates import CertificateStore, Identity
 from proxyless.xds.resources import CertificateInstance, SanMatcher, StringMatcher, UpstreamTls
 from proxyless.xds.security import (
+    AUTHORITY_AS_SNI,
     SHOWN_NAMES_MAX,
     SanCheck,
     SniCheck,
@@ -35,6 +36,7 @@ class FixedPlugin:
         self.name = name
         self.version = b"1"
         self.closed = 0
+        self.bundles: TrustBundles | None = None
         self._trouble = trouble
 
     def parse_config(self, config: object) -> None:
@@ -43,8 +45,8 @@ class FixedPlugin:
     def create(self, config: object, clock: object) -> FixedPlugin:
         return self
 
-    def roots(self, certificate_name: str) -> bytes | Status:
-        return self._trouble or b"roots" + self.version
+    def roots(self, certificate_name: str) -> bytes | TrustBundles | Status:
+        return self._trouble or self.bundles or b"roots" + self.version
 
     def identity(self, certificate_name: str) -> Identity | Status:
         return self._trouble or Identity(b"chain" + self.version, b"key" + self.version)
@@ -232,8 +234,14 @@ def test_the_name_that_was_asked_for_has_to_be_a_dns_name() -> None:
         ({"sni": "sni.example"}, "host.example", "sni.example"),
         ({"sni": "sni.example", "auto_host_sni": True}, "host.example", "host.example"),
         ({"sni": "sni.example", "auto_host_sni": True}, "host.example:443", "host.example"),
-        ({"auto_host_sni": True}, "[2001:db8::1]:443", "2001:db8::1"),
-        ({"auto_host_sni": True}, "2001:db8::1", "2001:db8::1"),
+        ({"sni": "sni.example", "auto_host_sni": True}, "host.example.:443", "host.example"),
+        # Addresses are never sent.
+        ({"auto_host_sni": True}, "[2001:db8::1]:443", ""),
+        ({"auto_host_sni": True}, "2001:db8::1", ""),
+        ({"auto_host_sni": True}, "10.0.0.1", ""),
+        ({"auto_host_sni": True}, "10.0.0.1:443", ""),
+        ({"sni": "sni.example", "auto_host_sni": True}, "10.0.0.1:443", "sni.example"),
+        ({"sni": "10.0.0.1"}, "host.example", ""),
         ({"sni": "sni.example", "auto_host_sni": True}, "", "sni.example"),
         ({"auto_host_sni": True}, "", ""),
     ],
@@ -304,6 +312,42 @@ def test_everything_that_a_cluster_says_is_in_the_tls() -> None:
 def test_system_roots_and_no_identity() -> None:
     """And no name: not even the host of the target, which is not the server's."""
     assert World().secure(UpstreamTls(ca=None)) == ClientTls(server_name="", is_name_checked=False)
+
+
+def test_trust_bundles_stand_in_place_of_roots() -> None:
+    world = World()
+    world.fixed.bundles = TrustBundles.of(b"map", {"a.example": frozenset({b"root"})})
+    matchers = (StringMatcher("exact", "spiffe://a.example/orders"),)
+    assert world.secure(UpstreamTls(ca=MESH, san_matchers=matchers)) == ClientTls(
+        trust_bundles=world.fixed.bundles,
+        server_name="",
+        is_name_checked=False,
+        # "SAN matching will be performed as configured via xDS" - A87
+        check_peer=SanCheck(matchers),
+    )
+
+
+def test_the_authority_is_sent_where_no_name_is_if_the_switch_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """ "This value however will not be used for SAN verification" - A101."""
+    monkeypatch.setenv(AUTHORITY_AS_SNI, "true")
+    world = World()
+    nameless = UpstreamTls(ca=MESH, auto_sni_san_validation=True)
+    named = UpstreamTls(ca=MESH, sni="a.example", auto_sni_san_validation=True)
+    # None: the transport takes the host of the channel's authority.
+    assert world.secure(nameless) == ClientTls(
+        root_certificates=b"roots1", server_name=None, is_name_checked=False
+    )
+    assert world.secure(named) == ClientTls(
+        root_certificates=b"roots1",
+        server_name="a.example",
+        is_name_checked=False,
+        check_peer=SniCheck("a.example"),
+    )
+    assert world.secure(UpstreamTls(ca=NONE)) == Status(
+        StatusCode.UNAVAILABLE, "certificate provider 'none': nothing yet"
+    )
 
 
 @pytest.mark.parametrize(

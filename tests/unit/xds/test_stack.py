@@ -13,7 +13,7 @@ from tests.spec.xds_world import FakeDns
 BOOTSTRAP = Bootstrap(servers=(ServerConfig("control-plane:443", ChannelCreds("insecure")),))
 
 
-def tools_of(registries: Registries, dns: FakeDns) -> XdsTools:
+def stack_of(registries: Registries) -> XdsStack:
     clock = VirtualClock()
     stack = LoopStack(
         clock,
@@ -22,8 +22,11 @@ def tools_of(registries: Registries, dns: FakeDns) -> XdsTools:
         DeadlineQueue(clock),
         cast("SubchannelPool", None),
     )
-    xds = XdsStack(stack, policies=registries.policies, resolvers=registries.resolvers)
-    return xds.tools(registries.policies, registries.filters, dns)
+    return XdsStack(stack, policies=registries.policies, resolvers=registries.resolvers)
+
+
+def tools_of(registries: Registries, dns: FakeDns) -> XdsTools:
+    return stack_of(registries).tools(registries.policies, registries.filters, dns)
 
 
 def test_types_are_the_four_of_v3() -> None:
@@ -51,3 +54,18 @@ def test_client_is_a_target_s_own_unless_it_is_to_be_shared() -> None:
     assert one is two
     for client in (own, other, same, one, two):
         tools.release(client)
+
+
+def test_channels_with_registries_of_their_own_have_a_client_of_their_own() -> None:
+    registries, dns = Registries(), FakeDns()
+    xds = stack_of(registries)
+    usual, other = (
+        xds.tools(registries.policies, registries.filters, dns, is_own_vocabulary=is_own)
+        for is_own in (False, True)
+    )
+    one, two = (tools.acquire(BOOTSTRAP, "xds:///a", False) for tools in (usual, other))
+    assert one is not two
+    # Another channel with the same registries shares it.
+    again = xds.tools(registries.policies, registries.filters, dns, is_own_vocabulary=True)
+    assert again.acquire(BOOTSTRAP, "xds:///a", False) is two
+    xds.clients.close()

@@ -8,10 +8,10 @@ equal" least request algorithm" - A48.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from proxyless.base import Endpoint, Status, ValidationErrors
+from proxyless.base.frozen import frozen
 from proxyless.lb.api import CallEnd, Complete, Helper, Picker, PickInfo, PickResult, Policy, Update
 from proxyless.lb.config import type_name
 from proxyless.lb.endpoint_list import EndpointChild, EndpointList
@@ -27,7 +27,7 @@ CHOICE_COUNT_MAX: Final = 10
 # Config
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LeastRequestConfig:
     """How many endpoints are compared for each RPC."""
 

@@ -8,12 +8,12 @@ subchannel learns that it is ejected, is the business of `outlier_detection`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from itertools import chain
 from math import fsum, sqrt
 from typing import Final
 
+from proxyless.base.frozen import frozen
 from proxyless.lb.policies.outlier_config import (
     PERCENT_MAX,
     EjectionRules,
@@ -32,7 +32,7 @@ DrawPercent = Callable[[], int]
 # What is known about endpoints
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Standing:
     """Since when an endpoint is ejected, if it is, and by what its next ejection is multiplied."""
 
@@ -47,7 +47,7 @@ class Standing:
 NEVER_EJECTED: Final = Standing()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EndpointView:
     """All that the sweep may know about one endpoint: RPCs of the last interval, and standing."""
 
@@ -68,7 +68,7 @@ class Kind(Enum):
     FORGIVEN = "forgiven"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Change:
     """The endpoint at this index has another standing from now on."""
 
@@ -78,7 +78,7 @@ class Change:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Outlier:
     """The endpoint at this index is to be ejected, if chance and the limit allow it."""
 

@@ -77,6 +77,21 @@ def parse_config(
     json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
 ) -> OutlierDetectionConfig | None:
     """The config, or None without a child policy, which adds an error."""
+    interval_s, rules = parse_rules(json, errors)
+    with errors.field("childPolicy"):
+        if (listed := _Fields(json, errors).get("childPolicy")) is None:
+            errors.add("is missing, wanted a list of policies")
+            return None
+        child = parse_policy_list(listed, errors, registry)
+    if child is None:
+        return None
+    return OutlierDetectionConfig(child=child, interval_s=interval_s, rules=rules)
+
+
+def parse_rules(
+    json: Mapping[str, object], errors: ValidationErrors
+) -> tuple[float, EjectionRules]:
+    """How many seconds are between sweeps, and by which rules they eject."""
     fields, defaults = _Fields(json, errors), EjectionRules()
     interval_s = fields.seconds("interval", 10.0)
     base_s = fields.seconds("baseEjectionTime", defaults.base_ejection_time_s)
@@ -91,14 +106,7 @@ def parse_config(
         success_rate=_parse_success_rate(fields.nested("successRateEjection")),
         failure_percentage=_parse_failure_percentage(fields.nested("failurePercentageEjection")),
     )
-    with errors.field("childPolicy"):
-        if (listed := fields.get("childPolicy")) is None:
-            errors.add("is missing, wanted a list of policies")
-            return None
-        child = parse_policy_list(listed, errors, registry)
-    if child is None:
-        return None
-    return OutlierDetectionConfig(child=child, interval_s=interval_s, rules=rules)
+    return interval_s, rules
 
 
 def _parse_success_rate(fields: "_Fields | None") -> SuccessRateEjection | None:

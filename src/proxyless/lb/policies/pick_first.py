@@ -18,10 +18,10 @@ Theory of operation
 import os
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from proxyless.base import (
+    HTTP_PROXY,
     OK,
     Address,
     Attributes,
@@ -32,7 +32,9 @@ from proxyless.base import (
     StatusCode,
     ValidationErrors,
 )
-from proxyless.lb.api import Complete, Helper, Picker, Policy, Subchannel, Update
+from proxyless.base.frozen import frozen
+from proxyless.lb.api import Cancel, Complete, Helper, Picker, Policy, Subchannel, Update
+from proxyless.lb.attributes import HEALTH_WATCH
 from proxyless.lb.config import type_name
 from proxyless.lb.happy_eyeballs import (
     NO_OVERLAP_S,
@@ -48,12 +50,15 @@ from proxyless.lb.happy_eyeballs import (
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker, IdlePicker, SubchannelPicker
 from proxyless.lb.registry import PolicyRegistry
 from proxyless.lb.view import LbNode, describe_subchannel
+from proxyless.metrics.instruments import (
+    PICK_FIRST_ATTEMPTS_FAILED,
+    PICK_FIRST_ATTEMPTS_SUCCEEDED,
+    PICK_FIRST_DISCONNECTIONS,
+)
 from proxyless.runtime import IDLE_TIMER
 
 # Attributes of an update. Seconds; NO_OVERLAP_S tries one address at a time.
 CONNECTION_ATTEMPT_DELAY: Final = Key[float]("connection_attempt_delay_s")
-# Whether READY takes a healthy connection, not just any. Set by parents of many of these.
-HEALTH_WATCH: Final = Key[bool]("pick_first_health_watch")
 
 EMPTY_ADDRESS_LIST: Final = "empty address list"
 
@@ -64,7 +69,7 @@ CONFIG_GUARD: Final = "GRPC_EXPERIMENTAL_PICKFIRST_LB_CONFIG"
 # Config
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PickFirstConfig:
     """Whether each received list of endpoints is brought into a random order."""
 
@@ -85,7 +90,7 @@ def parse_config(json: Mapping[str, object], errors: ValidationErrors) -> PickFi
     return PickFirstConfig()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Settings:
     """What an update says besides endpoints and config."""
 
@@ -192,6 +197,8 @@ class PickFirst:
                 detail = f"connects when an RPC comes, to one of {len(self._targets)} addresses"
             case State.TRANSIENT_FAILURE if self._selected is None:
                 detail = self._describe_failure().details
+            case State.TRANSIENT_FAILURE if self._selected is not None:
+                detail = self._selected.health_error.details
             case _:
                 detail = ""
         return LbNode(state=self._state.name, detail=detail, children=children)
@@ -317,14 +324,28 @@ class PickFirst:
 
     # Candidates, the selected one among them.
 
-    def on_candidate_state(self, candidate: "_Candidate") -> None:
+    def on_candidate_state(self, candidate: "_Candidate", before: State) -> None:
         """A candidate has changed its state, or tells its first one."""
+        if self._helper.context.metrics.active:
+            self._measure(candidate, before)
         if candidate.state is State.TRANSIENT_FAILURE:
             self._last_error = candidate.error
         if candidate is self._selected:
             self._on_selected_state(candidate.state)
         elif self._pass is not None and self._is_current(candidate):
             self._perform(self._pass.on_state(candidate.index, candidate.state))
+
+    def _measure(self, candidate: "_Candidate", before: State) -> None:
+        """Count what this change is to the channel: others may share the subchannel (A78)."""
+        metrics = self._helper.context.metrics
+        if candidate is self._selected:
+            if before is State.READY and candidate.state is not State.READY:
+                metrics.count(PICK_FIRST_DISCONNECTIONS, (metrics.target,))
+        elif before is State.CONNECTING and self._is_current(candidate):
+            if candidate.state is State.TRANSIENT_FAILURE:
+                metrics.count(PICK_FIRST_ATTEMPTS_FAILED, (metrics.target,))
+            elif candidate.state is State.READY:
+                metrics.count(PICK_FIRST_ATTEMPTS_SUCCEEDED, (metrics.target,))
 
     def on_candidate_health(self, candidate: "_Candidate", state: State, error: Status) -> None:
         """The health of the selected candidate is this now."""
@@ -347,7 +368,7 @@ class PickFirst:
         released, self._candidates = self._candidates, [chosen]
         self._selected = chosen
         if self._settings.has_health_watch:
-            chosen.subchannel.watch_health(chosen.on_health)
+            chosen.watch_health()
         else:
             self._report_ready(chosen)
         for candidate in released:
@@ -361,12 +382,18 @@ class PickFirst:
                 self._go_idle()
             case State.CONNECTING | State.TRANSIENT_FAILURE:
                 # It disconnects and goes on by itself (A105), so this is no reason to rest.
-                self._selected = None
+                self._drop_selected()
                 self._report_connecting()
                 self._helper.request_reresolution()
                 self._start_pass()
             case _:
                 return
+
+    def _drop_selected(self) -> None:
+        """It stays a candidate. If it is selected again, its health is asked for again, too."""
+        if self._selected is not None:
+            self._selected.end_health_watch()
+            self._selected = None
 
     def _go_idle(self) -> None:
         self._release_all()
@@ -404,7 +431,17 @@ class PickFirst:
 class _Candidate:
     """One address of the list and its subchannel. Driven by the subchannel."""
 
-    __slots__ = ("_owner", "address", "attributes", "error", "index", "state", "subchannel")
+    __slots__ = (
+        "_owner",
+        "address",
+        "attributes",
+        "end_health_watch",
+        "error",
+        "health_error",
+        "index",
+        "state",
+        "subchannel",
+    )
 
     def __init__(
         self, owner: PickFirst, address: Address, attributes: Attributes, subchannel: Subchannel
@@ -418,18 +455,29 @@ class _Candidate:
         self.index = 0
         # Told by the subchannel.
         self.state = State.IDLE
-        self.error = OK
+        self.error = self.health_error = OK
+        self.end_health_watch: Cancel = _nothing_to_end
         subchannel.watch(self.on_state)
 
     def on_state(self, state: State, error: Status) -> None:
-        self.state, self.error = state, error
-        self._owner.on_candidate_state(self)
+        before, self.state, self.error = self.state, state, error
+        self._owner.on_candidate_state(self, before)
 
     def describe(self) -> LbNode:
-        return describe_subchannel(self.address, self.state, self.error)
+        proxy = self.attributes.get(HTTP_PROXY)
+        note = "" if proxy is None else proxy.describe()
+        return describe_subchannel(self.address, self.state, self.error, note)
+
+    def watch_health(self) -> None:
+        self.end_health_watch = self.subchannel.watch_health(self.on_health)
 
     def on_health(self, state: State, error: Status) -> None:
+        self.health_error = error
         self._owner.on_candidate_health(self, state, error)
+
+
+def _nothing_to_end() -> None:
+    return
 
 
 class PickFirstFactory:

@@ -16,11 +16,12 @@ Theory of operation
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import ClassVar, Final
 
 from proxyless.base import State, Status, StatusCode, ValidationErrors
+from proxyless.base.frozen import frozen
 from proxyless.lb.api import Helper, Picker, Policy, Update
 from proxyless.lb.config import PolicyConfig, parse_policy_list, type_name
 from proxyless.lb.hierarchy import NO_SPLIT, split_by_child
@@ -42,7 +43,7 @@ CHILD_POLICY_CACHE: Final = "GRPC_EXPERIMENTAL_ENABLE_PRIORITY_LB_CHILD_POLICY_C
 # Config
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChildConfig:
     """What one child is, and whether it may ask for fresh endpoints."""
 
@@ -52,7 +53,7 @@ class ChildConfig:
     inner_priorities: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PriorityConfig:
     """The children by name, and the names in decreasing order of priority."""
 
@@ -123,7 +124,7 @@ def _parse_priorities(
     return tuple(name for name in json if isinstance(name, str))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Switches:
     """Where today's gRPC differs from A56: which of the two is wanted. The defaults are A56's."""
 
@@ -154,7 +155,7 @@ class Reason(Enum):
     EXHAUSTED = "no child usable; last one stands in"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChildView:
     """All that the choice may know about one child."""
 
@@ -162,14 +163,14 @@ class ChildView:
     failover_timer_pending: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Create:
     """No child exists at this priority: create it, then choose again."""
 
     priority: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Use:
     """Report what this child reported. Lower children may rest only if the reason is CONNECTED."""
 
@@ -201,7 +202,7 @@ def choose(children: Sequence[ChildView | None]) -> Create | Use:
 # Policy
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class _Report:
     """What a child said once; two that say the same are still two."""
 

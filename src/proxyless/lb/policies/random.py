@@ -5,17 +5,17 @@ Specs: none; Envoy has this policy under the same name. Connections and reports 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from proxyless.base import ValidationErrors
+from proxyless.base.frozen import frozen
 from proxyless.lb.api import Helper, Picker, PickInfo, PickResult, Policy
 from proxyless.lb.endpoint_list import EndpointChild, EndpointList
 from proxyless.lb.petiole import PetiolePolicy
 from proxyless.lb.registry import PolicyRegistry
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RandomConfig:
     """There is nothing to configure."""
 

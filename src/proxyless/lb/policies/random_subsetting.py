@@ -7,7 +7,7 @@ that comes or goes changes one of the few at most. What is done with them is the
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from heapq import nsmallest
 from operator import itemgetter
 from typing import Final
@@ -15,6 +15,7 @@ from typing import Final
 from xxhash import xxh64_intdigest
 
 from proxyless.base import Endpoint, Status, ValidationErrors
+from proxyless.base.frozen import frozen
 from proxyless.lb.api import Endpoints, Helper, Policy, Update
 from proxyless.lb.config import PolicyConfig, parse_policy_list, type_name
 from proxyless.lb.delegating import DelegatingPolicy
@@ -29,7 +30,7 @@ SEED_BITS: Final = 64
 # Config
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RandomSubsettingConfig:
     """How many endpoints are used, and by which policy."""
 
@@ -69,7 +70,7 @@ def _parse_subset_size(size: object, errors: ValidationErrors) -> int:
 # Decision
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Ranking:
     """The endpoints with their ranks. Kept until the next update, to make that cheap."""
 

@@ -18,7 +18,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from operator import attrgetter
 from typing import ClassVar, Final
@@ -33,6 +33,7 @@ from proxyless.base import (
     StatusCode,
     ValidationErrors,
 )
+from proxyless.base.frozen import frozen
 from proxyless.lb.aggregate import StateCounts
 from proxyless.lb.api import Helper, Picker, Policy, Update
 from proxyless.lb.attributes import ENDPOINT_WEIGHT, HASH_KEY
@@ -69,7 +70,7 @@ _HEADER_NAME: Final = re.compile(r"[0-9a-z_.\-]+").fullmatch
 # Config
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RingHashConfig:
     """How large the ring is, and which header is hashed; without one, the route has done that."""
 
@@ -189,7 +190,7 @@ def weight_of(endpoint: Endpoint) -> int:
 # Policy
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Settings:
     """What an update says besides endpoints."""
 

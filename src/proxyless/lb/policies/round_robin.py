@@ -2,21 +2,24 @@
 
 Specs: A61 and the gRPC "Load Balancing" document; requirements RR-01 to RR-07.
 
-Connections and reports are the business of `petiole`; here is the picker that goes around.
+Connections and reports are the business of `petiole`; here is the picker that goes around. While
+endpoints become READY one after the other it grows: with a new one for each, thousands of endpoints
+would cost the square of their number.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import ClassVar, Final
 
 from proxyless.base import ValidationErrors
+from proxyless.base.frozen import frozen
 from proxyless.lb.api import Helper, Picker, PickInfo, PickResult, Policy
 from proxyless.lb.endpoint_list import EndpointChild, EndpointList
 from proxyless.lb.petiole import PetiolePolicy
 from proxyless.lb.registry import PolicyRegistry
+from proxyless.runtime import Random
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RoundRobinConfig:
     """There is nothing to configure."""
 
@@ -24,13 +27,21 @@ class RoundRobinConfig:
 class RoundRobinPicker(Picker):
     """Asks one picker after the other."""
 
-    __slots__ = ("_next", "_pickers", "_size")
+    __slots__ = ("_next", "_pickers", "_random", "_size")
 
-    def __init__(self, pickers: tuple[Picker, ...], start: int) -> None:
-        self._pickers: Final = pickers
-        self._size: Final = len(pickers)
-        # The cursor; the only thing that changes.
-        self._next = start
+    def __init__(self, pickers: Iterable[Picker], random: Random) -> None:
+        self._random: Final = random
+        # These two only grow.
+        self._pickers: Final = list(pickers)
+        self._size = len(self._pickers)
+        # The cursor. Clients that see the same endpoints do not all begin with the same one.
+        self._next = random.randrange(self._size)
+
+    def add(self, picker: Picker) -> None:
+        """From now on this one takes turns, too; which one begins is drawn anew."""
+        self._pickers.append(picker)
+        self._size += 1
+        self._next = self._random.randrange(self._size)
 
     def pick(self, info: PickInfo) -> PickResult:
         index = self._next
@@ -44,14 +55,19 @@ class RoundRobin(PetiolePolicy[EndpointChild]):
 
     trace_name: ClassVar[str] = "round_robin.state"
 
-    __slots__ = ()
+    __slots__ = ("_picker",)
 
     def _make_list(self) -> EndpointList[EndpointChild]:
         return EndpointList(self._helper, EndpointChild, self._on_report)
 
     def _make_picker(self) -> Picker:
-        pickers = tuple(self._endpoints.ready.values())
-        return RoundRobinPicker(pickers, self._helper.context.random.randrange(len(pickers)))
+        ready = self._endpoints.ready.values()
+        self._picker = RoundRobinPicker(ready, self._helper.context.random)
+        return self._picker
+
+    def _extend_picker(self, child: EndpointChild) -> Picker:
+        self._picker.add(child.picker)
+        return self._picker
 
 
 class RoundRobinFactory:

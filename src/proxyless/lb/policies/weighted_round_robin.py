@@ -16,13 +16,12 @@ Theory of operation
 No environment variable guards this policy, or what A114 added to it.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf
 from typing import ClassVar, Final, TypeVar
 
 from proxyless.base import Address, Attributes, Endpoint, State, Status, ValidationErrors
+from proxyless.base.frozen import frozen
 from proxyless.lb.api import (
     CallEnd,
     Cancel,
@@ -35,25 +34,32 @@ from proxyless.lb.api import (
     Subchannel,
     Update,
 )
-from proxyless.lb.config import type_name
+from proxyless.lb.attributes import BACKEND_SERVICE, LOCALITY_LABEL
 from proxyless.lb.endpoint_list import EndpointChild, EndpointList
 from proxyless.lb.forwarding import ForwardingSubchannel
+from proxyless.lb.json_values import show_value, to_seconds
 from proxyless.lb.orca import LoadReport, find_load_report
 from proxyless.lb.petiole import PetiolePolicy
 from proxyless.lb.pickers import SubchannelPicker
 from proxyless.lb.registry import PolicyRegistry
 from proxyless.lb.stride import StrideScheduler
+from proxyless.metrics import Metrics
+from proxyless.metrics.instruments import (
+    WRR_FALLBACK,
+    WRR_NOT_YET_USABLE,
+    WRR_STALE,
+    WRR_WEIGHTS,
+)
 from proxyless.runtime import IDLE_TIMER
 
 T = TypeVar("T")
 
 # "Values less than 100ms are capped at 100ms" - A58
 WEIGHT_UPDATE_PERIOD_MIN_S: Final = 0.1
-# About 10,000 years: the range of google.protobuf.Duration.
-_DURATION_MAX_S: Final = 315_576_000_000
-_SECONDS: Final = re.compile(r"([0-9]{1,12})(?:\.([0-9]{1,9}))?s").fullmatch
 # What is infinity to a google.protobuf.FloatValue.
 _FLOAT_LIMIT: Final = 2.0**128
+# "If there are less than two subchannels with load info" all take equal turns - A58
+SCHEDULED_MIN: Final = 2
 # Where schedulers start, so that clients are out of step.
 _START_BITS: Final = 32
 
@@ -62,7 +68,7 @@ _START_BITS: Final = 32
 # Config
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class WeightedRoundRobinConfig:
     """Where reports come from, how long they count, and what is made of them."""
 
@@ -93,11 +99,11 @@ def parse_config(json: Mapping[str, object], errors: ValidationErrors) -> Weight
         if converted is not None:
             return converted
         with errors.field(name):
-            errors.add(f"is {_show(value)}, wanted {wanted}")
+            errors.add(f"is {show_value(value)}, wanted {wanted}")
         return default
 
     def read_period(name: str, default_s: float) -> float:
-        return read(name, _to_seconds, "a duration such as '1.5s'", default_s)
+        return read(name, to_seconds, "a duration such as '1.5s'", default_s)
 
     update_period_s = read_period("weightUpdatePeriod", _DEFAULTS.weight_update_period_s)
     return WeightedRoundRobinConfig(
@@ -125,14 +131,6 @@ def _to_boolean(value: object) -> bool | None:
     return value if isinstance(value, bool) else None
 
 
-def _to_seconds(value: object) -> float | None:
-    """Proto3's JSON form of a duration, not negative."""
-    parts = _SECONDS(value) if isinstance(value, str) else None
-    if parts is None or int(parts[1]) > _DURATION_MAX_S:
-        return None
-    return int(parts[1]) + int((parts[2] or "").ljust(9, "0")) / 1e9
-
-
 def _to_penalty(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
@@ -143,12 +141,6 @@ def _to_names(value: object) -> tuple[str, ...] | None:
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
         return None
     return tuple(value)
-
-
-def _show(value: object) -> str:
-    """A wrong value: as it is if it is a text or a number, else by its type."""
-    is_plain = isinstance(value, str | int | float) and not isinstance(value, bool)
-    return repr(value) if is_plain else type_name(value)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -213,6 +205,11 @@ class EndpointWeight:
         if config.blackout_period_s > 0 and left_s > 0:
             return f"weight {self._weight:.4g} is too new"
         return f"weight {self._weight:.4g}"
+
+    def is_stale(self, config: WeightedRoundRobinConfig, now_s: float) -> bool:
+        """Whether there was a report, but too long ago."""
+        age_s = now_s - self._last_updated_s
+        return config.weight_expiration_period_s <= age_s < inf
 
     def find_usable(self, config: WeightedRoundRobinConfig, now_s: float) -> float:
         """The weight to use now; 0 if there is none."""
@@ -348,12 +345,14 @@ class WeightedRoundRobin(PetiolePolicy[WeightedChild]):
 
     trace_name: ClassVar[str] = "weighted_round_robin.state"
 
-    __slots__ = ("_weight_timer",)
+    __slots__ = ("_labels", "_weight_timer")
 
     _endpoints: WeightedList
 
     def __init__(self, helper: Helper) -> None:
         super().__init__(helper)
+        # From the last update: where the endpoints are, and whose, as metrics call it.
+        self._labels = ("", "")
         # Pending while a picker with several endpoints is the last one reported.
         self._weight_timer = IDLE_TIMER
 
@@ -364,6 +363,11 @@ class WeightedRoundRobin(PetiolePolicy[WeightedChild]):
             self._endpoints.set_config(config)
             # "Changes to the rest of parameters take effective with a new picker" - A58
             self._renew_picker()
+        attributes = update.attributes
+        self._labels = (
+            attributes.get(LOCALITY_LABEL) or "",
+            attributes.get(BACKEND_SERVICE) or "",
+        )
         return super().update(update)
 
     def close(self) -> None:
@@ -391,16 +395,23 @@ class WeightedRoundRobin(PetiolePolicy[WeightedChild]):
         self._weight_timer.cancel()
         children = tuple(self._endpoints.ready)
         results = tuple(child.make_result() for child in children)
+        weights = self._find_weights(children)
         if len(results) == 1:
             return SubchannelPicker(results[0])
         start = self._helper.context.random.getrandbits(_START_BITS)
-        scheduler = StrideScheduler(self._find_weights(children), start)
+        scheduler = StrideScheduler(weights, start)
         self._start_weight_timer(children, scheduler)
         return WeightedRoundRobinPicker(results, scheduler)
 
     def _find_weights(self, children: Sequence[WeightedChild]) -> list[float]:
         config, now_s = self._endpoints.config, self._helper.context.clock.now_s()
-        return [child.weight.find_usable(config, now_s) for child in children]
+        weights = [child.weight.find_usable(config, now_s) for child in children]
+        metrics = self._helper.context.metrics
+        if metrics.active:
+            unusable = [c for c, weight in zip(children, weights, strict=True) if not weight]
+            stale = sum(child.weight.is_stale(config, now_s) for child in unusable)
+            measure_weights(metrics, self._labels, weights, stale)
+        return weights
 
     def _start_weight_timer(
         self, children: Sequence[WeightedChild], scheduler: StrideScheduler
@@ -413,6 +424,22 @@ class WeightedRoundRobin(PetiolePolicy[WeightedChild]):
             self._weight_timer = clock.call_later(period_s, weigh)
 
         self._weight_timer = clock.call_later(period_s, weigh)
+
+
+def measure_weights(
+    metrics: Metrics, optional_labels: tuple[str, str], weights: Sequence[float], stale: int
+) -> None:
+    """Tell what the weights of one update came to (A78). Those that are 0 cannot be used."""
+    labels = (metrics.target,)
+    for weight in weights:
+        metrics.record(WRR_WEIGHTS, weight, labels, optional_labels)
+    unusable = sum(not weight for weight in weights)
+    if unusable > stale:
+        metrics.count(WRR_NOT_YET_USABLE, labels, optional_labels, value=unusable - stale)
+    if stale:
+        metrics.count(WRR_STALE, labels, optional_labels, value=stale)
+    if len(weights) - unusable < SCHEDULED_MIN:
+        metrics.count(WRR_FALLBACK, labels, optional_labels)
 
 
 class WeightedRoundRobinFactory:

@@ -13,13 +13,15 @@ part in anything.
 from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field, replace
 from itertools import accumulate
 from typing import ClassVar, Final
 
 from proxyless.base import State, Status, StatusCode, ValidationErrors
+from proxyless.base.frozen import frozen
 from proxyless.lb.aggregate import IDLE_IS_IDLE, StateCounts, aggregate, stick
 from proxyless.lb.api import Helper, Picker, PickInfo, PickResult, Policy, Update
+from proxyless.lb.attributes import LOCALITY_LABEL
 from proxyless.lb.config import PolicyConfig, parse_policy_list, type_name
 from proxyless.lb.hierarchy import NO_SPLIT, split_by_child
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
@@ -37,15 +39,17 @@ NO_TARGETS: Final = "weighted_target policy has no target with a weight above 0"
 # Config
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TargetConfig:
     """What one child is, and how much it takes."""
 
     weight: int
     policy: PolicyConfig
+    # What metrics call it, if that is not its name.
+    label: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WeightedTargetConfig:
     """The children by name."""
 
@@ -103,7 +107,7 @@ def _parse_weight(json: Mapping[str, object], errors: ValidationErrors) -> int:
 # Decision
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TargetView:
     """All that matters about one target."""
 
@@ -112,7 +116,7 @@ class TargetView:
     picker: Picker
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Combined:
     """What all targets are together: the state, and who is picked from, with its weight."""
 
@@ -205,7 +209,9 @@ class WeightedTarget:
         with self._hold():
             for name, target in self._targets.items():
                 child = self._children[name]
-                rejections += child.update_policy(update, self._split.of(name), target.policy)
+                attributes = update.attributes.with_(LOCALITY_LABEL, target.label or name)
+                part = replace(update, attributes=attributes)
+                rejections += child.update_policy(part, self._split.of(name), target.policy)
         for name, child in self._children.items():
             if name not in self._targets:
                 child.deactivate()
@@ -342,6 +348,9 @@ class _Child(RetainedChild):
     def update_state(self, state: State, picker: Picker) -> None:
         if state is State.IDLE:
             self._owner.connect_soon(self.name)
+        if state is self.state and picker is self.picker:
+            # Said before: the picker itself has grown.
+            return
         # A child that fails is failing until it is READY.
         if stick(self.state, state) is state:
             self.state, self.picker = state, picker

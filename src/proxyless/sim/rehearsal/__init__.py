@@ -3,7 +3,7 @@
 script, fields, parsing   what is to happen, and how a document says it
 inventory                 which machines the resources name
 stage, strikes            the run
-verdicts, report          what came of it
+causes, verdicts, report  what came of it
 
     script = parse_script(document, errors)
     meshes = [Mesh.of(resources), *(Mesh.of(pushed) for pushed in ...)]

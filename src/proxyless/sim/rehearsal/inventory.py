@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from proxyless.assembly import Registries
 from proxyless.base import IpAddress, parse_address
+from proxyless.base.frozen import frozen
 from proxyless.controlplane.resource import CLUSTER, ENDPOINTS, LISTENER, Resource
 from proxyless.observe import unknown_bootstrap
 from proxyless.resolver.target import Target
@@ -51,7 +52,7 @@ _MADE_UP: Final = "198.19"
 _FEDERATED: Final = "xdstp:"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Member:
     """One place of a machine in a mesh."""
 
@@ -59,7 +60,7 @@ class Member:
     locality: Locality
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Mesh:
     """What a control plane serves at one time, as far as machines go."""
 

@@ -7,10 +7,11 @@ was written down; how it looks is for the command line.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
+from proxyless.base.frozen import frozen
 from proxyless.sim.backends import UNARY
 from proxyless.sim.rehearsal.fields import show_time
 from proxyless.sim.rehearsal.stage import Happening
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 STREAK_GAP_S: Final = 5.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Failures:
     """RPCs of a phase that failed in the same way, by code; the details most of them had."""
 
@@ -36,7 +37,7 @@ class Failures:
     details: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Share:
     """RPCs of a phase that arrived at one endpoint."""
 
@@ -46,7 +47,7 @@ class Share:
     rpcs: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Phase:
     """What clients saw between two events."""
 
@@ -63,7 +64,7 @@ class Phase:
     shares: tuple[Share, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Report:
     """All there is to say."""
 

@@ -18,11 +18,12 @@ for `inventory` to say.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base import StatusCode
+from proxyless.base.frozen import frozen
 from proxyless.controlplane.resource import CLUSTER, ENDPOINTS, LISTENER, ROUTE_CONFIG
 from proxyless.sim.backends import UNARY
 from proxyless.sim.links import LATENCY_S
@@ -39,7 +40,7 @@ TYPES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Flow:
     """RPCs of one kind: who sends them, where, how many."""
 
@@ -57,7 +58,7 @@ class Flow:
     has_sessions: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Selector:
     """Which endpoints: those that fit every part that is given; without any, all."""
 
@@ -107,7 +108,7 @@ class ControlFault(Enum):
     HEAL = "heal"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Strike:
     """Something happens to endpoints."""
 
@@ -129,7 +130,7 @@ class Strike:
         return f"{self.fault.value.replace('_', ' ')} {self.where}{extra.get(self.fault, '')}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ControlStrike:
     """Something happens to the control plane."""
 
@@ -153,7 +154,7 @@ class ControlStrike:
         return said
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Push:
     """The control plane serves other files from now on."""
 
@@ -166,7 +167,7 @@ class Push:
 Action = Strike | ControlStrike | Push
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Event:
     """An action and its time, in seconds from the start."""
 
@@ -192,7 +193,7 @@ class Condition(Enum):
     REFUSED_CONFIGS = "refused_configs"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Expectation:
     """A condition for those that start in a window, of one flow or of all."""
 
@@ -206,7 +207,7 @@ class Expectation:
     path: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Script:
     """All of it. Events are in the order of their times."""
 

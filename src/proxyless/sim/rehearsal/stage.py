@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import grpc
 
+from proxyless.base.frozen import frozen
 from proxyless.lb import Complete
 from proxyless.sim.backends import RPC_ID, rpc_id_of
 from proxyless.sim.draws import choose, derived_random
@@ -77,7 +78,7 @@ class Rpc:
         return self.ended_s - self.started_s
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Happening:
     """Something that the script did, and when."""
 
@@ -85,7 +86,7 @@ class Happening:
     what: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Performance:
     """All that was written down of one run."""
 

@@ -7,9 +7,10 @@ nothing, so it counts as missed.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from proxyless.base.frozen import frozen
+from proxyless.sim.rehearsal.causes import find_causes
 from proxyless.sim.rehearsal.fields import show_time
 from proxyless.sim.rehearsal.script import Condition, Expectation, Script, Selector
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 _SHOWN_MAX: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Verdict:
     """What was expected, and what was found."""
 
@@ -103,23 +104,28 @@ class _Judge:
         return not others, _show_others(others, "went to")
 
     def _judge_failover(self, expected: Expectation, rpcs: Sequence[Rpc]) -> tuple[bool, str]:
-        """Each RPC that failed was under way when something happened, or started soon after."""
-        times = [event.at_s for event in self._script.events]
-        if not any(expected.start_s <= at_s < expected.end_s for at_s in times):
+        """Each RPC that failed was under way when its cause happened, or started soon after."""
+        events = self._script.events
+        if not any(expected.start_s <= event.at_s < expected.end_s for event in events):
             return False, "no event is in this time"
-        worst_s, is_held = 0.0, True
-        for rpc in rpcs:
-            if rpc.is_ok:
+        judged = set(map(id, rpcs))
+        worst_s, worst = -1.0, ""
+        # What failed before the time that is judged may have the same cause.
+        for rpc, cause in find_causes(self._performance.rpcs, events):
+            if id(rpc) not in judged:
                 continue
-            before = [at_s for at_s in times if at_s <= rpc.ended_s]
-            if not before:
-                return False, f"an RPC failed at {show_time(rpc.started_s)}, before any event"
-            after_s = max(0.0, rpc.started_s - before[-1])
-            worst_s = max(worst_s, after_s)
-            is_held = is_held and after_s <= expected.limit
-        if not _count_failed(rpcs):
+            if cause is None:
+                return (
+                    False,
+                    f"an RPC failed at {show_time(rpc.started_s)}: that began before any event",
+                )
+            after_s = max(0.0, rpc.started_s - cause.at_s)
+            if after_s > worst_s:
+                worst_s, worst = after_s, f"{cause.action} at {show_time(cause.at_s)}"
+        if not worst:
             return True, "no RPC failed"
-        return is_held, f"the last to fail started {worst_s:.3f} s after an event"
+        found = f"the last to fail started {worst_s:.3f} s after its cause: {worst}"
+        return worst_s <= expected.limit, found
 
     def _judge_refusals(self, expected: Expectation, what: str) -> Verdict:
         refusals = [

@@ -9,10 +9,10 @@ type, so changes are gathered and taken once per turn of the loop.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base import one_line
+from proxyless.base.frozen import frozen
 from proxyless.xds.client.codec import DiscoveryRequest
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 NACK_TEXT_MAX: Final = 16_384
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Change:
     """What a request is about: the names that are in it for the first time on this stream."""
 

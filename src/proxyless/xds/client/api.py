@@ -12,9 +12,10 @@ watch, so the client itself reads no listener and no cluster.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from proxyless.base.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +31,7 @@ T_contra = TypeVar("T_contra", contravariant=True)
 Cancel = Callable[[], None]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DecodeContext:
     """What the meaning of a resource may depend on: who sent it, and our own bootstrap."""
 
@@ -38,7 +39,7 @@ class DecodeContext:
     bootstrap: Bootstrap
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Decoded(Generic[T_co]):
     """What serialized bytes turned out to be: a resource, or why not."""
 
@@ -94,7 +95,7 @@ class ResourceStatus(Enum):
     TIMEOUT = 6
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ResourceDump:
     """What the client holds for one resource, for CSDS (A40)."""
 
@@ -114,7 +115,7 @@ class ResourceDump:
     failed_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ServerView:
     """How a client stands with one server, for explanations."""
 

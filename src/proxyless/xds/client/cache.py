@@ -11,17 +11,17 @@ No watcher is called here, and no timer runs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from proxyless.base import OK, Status, StatusCode
+from proxyless.base.frozen import frozen
 from proxyless.xds.client.api import ResourceDump, ResourceStatus
 
 if TYPE_CHECKING:
     from proxyless.xds.client.api import ResourceType, ResourceWatcher
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ResourceNews:
     """For `on_resource`: a resource, or a status."""
 
@@ -31,7 +31,7 @@ class ResourceNews:
         watcher.on_resource(self.resource)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AmbientNews:
     """For `on_ambient_error`."""
 
@@ -218,7 +218,7 @@ class Entry:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sighting:
     """What some bytes were found to be."""
 

@@ -12,17 +12,19 @@ cannot be faster than the watchers.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from proxyless.base import Status, StatusCode, one_line, quote
+from proxyless.base.frozen import frozen
+from proxyless.metrics import NO_METRICS, Metrics
 from proxyless.runtime import IDLE_TIMER, Timer
 from proxyless.xds.client.api import DecodeContext
 from proxyless.xds.client.cache import Entry, ResourceNews, Watch
 from proxyless.xds.client.connection import LOGGER, Connection
 from proxyless.xds.client.fallback import Authority, place_name
 from proxyless.xds.client.lrs import LoadReporting
+from proxyless.xds.client.metrics import ClientMetrics
 from proxyless.xds.client.response import ErrorRules, Ingestion
 from proxyless.xds.client.transports import Transports
 from proxyless.xds.error_texts import about, name_resource, name_server, with_node
@@ -60,7 +62,7 @@ RESOURCES_MAX: Final = 100_000
 NAME_CHARACTERS_MAX: Final = 4_096
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class XdsClientOptions:
     """How a client behaves beyond what the bootstrap says."""
 
@@ -83,6 +85,7 @@ class XdsClient:
         transports: TransportFactory,
         tools: Tools,
         options: XdsClientOptions = XdsClientOptions(),  # noqa: B008 - frozen
+        metrics: Metrics = NO_METRICS,
     ) -> None:
         # Fixed at construction.
         self.bootstrap = bootstrap
@@ -104,6 +107,7 @@ class XdsClient:
         self._unflushed: dict[Connection, None] = {}
         self._flush_timer: Timer = IDLE_TIMER
         self._is_closed = False
+        self._metrics = ClientMetrics(metrics, self)
 
     # For the users
 
@@ -135,7 +139,7 @@ class XdsClient:
 
     def dump(self) -> list[ResourceDump]:
         """All that is watched, and where it stands (A40)."""
-        return [entry.dump() for entry in self._all_entries()]
+        return [entry.dump() for entry in self.all_entries()]
 
     def servers(self) -> list[ServerView]:
         """Those that are asked now, the preferred one first."""
@@ -144,6 +148,7 @@ class XdsClient:
     def close(self) -> None:
         """Let go of everything; no watcher is called any more. Idempotent."""
         self._is_closed = True
+        self._metrics.close()
         self._news_timer.cancel()
         self._flush_timer.cancel()
         self._news.clear()
@@ -214,9 +219,15 @@ class XdsClient:
             self._abandoned[entry] = None
             self._schedule_flush()
 
-    def _all_entries(self) -> Iterator[Entry]:
-        for authority in self._authorities.values():
+    # For whoever measures, in any thread: a table is copied in one step
+
+    def all_entries(self) -> Iterator[Entry]:
+        for authority in list(self._authorities.values()):
             yield from authority
+
+    def reachable_servers(self) -> list[tuple[str, bool]]:
+        connections = list(self._connections.values())
+        return [(each.server.uri, each.status.is_ok) for each in connections]
 
     # Servers
 
@@ -299,6 +310,9 @@ class XdsClient:
                 for entry in authority:
                     self._tell(entry, entry.on_contact())
 
+    def on_failure(self, connection: Connection) -> None:
+        self._metrics.on_server_failure(connection.server.uri)
+
     def on_unreachable(self, connection: Connection) -> None:
         for authority in list(self._users.get(connection, ())):
             self._use_next_servers(authority)
@@ -320,6 +334,8 @@ class XdsClient:
             node_id=self.bootstrap.node.id,
         )
         outcome = ingestion.run(response, self._tools.clock.now_s())
+        uri, invalid = connection.server.uri, len(outcome.errors)
+        self._metrics.on_response(uri, response.type_url, outcome.valid, invalid)
         for entry in outcome.answered:
             connection.stop_waiting_for(_key(entry))
             self._authorities[entry.authority].note_answer(entry)
@@ -388,10 +404,10 @@ class XdsClient:
         authority.remove(entry)
         self._resources -= 1
         for connection in list(authority.used):
+            # Another authority may go on using it.
+            connection.unsubscribe(_key(entry))
             if authority.is_empty:
                 self._unuse(authority, connection)
-            else:
-                connection.unsubscribe(_key(entry))
         if authority.is_empty:
             del self._authorities[entry.authority]
 

@@ -8,11 +8,11 @@ other. What a resource means is not its business: it stays bytes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
+from proxyless.base.frozen import frozen
 from proxyless.protos import Proto, message_class
 from proxyless.version import __version__
 
@@ -38,7 +38,7 @@ _UNKNOWN: Final = 2
 # ADS
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DiscoveryRequest:
     """One request of an ADS stream. With an error it is a NACK."""
 
@@ -60,7 +60,7 @@ class RawResource(NamedTuple):
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ResourceError:
     """A control plane says why it does not send a resource (xRFC TP3)."""
 
@@ -69,7 +69,7 @@ class ResourceError:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DiscoveryResponse:
     """One response of an ADS stream."""
 
@@ -173,7 +173,7 @@ def _utf8(text: str) -> str:
 # LRS
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LocalityStats:
     """What one report says about a locality: counts since the last one, but for in_progress."""
 
@@ -188,7 +188,7 @@ class LocalityStats:
     metrics: tuple[tuple[str, int, float], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClusterStats:
     """What one report says about a cluster since the last one."""
 
@@ -200,7 +200,7 @@ class ClusterStats:
     interval_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LoadStatsResponse:
     """What a server wants to be told, and how often."""
 

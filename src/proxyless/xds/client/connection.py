@@ -60,6 +60,9 @@ class ConnectionOwner(Protocol):
     def on_contact(self, connection: Connection) -> None:
         """The server answers."""
 
+    def on_failure(self, connection: Connection) -> None:
+        """The server does not answer any more; `on_unreachable` follows."""
+
     def on_unreachable(self, connection: Connection) -> None:
         """The server cannot be reached: `status` says why."""
 
@@ -178,14 +181,17 @@ class Connection:
 
     def on_stream_message(self, message: bytes) -> None:
         response = decode_response(message)
-        if response is None:
-            self._warn("response cannot be decoded")
-        else:
-            self._note_answer()
-            self.stream.note_answer()
-            self._owner.on_contact(self)
-            self._on_response(response)
-        self._owner.read_when_told(self)
+        try:
+            if response is None:
+                self._warn("response cannot be decoded")
+            else:
+                self._note_answer()
+                self.stream.note_answer()
+                self._owner.on_contact(self)
+                self._on_response(response)
+        finally:
+            # An error of ours in one response must not be the end of all that follow.
+            self._owner.read_when_told(self)
 
     def _on_response(self, response: DiscoveryResponse) -> None:
         type_url = response.type_url
@@ -227,6 +233,7 @@ class Connection:
         if self.status.is_ok:
             self._silent_since_s = self._tools.clock.now_s()
             self._await_longer_silence(0.0)
+            self._owner.on_failure(self)
         self._say_unreachable()
 
     def _say_unreachable(self) -> None:

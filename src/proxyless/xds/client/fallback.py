@@ -115,8 +115,9 @@ class Authority(Generic[C]):
         return list(self._entries.get(type_url, {}).values())
 
     def __iter__(self) -> Iterator[Entry]:
-        for entries in self._entries.values():
-            yield from entries.values()
+        # Copies: whoever measures may look from another thread.
+        for entries in list(self._entries.values()):
+            yield from list(entries.values())
 
     @property
     def is_empty(self) -> bool:

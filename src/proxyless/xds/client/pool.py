@@ -10,16 +10,21 @@ docs/howto/one-ads-stream.md says when to choose otherwise.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
+from proxyless.metrics import NO_METRICS, Metrics
 from proxyless.xds.client.client import XdsClient, XdsClientOptions
+from proxyless.xds.client.metrics import SHARED_TARGET
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Hashable, Mapping
 
     from proxyless.xds.bootstrap import Bootstrap
     from proxyless.xds.client.stream import Tools
     from proxyless.xds.client.transport import TransportFactory
+
+# Whose control plane, of which target, and what its users know beside the defaults.
+_Scope: TypeAlias = "tuple[Bootstrap, str, Hashable]"
 
 # The scope of a client that all targets share, where others have their target.
 SHARED_SCOPE: Final = ""
@@ -39,19 +44,33 @@ class XdsClients:
         self._tools = tools
         self._options = options
         # Who is there, by bootstrap and scope, and how many use it.
-        self._clients: dict[tuple[Bootstrap, str], XdsClient] = {}
-        self._scopes: dict[XdsClient, tuple[Bootstrap, str]] = {}
+        self._clients: dict[_Scope, XdsClient] = {}
+        self._scopes: dict[XdsClient, _Scope] = {}
         self._users: dict[XdsClient, int] = {}
 
     def acquire(
-        self, bootstrap: Bootstrap, target: str, *, shared: bool | None = None
+        self,
+        bootstrap: Bootstrap,
+        target: str,
+        *,
+        shared: bool | None = None,
+        vocabulary: Hashable = None,
+        metrics: Metrics = NO_METRICS,
     ) -> XdsClient:
-        """The client for a target, to be released. `shared` overrides what the server suggests."""
+        """The client for a target, to be released. `shared` overrides what the server suggests.
+
+        A client decodes each resource once, so users of a target who know other policies or filters
+        (`vocabulary`) have one of their own, unless the stream is to be shared by all.
+        Metrics are those of whoever comes first: "the XdsClient will use the stats plugins provided
+        by the first channel created with that target" - A79.
+        """
         is_shared = is_agent(bootstrap) if shared is None else shared
-        scope = (bootstrap, SHARED_SCOPE if is_shared else target)
+        scope = (bootstrap, SHARED_SCOPE, None) if is_shared else (bootstrap, target, vocabulary)
         client = self._clients.get(scope)
         if client is None:
-            client = XdsClient(bootstrap, self._transports, self._tools, self._options)
+            if is_shared and metrics.active:
+                metrics = Metrics(SHARED_TARGET, metrics.plugins)
+            client = XdsClient(bootstrap, self._transports, self._tools, self._options, metrics)
             self._clients[scope] = client
             self._scopes[client] = scope
         self._users[client] = self._users.get(client, 0) + 1
@@ -74,7 +93,7 @@ class XdsClients:
     def by_scope(self) -> Mapping[str, list[XdsClient]]:
         """The clients by target, "" for a shared one, as CSDS shows them (A40)."""
         found: dict[str, list[XdsClient]] = {}
-        for (_, scope), client in self._clients.items():
+        for (_, scope, _), client in self._clients.items():
             found.setdefault(scope, []).append(client)
         return found
 

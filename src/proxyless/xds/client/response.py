@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from proxyless.base import Status, StatusCode, one_line, quote
+from proxyless.base.frozen import frozen
 from proxyless.xds.client.api import Decoded, ResourceStatus
 from proxyless.xds.client.cache import Seen, Sighting
 from proxyless.xds.error_texts import name_type, with_node
@@ -44,7 +45,7 @@ class Shelf(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class ErrorRules:
     """What becomes of a resource in use when its server says something is wrong (D26, A88)."""
 

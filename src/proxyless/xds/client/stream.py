@@ -9,10 +9,11 @@ replaced at once, and a server that hangs up at every answer is asked once per s
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Protocol
 
 from proxyless.base import NULL_TRACE, Backoff, BackoffPolicy, Trace
+from proxyless.base.frozen import frozen
 from proxyless.runtime import IDLE_TIMER, Clock, Random, Timer
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from proxyless.xds.client.transport import Stream, Transport
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tools:
     """What the shells of this room act through."""
 

@@ -55,7 +55,8 @@ class Transport(Protocol):
     def watch_connectivity(self, listener: Callable[[Status], None]) -> None:
         """Call back with the reason each time the control plane becomes unreachable.
 
-        At most one listener. That it can be reached again is seen from a stream.
+        And soon, if it is so already. At most one listener, the last one. That it can be reached
+        again is seen from a stream.
         """
 
     def close(self) -> None:

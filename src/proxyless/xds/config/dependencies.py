@@ -17,6 +17,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from proxyless.base import OK, Status, StatusCode, quote
+from proxyless.base.frozen import frozen
 from proxyless.xds.config.xds_config import (
     ClusterConfig,
     ClusterError,
@@ -64,7 +65,7 @@ NOTES_MAX: Final = 5
 DnsName = tuple[str, int]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Answer(Generic[T]):
     """What is known about one resource. Without a resource, the error says why."""
 
@@ -93,7 +94,7 @@ class Known:
     dns: dict[DnsName, Answer[EndpointResource]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Wanted:
     """Whose config it is."""
 
@@ -104,7 +105,7 @@ class Wanted:
     node_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Trouble:
     """There is no config, because of the listener or the route configuration."""
 

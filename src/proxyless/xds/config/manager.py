@@ -12,10 +12,10 @@ Theory of operation
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from proxyless.base import OK, Endpoint, Status, StatusCode
+from proxyless.base.frozen import frozen
 from proxyless.resolver import ResolverResult, Target
 from proxyless.runtime import IDLE_TIMER, Timer
 from proxyless.xds.config.dependencies import (
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ResourceTypes:
     """How the four types of resource are named and decoded."""
 
@@ -51,7 +51,7 @@ class ResourceTypes:
     endpoint: ResourceType[EndpointResource]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ManagerTools:
     """What a dependency manager acts through."""
 

@@ -7,8 +7,10 @@ aggregate, the aggregate itself and then its leaves, the preferred one first (D2
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Protocol
+
+from proxyless.base.frozen import frozen
 
 if TYPE_CHECKING:
     from proxyless.base import Status
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClusterConfig:
     """One cluster and its endpoints."""
 
@@ -33,7 +35,7 @@ class ClusterConfig:
     resolution_note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClusterError:
     """Why there is nothing for a cluster. The status is one that an RPC may end with."""
 
@@ -46,7 +48,7 @@ class ClusterError:
 ClusterResult = tuple[ClusterConfig, ...] | ClusterError
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class XdsConfig:
     """Everything an RPC of one target needs, from one moment. Never changes (A74-26)."""
 

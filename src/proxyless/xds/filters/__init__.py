@@ -11,6 +11,8 @@ Each filter has its config as frozen values, and the parser that makes them from
 What it does to RPCs is `calls` in general, `fault_calls` and `session_calls` in particular.
 """
 
+from typing import Final
+
 from proxyless.xds.filters.api import FilterFactory, FilterMessage, FilterRegistry
 from proxyless.xds.filters.calls import ClientFilter, RoutedRpc, RpcFilter
 from proxyless.xds.filters.fault import FaultFilterFactory
@@ -18,6 +20,7 @@ from proxyless.xds.filters.router import RouterFilterFactory
 from proxyless.xds.filters.stateful_session import StatefulSessionFilterFactory
 
 __all__ = [
+    "FILTER_FACTORIES",
     "ClientFilter",
     "FilterFactory",
     "FilterMessage",
@@ -27,9 +30,14 @@ __all__ = [
     "default_filter_registry",
 ]
 
+# Every filter of this package.
+FILTER_FACTORIES: Final[tuple[FilterFactory, ...]] = (
+    RouterFilterFactory(),
+    FaultFilterFactory(),
+    StatefulSessionFilterFactory(),
+)
+
 
 def default_filter_registry() -> FilterRegistry:
-    """Every filter of this package; `extended` adds an application's own."""
-    return FilterRegistry(
-        (RouterFilterFactory(), FaultFilterFactory(), StatefulSessionFilterFactory())
-    )
+    """The filters of this package and no others; `extended` adds an application's own."""
+    return FilterRegistry(FILTER_FACTORIES)

@@ -13,11 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from proxyless.base import Status
+from proxyless.base import Status, quote
+from proxyless.base.frozen import frozen
 from proxyless.xds.error_texts import name_listener, with_node
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from proxyless.base import Attributes, Metadata
     from proxyless.wire import StreamEnd
@@ -80,19 +81,21 @@ class ClientFilter(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FilterOrigin:
     """Whose filters they are, for error texts."""
 
     listener_name: str
     node_id: str
+    # Of the filters of a chain, in order, as the listener calls them.
+    filter_names: tuple[str, ...] = ()
 
-    def name(self, abort: Status) -> Status:
-        """What an RPC ends with that a filter ends."""
+    def name(self, abort: Status, position: int) -> Status:
+        """What an RPC ends with that this filter of the chain ends."""
         if abort.is_ok:
             return abort
-        text = f"{name_listener(self.listener_name)}: {abort.details}"
-        return Status(abort.code, with_node(text, self.node_id))
+        who = f"{name_listener(self.listener_name)}: filter {quote(self.filter_names[position])}"
+        return Status(abort.code, with_node(f"{who}: {abort.details}", self.node_id))
 
 
 class FilterStack:
@@ -100,16 +103,17 @@ class FilterStack:
 
     __slots__ = ("_filters", "abort", "delay_s")
 
-    def __init__(self, filters: list[RpcFilter], origin: FilterOrigin) -> None:
-        self._filters = filters
+    def __init__(self, answers: Sequence[RpcFilter | None], origin: FilterOrigin) -> None:
+        """What each filter of the chain has answered, in order."""
+        self._filters = [each for each in answers if each is not None]
         self.delay_s = 0.0
         self.abort: Status | None = None
         # An RPC that a filter ends does not come to those after it.
-        for each in filters:
+        for each in self._filters:
             self.delay_s += each.delay_s
             abort = each.abort
             if abort is not None:
-                self.abort = origin.name(abort)
+                self.abort = origin.name(abort, answers.index(each))
                 break
 
     def on_delay_start(self) -> None:

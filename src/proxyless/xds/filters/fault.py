@@ -6,10 +6,10 @@ limit and everything about Envoy's runtime are not looked at.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base import StatusCode
+from proxyless.base.frozen import frozen
 from proxyless.wire.status import status_of_http
 from proxyless.xds.filters.api import want_message
 from proxyless.xds.filters.fault_calls import FaultFilter
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 FAULT_TYPE: Final = "envoy.extensions.filters.http.fault.v3.HTTPFault"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Percentage:
     """So many of so many. A header may give another, smaller numerator (A33)."""
 
@@ -33,7 +33,7 @@ class Percentage:
     denominator: int = 100
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FaultDelay:
     """Some RPCs wait before anything of them is sent."""
 
@@ -42,7 +42,7 @@ class FaultDelay:
     percentage: Percentage
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FaultAbort:
     """Some RPCs end with this status and are never sent."""
 
@@ -51,7 +51,7 @@ class FaultAbort:
     percentage: Percentage
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FaultConfig:
     """What may happen to an RPC; each draws on its own."""
 

@@ -7,7 +7,7 @@ RPC say how long, with what, and for fewer RPCs than the config does. Config and
 from __future__ import annotations
 
 from threading import Lock
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from proxyless.base import OK, Status, StatusCode
 from proxyless.wire.status import status_of_http
@@ -78,37 +78,67 @@ class FaultFilter:
         return InjectedFault(delay_s, abort, self._active)
 
     def _draw_delay_s(self, metadata: Metadata) -> float:
-        delay = self._config.delay
-        if delay is None:
-            return 0.0
-        delay_s = delay.delay_s
-        headers: tuple[str, ...] = ()
-        if delay_s is None:
-            delay_s = (_number(metadata, DELAY_HEADER) or 0) / _MS_PER_S
-            headers = DELAY_PERCENTAGE_HEADERS
-        is_hit = delay_s > 0 and self._is_hit(delay.percentage, metadata, headers)
-        return delay_s if is_hit else 0.0
+        delay = find_delay(self._config, metadata)
+        return delay.value if delay is not None and self._is_hit(delay) else 0.0
 
     def _draw_abort(self, metadata: Metadata) -> Status | None:
-        abort = self._config.abort
-        if abort is None:
-            return None
-        code = abort.code
-        headers: tuple[str, ...] = ()
-        if code is None:
-            code, headers = _code(metadata), ABORT_PERCENTAGE_HEADERS
-        if code is None or not self._is_hit(abort.percentage, metadata, headers):
+        abort = find_abort(self._config, metadata)
+        if abort is None or not self._is_hit(abort):
             return None
         # "as if it has immediately received trailing metadata … with the status OK" - A33
-        return OK if code is StatusCode.OK else Status(code, ABORT_DETAILS)
+        return OK if abort.value is StatusCode.OK else Status(abort.value, ABORT_DETAILS)
 
-    def _is_hit(self, percentage: Percentage, metadata: Metadata, headers: tuple[str, ...]) -> bool:
-        """Draw. A header may only make it less likely."""
-        asked = (_number(metadata, header) for header in headers)
-        numerator = min([percentage.numerator, *(each for each in asked if each is not None)])
-        if numerator >= percentage.denominator:
+    def _is_hit(self, chance: Chance[Any]) -> bool:
+        if chance.numerator >= chance.denominator:
             return True
-        return numerator > 0 and self._random.randrange(percentage.denominator) < numerator
+        return chance.numerator > 0 and self._random.randrange(chance.denominator) < (
+            chance.numerator
+        )
+
+
+V = TypeVar("V")
+
+
+class Chance(NamedTuple, Generic[V]):
+    """Something that happens to so many of so many RPCs like this one."""
+
+    value: V
+    numerator: int
+    denominator: int
+
+
+def find_delay(config: FaultConfig, metadata: Metadata) -> Chance[float] | None:
+    """How long an RPC may have to wait, in seconds; None if it does not."""
+    delay = config.delay
+    if delay is None:
+        return None
+    delay_s = delay.delay_s
+    headers: tuple[str, ...] = ()
+    if delay_s is None:
+        delay_s = (_number(metadata, DELAY_HEADER) or 0) / _MS_PER_S
+        headers = DELAY_PERCENTAGE_HEADERS
+    return _chance(delay_s, delay.percentage, metadata, headers) if delay_s > 0 else None
+
+
+def find_abort(config: FaultConfig, metadata: Metadata) -> Chance[StatusCode] | None:
+    """What an RPC may end with before it is sent; None if there is no danger."""
+    abort = config.abort
+    if abort is None:
+        return None
+    code = abort.code
+    headers: tuple[str, ...] = ()
+    if code is None:
+        code, headers = _code(metadata), ABORT_PERCENTAGE_HEADERS
+    return None if code is None else _chance(code, abort.percentage, metadata, headers)
+
+
+def _chance(
+    value: V, percentage: Percentage, metadata: Metadata, headers: tuple[str, ...]
+) -> Chance[V]:
+    """A header may only make it less likely."""
+    asked = (_number(metadata, header) for header in headers)
+    numerator = min([percentage.numerator, *(each for each in asked if each is not None)])
+    return Chance(value, numerator, percentage.denominator)
 
 
 class InjectedFault(RpcFilter):

@@ -6,9 +6,9 @@ in. "All fields will be ignored" - A39
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from proxyless.base.frozen import frozen
 from proxyless.xds.filters.api import want_message
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 ROUTER_TYPE: Final = "envoy.extensions.filters.http.router.v3.Router"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RouterConfig:
     """Nothing: there is nothing to configure."""
 

@@ -5,9 +5,9 @@ Specs: A55 (the filter and its overrides), A60 (what the cookie's value says).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from proxyless.base.frozen import frozen
 from proxyless.xds.filters.api import want_message
 from proxyless.xds.filters.session_calls import SessionFilter
 from proxyless.xds.proto_fields import decode_any_as, read_duration_s
@@ -26,7 +26,7 @@ COOKIE_STATE_TYPE: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SessionCookie:
     """The cookie that says where a session lives."""
 
@@ -37,7 +37,7 @@ class SessionCookie:
     ttl_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StatefulSessionConfig:
     """How sessions are kept."""
 

@@ -2,23 +2,22 @@
 
 Specs: A74-51..64 (the cluster comes from the XdsConfig), A75-01..15 (the tree), A37.
 
-A cluster of its own: outlier_detection > xds_cluster_impl > xds_override_host > priority > the
-cluster's LB policy for each priority. An aggregate: priority > a cds for each leaf, in order. The
-child is a config in JSON like any other, made anew only if something in it changed; the endpoints
-go down beside it, each tagged with the children that it is for.
+Which policies those are, `cluster_policies` says. They are configured anew only if something in
+them changed; the endpoints go down beside that, each tagged with the children that it is for.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from proxyless.base import OK, Key, State, Status, StatusCode, ValidationErrors, one_line
+from proxyless.base.frozen import frozen
 from proxyless.lb import QUEUE_PICKER, Drop, Fail, GracefulSwitch
 from proxyless.lb.api import Picker, PickInfo, PickResult
-from proxyless.lb.config import PolicyConfig, parse_policy_list
+from proxyless.lb.attributes import BACKEND_SERVICE
 from proxyless.lb.forwarding import ForwardingHelper
 from proxyless.lb.pickers import FailPicker
 from proxyless.lb.view import LbNode, wrap
@@ -26,6 +25,8 @@ from proxyless.xds.attributes import CLUSTER_SUBSCRIPTIONS, XDS_CONFIG
 from proxyless.xds.config import ClusterConfig, ClusterError
 from proxyless.xds.error_texts import name_cluster, with_node
 from proxyless.xds.lb.child_config import parse_cluster_name, parse_flag
+from proxyless.xds.lb.cluster_policies import AggregatePolicies, LeafPolicies
+from proxyless.xds.lb.labels import ServicePicker
 from proxyless.xds.lb.priorities import (
     ChildNumbers,
     EndpointMaker,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from proxyless.base import Attributes
     from proxyless.lb import Helper, Policy, PolicyRegistry, Update
+    from proxyless.lb.config import PolicyConfig
     from proxyless.xds.config import ClusterSubscription
 
 LOGGER: Final = logging.getLogger("proxyless.xds.lb.cds")
@@ -64,7 +66,7 @@ _EMPTY_PRIORITY: Final = ((),)
 # Config
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CdsConfig:
     """Which cluster, and whether no route names it."""
 
@@ -78,41 +80,24 @@ def parse_config(json: Mapping[str, object], errors: ValidationErrors) -> CdsCon
 
 
 # ---------------------------------------------------------------------------------------------
-# Decision: the child's config
+# Decision: the child
 
 
-def aggregate_child(leaves: tuple[ClusterConfig, ...]) -> dict[str, object]:
-    """The policy of an aggregate: its leaves, the preferred one first (A75-01)."""
-    children = {
-        leaf.cluster_name: {
-            "config": [{NAME: {"cluster": leaf.cluster_name}}],
-            # A leaf may try all its priorities before the next leaf is used (A75-08).
-            "innerPriorities": len(leaf.endpoints.priorities) or 1 if leaf.endpoints else 1,
-        }
-        for leaf in leaves
-    }
-    return {"priority_experimental": {"children": children, "priorities": list(children)}}
+def aggregate_child(leaves: tuple[ClusterConfig, ...]) -> AggregatePolicies:
+    """The policies of an aggregate."""
+    return AggregatePolicies(
+        tuple(
+            (leaf.cluster_name, len(leaf.endpoints.priorities) or 1 if leaf.endpoints else 1)
+            for leaf in leaves
+        )
+    )
 
 
-def leaf_child(
-    entry: ClusterConfig, names: tuple[str, ...], lb_config: LbConfig
-) -> dict[str, object]:
-    """The policies of one cluster, top down (A75-03)."""
+def leaf_child(entry: ClusterConfig, names: tuple[str, ...], lb_config: LbConfig) -> LeafPolicies:
+    """The policies of one cluster, whose priorities have these names."""
     cluster = entry.cluster
-    child: dict[str, object] = {
-        # "true for EDS priorities, false for DNS" (A37-04)
-        "ignoreReresolutionRequests": isinstance(cluster.discovery, EdsCluster),
-        "config": list(lb_config),
-    }
-    priority = {"children": dict.fromkeys(names, child), "priorities": list(names)}
-    policy: dict[str, object] = {"priority_experimental": priority}
-    for name, config in (
-        ("xds_override_host_experimental", {"clusterName": entry.cluster_name}),
-        ("xds_cluster_impl_experimental", {"cluster": entry.cluster_name}),
-    ):
-        policy = {name: {**config, "childPolicy": [policy]}}
-    outlier = cluster.outlier_detection.config if cluster.outlier_detection is not None else {}
-    return {"outlier_detection_experimental": {**outlier, "childPolicy": [policy]}}
+    is_eds = isinstance(cluster.discovery, EdsCluster)
+    return LeafPolicies(entry.cluster_name, names, lb_config, cluster.outlier_detection, is_eds)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -136,15 +121,27 @@ class DropPicker(Picker):
 
 
 class NotingPicker(Picker):
-    """Adds to a failure whose it is, and what is known about the endpoints (A74-39)."""
+    """Adds to a failure whose it is, and what is known about the endpoints (A74-39).
 
-    __slots__ = ("_cluster", "_node_id", "_note", "_picker")
+    Without endpoints that is the cause, and what policies make of an empty list is left out.
+    """
 
-    def __init__(self, picker: Picker, cluster: str, note: str, node_id: str = "") -> None:
+    __slots__ = ("_cluster", "_is_empty", "_node_id", "_note", "_picker")
+
+    def __init__(
+        self,
+        picker: Picker,
+        cluster: str,
+        note: str,
+        node_id: str = "",
+        *,
+        is_empty: bool = False,
+    ) -> None:
         self._picker: Final = picker
         self._cluster: Final = cluster
         self._note: Final = note
         self._node_id: Final = node_id
+        self._is_empty: Final = is_empty
 
     def pick(self, info: PickInfo) -> PickResult:
         result = self._picker.pick(info)
@@ -155,7 +152,7 @@ class NotingPicker(Picker):
         return self._with_note(self._picker.status)
 
     def _with_note(self, status: Status) -> Status:
-        text = f"{name_cluster(self._cluster)}: {status.details}"
+        text = f"{name_cluster(self._cluster)}: {self._note if self._is_empty else status.details}"
         if self._note not in text:
             text = f"{text} ({self._note})"
         return Status(status.code, with_node(text, self._node_id))
@@ -179,7 +176,7 @@ class Cds:
         self._lb_config: LbConfig = ()
         self._numbers = ChildNumbers()
         self._endpoints = EndpointMaker()
-        self._child_json: dict[str, object] | None = None
+        self._child_policies: LeafPolicies | AggregatePolicies | None = None
         self._child_config: PolicyConfig | None = None
         # Held from the first update that did not know a dynamic cluster (A74-54).
         self._subscription: ClusterSubscription | None = None
@@ -280,7 +277,7 @@ class Cds:
 
     def _drop_child(self) -> None:
         child, self._child = self._child, None
-        self._entry = self._child_json = self._child_config = None
+        self._entry = self._child_policies = self._child_config = None
         if child is not None:
             child.policy.close()
 
@@ -304,24 +301,33 @@ class Cds:
         resource = entry.endpoints or EndpointResource(name=entry.cluster_name)
         self._numbers = assign_numbers(self._numbers, resource.priorities or _EMPTY_PRIORITY)
         names = tuple(child_name(entry.cluster_name, each) for each in self._numbers.numbers)
-        endpoints = self._endpoints.make(resource, names[: len(resource.priorities)])
-        whole = replace(update, endpoints=endpoints, resolution_note=entry.resolution_note)
+        endpoints = self._endpoints.make(
+            resource,
+            names[: len(resource.priorities)],
+            has_http_proxies=entry.cluster.has_http_proxies,
+        )
+        # "The value will be copied from `cds`'s service config `cluster` key" - A89
+        attributes = update.attributes.with_(BACKEND_SERVICE, entry.cluster_name)
+        note = entry.resolution_note
+        whole = replace(update, endpoints=endpoints, attributes=attributes, resolution_note=note)
         return self._update_child(leaf_child(entry, names, lb_config), whole, entry)
 
     def _update_child(
-        self, json: dict[str, object], update: Update, entry: ClusterConfig
+        self, policies: LeafPolicies | AggregatePolicies, update: Update, entry: ClusterConfig
     ) -> Status:
-        if json != self._child_json:
+        if policies != self._child_policies:
             errors = ValidationErrors()
-            config = parse_policy_list([json], errors, self._helper.context.registry)
+            config = policies.configure(errors, self._helper.context.registry)
             if config is None or not errors.ok:
                 return self._fail_with(entry.cluster_name, f"load balancing config: {errors}")
-            self._child_json, self._child_config = json, config
+            self._child_policies, self._child_config = policies, config
             self._trace(update, entry)
         if self._child is None:
             self._child = _Child(self._helper)
         self._logged = ""
         self._child.cluster, self._child.note = entry.cluster_name, entry.resolution_note
+        self._child.is_empty = _lacks_endpoints(entry)
+        self._child.is_leaf = not isinstance(entry.cluster.discovery, AggregateCluster)
         self._child.node_id = self._node_id
         try:
             return self._child.policy.update(update.with_config(self._child_config))
@@ -332,10 +338,17 @@ class Cds:
             return self._fail_with(entry.cluster_name, text)
 
 
+def _lacks_endpoints(entry: ClusterConfig) -> bool:
+    """Whether there is nowhere to go, and the note says why. An aggregate never has any itself."""
+    if isinstance(entry.cluster.discovery, AggregateCluster):
+        return False
+    return entry.endpoints is None or not entry.endpoints.has_endpoints
+
+
 class _Child(ForwardingHelper):
     """The policies below, and their helper."""
 
-    __slots__ = ("_is_failing", "cluster", "node_id", "note", "policy")
+    __slots__ = ("_is_failing", "cluster", "is_empty", "is_leaf", "node_id", "note", "policy")
 
     def __init__(self, helper: Helper) -> None:
         super().__init__(helper)
@@ -343,19 +356,24 @@ class _Child(ForwardingHelper):
         # From the last update: whose policies they are, and where the endpoints came from.
         self.cluster = ""
         self.note = ""
+        self.is_empty = self.is_leaf = False
         self.node_id = ""
         # From the last report.
         self._is_failing = False
 
     def update_state(self, state: State, picker: Picker) -> None:
         if state is State.TRANSIENT_FAILURE:
-            picker = NotingPicker(picker, self.cluster, self.note, self.node_id)
+            picker = NotingPicker(
+                picker, self.cluster, self.note, self.node_id, is_empty=self.is_empty
+            )
             # Once: each attempt may fail for another reason, and there may be many endpoints.
             if not self._is_failing:
                 LOGGER.info("%s", picker.status.details)
         elif self._is_failing and state is State.READY:
             LOGGER.info("%s: READY again", name_cluster(self.cluster))
         self._is_failing = state is State.TRANSIENT_FAILURE
+        if self.is_leaf and self.context.metrics.active:
+            picker = ServicePicker(picker, self.cluster)
         super().update_state(state, picker)
 
 

@@ -8,10 +8,11 @@ decided before any endpoint is looked at; what is not dropped is counted while i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base import OK, State, Status, StatusCode, one_line, quote
+from proxyless.base.frozen import frozen
 from proxyless.base.texts import NAME_LENGTH_MAX
 from proxyless.lb import QUEUE_PICKER, Complete, Drop, GracefulSwitch
 from proxyless.lb.api import Picker, PickInfo, PickResult
@@ -29,6 +30,7 @@ from proxyless.xds.config import ClusterConfig
 from proxyless.xds.error_texts import name_cluster, with_node
 from proxyless.xds.lb.call_counters import PROCESS_COUNTERS
 from proxyless.xds.lb.child_config import parse_child_policy, parse_cluster_name
+from proxyless.xds.lb.labels import LocalityPicker
 from proxyless.xds.resources import EdsCluster, Locality
 
 if TYPE_CHECKING:
@@ -52,7 +54,7 @@ _MILLION: Final = 1_000_000
 # Config
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClusterImplConfig:
     """Which cluster, and what picks in it; None stands for a config that was refused."""
 
@@ -64,7 +66,7 @@ class ClusterImplConfig:
 # Picks
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CallLimit:
     """How many RPCs of a cluster are under way, and how many may be."""
 
@@ -263,18 +265,20 @@ class ClusterImpl:
         notes = [f"drops {each.per_million * 100 / _MILLION:g} % of {each.name}" for each in drops]
         # Of an aggregate it may be any leaf, so it says which.
         who = name_cluster(self._counter_key[0])
-        problem = child.problem
+        barrier = ""
         if fatal is not None:
-            problem = f"{who}: drops every RPC, for {quote(fatal.name)}"
+            barrier = f"{who}: drops every RPC, for {quote(fatal.name)}"
         if (limit := self._limit) is not None:
             active = limit.counter.total()
             note = f"{active} of {limit.maximum} requests in flight"
             if active >= limit.maximum:
                 note = f"circuit breaker open: {note}"
-                problem = f"{who}: {note}" if fatal is None else problem
+                barrier = barrier or f"{who}: {note}"
             notes.append(note)
         state = self._state if fatal is None else State.READY
-        return LbNode("", "", state.name, join_notes(*notes), (child,), problem)
+        problem = barrier or child.problem
+        detail = join_notes(*notes)
+        return LbNode("", "", state.name, detail, (child,), problem, barrier=barrier)
 
     @property
     def _drops(self) -> tuple[DropCategory, ...]:
@@ -374,8 +378,9 @@ class ClusterImpl:
 
     def _report(self) -> None:
         assert self._limit is not None, "children report only after the first update"
+        is_measured = self._helper.context.metrics.active
         picker = DroppingPicker(
-            self._picker,
+            LocalityPicker(self._picker) if is_measured else self._picker,
             drop_results(self._limit.cluster, self._drops, self._limit.node_id),
             self._limit,
             self._load,

@@ -9,10 +9,11 @@ no child has means that selector and policy disagree, which must not happen: suc
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from proxyless.base import OK, State, Status, StatusCode, quote
+from proxyless.base.frozen import frozen
 from proxyless.lb import QUEUE_PICKER, Drop, PolicyConfig
 from proxyless.lb.aggregate import IDLE_IS_IDLE, StateCounts, aggregate, stick
 from proxyless.lb.api import Picker, PickInfo, PickResult
@@ -38,7 +39,7 @@ _NO_CHILDREN: Final = Status(StatusCode.UNAVAILABLE, "xds_cluster_manager has no
 # Config
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClusterManagerConfig:
     """The children by name."""
 

@@ -10,10 +10,11 @@ session used it for the cluster's idle_timeout. Who holds what is in `session_ho
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base import State, Status
+from proxyless.base.frozen import frozen
 from proxyless.lb import QUEUE, Complete, GracefulSwitch
 from proxyless.lb.api import Picker, PickInfo, PickResult
 from proxyless.lb.forwarding import ForwardingHelper
@@ -50,7 +51,7 @@ NAME: Final = "xds_override_host_experimental"
 # Config
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OverrideHostConfig:
     """Which cluster, and what picks in it; None stands for a config that was refused."""
 

@@ -1,15 +1,17 @@
 """Which child of the priority policy does a priority of a cluster become, and what is in it?
 
-Specs: A74-58..63, A37. Children have numbers, not the priority they stand at: when localities move
-between priorities, a child that keeps its number keeps its connections.
+Specs: A74-58..63, A37, A86 (the proxies of endpoints). Children have numbers, not the priority they
+stand at: when localities move between priorities, a child that keeps its number keeps its
+connections.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
-from proxyless.base import EMPTY_ATTRIBUTES, Endpoint
+from proxyless.base import EMPTY_ATTRIBUTES, HTTP_PROXY, Endpoint, HttpProxy
+from proxyless.base.frozen import frozen
 from proxyless.lb import ENDPOINT_WEIGHT, HASH_KEY
 from proxyless.lb.hierarchy import with_path
 from proxyless.xds.attributes import HEALTH_STATUS, HOSTNAME, LOCALITY, LOCALITY_WEIGHT
@@ -17,7 +19,7 @@ from proxyless.xds.attributes import HEALTH_STATUS, HOSTNAME, LOCALITY, LOCALITY
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from proxyless.base import Attributes
+    from proxyless.base import Attributes, IpAddress
     from proxyless.xds.resources import (
         EndpointInfo,
         EndpointResource,
@@ -26,9 +28,11 @@ if TYPE_CHECKING:
     )
 
 Priority = tuple["LocalityEndpoints", ...]
+# Child, locality and its weight, and whether proxies are used, with that of the locality.
+_Place = tuple[str, "Locality", int, tuple[bool, "IpAddress | None"]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChildNumbers:
     """The numbers of the priorities of one config, and what the next one is made from."""
 
@@ -81,19 +85,22 @@ class EndpointMaker:
 
     def __init__(self) -> None:
         # By id: what it was made of, which keeps the id taken; where it stands; and the endpoint.
-        self._made: dict[int, tuple[EndpointInfo, tuple[str, Locality, int], Endpoint]] = {}
+        self._made: dict[int, tuple[EndpointInfo, _Place, Endpoint]] = {}
 
-    def make(self, resource: EndpointResource, names: Sequence[str]) -> tuple[Endpoint, ...]:
+    def make(
+        self, resource: EndpointResource, names: Sequence[str], *, has_http_proxies: bool = False
+    ) -> tuple[Endpoint, ...]:
         """All endpoints of a cluster, tagged with child, locality and weights (A74-59)."""
-        made: dict[int, tuple[EndpointInfo, tuple[str, Locality, int], Endpoint]] = {}
+        made: dict[int, tuple[EndpointInfo, _Place, Endpoint]] = {}
         shared: dict[object, Attributes] = {}
         for name, priority in zip(names, resource.priorities, strict=True):
             for entry in priority:
-                place = (name, entry.locality, entry.weight)
+                way = (has_http_proxies, entry.http_proxy)
+                place = (name, entry.locality, entry.weight, way)
                 for info in entry.endpoints:
                     known = self._made.get(id(info))
                     if known is None or known[1] != place:
-                        attributes = _share_attributes(info, name, entry, shared)
+                        attributes = _share_attributes(info, place, shared)
                         known = (info, place, Endpoint(info.addresses, attributes))
                     made[id(info)] = known
         self._made = made
@@ -101,27 +108,33 @@ class EndpointMaker:
 
 
 def _share_attributes(
-    info: EndpointInfo, child: str, entry: LocalityEndpoints, shared: dict[object, Attributes]
+    info: EndpointInfo, place: _Place, shared: dict[object, Attributes]
 ) -> Attributes:
     """Most endpoints of a locality are alike, and thousands of equal attributes take memory."""
-    likeness = (child, entry.locality, info.health, info.weight, info.hostname, info.hash_key)
-    attributes = shared.get(likeness)
+    kind = (info.health, info.weight, info.hostname, info.hash_key, info.http_proxy)
+    attributes = shared.get((place, kind))
     if attributes is None:
-        attributes = shared[likeness] = _make_attributes(info, child, entry)
+        attributes = shared[place, kind] = _make_attributes(info, place)
     return attributes
 
 
-def _make_attributes(info: EndpointInfo, child: str, entry: LocalityEndpoints) -> Attributes:
+def _make_attributes(info: EndpointInfo, place: _Place) -> Attributes:
+    child, locality, weight, (has_http_proxies, proxy) = place
     attributes = (
-        EMPTY_ATTRIBUTES.with_(LOCALITY, entry.locality)
-        .with_(LOCALITY_WEIGHT, entry.weight)
+        EMPTY_ATTRIBUTES.with_(LOCALITY, locality)
+        .with_(LOCALITY_WEIGHT, weight)
         .with_(HEALTH_STATUS, info.health)
         # For policies that see endpoints without their localities (A42).
-        .with_(ENDPOINT_WEIGHT, info.weight * entry.weight)
+        .with_(ENDPOINT_WEIGHT, info.weight * weight)
     )
     if info.hostname:
         attributes = attributes.with_(HOSTNAME, info.hostname)
     if info.hash_key:
         attributes = attributes.with_(HASH_KEY, info.hash_key)
-    path = (child, str(entry.locality))
+    # "look for the key first in the endpoint-level metadata. If not found there, [...] in the
+    # locality-level metadata" - A86
+    proxy = info.http_proxy or proxy
+    if has_http_proxies and proxy is not None:
+        attributes = attributes.with_(HTTP_PROXY, HttpProxy(proxy))
+    path = (child, str(locality))
     return with_path(Endpoint(info.addresses, attributes), path).attributes

@@ -6,10 +6,10 @@ plane gave the localities, each with the same child policy.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base import Status
+from proxyless.base.frozen import frozen
 from proxyless.lb.forwarding import ForwardingHelper
 from proxyless.lb.hierarchy import path_of
 from proxyless.lb.policies.weighted_target import (
@@ -19,8 +19,9 @@ from proxyless.lb.policies.weighted_target import (
     WeightedTargetFactory,
 )
 from proxyless.lb.view import LbNode, describe_policy, wrap
-from proxyless.xds.attributes import LOCALITY_WEIGHT
+from proxyless.xds.attributes import LOCALITY, LOCALITY_WEIGHT
 from proxyless.xds.lb.child_config import parse_child_policy
+from proxyless.xds.resources import Locality
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 NAME: Final = "xds_wrr_locality_experimental"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WrrLocalityConfig:
     """What each locality is balanced by; None stands for a config that was refused."""
 
@@ -45,7 +46,8 @@ def targets_of(endpoints: tuple[Endpoint, ...], policy: PolicyConfig) -> dict[st
         path = path_of(endpoint)
         if path and path[0] not in targets:
             weight = endpoint.attributes.get(LOCALITY_WEIGHT) or 1
-            targets[path[0]] = TargetConfig(weight, policy)
+            locality = endpoint.attributes.get(LOCALITY) or Locality()
+            targets[path[0]] = TargetConfig(weight, policy, locality.label)
     return targets
 
 

@@ -1,7 +1,8 @@
 """How is a cluster reached and balanced, and what is wrong with what a control plane says about it?
 
 Specs: A27, A37 (discovery), A52 (LB policy), A50 (outlier detection), A32 (circuit breaking),
-A29 (TLS), A75 (idle_timeout, and whose LB policy counts in an aggregate), A55-05, LRS-01.
+A29 (TLS), A86 (HTTP CONNECT), A75 (idle_timeout, and whose LB policy counts in an aggregate),
+A55-05, LRS-01.
 
 What stands in fields that gRPC does not know is ignored, as other clients of the same mesh do.
 """
@@ -9,11 +10,13 @@ What stands in fields that gRPC does not know is ignored, as other clients of th
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
+from proxyless.base.frozen import frozen
 from proxyless.xds.parsing.decoding import TYPE_URL_PREFIX, decode_resource
 from proxyless.xds.parsing.endpoint import HEALTH_STATUSES
+from proxyless.xds.parsing.http_proxy import has_http_proxies, parse_proxied_socket
 from proxyless.xds.parsing.lb_policy import (
     DEFAULT_CONVERSIONS,
     Conversion,
@@ -69,7 +72,7 @@ _DEFAULT_PRIORITY: Final = 0
 _MISSING: Final = "is missing"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClusterType:
     """CDS. Driven by the xDS client; `policies` are those that clusters may ask for."""
 
@@ -96,7 +99,8 @@ class ClusterType:
             lb_config=self._parse_lb_config(message, errors),
             outlier_detection=_parse_outlier_detection(message, errors),
             max_concurrent_requests=_parse_max_requests(message),
-            tls=_parse_tls(message, context, errors),
+            tls=self._parse_tls(message, context, errors),
+            has_http_proxies=has_http_proxies(message.transport_socket, self.environ),
             lrs_server=context.server if _parse_has_lrs(message, errors) else None,
             idle_timeout_s=_parse_idle_timeout_s(message, errors),
             override_host_status=_parse_override_host_status(message),
@@ -112,6 +116,25 @@ class ClusterType:
             return ()
         converter = LbConfigConverter(self.policies, self.conversions, self.environ)
         return converter.convert_cluster(message, errors)
+
+    def _parse_tls(
+        self, message: Proto, context: DecodeContext, errors: ValidationErrors
+    ) -> UpstreamTls | None:
+        if message.transport_socket_matches:
+            # "we don't (currently) support transport_socket_matches" - A29; and to ignore them
+            # would be to connect without the TLS that they ask for.
+            _add(errors, "transport_socket_matches", "is set, which is not supported")
+        if not message.HasField("transport_socket"):
+            return None
+        providers = context.bootstrap.certificate_providers
+
+        def parse_tls(socket: Proto) -> UpstreamTls | None:
+            return parse_transport_socket(socket, providers, self.environ, errors)
+
+        with errors.field("transport_socket"):
+            if has_http_proxies(message.transport_socket, self.environ):
+                return parse_proxied_socket(message.transport_socket, parse_tls, errors)
+            return parse_tls(message.transport_socket)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -196,21 +219,6 @@ def _parse_aggregate(typed_config: Proto, errors: ValidationErrors) -> Aggregate
 
 # ---------------------------------------------------------------------------------------------
 # How connections and RPCs are treated
-
-
-def _parse_tls(
-    message: Proto, context: DecodeContext, errors: ValidationErrors
-) -> UpstreamTls | None:
-    if message.transport_socket_matches:
-        # "we don't (currently) support transport_socket_matches" - A29; and to ignore them would be
-        # to connect without the TLS that they ask for.
-        with errors.field("transport_socket_matches"):
-            errors.add("is set, which is not supported")
-    if not message.HasField("transport_socket"):
-        return None
-    providers = context.bootstrap.certificate_providers
-    with errors.field("transport_socket"):
-        return parse_transport_socket(message.transport_socket, providers, errors)
 
 
 def _parse_has_lrs(message: Proto, errors: ValidationErrors) -> bool:

@@ -1,17 +1,19 @@
 """Which endpoints does a ClusterLoadAssignment list, and what is wrong with it?
 
 Specs: A27-21 to A27-24 (localities, endpoints, drops), A61-01 (several addresses of an endpoint),
-A76 (hash_key), A81 (hostname).
+A76 (hash_key), A81 (hostname), A86 (proxies).
 
 Endpoints that did not change since the last version of a resource are not parsed again (`parts`).
 """
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base import Address, IpAddress, ValidationErrors
 from proxyless.xds.parsing.decoding import TYPE_URL_PREFIX, decode_resource
+from proxyless.xds.parsing.http_proxy import is_http_connect_known, parse_proxy_address
 from proxyless.xds.parsing.limits import PRIORITIES_MAX
 from proxyless.xds.parsing.parts import PartMemory
 from proxyless.xds.proto_fields import UINT32_MAX, parse_fraction
@@ -49,8 +51,9 @@ class EndpointType:
     # A response holds some of the resources.
     is_full_state: Final = False
 
-    def __init__(self) -> None:
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         self._memory: Final = PartMemory[EndpointInfo]()
+        self._has_proxies: Final = is_http_connect_known(environ)
 
     def decode(self, serialized: bytes, context: DecodeContext) -> Decoded[EndpointResource]:
         """The endpoints in these bytes, or why there are none. Raises nothing."""
@@ -61,7 +64,9 @@ class EndpointType:
     def _parse(self, message: Proto, errors: ValidationErrors) -> EndpointResource:
         remembered = self._memory.parts_of(message.cluster_name)
         parts: dict[bytes, EndpointInfo] = {}
-        resource = parse_endpoints(message, errors, remembered, parts)
+        resource = parse_endpoints(
+            message, errors, remembered, parts, has_proxies=self._has_proxies
+        )
         if errors.ok:
             self._memory.keep(resource.name, parts)
         return resource
@@ -72,13 +77,15 @@ def parse_endpoints(
     errors: ValidationErrors,
     remembered: Mapping[bytes, EndpointInfo] | None = None,
     parts: dict[bytes, EndpointInfo] | None = None,
+    *,
+    has_proxies: bool = True,
 ) -> EndpointResource:
     """The resource. Counts only if nothing was added to errors.
 
     `remembered` spares parsing endpoints whose bytes are known to be valid; all endpoints of this
-    message are put into `parts`.
+    message are put into `parts`. Without `has_proxies` nobody looks for those (A86).
     """
-    reader = _Reader(errors, remembered or {}, {} if parts is None else parts)
+    reader = _Reader(errors, remembered or {}, {} if parts is None else parts, has_proxies)
     with errors.field("endpoints"):
         priorities = reader.read_priorities(message.endpoints)
     with errors.field("policy.drop_overloads"):
@@ -97,11 +104,13 @@ class _Reader:
         errors: ValidationErrors,
         remembered: Mapping[bytes, EndpointInfo],
         parts: dict[bytes, EndpointInfo],
+        has_proxies: bool,
     ) -> None:
         # Fixed at construction.
         self._errors = errors
         self._remembered = remembered
         self._parts = parts
+        self._has_proxies = has_proxies
         # Grows with each locality: "duplicate address anywhere" is an error (A27-22).
         self._addresses: set[Address] = set()
 
@@ -131,7 +140,10 @@ class _Reader:
             self._errors.add(f"duplicate locality {locality} in priority {message.priority}")
         with self._errors.field("lb_endpoints"):
             endpoints = self._read_endpoints(message.lb_endpoints)
-        members[locality] = LocalityEndpoints(locality, weight, endpoints)
+        proxy = None
+        if self._has_proxies and message.HasField("metadata"):
+            proxy = parse_proxy_address(message, self._errors)
+        members[locality] = LocalityEndpoints(locality, weight, endpoints, proxy)
 
     def _read_endpoints(self, messages: Iterable[Proto]) -> tuple[EndpointInfo, ...]:
         errors, remembered, parts = self._errors, self._remembered, self._parts
@@ -141,7 +153,7 @@ class _Reader:
             endpoint = remembered.get(key)
             if endpoint is None:
                 with errors.index(index):
-                    endpoint = _parse_endpoint(message, errors)
+                    endpoint = _parse_endpoint(message, errors, has_proxies=self._has_proxies)
                 if endpoint is None:
                     continue
             parts[key] = endpoint
@@ -176,7 +188,9 @@ class _Reader:
 # One endpoint
 
 
-def _parse_endpoint(message: Proto, errors: ValidationErrors) -> EndpointInfo | None:
+def _parse_endpoint(
+    message: Proto, errors: ValidationErrors, *, has_proxies: bool
+) -> EndpointInfo | None:
     """None if the endpoint is not to be used. Counts only if nothing was added to errors."""
     health = HEALTH_STATUSES.get(message.health_status)
     if health is None:
@@ -186,12 +200,14 @@ def _parse_endpoint(message: Proto, errors: ValidationErrors) -> EndpointInfo | 
         weight = message.load_balancing_weight.value
         if weight == 0:
             _add(errors, "load_balancing_weight", "is 0, wanted at least 1")
+    has_metadata = message.HasField("metadata")
     return EndpointInfo(
         addresses=_parse_addresses(message, errors),
         weight=weight,
         health=health,
         hostname=message.endpoint.hostname,
-        hash_key=_hash_key(message) if message.HasField("metadata") else "",
+        hash_key=_hash_key(message) if has_metadata else "",
+        http_proxy=parse_proxy_address(message, errors) if has_metadata and has_proxies else None,
     )
 
 

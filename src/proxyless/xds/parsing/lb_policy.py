@@ -14,10 +14,10 @@ comes as a TypedStruct, whose type is the policy's name.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Final
 
+from proxyless.base.frozen import frozen
 from proxyless.lb.config import parse_policy_list
 from proxyless.lb.policies.pick_first import CONFIG_GUARD
 from proxyless.xds.proto_fields import (
@@ -56,7 +56,7 @@ CHOICE_COUNT_MIN: Final = 2
 ConvertList = Callable[["Proto"], LbConfig]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Conversion:
     """How the typed config of one LB policy becomes the JSON config of one of ours."""
 

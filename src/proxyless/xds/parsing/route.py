@@ -9,9 +9,10 @@ client does not have is dropped, so that a control plane can serve clients of al
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
+from proxyless.base.frozen import frozen
 from proxyless.xds.parsing.decoding import TYPE_URL_PREFIX, decode_resource
 from proxyless.xds.parsing.http_filters import parse_filter_overrides
 from proxyless.xds.parsing.limits import (
@@ -61,7 +62,7 @@ ROUTE_CONFIGURATION: Final = "envoy.config.route.v3.RouteConfiguration"
 Choice = ClusterChoice | WeightedChoice | PluginChoice
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RouteContext:
     """What the meaning of routes depends on, beside their bytes."""
 

@@ -8,6 +8,7 @@ NACK the update" - A29. Certificates come only from certificate providers that t
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from proxyless.xds.parsing.matchers import parse_string_matcher
@@ -15,7 +16,7 @@ from proxyless.xds.proto_fields import decode_any_as
 from proxyless.xds.resources import CertificateInstance, SanMatcher, UpstreamTls
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
     from proxyless.base import ValidationErrors
     from proxyless.protos import Proto
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     SanMatchers = tuple[StringMatcher | SanMatcher, ...]
 
 UPSTREAM_TLS_CONTEXT: Final = "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext"
+
+# Each says "false" to have fields ignored (D40): system_root_certs; sni and what belongs to it.
+SYSTEM_ROOTS_GUARD: Final = "GRPC_EXPERIMENTAL_XDS_SYSTEM_ROOT_CERTS"
+SNI_GUARD: Final = "GRPC_EXPERIMENTAL_XDS_SNI"
 
 # Longer ones cannot be said in TLS (RFC 6066).
 SNI_LENGTH_MAX: Final = 255
@@ -44,7 +49,7 @@ _UNSUPPORTED_IDENTITIES: Final = ("tls_certificates", "tls_certificate_sds_secre
 
 
 def parse_transport_socket(
-    socket: Proto, providers: Collection[str], errors: ValidationErrors
+    socket: Proto, providers: Collection[str], environ: Mapping[str, str], errors: ValidationErrors
 ) -> UpstreamTls | None:
     """The TLS of a TransportSocket. `providers` are the instance names that the bootstrap has."""
     with errors.field("typed_config"):
@@ -52,41 +57,48 @@ def parse_transport_socket(
         if message is None:
             return None
         with errors.key(UPSTREAM_TLS_CONTEXT):
-            return parse_upstream_tls(message, providers, errors)
+            return parse_upstream_tls(message, providers, environ, errors)
 
 
 def parse_upstream_tls(
-    message: Proto, providers: Collection[str], errors: ValidationErrors
+    message: Proto, providers: Collection[str], environ: Mapping[str, str], errors: ValidationErrors
 ) -> UpstreamTls:
     """An UpstreamTlsContext. Counts only if nothing was added to errors."""
+    with errors.field("common_tls_context"):
+        tls = _Context(providers, environ, errors).parse(message.common_tls_context)
+    if not _is_enabled(SNI_GUARD, environ):
+        return tls
     if len(message.sni) > SNI_LENGTH_MAX:
         with errors.field("sni"):
             errors.add(f"has {len(message.sni)} characters, wanted at most {SNI_LENGTH_MAX}")
-    with errors.field("common_tls_context"):
-        return _Context(providers, errors).parse(message)
+    return replace(
+        tls,
+        sni=message.sni,
+        auto_host_sni=message.auto_host_sni,
+        auto_sni_san_validation=message.auto_sni_san_validation,
+    )
+
+
+def _is_enabled(guard: str, environ: Mapping[str, str]) -> bool:
+    return environ.get(guard, "").strip().lower() != "false"
 
 
 class _Context:
     """Reads the common_tls_context of one message. Driven by `parse_upstream_tls`."""
 
-    def __init__(self, providers: Collection[str], errors: ValidationErrors) -> None:
+    def __init__(
+        self, providers: Collection[str], environ: Mapping[str, str], errors: ValidationErrors
+    ) -> None:
         self._providers = providers
+        self._environ = environ
         self._errors = errors
 
-    def parse(self, message: Proto) -> UpstreamTls:
-        context = message.common_tls_context
+    def parse(self, context: Proto) -> UpstreamTls:
         self._refuse_fields(context, _UNSUPPORTED_IN_CONTEXT)
         ca, has_system_roots, matchers = self._parse_validation(context)
         if ca is None and not has_system_roots:
             self._errors.add("has no CA certificates, wanted ca_certificate_provider_instance")
-        return UpstreamTls(
-            ca=ca,
-            identity=self._parse_identity(context),
-            san_matchers=matchers,
-            sni=message.sni,
-            auto_host_sni=message.auto_host_sni,
-            auto_sni_san_validation=message.auto_sni_san_validation,
-        )
+        return UpstreamTls(ca=ca, identity=self._parse_identity(context), san_matchers=matchers)
 
     def _parse_validation(
         self, context: Proto
@@ -131,7 +143,8 @@ class _Context:
             matchers = tuple(self._parse_typed_matchers(context.match_typed_subject_alt_names))
         # "if this field is present and the ca_certificate_provider_instance field is unset, system
         # root certificates will be used" - A82
-        return ca, context.HasField("system_root_certs"), matchers
+        has_system_roots = context.HasField("system_root_certs")
+        return ca, has_system_roots and _is_enabled(SYSTEM_ROOTS_GUARD, self._environ), matchers
 
     def _parse_matchers(self, messages: Proto) -> Iterator[StringMatcher]:
         for index, message in enumerate(messages):

@@ -5,9 +5,9 @@ Specs: A27, A37 (discovery), A52 (LB policies), A50, A32, A29, A75 (idle_timeout
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from proxyless.base.frozen import frozen
 from proxyless.xds.resources.endpoint import HealthStatus
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ IDLE_TIMEOUT_DEFAULT_S: Final = 3600.0
 OVERRIDE_HOST_STATUS_DEFAULT: Final = frozenset({HealthStatus.UNKNOWN, HealthStatus.HEALTHY})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EdsCluster:
     """Endpoints come from an EDS resource."""
 
@@ -30,7 +30,7 @@ class EdsCluster:
     service_name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LogicalDnsCluster:
     """Endpoints come from DNS: one endpoint with all addresses of this name."""
 
@@ -38,7 +38,7 @@ class LogicalDnsCluster:
     port: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AggregateCluster:
     """Other clusters, the preferred one first."""
 
@@ -48,7 +48,7 @@ class AggregateCluster:
 Discovery = EdsCluster | LogicalDnsCluster | AggregateCluster
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OutlierDetection:
     """The JSON config of outlier_detection without its child policy; compares by content."""
 
@@ -56,7 +56,7 @@ class OutlierDetection:
     config: Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CertificateInstance:
     """A certificate provider of the bootstrap, and which of its certificates."""
 
@@ -67,7 +67,7 @@ class CertificateInstance:
 SanType = Literal["DNS", "URI", "email", "IP"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SanMatcher:
     """What a name of one type is compared with."""
 
@@ -75,7 +75,7 @@ class SanMatcher:
     matcher: StringMatcher
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UpstreamTls:
     """How connections to the cluster are secured (A29)."""
 
@@ -94,7 +94,7 @@ class UpstreamTls:
     auto_sni_san_validation: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Cluster:
     """A CDS resource."""
 
@@ -107,6 +107,8 @@ class Cluster:
     outlier_detection: OutlierDetection | None = None
     max_concurrent_requests: int = MAX_REQUESTS_DEFAULT
     tls: UpstreamTls | None = None
+    # Endpoints that have an HTTP proxy are reached through it (A86).
+    has_http_proxies: bool = False
     # Where load reports go: to the server that the cluster came from. None: nowhere.
     lrs_server: ServerConfig | None = None
     idle_timeout_s: float = IDLE_TIMEOUT_DEFAULT_S

@@ -1,6 +1,6 @@
 """Which endpoints does a cluster have, where, and how many RPCs are to be dropped?
 
-Specs: A27-21..24, A55 (health for overrides), A61 (several addresses), A75.
+Specs: A27-21..24, A55 (health for overrides), A61 (several addresses), A75, A86 (proxies).
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from proxyless.base.frozen import frozen
+
 if TYPE_CHECKING:
-    from proxyless.base import Address
+    from proxyless.base import Address, IpAddress
 
 
 class HealthStatus(Enum):
@@ -32,8 +34,13 @@ class Locality:
     def __str__(self) -> str:
         return f"{{region={self.region}, zone={self.zone}, sub_zone={self.sub_zone}}}"
 
+    @property
+    def label(self) -> str:
+        """What metrics call it (A78)."""
+        return f'{{region="{self.region}", zone="{self.zone}", sub_zone="{self.sub_zone}"}}'
 
-@dataclass(frozen=True, slots=True)
+
+@frozen
 class EndpointInfo:
     """One backend."""
 
@@ -46,9 +53,11 @@ class EndpointInfo:
     hostname: str = ""
     # metadata envoy.lb hash_key (A76); often empty.
     hash_key: str = ""
+    # Its own, which clusters may use (A86). None: that of its locality.
+    http_proxy: IpAddress | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LocalityEndpoints:
     """The endpoints of one locality in one priority."""
 
@@ -56,9 +65,11 @@ class LocalityEndpoints:
     # At least 1: localities without weight are not here.
     weight: int
     endpoints: tuple[EndpointInfo, ...]
+    # Of endpoints that have none of their own (A86). None: they are reached directly.
+    http_proxy: IpAddress | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DropCategory:
     """RPCs to drop, for a reason; the categories are tried in their order."""
 
@@ -66,7 +77,7 @@ class DropCategory:
     per_million: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class EndpointResource:
     """An EDS resource (ClusterLoadAssignment), or what DNS said in the same form."""
 

@@ -5,11 +5,12 @@ compares by content.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from proxyless.base.frozen import frozen
 
-@dataclass(frozen=True, slots=True)
+
+@frozen
 class HttpFilter:
     """One entry of a listener's chain."""
 
@@ -23,7 +24,7 @@ class HttpFilter:
     is_disabled: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FilterOverride:
     """What a virtual host, a route or a weighted cluster says about one filter of the chain."""
 

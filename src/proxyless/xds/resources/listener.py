@@ -3,13 +3,12 @@
 Specs: A27 (API listener), A31 (D20: the stream duration of the connection manager), A39 (filters).
 """
 
-from dataclasses import dataclass
-
+from proxyless.base.frozen import frozen
 from proxyless.xds.resources.filter import HttpFilter
 from proxyless.xds.resources.route import RouteConfiguration
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HttpConnectionManager:
     """How HTTP requests to this listener are handled."""
 
@@ -20,7 +19,7 @@ class HttpConnectionManager:
     max_stream_duration_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Listener:
     """An LDS resource."""
 

@@ -6,13 +6,14 @@ Values only: `routing` compiles them, `security` compares names of certificates 
 expression is RE2 source that was compiled once to know that it is valid.
 """
 
-from dataclasses import dataclass
 from typing import Literal
+
+from proxyless.base.frozen import frozen
 
 StringMatchKind = Literal["exact", "prefix", "suffix", "contains", "regex"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StringMatcher:
     """A text is equal to this, starts with it, ends with it, contains it or is described by it."""
 
@@ -22,7 +23,7 @@ class StringMatcher:
     ignore_case: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PathMatcher:
     """Which method paths: exactly this one, those that start so, those a regex describes whole."""
 
@@ -32,7 +33,7 @@ class PathMatcher:
     case_sensitive: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RangeMatcher:
     """An integer from start up to, but not including, end."""
 
@@ -40,14 +41,14 @@ class RangeMatcher:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PresentMatcher:
     """The header is there; or, if told so, is not."""
 
     present: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HeaderMatcher:
     """What one request header has to be."""
 
@@ -57,7 +58,7 @@ class HeaderMatcher:
     invert: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fraction:
     """So many of a million."""
 

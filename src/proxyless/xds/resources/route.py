@@ -5,9 +5,10 @@ Specs: A28 (matching, weights), A31 (timeouts), A39 (overrides), A42 (hash polic
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Literal
 
+from proxyless.base.frozen import frozen
 from proxyless.xds.resources.filter import NO_OVERRIDES, FilterOverrides
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from proxyless.xds.resources.matcher import Fraction, HeaderMatcher, PathMatcher
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WeightedCluster:
     """One of several clusters that share a route's RPCs."""
 
@@ -27,28 +28,28 @@ class WeightedCluster:
     filter_overrides: FilterOverrides = field(default_factory=lambda: NO_OVERRIDES)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClusterChoice:
     """All RPCs go to this cluster."""
 
     cluster: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WeightedChoice:
     """Each RPC goes to one of these clusters, drawn by weight."""
 
     clusters: tuple[WeightedCluster, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PluginChoice:
     """A policy of this plugin's own decides (an entry of the route configuration's plugins)."""
 
     plugin: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HashPolicy:
     """One ingredient of an RPC's hash (A42)."""
 
@@ -61,7 +62,7 @@ class HashPolicy:
     rewrite: tuple[str, str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RetryOnPolicy:
     """When and how often to send again (A44)."""
 
@@ -73,7 +74,7 @@ class RetryOnPolicy:
     backoff_max_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class RouteAction:
     """What happens to RPCs of a route. A time is None if its field is unset; D20 combines them."""
 
@@ -91,7 +92,7 @@ class RouteAction:
     auto_host_rewrite: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NonForwardingAction:
     """Matches, but sends nowhere: an RPC fails with UNAVAILABLE (A28-06)."""
 
@@ -99,7 +100,7 @@ class NonForwardingAction:
     kind: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Route:
     """The first route of a virtual host that matches decides."""
 
@@ -112,7 +113,7 @@ class Route:
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class VirtualHost:
     """The routes of some domains."""
 
@@ -124,7 +125,7 @@ class VirtualHost:
     filter_overrides: FilterOverrides = field(default_factory=lambda: NO_OVERRIDES)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClusterSpecifierPlugin:
     """A plugin that a route may name: the load balancing config that takes its RPCs."""
 
@@ -133,7 +134,7 @@ class ClusterSpecifierPlugin:
     lb_config: tuple[Mapping[str, object], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class RouteConfiguration:
     """An RDS resource, or the same inside a listener."""
 

@@ -126,27 +126,50 @@ def test_only_those_of_one_kind_count() -> None:
 KILLS = "[{at: 10s, kill: all}, {at: 30s, kill: all}]"
 
 
+FIRST, SECOND = "kill all endpoints at 0:10", "kill all endpoints at 0:30"
+
+
 @pytest.mark.parametrize(
     ("rpcs", "is_held", "found"),
     [
-        ([rpc(12.0)], True, "no RPC failed"),
-        ([rpc(12.0, "ABORTED")], True, "the last to fail started 2.000 s after an event"),
-        ([rpc(16.0, "ABORTED")], False, "the last to fail started 6.000 s after an event"),
-        ([rpc(33.0, "ABORTED")], True, "the last to fail started 3.000 s after an event"),
+        ([rpc(12.0)], True, None),
+        ([rpc(12.0, "ABORTED")], True, f"2.000 s after its cause: {FIRST}"),
+        ([rpc(16.0, "ABORTED")], False, f"6.000 s after its cause: {FIRST}"),
+        ([rpc(33.0, "ABORTED")], True, f"3.000 s after its cause: {SECOND}"),
         # It was under way.
+        ([rpc(9.0, "ABORTED", took_s=2.0)], True, f"0.000 s after its cause: {FIRST}"),
+        # The second kill does not excuse what the first one did.
         (
-            [rpc(9.0, "ABORTED", took_s=2.0)],
-            True,
-            "the last to fail started 0.000 s after an event",
+            [rpc(12.0, "ABORTED"), rpc(31.0, "ABORTED")],
+            False,
+            f"21.000 s after its cause: {FIRST}",
         ),
-        ([rpc(5.0, "ABORTED")], False, "an RPC failed at 0:05, before any event"),
     ],
 )
-def test_failover_is_measured_from_the_last_event(
-    rpcs: list[Rpc], is_held: bool, found: str
+def test_failover_is_measured_from_its_cause(
+    rpcs: list[Rpc], is_held: bool, found: str | None
 ) -> None:
     got = verdict("failover_within: 5s", *rpcs, events=KILLS)
-    assert got == Verdict("failover within 5 s", is_held, found)
+    said = "no RPC failed" if found is None else f"the last to fail started {found}"
+    assert got == Verdict("failover within 5 s", is_held, said)
+
+
+def test_a_failure_before_any_event_is_no_failover() -> None:
+    got = verdict("failover_within: 5s", rpc(5.0, "ABORTED"), events=KILLS)
+    assert (got.is_held, got.found) == (False, "an RPC failed at 0:05: that began before any event")
+
+
+def test_the_end_of_an_outage_does_not_excuse_it() -> None:
+    outage = "[{at: 10s, kill: all, for: 20s}]"
+    rpcs = [rpc(second + 0.5, "UNAVAILABLE") for second in range(10, 31)]
+    got = verdict("failover_within: 5s", *rpcs, events=outage)
+    assert (got.is_held, got.found) == (
+        False,
+        f"the last to fail started 20.500 s after its cause: {FIRST}",
+    )
+    # Nor does a window that begins with the end.
+    got = verdict("failover_within: 5s, from: 30s", *rpcs, events=outage)
+    assert not got.is_held
 
 
 def test_without_an_event_there_is_no_failover() -> None:

@@ -99,4 +99,5 @@ def test_errors_are_joined_up_to_a_limit() -> None:
 
 def test_each_error_is_on_the_one_line_of_the_nack() -> None:
     assert join_errors(["a\nb", "c\x1b"]) == r"a b; c\x1b"
-    assert join_errors(["x" * 5_000]) == f"{'x' * 4_096}... (5000 characters)"
+    cut = "... (5000 characters)"
+    assert join_errors(["x" * 5_000]) == f"{'x' * (4_096 - len(cut))}{cut}"

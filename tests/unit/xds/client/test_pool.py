@@ -44,6 +44,18 @@ def test_another_bootstrap_is_another_client_even_if_shared() -> None:
     assert clients.by_scope == {}
 
 
+def test_who_knows_other_policies_or_filters_has_a_client_of_its_own_unless_shared() -> None:
+    clients = new_clients()
+    usual = clients.acquire(bootstrap(), "t")
+    custom = clients.acquire(bootstrap(), "t", vocabulary="policies of mine")
+    assert custom is not usual
+    assert clients.acquire(bootstrap(), "t", vocabulary="policies of mine") is custom
+    assert clients.by_scope == {"t": [usual, custom]}
+    shared = clients.acquire(bootstrap(), "t", shared=True, vocabulary="policies of mine")
+    assert clients.acquire(bootstrap(), "t", shared=True) is shared
+    clients.close()
+
+
 @pytest.mark.parametrize(
     ("uri", "expected"),
     [

@@ -5,7 +5,7 @@ from proxyless.wire import StreamEnd
 from proxyless.xds.filters.calls import FilterOrigin, FilterStack, RpcFilter
 
 ABORT = Status(StatusCode.ABORTED, "on purpose")
-ORIGIN = FilterOrigin("orders", "edge-7")
+ORIGIN = FilterOrigin("orders", "edge-7", ("auth", "quiet", "faults", "late"))
 
 
 class Named(RpcFilter):
@@ -56,10 +56,12 @@ def test_delays_add_up_and_all_filters_hear_of_them() -> None:
 
 
 def test_an_rpc_that_a_filter_ends_does_not_come_to_those_after_it() -> None:
-    stack = FilterStack([Named("a", 1.0), Named("b", 2.0, ABORT), Named("c", 4.0, OK)], ORIGIN)
+    stack = FilterStack(
+        [Named("a", 1.0), None, Named("b", 2.0, ABORT), Named("c", 4.0, OK)], ORIGIN
+    )
     assert stack.delay_s == 3.0
     assert stack.abort == Status(
-        StatusCode.ABORTED, 'listener "orders": on purpose (node id "edge-7")'
+        StatusCode.ABORTED, 'listener "orders": filter "faults": on purpose (node id "edge-7")'
     )
 
 

@@ -1,9 +1,11 @@
 """Children of the priority policy: their numbers, whatever the priorities, and their endpoints."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxyless.base import parse_address
+from proxyless.base import HTTP_PROXY, HttpProxy, IpAddress, parse_address
 from proxyless.lb import ENDPOINT_WEIGHT, HASH_KEY
 from proxyless.xds.attributes import HOSTNAME
 from proxyless.xds.lb.priorities import ChildNumbers, EndpointMaker, assign_numbers
@@ -65,3 +67,31 @@ def test_endpoint_carries_what_policies_want_to_know() -> None:
     assert endpoint.attributes.get(ENDPOINT_WEIGHT) == 6
     assert endpoint.attributes.get(HOSTNAME) == "h"
     assert endpoint.attributes.get(HASH_KEY) == "k"
+
+
+def proxy_of(info: EndpointInfo, of_locality: IpAddress | None) -> HttpProxy | None:
+    entry = LocalityEndpoints(Locality(zone="z"), 1, (info,), of_locality)
+    found = EndpointResource(name="e", priorities=((entry,),))
+    [endpoint] = EndpointMaker().make(found, ("p0",), has_http_proxies=True)
+    return endpoint.attributes.get(HTTP_PROXY)
+
+
+def test_an_endpoints_proxy_is_its_own_or_that_of_its_locality() -> None:
+    own, of_locality = IpAddress("192.0.2.1", 1), IpAddress("192.0.2.2", 2)
+    proxied = replace(INFO, http_proxy=own)
+    assert proxy_of(proxied, of_locality) == HttpProxy(own)
+    assert proxy_of(INFO, of_locality) == HttpProxy(of_locality)
+    assert proxy_of(INFO, None) is None
+
+
+def test_endpoint_is_made_again_if_the_way_to_it_changes() -> None:
+    maker, proxy = EndpointMaker(), IpAddress("192.0.2.2", 2)
+    info = replace(INFO, http_proxy=proxy)
+    [direct] = maker.make(resource(info), ("p0",))
+    assert direct.attributes.get(HTTP_PROXY) is None
+    [through] = maker.make(resource(info), ("p0",), has_http_proxies=True)
+    assert through.attributes.get(HTTP_PROXY) == HttpProxy(proxy)
+    [same] = maker.make(resource(info), ("p0",), has_http_proxies=True)
+    assert same is through
+    [again] = maker.make(resource(info), ("p0",))
+    assert again == direct

@@ -1,11 +1,12 @@
 """TLS to a cluster: what is kept, what is refused because ignoring it would not be safe."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from proxyless.protos import Proto
-from proxyless.xds.parsing.tls import UPSTREAM_TLS_CONTEXT
+from proxyless.xds.parsing.tls import SNI_GUARD, SYSTEM_ROOTS_GUARD, UPSTREAM_TLS_CONTEXT
 from proxyless.xds.resources import CertificateInstance, SanMatcher, StringMatcher, UpstreamTls
 from tests.cluster_world import (
     ROUND_ROBIN,
@@ -36,8 +37,8 @@ def with_tls(common: dict[str, Any] | None = None, **fields: Any) -> Proto:  # n
     return with_socket(any_of(message))
 
 
-def parsed_tls(message: Proto) -> UpstreamTls:
-    tls = parsed_cluster(message).tls
+def parsed_tls(message: Proto, environ: Mapping[str, str] | None = None) -> UpstreamTls:
+    tls = parsed_cluster(message, environ).tls
     assert tls is not None
     return tls
 
@@ -112,6 +113,15 @@ def test_system_roots() -> None:
     assert parsed_tls(with_tls({"validation_context": system})).ca is None
     # A provider goes first.
     both = parsed_tls(with_tls({"validation_context": system | ROOTS}))
+    assert both.ca == CertificateInstance("roots")
+
+
+def test_system_roots_are_no_roots_if_the_guard_says_so() -> None:
+    environ = {SYSTEM_ROOTS_GUARD: "false"}
+    system: dict[str, Any] = {"system_root_certs": {}}
+    expected = f"{COMMON} error:has no CA certificates, wanted ca_certificate_provider_instance"
+    assert refused_cluster(with_tls({"validation_context": system}), environ) == expected
+    both = parsed_tls(with_tls({"validation_context": system | ROOTS}), environ)
     assert both.ca == CertificateInstance("roots")
 
 
@@ -275,6 +285,12 @@ def test_a_server_name_beyond_255_characters_is_refused() -> None:
     assert refused_cluster(with_tls(sni="s" * 256)) == (
         f"{path}.sni error:has 256 characters, wanted at most 255"
     )
+
+
+def test_server_names_are_ignored_if_the_guard_says_so() -> None:
+    message = with_tls(sni="s" * 256, auto_host_sni=True, auto_sni_san_validation=True)
+    tls = parsed_tls(message, {SNI_GUARD: "false"})
+    assert tls == UpstreamTls(ca=CertificateInstance("roots"))
 
 
 @pytest.mark.parametrize(

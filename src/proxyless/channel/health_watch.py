@@ -1,0 +1,189 @@
+"""Who asks a backend for its health, and who wants to know?
+
+Specs: A17; A61, "Generic Health Reporting Mechanism".
+
+Theory of operation. A channel has one `ChannelHealth`: the name that its service config says, and
+the watches of its policies (`lb.api.Subchannel.watch_health`). A new name counts for all of them at
+once; without one, every connection is healthy. Watches of one subchannel that ask the same share a
+`HealthChecker`, of whatever channels they are: it owns the stream, and is there as long as one of
+them is.
+
+Nothing of this is on the way of an RPC: it ends in a state that a policy is told.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from proxyless.base import OK, State, Status
+from proxyless.base.frozen import frozen
+from proxyless.channel.watch import Watch
+
+if TYPE_CHECKING:
+    from proxyless.channel.channel import Channel
+    from proxyless.channel.credentials import CallCredentials
+    from proxyless.channel.health_checker import HealthChecker
+    from proxyless.channel.subchannel import Subchannel, SubchannelTools
+    from proxyless.lb.api import StateListener
+    from proxyless.runtime import Clock
+
+WATCH_PATH: Final = "/grpc.health.v1.Health/Watch"
+
+_HEALTHY: Final = (State.READY, OK)
+
+
+@frozen
+class Question:
+    """Whose health, and who asks. Those who ask the same of a backend share the answer."""
+
+    service: str
+    authority: str
+    scheme: str
+    user_agent: str
+    # "If there are any call credentials associated with the channel, the client will send those
+    # credentials with the Watch() call" - A17. Asked for this URL.
+    credentials: CallCredentials | None
+    service_url: str
+
+    @classmethod
+    def of(cls, channel: Channel, service: str) -> Question:
+        return cls(
+            service,
+            channel.authority,
+            channel.options.scheme,
+            channel.options.user_agent,
+            channel.call_credentials,
+            channel.service_url(WATCH_PATH),
+        )
+
+
+# ---------------------------------------------------------------------------------------------
+# Of a channel
+
+
+class ChannelHealth:
+    """Which service has to be healthy, and who wants to know. Driven by the service config."""
+
+    def __init__(self, channel: Channel) -> None:
+        # Fixed at construction.
+        self._channel = channel
+        # From the last service config: None is that nobody is asked.
+        self._question: Question | None = None
+        # In order, so that a simulated world repeats itself.
+        self._watches: dict[HealthWatch, None] = {}
+
+    def check(self, service: str | None) -> None:
+        """The health of this service counts from now on; None: every connection is healthy."""
+        question = None if service is None else Question.of(self._channel, service)
+        if question != self._question:
+            self._question = question
+            for watch in tuple(self._watches):
+                watch.change(question)
+
+    def watch(
+        self,
+        subchannel: Subchannel,
+        checkers: HealthCheckers,
+        listener: StateListener,
+        clock: Clock,
+    ) -> HealthWatch:
+        """Tell of each change from now on, until the watch is cancelled."""
+        watch = HealthWatch(listener, clock, subchannel, checkers, self._watches)
+        self._watches[watch] = None
+        watch.hear(self._question)
+        return watch
+
+
+class HealthWatch(Watch):
+    """What one policy wants to know of one subchannel. Driven by the policy and the channel."""
+
+    __slots__ = ("_checker", "_checkers", "_siblings", "_subchannel")
+
+    def __init__(
+        self,
+        listener: StateListener,
+        clock: Clock,
+        subchannel: Subchannel,
+        checkers: HealthCheckers,
+        siblings: dict[HealthWatch, None],
+    ) -> None:
+        super().__init__(listener, clock)
+        # Fixed at construction.
+        self._subchannel = subchannel
+        self._checkers = checkers
+        # All of the channel, to be left at the end.
+        self._siblings = siblings
+        # Changed by the channel: whom to hear; None if the backend is not asked.
+        self._checker: HealthChecker | None = None
+
+    @property
+    def latest(self) -> tuple[State, Status]:
+        """What the health is now."""
+        checker = self._checker
+        return _HEALTHY if checker is None else checker.latest
+
+    def hear(self, question: Question | None) -> None:
+        """Hear of this from now on."""
+        before, self._checker = self._checker, None
+        if question is not None:
+            self._checker = self._checkers.acquire(self._subchannel, question)
+            self._checker.add(self)
+        if before is not None:
+            self._leave(before)
+
+    def change(self, question: Question | None) -> None:
+        """Hear of this from now on, and tell if that is something else."""
+        before = self.latest
+        self.hear(question)
+        if self.latest != before:
+            self.post(*self.latest)
+
+    def cancel(self) -> None:
+        super().cancel()
+        self._siblings.pop(self, None)
+        checker, self._checker = self._checker, None
+        if checker is not None:
+            self._leave(checker)
+
+    def _leave(self, checker: HealthChecker) -> None:
+        checker.remove(self)
+        if not checker.is_watched:
+            self._checkers.release(checker)
+
+
+# ---------------------------------------------------------------------------------------------
+# Of a subchannel
+
+
+class HealthCheckers:
+    """Who asks which backend what, on one loop. Driven by watches."""
+
+    def __init__(self, tools: SubchannelTools) -> None:
+        self._tools = tools
+        self._checkers: dict[tuple[Subchannel, Question], HealthChecker] = {}
+
+    def __len__(self) -> int:
+        return len(self._checkers)
+
+    def acquire(self, subchannel: Subchannel, question: Question) -> HealthChecker:
+        """The one who asks this there; to be given back when nobody watches it."""
+        key = (subchannel, question)
+        checker = self._checkers.get(key)
+        if checker is None:
+            checker = self._checkers[key] = _make_checker(subchannel, question, self._tools)
+            checker.start()
+        return checker
+
+    def release(self, checker: HealthChecker) -> None:
+        del self._checkers[checker.subchannel, checker.question]
+        checker.close()
+
+
+def _make_checker(
+    subchannel: Subchannel, question: Question, tools: SubchannelTools
+) -> HealthChecker:
+    from proxyless.channel.health_checker import (  # noqa: PLC0415 - with the first question
+        HealthChecker,
+    )
+
+    return HealthChecker(subchannel, question, tools)

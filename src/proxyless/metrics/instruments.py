@@ -1,0 +1,196 @@
+"""Which instruments does gRPC have, and what are they called?
+
+Specs: A66 (per call and per attempt), A78 (pick_first, weighted_round_robin, XdsClient), A89
+(backend service). Names, units, labels and boundaries are theirs, so that a dashboard made for
+another gRPC shows this one as well.
+"""
+
+from typing import Final
+
+from proxyless.metrics.api import Instrument, Kind
+
+METHOD: Final = "grpc.method"
+TARGET: Final = "grpc.target"
+STATUS: Final = "grpc.status"
+LOCALITY: Final = "grpc.lb.locality"
+BACKEND_SERVICE: Final = "grpc.lb.backend_service"
+XDS_SERVER: Final = "grpc.xds.server"
+XDS_AUTHORITY: Final = "grpc.xds.authority"
+XDS_CACHE_STATE: Final = "grpc.xds.cache_state"
+XDS_RESOURCE_TYPE: Final = "grpc.xds.resource_type"
+
+# Seconds. "Buckets for histograms in default views should be as follows" - A66
+LATENCY_BOUNDARIES: Final = (
+    *(0.0, 0.00001, 0.00005, 0.0001, 0.0003, 0.0006, 0.0008),
+    *(0.001, 0.002, 0.003, 0.004, 0.005, 0.006, 0.008),
+    *(0.01, 0.013, 0.016, 0.02, 0.025, 0.03, 0.04, 0.05, 0.065, 0.08),
+    *(0.1, 0.13, 0.16, 0.2, 0.25, 0.3, 0.4, 0.5, 0.65, 0.8),
+    *(1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0),
+)
+# Bytes.
+SIZE_BOUNDARIES: Final = (
+    *(0.0, 1024.0, 2048.0, 4096.0, 16384.0, 65536.0, 262144.0, 1048576.0, 4194304.0),
+    *(16777216.0, 67108864.0, 268435456.0, 1073741824.0, 4294967296.0),
+)
+
+# ---------------------------------------------------------------------------------------------
+# RPCs (A66; optional labels: A78, A89)
+
+_OF_ATTEMPT: Final = (METHOD, TARGET, STATUS)
+_OF_PICK: Final = (LOCALITY, BACKEND_SERVICE)
+
+ATTEMPT_STARTED: Final = Instrument(
+    "grpc.client.attempt.started",
+    Kind.COUNTER,
+    "{attempt}",
+    "Attempts of RPCs that were started, those still under way included.",
+    (METHOD, TARGET),
+    is_default=True,
+)
+ATTEMPT_DURATION: Final = Instrument(
+    "grpc.client.attempt.duration",
+    Kind.HISTOGRAM,
+    "s",
+    "How long an attempt took, from before its pick to its end.",
+    _OF_ATTEMPT,
+    _OF_PICK,
+    is_default=True,
+    boundaries=LATENCY_BOUNDARIES,
+)
+ATTEMPT_SENT: Final = Instrument(
+    "grpc.client.attempt.sent_total_compressed_message_size",
+    Kind.HISTOGRAM,
+    "By",
+    "Bytes of all messages that an attempt sent, compressed, without framing.",
+    _OF_ATTEMPT,
+    _OF_PICK,
+    is_default=True,
+    boundaries=SIZE_BOUNDARIES,
+)
+ATTEMPT_RECEIVED: Final = Instrument(
+    "grpc.client.attempt.rcvd_total_compressed_message_size",
+    Kind.HISTOGRAM,
+    "By",
+    "Bytes of all messages that an attempt received, compressed, without framing.",
+    _OF_ATTEMPT,
+    _OF_PICK,
+    is_default=True,
+    boundaries=SIZE_BOUNDARIES,
+)
+CALL_DURATION: Final = Instrument(
+    "grpc.client.call.duration",
+    Kind.HISTOGRAM,
+    "s",
+    "How long an RPC took as the application sees it, all its attempts included.",
+    _OF_ATTEMPT,
+    is_default=True,
+    boundaries=LATENCY_BOUNDARIES,
+)
+
+# ---------------------------------------------------------------------------------------------
+# The policy pick_first (A78)
+
+PICK_FIRST_DISCONNECTIONS: Final = Instrument(
+    "grpc.lb.pick_first.disconnections",
+    Kind.COUNTER,
+    "{disconnection}",
+    "Times that the connection in use was lost.",
+    (TARGET,),
+)
+PICK_FIRST_ATTEMPTS_SUCCEEDED: Final = Instrument(
+    "grpc.lb.pick_first.connection_attempts_succeeded",
+    Kind.COUNTER,
+    "{attempt}",
+    "Attempts to connect that gave the connection to use.",
+    (TARGET,),
+)
+PICK_FIRST_ATTEMPTS_FAILED: Final = Instrument(
+    "grpc.lb.pick_first.connection_attempts_failed",
+    Kind.COUNTER,
+    "{attempt}",
+    "Attempts to connect that failed.",
+    (TARGET,),
+)
+
+# ---------------------------------------------------------------------------------------------
+# The policy weighted_round_robin (A78; backend service: A89)
+
+WRR_FALLBACK: Final = Instrument(
+    "grpc.lb.wrr.rr_fallback",
+    Kind.COUNTER,
+    "{update}",
+    "Updates of weights that left too few endpoints with one, so that all took equal turns.",
+    (TARGET,),
+    _OF_PICK,
+)
+WRR_NOT_YET_USABLE: Final = Instrument(
+    "grpc.lb.wrr.endpoint_weight_not_yet_usable",
+    Kind.COUNTER,
+    "{endpoint}",
+    "Endpoints of each update that reported no load yet, or only within the blackout period.",
+    (TARGET,),
+    _OF_PICK,
+)
+WRR_STALE: Final = Instrument(
+    "grpc.lb.wrr.endpoint_weight_stale",
+    Kind.COUNTER,
+    "{endpoint}",
+    "Endpoints of each update whose last report is older than the expiration period.",
+    (TARGET,),
+    _OF_PICK,
+)
+WRR_WEIGHTS: Final = Instrument(
+    "grpc.lb.wrr.endpoint_weights",
+    Kind.HISTOGRAM,
+    "{weight}",
+    "The weight of each endpoint at each update; 0 of one that cannot be used.",
+    (TARGET,),
+    _OF_PICK,
+)
+
+# ---------------------------------------------------------------------------------------------
+# The client of control planes (A78)
+
+XDS_CONNECTED: Final = Instrument(
+    "grpc.xds_client.connected",
+    Kind.GAUGE,
+    "{bool}",
+    "1 while the client has a working ADS stream to the xDS server, else 0.",
+    (TARGET, XDS_SERVER),
+)
+XDS_SERVER_FAILURE: Final = Instrument(
+    "grpc.xds_client.server_failure",
+    Kind.COUNTER,
+    "{failure}",
+    "Times that an xDS server stopped answering.",
+    (TARGET, XDS_SERVER),
+)
+XDS_UPDATES_VALID: Final = Instrument(
+    "grpc.xds_client.resource_updates_valid",
+    Kind.COUNTER,
+    "{resource}",
+    "Resources that came and were valid, changed or not.",
+    (TARGET, XDS_SERVER, XDS_RESOURCE_TYPE),
+)
+XDS_UPDATES_INVALID: Final = Instrument(
+    "grpc.xds_client.resource_updates_invalid",
+    Kind.COUNTER,
+    "{resource}",
+    "Resources that came and were not valid.",
+    (TARGET, XDS_SERVER, XDS_RESOURCE_TYPE),
+)
+XDS_RESOURCES: Final = Instrument(
+    "grpc.xds_client.resources",
+    Kind.GAUGE,
+    "{resource}",
+    "Resources that the client watches, by where they stand.",
+    (TARGET, XDS_AUTHORITY, XDS_CACHE_STATE, XDS_RESOURCE_TYPE),
+)
+
+# All of them, for plugins that are told names.
+INSTRUMENTS: Final = (
+    *(ATTEMPT_STARTED, ATTEMPT_DURATION, ATTEMPT_SENT, ATTEMPT_RECEIVED, CALL_DURATION),
+    *(PICK_FIRST_DISCONNECTIONS, PICK_FIRST_ATTEMPTS_SUCCEEDED, PICK_FIRST_ATTEMPTS_FAILED),
+    *(WRR_FALLBACK, WRR_NOT_YET_USABLE, WRR_STALE, WRR_WEIGHTS),
+    *(XDS_CONNECTED, XDS_SERVER_FAILURE, XDS_UPDATES_VALID, XDS_UPDATES_INVALID, XDS_RESOURCES),
+)

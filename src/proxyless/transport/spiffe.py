@@ -1,0 +1,219 @@
+"""Is a peer vouched for by the roots of the trust domain that it says it is from?
+
+Specs: A87 (SPIFFE verification), SPIFFE-ID (what an ID consists of).
+
+Theory of operation: which roots count is known when the peer's certificate is there, and Python's
+ssl module asks nobody at that moment. So OpenSSL accepts who is vouched for by a root of any trust
+domain; then, as the last step of the handshake, the chain that it verified has to lead to a root of
+the peer's own domain. Until then nothing was sent that says who we are. Why so, and what it costs:
+ADR 0014.
+
+What a file of trust bundles looks like is not known here (`xds.trust_bundles`).
+"""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
+
+from proxyless.base.frozen import frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+SCHEME: Final = "spiffe://"
+ID_LENGTH_MAX: Final = 2048
+TRUST_DOMAIN_LENGTH_MAX: Final = 255
+
+_DOMAIN_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789.-_")
+_PATH_CHARACTERS: Final = _DOMAIN_CHARACTERS | frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+# How much of what a peer says is shown, and of how many trust domains.
+_SHOWN_LENGTH_MAX: Final = 256
+_SHOWN_DOMAINS_MAX: Final = 8
+# What the module `_ssl` calls ENCODING_DER.
+_DER: Final = 2
+# Stands for the names of a certificate with bytes that are no text. It is no SPIFFE ID.
+_NO_TEXT: Final = "<not UTF-8>"
+
+# ---------------------------------------------------------------------------------------------
+# SPIFFE IDs
+
+
+def refuse_trust_domain(name: str) -> str | None:
+    """Why this is no name of a trust domain, or None."""
+    if not name:
+        return "is empty, wanted a trust domain"
+    if len(name) > TRUST_DOMAIN_LENGTH_MAX:
+        return f"has {len(name)} characters, wanted at most {TRUST_DOMAIN_LENGTH_MAX}"
+    if not _DOMAIN_CHARACTERS.issuperset(name):
+        return f"is {name!r}, wanted lower case letters, digits, dots, dashes and underscores"
+    return None
+
+
+def refuse_spiffe_id(uri: str) -> str | None:
+    """Why this is no SPIFFE ID, or None."""
+    if len(uri) > ID_LENGTH_MAX:
+        return f"has {len(uri)} characters, wanted at most {ID_LENGTH_MAX}"
+    if not uri.lower().startswith(SCHEME):
+        return f"does not begin with {SCHEME!r}"
+    domain, slash, path = uri[len(SCHEME) :].partition("/")
+    refusal = refuse_trust_domain(domain)
+    if refusal is not None:
+        return f"has a bad trust domain: it {refusal}"
+    return _refuse_path(path) if slash else None
+
+
+def _refuse_path(path: str) -> str | None:
+    for segment in path.split("/"):
+        if segment in {"", ".", ".."}:
+            return f"has {segment!r} as a segment of its path"
+        if not _PATH_CHARACTERS.issuperset(segment):
+            return "has a character in its path that is no letter, digit, dot, dash or underscore"
+    return None
+
+
+def trust_domain_of(spiffe_id: str) -> str:
+    """The trust domain of what is a SPIFFE ID."""
+    return spiffe_id[len(SCHEME) :].partition("/")[0]
+
+
+# ---------------------------------------------------------------------------------------------
+# Whose roots count
+
+
+@frozen
+class TrustBundles:
+    """The roots of each trust domain. Equal ones were read from equal files."""
+
+    source: bytes = field(repr=False)
+    # By name of the trust domain, in DER. A domain without roots is known, and nobody is of it.
+    roots: Mapping[str, frozenset[bytes]] = field(compare=False, repr=False)
+
+    @classmethod
+    def of(cls, source: bytes, roots: Mapping[str, frozenset[bytes]]) -> TrustBundles:
+        """A copy, which nobody changes."""
+        return cls(source, MappingProxyType(dict(roots)))
+
+    def pem(self) -> bytes:
+        """All roots of all trust domains, each once."""
+        every = frozenset[bytes]().union(*self.roots.values())
+        return "".join(ssl.DER_cert_to_PEM_cert(root) for root in sorted(every)).encode()
+
+
+def find_roots(bundles: TrustBundles, uris: Sequence[str]) -> frozenset[bytes] | str:
+    """The roots for a peer whose certificate has these URIs, or why there are none."""
+    # "it must have a single URI SAN containing a well-formed SPIFFE ID" - A87
+    if len(uris) != 1:
+        return f"certificate has {len(uris)} URIs, wanted exactly one, a SPIFFE ID"
+    refusal = refuse_spiffe_id(uris[0])
+    if refusal is not None:
+        return f"URI {_shorten(uris[0])!r} of the certificate is no SPIFFE ID: it {refusal}"
+    domain = trust_domain_of(uris[0])
+    roots = bundles.roots.get(domain)
+    # "If the trust domain is not contained in the configured trust map, reject" - A87
+    if roots is None:
+        known = sorted(bundles.roots)
+        more = len(known) - _SHOWN_DOMAINS_MAX
+        shown = ", ".join(map(repr, known[:_SHOWN_DOMAINS_MAX])) or "no trust domain"
+        also = f" and {more} more" if more > 0 else ""
+        return f"trust domain {domain!r} is not in the trust bundle map, which has {shown}{also}"
+    return roots
+
+
+def refuse_chain(bundles: TrustBundles, uris: Sequence[str], chain: Sequence[bytes]) -> str | None:
+    """Why a peer is refused, or None. The chain was verified, and begins with the peer's own."""
+    roots = find_roots(bundles, uris)
+    if isinstance(roots, str):
+        return roots
+    # Each certificate of the chain vouches for the one before it. So one in which the peer's domain
+    # trusts is enough, wherever it leads; the peer's own does not vouch for itself.
+    if roots.isdisjoint(chain[1:]):
+        domain = trust_domain_of(uris[0])
+        return f"no root of trust domain {domain!r} vouches for {_shorten(uris[0])!r}"
+    return None
+
+
+def explain_refusal(bundles: TrustBundles, uris: Sequence[str], refusal: str) -> str:
+    """What OpenSSL says, and about whom; or what would have been wrong anyway."""
+    roots = find_roots(bundles, uris)
+    if isinstance(roots, str):
+        return f"{refusal}; {roots}"
+    domain = trust_domain_of(uris[0])
+    return f"{refusal} ({_shorten(uris[0])!r}; trust domain {domain!r} has {len(roots)} roots)"
+
+
+def _shorten(text: str) -> str:
+    return text[:_SHOWN_LENGTH_MAX]
+
+
+# ---------------------------------------------------------------------------------------------
+# Handshakes
+
+
+class SpiffeHandshake(ssl.SSLObject):
+    """A handshake that succeeds only with peers whose own trust domain vouches for them.
+
+    Driven by the loop, which calls `do_handshake` until it neither raises nor wants more.
+    """
+
+    def do_handshake(self) -> None:
+        context = self.context
+        assert isinstance(context, SpiffeContext)
+        try:
+            super().do_handshake()
+        except ssl.SSLCertVerificationError as error:
+            # Older versions of OpenSSL do not keep what they refused.
+            if shown := _inner(self).get_unverified_chain():
+                text = explain_refusal(context.bundles, _uris_of(shown), error.verify_message)
+                error.verify_message = text
+            raise
+        chain = _inner(self).get_verified_chain() or ()
+        ders = [certificate.public_bytes(_DER) for certificate in chain]
+        refusal = refuse_chain(context.bundles, _uris_of(chain), ders)
+        if refusal is not None:
+            raise _refused(refusal)
+
+
+class SpiffeContext(ssl.SSLContext):
+    """Makes handshakes of clients by these bundles. Their roots are loaded by whoever made it."""
+
+    sslobject_class = SpiffeHandshake
+    bundles: TrustBundles
+
+    @classmethod
+    def of(cls, bundles: TrustBundles) -> SpiffeContext:
+        context = cls(ssl.PROTOCOL_TLS_CLIENT)
+        context.bundles = bundles
+        # A root of a bundle need not have signed itself; so it is in C++ and Go, too.
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        return context
+
+    def wrap_socket(self, *_: object, **__: object) -> NoReturn:
+        """Not offered: such a handshake would not look at trust domains."""
+        raise TypeError("SPIFFE is verified with wrap_bio only")
+
+
+def _refused(refusal: str) -> ssl.SSLCertVerificationError:
+    error = ssl.SSLCertVerificationError(ssl.SSL_ERROR_SSL, refusal)
+    error.verify_message = refusal
+    return error
+
+
+# What the two below need of a chain became public in Python 3.13, without the decoded names.
+
+
+def _inner(transport_ssl: ssl.SSLObject) -> Any:  # noqa: ANN401 - it has no type
+    return cast("Any", transport_ssl)._sslobj  # noqa: SLF001
+
+
+def _uris_of(chain: Sequence[Any]) -> tuple[str, ...]:
+    """The URIs in the first certificate of a chain, the peer's."""
+    if not chain:
+        return ()
+    try:
+        alternatives = chain[0].get_info().get("subjectAltName", ())
+    except ValueError:  # Python decodes all names or none.
+        return (_NO_TEXT,)
+    return tuple(name for kind, name in alternatives if kind == "URI")

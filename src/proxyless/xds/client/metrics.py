@@ -1,0 +1,115 @@
+"""What is measured of a client of control planes?
+
+Specs: A78 ("XdsClient"), A88 (more cache states).
+
+Counters are told as things happen, on the client's loop. Gauges are asked for by whoever collects
+them, in a thread of their own: what is read for them is copied in one step (`XdsClient`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final, Protocol
+from weakref import ref
+
+from proxyless.metrics.instruments import (
+    XDS_CONNECTED,
+    XDS_RESOURCES,
+    XDS_SERVER_FAILURE,
+    XDS_UPDATES_INVALID,
+    XDS_UPDATES_VALID,
+)
+from proxyless.xds.client.api import ResourceStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from proxyless.metrics import Cancel, Metrics, Report
+    from proxyless.xds.client.cache import Entry
+
+# The target of a client that several targets share. A78 has none: it gives each target its own.
+SHARED_TARGET: Final = "#shared"
+# "The value will be "#old" for old-style non-xdstp resource names" - A78
+OLD_STYLE: Final = "#old"
+
+_GAUGES: Final = (XDS_CONNECTED, XDS_RESOURCES)
+
+_STATE_NAMES: Final = {
+    ResourceStatus.REQUESTED: "requested",
+    ResourceStatus.DOES_NOT_EXIST: "does_not_exist",
+    ResourceStatus.ACKED: "acked",
+    ResourceStatus.NACKED: "nacked",
+    ResourceStatus.RECEIVED_ERROR: "received_error",
+    ResourceStatus.TIMEOUT: "timeout",
+}
+# Of these, a resource that came before may still be in use.
+_MAY_BE_CACHED: Final = frozenset(
+    {ResourceStatus.DOES_NOT_EXIST, ResourceStatus.NACKED, ResourceStatus.RECEIVED_ERROR}
+)
+
+
+class Observed(Protocol):
+    """A client, as far as its gauges need it. These are asked in any thread."""
+
+    def reachable_servers(self) -> Iterable[tuple[str, bool]]:
+        """The URI of each server that is asked, and whether it answers."""
+        ...
+
+    def all_entries(self) -> Iterable[Entry]:
+        """All that is watched."""
+        ...
+
+
+def name_cache_state(status: ResourceStatus, *, has_resource: bool) -> str:
+    """Where a resource stands, in the words of the label."""
+    suffix = "_but_cached" if has_resource and status in _MAY_BE_CACHED else ""
+    return _STATE_NAMES[status] + suffix
+
+
+def name_resource_type(type_url: str) -> str:
+    """A type URL without its prefix."""
+    return type_url.rpartition("/")[2]
+
+
+class ClientMetrics:
+    """Measures one client. Driven by it, and by whoever collects gauges."""
+
+    def __init__(self, metrics: Metrics, client: Observed) -> None:
+        self._metrics: Final = metrics
+        # Weak: a client whose loop was closed without it is not kept alive by who measures it.
+        observed = ref(client)
+
+        def observe(report: Report) -> None:
+            client = observed()
+            if client is not None:
+                report_gauges(metrics.target, client, report)
+
+        self.close: Final[Cancel] = metrics.watch(_GAUGES, observe)
+
+    def on_server_failure(self, server: str) -> None:
+        """A server that answered, or was not asked yet, does not answer."""
+        self._metrics.count(XDS_SERVER_FAILURE, (self._metrics.target, server))
+
+    def on_response(self, server: str, type_url: str, valid: int, invalid: int) -> None:
+        """A response had so many resources of either kind."""
+        labels = (self._metrics.target, server, name_resource_type(type_url))
+        if valid:
+            self._metrics.count(XDS_UPDATES_VALID, labels, value=valid)
+        if invalid:
+            self._metrics.count(XDS_UPDATES_INVALID, labels, value=invalid)
+
+
+def report_gauges(target: str, client: Observed, report: Report) -> None:
+    """Report what the client's gauges are now."""
+    for server, is_reachable in client.reachable_servers():
+        report(XDS_CONNECTED, int(is_reachable), (target, server))
+    resources = Counter(
+        (
+            OLD_STYLE if entry.authority is None else entry.authority,
+            name_cache_state(entry.status, has_resource=entry.has_resource),
+            name_resource_type(entry.type.type_url),
+        )
+        for entry in client.all_entries()
+    )
+    for labels, number in resources.items():
+        report(XDS_RESOURCES, number, (target, *labels))

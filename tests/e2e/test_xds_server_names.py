@@ -1,0 +1,257 @@
+"""By which name is a server asked, and by whose roots: our wire's server, on real sockets?
+
+The server notes the SNI of each handshake, and may choose its certificate by it.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from proxyless.base import IpAddress
+from proxyless.controlplane import (
+    ControlPlane,
+    Snapshot,
+    dns_cluster,
+    eds_cluster,
+    endpoints,
+    lb_endpoint,
+    listener,
+    route,
+)
+from proxyless.transport import Server, ServerCall, server_context
+from tests.certificates import CertificateAuthority
+from tests.mtls_world import WHERE, Files, joined, refusal, secured
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import AsyncIterator, Mapping
+    from pathlib import Path
+
+    from proxyless.protos import Proto
+
+ON_BOTH_LOOPS = True
+
+AUTHORITY = CertificateAuthority()
+
+
+class NamedServer:
+    """Has a certificate for each name, and one for those who ask by no name or another one."""
+
+    def __init__(self, default: str, *others: str) -> None:
+        # By which name each client asked; None: by none.
+        self.asked: list[str | None] = []
+        self.port = 0
+        self._server = Server({WHERE: self._answer})
+        self._context = server_context(*AUTHORITY.issue([default]))
+        self._others = {name: server_context(*AUTHORITY.issue([name])) for name in others}
+        self._context.sni_callback = self._choose
+
+    def _choose(self, socket: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
+        self.asked.append(name)
+        if name in self._others:
+            socket.context = self._others[name]
+
+    async def _answer(self, call: ServerCall) -> None:
+        await call.read()
+        call.send_head()
+        await call.write(b"here")
+
+    async def start(self) -> None:
+        address = await self._server.listen(IpAddress("127.0.0.1", 0), tls=self._context)
+        assert isinstance(address, IpAddress)
+        self.port = address.port
+
+    async def stop(self) -> None:
+        await self._server.close()
+
+
+@asynccontextmanager
+async def serving(default: str, *others: str) -> AsyncIterator[NamedServer]:
+    server = NamedServer(default, *others)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    made = Files(tmp_path / "mesh")
+    made.write_roots(AUTHORITY)
+    made.write_identity(AUTHORITY)
+    return made
+
+
+def found_by_eds(server: NamedServer, hostname: str = "", **fields: Any) -> Snapshot:  # noqa: ANN401
+    endpoint = lb_endpoint(f"127.0.0.1:{server.port}", hostname=hostname)
+    return mesh(
+        secured(eds_cluster("orders"), has_identity=False, **fields),
+        endpoints("orders", [endpoint]),
+    )
+
+
+def mesh(*resources: Proto) -> Snapshot:
+    return Snapshot.of([listener("api", [route(cluster="orders")]), *resources])
+
+
+@pytest.mark.spec("A29-02")
+@pytest.mark.parametrize(
+    ("fields", "hostname", "asked"),
+    [
+        ({}, "host.example", None),
+        ({"sni": "sni.example"}, "host.example", "sni.example"),
+        ({"sni": "sni.example", "auto_host_sni": True}, "host.example", "host.example"),
+        ({"sni": "sni.example", "auto_host_sni": True}, "host.example:443", "host.example"),
+        ({"sni": "sni.example", "auto_host_sni": True}, "", "sni.example"),
+        ({"auto_host_sni": True}, "", None),
+        # Addresses are no names.
+        ({"auto_host_sni": True}, "192.0.2.1:443", None),
+        ({"sni": "2001:db8::1"}, "", None),
+    ],
+)
+async def test_servers_are_asked_by_the_name_that_the_cluster_says(
+    files: Files, fields: Mapping[str, Any], hostname: str, asked: str | None
+) -> None:
+    async with serving("any.example") as server:
+        snapshot = found_by_eds(server, hostname, **fields)
+        async with ControlPlane(snapshot) as plane, joined(plane, mesh=files) as where:
+            assert await where() == "here"
+        assert set(server.asked) == {asked}
+
+
+@pytest.mark.spec("A29-02")
+async def test_servers_found_by_dns_are_asked_by_that_name_without_the_port(files: Files) -> None:
+    async with serving("localhost") as server:
+        cluster = dns_cluster("orders", "localhost", server.port)
+        fields: dict[str, Any] = {"auto_host_sni": True, "auto_sni_san_validation": True}
+        snapshot = mesh(secured(cluster, has_identity=False, **fields))
+        async with ControlPlane(snapshot) as plane, joined(plane, mesh=files) as where:
+            assert await where() == "here"
+        assert set(server.asked) == {"localhost"}
+
+
+@pytest.mark.spec("A29-02")
+@pytest.mark.parametrize(
+    ("fields", "hostname"),
+    [
+        ({"sni": "right.example"}, ""),
+        ({"sni": "wrong.example", "auto_host_sni": True}, "right.example:443"),
+    ],
+)
+async def test_a_server_that_chooses_its_certificate_by_name_is_accepted_by_it(
+    files: Files, fields: Mapping[str, Any], hostname: str
+) -> None:
+    async with serving("other.example", "right.example") as server:
+        snapshot = found_by_eds(server, hostname, auto_sni_san_validation=True, **fields)
+        async with ControlPlane(snapshot) as plane, joined(plane, mesh=files) as where:
+            assert await where() == "here"
+        assert set(server.asked) == {"right.example"}
+
+
+@pytest.mark.spec("A29-02")
+async def test_a_server_without_the_name_that_it_was_asked_by_is_refused(files: Files) -> None:
+    async with serving("other.example") as server:
+        fields = {"auto_host_sni": True, "auto_sni_san_validation": True}
+        snapshot = found_by_eds(server, "right.example", **fields)
+        async with ControlPlane(snapshot) as plane, joined(plane, mesh=files) as where:
+            assert (
+                "certificate check failure: server is DNS 'other.example', "
+                "wanted DNS 'right.example'"
+            ) in await refusal(where)
+        assert set(server.asked) == {"right.example"}
+
+
+@pytest.mark.spec("A29-02")
+@pytest.mark.parametrize(
+    ("hostname", "is_accepted"), [("right.example", True), ("192.0.2.1", False), ("", False)]
+)
+async def test_the_name_replaces_the_matchers_only_if_it_was_sent(
+    files: Files, hostname: str, is_accepted: bool
+) -> None:
+    async with serving("right.example") as server:
+        cluster = secured(
+            eds_cluster("orders"),
+            {"exact": "matched.example"},
+            has_identity=False,
+            auto_host_sni=True,
+            auto_sni_san_validation=True,
+        )
+        endpoint = lb_endpoint(f"127.0.0.1:{server.port}", hostname=hostname)
+        snapshot = mesh(cluster, endpoints("orders", [endpoint]))
+        async with ControlPlane(snapshot) as plane, joined(plane, mesh=files) as where:
+            if is_accepted:
+                assert await where() == "here"
+            else:
+                assert "wanted exact 'matched.example'" in await refusal(where)
+
+
+async def test_the_authority_is_sent_where_no_name_is_if_the_switch_says_so(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRPC_USE_CHANNEL_AUTHORITY_IF_NO_SNI_APPLICABLE", "true")
+    async with serving("any.example") as server:
+        snapshot = found_by_eds(server, auto_sni_san_validation=True)
+        async with ControlPlane(snapshot) as plane, joined(plane, mesh=files) as where:
+            assert await where() == "here"
+        assert set(server.asked) == {"api"}
+
+
+# The system's roots
+
+
+def by_system_roots(server: NamedServer) -> Snapshot:
+    """With an identity: each test has its own, so none gets the context of another."""
+    fields: dict[str, Any] = {"sni": "right.example", "auto_sni_san_validation": True}
+    cluster = secured(eds_cluster("orders"), has_system_roots=True, **fields)
+    return mesh(cluster, endpoints("orders", [f"127.0.0.1:{server.port}"]))
+
+
+@pytest.fixture
+def system_roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file, not there yet, in which OpenSSL looks for them."""
+    monkeypatch.delenv("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", raising=False)
+    file = tmp_path / "system.pem"
+    monkeypatch.setenv("SSL_CERT_FILE", str(file))
+    return file
+
+
+def write_roots(file: Path, authority: CertificateAuthority) -> None:
+    file.write_bytes(authority.certificate_pem)
+
+
+@pytest.mark.spec("A29-02")
+@pytest.mark.parametrize("is_found_by_grpc", [False, True])
+async def test_the_roots_of_the_system_vouch_if_the_cluster_says_so(
+    files: Files, system_roots: Path, monkeypatch: pytest.MonkeyPatch, is_found_by_grpc: bool
+) -> None:
+    """Those of the provider are others, and do not count."""
+    if is_found_by_grpc:
+        monkeypatch.delenv("SSL_CERT_FILE")
+        monkeypatch.setenv("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", str(system_roots))
+    write_roots(system_roots, AUTHORITY)
+    files.write_roots(CertificateAuthority("another"))
+    async with (
+        serving("right.example") as server,
+        ControlPlane(by_system_roots(server)) as plane,
+        joined(plane, mesh=files) as where,
+    ):
+        assert await where() == "here"
+        assert not plane.nacks
+
+
+@pytest.mark.spec("A29-02")
+async def test_who_the_roots_of_the_system_do_not_vouch_for_is_refused(
+    files: Files, system_roots: Path
+) -> None:
+    """Not even if those of the provider would."""
+    write_roots(system_roots, CertificateAuthority("another"))
+    async with (
+        serving("right.example") as server,
+        ControlPlane(by_system_roots(server)) as plane,
+        joined(plane, mesh=files) as where,
+    ):
+        assert "TLS: certificate refused: unable to get" in await refusal(where)

@@ -1,0 +1,260 @@
+"""Are servers trusted by the roots of their own trust domain only: grpcio's, on real sockets?
+
+Two trust domains, each with its authority; the client's file_watcher reads a map of both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
+
+import pytest
+
+from proxyless.controlplane import (
+    ControlPlane,
+    Snapshot,
+    eds_cluster,
+    endpoints,
+    listener,
+    route,
+)
+from tests.certificates import CertificateAuthority
+from tests.mtls_world import (
+    REFRESH_S,
+    Files,
+    TlsBackend,
+    Trust,
+    joined,
+    mesh,
+    refusal,
+    secured,
+    tls_backends,
+)
+from tests.transport_world import until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+ON_BOTH_LOOPS = True
+
+A, B = "a.example", "b.example"
+A_ID, B_ID = f"spiffe://{A}/orders", f"spiffe://{B}/orders"
+OURS, THEIRS = CertificateAuthority("ours"), CertificateAuthority("theirs")
+# Of a TLS record: what an endpoint says when the handshake's keys are there is of this type.
+ENCRYPTED = 23
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    """With a good identity, and each trust domain's own root."""
+    made = Files(tmp_path / "mesh")
+    made.write_identity(OURS)
+    made.write_map({A: [OURS], B: [THEIRS]})
+    return made
+
+
+def backend(name: str, authority: CertificateAuthority, *names: str) -> TlsBackend:
+    return TlsBackend(name, Trust(authority, OURS.certificate_pem, list(names)))
+
+
+def orders(*started: TlsBackend) -> Snapshot:
+    """One cluster, whose servers may be of any trust domain."""
+    return mesh(secured(eds_cluster("orders"), {"suffix": "/orders"}), *started)
+
+
+@pytest.mark.spec("A29-02")
+async def test_servers_of_each_trust_domain_are_trusted_by_its_own_roots(files: Files) -> None:
+    near, far = backend("near", OURS, A_ID), backend("far", THEIRS, B_ID)
+    async with (
+        tls_backends(near, far),
+        ControlPlane(orders(near, far)) as plane,
+        joined(plane, mesh=files) as where,
+    ):
+        served: set[str] = set()
+        async with asyncio.timeout(20.0):
+            while served != {"near", "far"}:
+                served.add(await where())
+        assert not plane.nacks
+
+
+@pytest.mark.spec("A29-02")
+async def test_an_authority_of_one_domain_cannot_vouch_for_another(files: Files) -> None:
+    """OURS is trusted, and the name is one that the mesh wants: but it is not OURS' to give."""
+    async with (
+        tls_backends(backend("a", OURS, B_ID)) as started,
+        ControlPlane(orders(*started)) as plane,
+        joined(plane, mesh=files) as where,
+    ):
+        assert (
+            "TLS: certificate refused: no root of trust domain 'b.example' vouches for "
+            "'spiffe://b.example/orders'"
+        ) in await refusal(where)
+
+
+@pytest.mark.spec("A29-02")
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["/orders"], "certificate has 0 URIs, wanted exactly one, a SPIFFE ID"),
+        ([A_ID, f"spiffe://{A}/x/orders"], "certificate has 2 URIs, wanted exactly one"),
+        ([f"https://{A}/orders"], "is no SPIFFE ID: it does not begin with 'spiffe://'"),
+        ([f"spiffe://{A}//orders"], "is no SPIFFE ID: it has '' as a segment of its path"),
+        (["spiffe://c.example/orders"], "trust domain 'c.example' is not in the trust bundle map"),
+    ],
+)
+async def test_certificates_that_are_no_svid_of_the_map_are_refused(
+    files: Files, names: list[str], expected: str
+) -> None:
+    async with (
+        tls_backends(backend("a", OURS, *names)) as started,
+        ControlPlane(orders(*started)) as plane,
+        joined(plane, mesh=files) as where,
+    ):
+        assert expected in await refusal(where)
+
+
+async def test_names_are_matched_as_the_mesh_says_all_the_same(files: Files) -> None:
+    async with (
+        tls_backends(backend("a", OURS, f"spiffe://{A}/payments")) as started,
+        ControlPlane(orders(*started)) as plane,
+        joined(plane, mesh=files) as where,
+    ):
+        details = await refusal(where)
+        assert "server is URI 'spiffe://a.example/payments', wanted suffix '/orders'" in details
+
+
+@pytest.mark.spec("A29-02")
+async def test_a_map_may_come_later_and_until_then_nobody_is_trusted(tmp_path: Path) -> None:
+    """Not even by the CA file that is there for clients without SPIFFE."""
+    files = Files(tmp_path / "mesh")
+    files.write_identity(OURS)
+    files.write_roots(OURS)
+    files.write_map({})
+    async with (
+        tls_backends(backend("a", OURS, A_ID)) as started,
+        ControlPlane(orders(*started)) as plane,
+        joined(plane, mesh=files) as where,
+    ):
+        assert (
+            "trust domain 'a.example' is not in the trust bundle map, which has no trust domain"
+        ) in await refusal(where)
+        files.write_map({A: [OURS]})
+        assert await where(wait_for_ready=True) == "a"
+
+
+@pytest.mark.spec("A29-02")
+@pytest.mark.timeout(60)
+async def test_rotation_of_a_trust_domain_fails_no_rpc(files: Files) -> None:
+    """The map has both authorities of the domain, servers get new certificates, one goes."""
+    new = CertificateAuthority("new")
+    started = [
+        TlsBackend(name, Trust(OURS, OURS.certificate_pem, [A_ID]), age_ms=200) for name in "ab"
+    ]
+    async with (
+        tls_backends(*started),
+        ControlPlane(orders(*started)) as plane,
+        joined(plane, mesh=files) as where,
+    ):
+        served: Counter[str] = Counter()
+        is_running = True
+
+        async def load() -> None:
+            while is_running:
+                served[await where()] += 1
+
+        async def rotate(authority: CertificateAuthority) -> None:
+            # What was written is read when the interval is over and a connection is made.
+            await asyncio.sleep(REFRESH_S)
+            for each in started:
+                each.rotate(Trust(authority, OURS.certificate_pem, [A_ID]))
+            await until(lambda: all(each.connections >= 2 for each in started), "new connections")
+
+        tasks = [asyncio.create_task(load()) for _ in range(5)]
+        files.write_map({A: [OURS, new], B: [THEIRS]})
+        await rotate(new)
+        files.write_map({A: [new], B: [THEIRS]})
+        await rotate(new)
+        is_running = False
+        await asyncio.gather(*tasks)
+        assert set(served) == {"a", "b"}
+
+
+class Tap:
+    """Between a client and a server; keeps what clients said, connection by connection."""
+
+    def __init__(self, port: int) -> None:
+        self._server_port = port
+        self.port = 0
+        self.said: list[bytearray] = []
+        # How many clients have said all that they will.
+        self.silent = 0
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        said = bytearray()
+        self.said.append(said)
+        from_server, to_server = await asyncio.open_connection("127.0.0.1", self._server_port)
+        back = asyncio.create_task(_copy(from_server, writer, bytearray()))
+        await _copy(reader, to_server, said)
+        self.silent += 1
+        await back
+
+    def types(self) -> list[set[int]]:
+        """The types of the records that each client sent."""
+        return [set(_record_types(bytes(said))) for said in self.said]
+
+
+async def _copy(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seen: bytearray
+) -> None:
+    with suppress(OSError):
+        while chunk := await reader.read(65536):
+            seen += chunk
+            writer.write(chunk)
+            await writer.drain()
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
+
+
+def _record_types(stream: bytes) -> list[int]:
+    found = []
+    while stream:
+        found.append(stream[0])
+        stream = stream[5 + int.from_bytes(stream[3:5]) :]
+    return found
+
+
+@asynccontextmanager
+async def tapped(to: TlsBackend) -> AsyncIterator[Tap]:
+    tap = Tap(to.port)
+    server = await asyncio.start_server(tap, "127.0.0.1", 0)
+    tap.port = server.sockets[0].getsockname()[1]
+    async with server:
+        yield tap
+        await until(lambda: tap.silent == len(tap.said), "all clients to leave")
+
+
+@pytest.mark.parametrize("trusted", [A, B])
+async def test_a_refused_server_does_not_learn_who_we_are(files: Files, trusted: str) -> None:
+    """Our certificate is in the client's last flight, which a server of the wrong domain misses."""
+    name = f"spiffe://{trusted}/orders"
+    async with tls_backends(backend("a", OURS, name)) as [server], tapped(server) as tap:
+        cluster = secured(eds_cluster("orders"))
+        snapshot = Snapshot.of(
+            [
+                listener("api", [route(cluster="orders")]),
+                cluster,
+                endpoints("orders", [f"127.0.0.1:{tap.port}"]),
+            ]
+        )
+        async with ControlPlane(snapshot) as plane, joined(plane, mesh=files) as where:
+            if trusted == A:
+                assert await where() == "a"
+            else:
+                assert "vouches for" in await refusal(where)
+                await until(lambda: tap.silent, "the client to leave")
+    assert all((ENCRYPTED in types) is (trusted == A) for types in tap.types())
+    assert tap.said

@@ -1,0 +1,82 @@
+"""Do grpcio and we agree on whom a map of SPIFFE trust bundles vouches for?
+
+One control plane, one bootstrap, one server: each case is asked to both clients.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from proxyless.controlplane import ControlPlane, eds_cluster
+from tests.certificates import CertificateAuthority
+from tests.interop.mesh_world import WHO, grpcio_client
+from tests.mtls_world import TARGET, Files, TlsBackend, Trust, bootstrap_of, joined, mesh, secured
+from tests.mtls_world import tls_backends as serving
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OURS, THEIRS = CertificateAuthority("ours"), CertificateAuthority("theirs")
+A_ID, B_ID = "spiffe://a.example/orders", "spiffe://b.example/orders"
+BETWEEN = CertificateAuthority("between", parent=OURS)
+SAME = CertificateAuthority("same"), CertificateAuthority("same")
+BOTH = {"a.example": [OURS], "b.example": [THEIRS]}
+BOTH_SAME = {"a.example": SAME[:1], "b.example": SAME[1:]}
+
+
+@pytest.mark.spec("A29-02")
+@pytest.mark.parametrize(
+    ("bundles", "authority", "names", "is_trusted"),
+    [
+        (BOTH, OURS, [A_ID], True),
+        (BOTH, THEIRS, [B_ID], True),
+        (BOTH, OURS, [B_ID], False),
+        (BOTH, THEIRS, [A_ID], False),
+        (BOTH, OURS, ["spiffe://c.example/orders"], False),
+        (BOTH, OURS, ["orders.example"], False),
+        (BOTH, OURS, [A_ID, "spiffe://a.example/other"], False),
+        (BOTH, OURS, ["spiffe://a.example//orders"], False),
+        (BOTH, OURS, ["spiffe://a.example"], True),
+        (BOTH, OURS, [A_ID, "orders.example"], True),
+        (BOTH, BETWEEN, [A_ID], True),
+        (BOTH, BETWEEN, [B_ID], False),
+        ({"a.example": [BETWEEN]}, BETWEEN, [A_ID], True),
+        ({"a.example": [THEIRS, OURS]}, OURS, [A_ID], True),
+        ({"a.example": []}, OURS, [A_ID], False),
+        ({}, OURS, [A_ID], False),
+        (BOTH_SAME, SAME[0], [A_ID], True),
+        (BOTH_SAME, SAME[1], [B_ID], True),
+        (BOTH_SAME, SAME[0], [B_ID], False),
+    ],
+)
+async def test_both_trust_the_same_servers(
+    tmp_path: Path,
+    bundles: dict[str, list[CertificateAuthority]],
+    authority: CertificateAuthority,
+    names: list[str],
+    is_trusted: bool,
+) -> None:
+    files = Files(tmp_path / "mesh")
+    files.write_identity(OURS)
+    files.write_map(bundles)
+    trust = Trust(authority, OURS.certificate_pem, names)
+    async with (
+        serving(TlsBackend("a", trust)) as started,
+        ControlPlane(mesh(secured(eds_cluster("orders")), *started)) as plane,
+        grpcio_client(
+            bootstrap_of(plane, mesh=files),
+            TARGET,
+            credentials="xds",
+            GRPC_EXPERIMENTAL_XDS_MTLS_SPIFFE="true",
+        ) as grpcio,
+        joined(plane, mesh=files) as where,
+    ):
+        [theirs] = await grpcio.call(WHO)
+        assert (theirs == "a") is is_trusted, theirs
+        try:
+            ours = await where()
+        except Exception as error:  # noqa: BLE001
+            ours = str(error)
+        assert (ours == "a") is is_trusted, ours

@@ -1,0 +1,692 @@
+"""A17: backends are asked for their health, and those that are not fit get no RPCs.
+
+The whole stack in virtual time, with backends whose health is in the test's hands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2
+
+from proxyless.assembly import Registries
+from proxyless.base import OK, Endpoint, IpAddress, Metadata, Status, StatusCode
+from proxyless.controlplane import simple_mesh
+from proxyless.resolver import ResolverResult
+from proxyless.sim import UNARY, World, pause
+from proxyless.transport import Server, ServerCall
+from tests.spec.channel_world import ScriptedResolver
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterable, Mapping
+
+    from proxyless.front import AioChannel
+    from proxyless.sim import Host
+
+PORT = 50051
+WATCH = "/grpc.health.v1.Health/Watch"
+SERVICE = "shop.Orders"
+
+UNKNOWN, SERVING, NOT_SERVING, SERVICE_UNKNOWN = 0, 1, 2, 3
+READY = grpc.ChannelConnectivity.READY
+IDLE = grpc.ChannelConnectivity.IDLE
+CONNECTING = grpc.ChannelConnectivity.CONNECTING
+FAILURE = grpc.ChannelConnectivity.TRANSIENT_FAILURE
+
+ROUND_ROBIN: Mapping[str, object] = {"round_robin": {}}
+# More than any round trip here, and less than any backoff.
+SOON_S = 0.3
+
+
+def config_of(
+    policy: Mapping[str, object] = ROUND_ROBIN, service: str | None = SERVICE
+) -> dict[str, object]:
+    health = {} if service is None else {"healthCheckConfig": {"serviceName": service}}
+    return {"loadBalancingConfig": [policy], **health}
+
+
+class Backend:
+    """Answers RPCs with its name, and says how it is when it is asked."""
+
+    def __init__(self, host: Host, health: int | None, *, knows_health: bool = True) -> None:
+        self.host = host
+        self.name = host.name
+        self.address = IpAddress(host.ip, PORT)
+        # What is said of the service; None: nothing, for now.
+        self.health = health
+        # How streams end that are open or opened; None: they do not.
+        self.end: Status | None = None
+        # All streams ever, by the service they asked for, and when; and those that are open.
+        self.asked: list[str] = []
+        self.asked_s: list[float] = []
+        self.metadata: Metadata = ()
+        self.watches = 0
+        self.rpcs = 0
+        # How they end.
+        self.status = OK
+        self._restarts = 0
+        self._changed = asyncio.Condition()
+        methods = {UNARY: self._answer, WATCH: self._watch}
+        self._server = Server(methods if knows_health else {UNARY: self._answer})
+
+    async def start(self) -> None:
+        await self._server.listen(self.address, network=self.host.network)
+
+    async def stop(self) -> None:
+        await self._server.close()
+
+    @property
+    def connections(self) -> int:
+        return len(self._server.connections)
+
+    @property
+    def accepted(self) -> int:
+        return self._server.accepted
+
+    def say_goaway(self) -> None:
+        for connection in list(self._server.connections):
+            connection.drain()
+
+    async def say(self, health: int | None, *, end: Status | None = None) -> None:
+        """Tell all who watch, and let them hear it."""
+        async with self._changed:
+            self.health, self.end = health, end
+            self._changed.notify_all()
+        await pause(SOON_S)
+
+    async def restart_watches(self) -> None:
+        """End those that are open, and say nothing to the next ones for now."""
+        async with self._changed:
+            self.health, self._restarts = None, self._restarts + 1
+            self._changed.notify_all()
+        await pause(SOON_S)
+
+    async def _answer(self, call: ServerCall) -> Status:
+        self.rpcs += 1
+        await call.read()
+        if self.status.is_ok:
+            await call.write(self.name.encode())
+        return self.status
+
+    async def _watch(self, call: ServerCall) -> Status:
+        message = await call.read()
+        assert message is not None
+        self.asked.append(health_pb2.HealthCheckRequest.FromString(message).service)
+        self.asked_s.append(asyncio.get_running_loop().time())
+        self.metadata = call.request.metadata
+        self.watches += 1
+        try:
+            return await self._tell(call)
+        finally:
+            self.watches -= 1
+
+    async def _tell(self, call: ServerCall) -> Status:
+        told, restarts = None, self._restarts
+        async with self._changed:
+            while True:
+                if self.health not in {told, None}:
+                    told = self.health
+                    await call.write(encode(told))
+                if self.end is not None:
+                    return self.end
+                if self._restarts != restarts:
+                    return Status(StatusCode.UNAVAILABLE, "restart")
+                await self._changed.wait()
+
+
+def encode(health: int | None) -> bytes:
+    if health == UNREADABLE:
+        return b"\x08"
+    data: bytes = health_pb2.HealthCheckResponse(status=health).SerializeToString()
+    return data
+
+
+UNREADABLE = -1
+
+
+class Shop:
+    """A client and its backends, in virtual time. Told a story, after which nothing is left."""
+
+    def __init__(self, seed: int = 17) -> None:
+        self.world = World(seed)
+        self.backends: dict[str, Backend] = {}
+
+    def run(self, story: Coroutine[Any, Any, None]) -> None:
+        self.world.run(self._live(story), virtual_seconds=3600)
+        assert self.world.exceptions == []
+        assert self.world.left_behind == []
+
+    async def _live(self, story: Coroutine[Any, Any, None]) -> None:
+        try:
+            await story
+        finally:
+            for client in self.world.clients.values():
+                await client.close()
+            await pause(SOON_S)
+            watches = {each.name: each.watches for each in self.backends.values()}
+            for backend in self.backends.values():
+                await backend.stop()
+        assert watches == dict.fromkeys(watches, 0), "a stream outlives the channel"
+
+    async def open(
+        self,
+        *health: int | None,
+        knows_health: bool = True,
+        **options: Any,  # noqa: ANN401
+    ) -> AioChannel:
+        """A channel to as many backends, which say this of themselves: a, b, ..."""
+        for name, each in zip("abcdef", health, strict=False):
+            backend = Backend(self.world.host(name), each, knows_health=knows_health)
+            self.backends[name] = backend
+            await backend.start()
+        return self.channel(**options)
+
+    def channel(
+        self,
+        config: Mapping[str, object] | None = None,
+        options: Iterable[tuple[str, object]] = (),
+        **more: Any,  # noqa: ANN401
+    ) -> AioChannel:
+        config = config_of() if config is None else config
+        addresses = ",".join(str(each.address) for each in self.backends.values())
+        target = more.pop("target", f"ipv4:{addresses}")
+        return self.world.client().channel(
+            target, options=[("grpc.service_config", json.dumps(config)), *options], **more
+        )
+
+    def __getitem__(self, name: str) -> Backend:
+        return self.backends[name]
+
+    @property
+    def checkers(self) -> int:
+        return len(self.world.client().host.stack().pool.health_checkers)
+
+
+async def call(channel: AioChannel, *, wait_for_ready: bool | None = None) -> str:
+    reply = await channel.unary_unary(UNARY)(b"", timeout=600, wait_for_ready=wait_for_ready)
+    return str(reply, "ascii")
+
+
+async def names(channel: AioChannel, count: int = 8) -> str:
+    """Who answers."""
+    return "".join(sorted({await call(channel) for _ in range(count)}))
+
+
+async def failure_of(channel: AioChannel) -> str:
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await call(channel)
+    assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
+    return str(raised.value.details())
+
+
+async def connect(channel: AioChannel) -> None:
+    channel.get_state(try_to_connect=True)
+    await pause(SOON_S)
+
+
+@pytest.fixture
+def shop() -> Shop:
+    return Shop()
+
+
+# ---------------------------------------------------------------------------------------------
+# When backends are asked
+
+
+@pytest.mark.spec("HC-01")
+@pytest.mark.parametrize(
+    ("config", "options"),
+    [
+        (config_of(service=None), ()),
+        ({**config_of(), "healthCheckConfig": {}}, ()),
+        (config_of(), (("grpc.inhibit_health_checking", 1),)),
+    ],
+)
+def test_nobody_is_asked_unless_somebody_wants_it(
+    shop: Shop, config: Mapping[str, object], options: Iterable[tuple[str, object]]
+) -> None:
+    async def story() -> None:
+        channel = await shop.open(NOT_SERVING, config=config, options=options)
+        assert await names(channel) == "a"
+        assert shop["a"].asked == []
+
+    shop.run(story())
+
+
+@pytest.mark.spec("HC-01", "HC-02")
+@pytest.mark.parametrize("service", [SERVICE, "", "läden/1"])
+def test_each_connection_is_asked_for_the_service_by_its_name(shop: Shop, service: str) -> None:
+    async def story() -> None:
+        options = (("grpc.inhibit_health_checking", 0),)
+        channel = await shop.open(
+            SERVING, SERVING, config=config_of(service=service), options=options
+        )
+        assert await names(channel) == "ab"
+        assert [shop[name].asked for name in "ab"] == [[service], [service]]
+
+    shop.run(story())
+
+
+@pytest.mark.spec("HC-02")
+def test_rpcs_wait_for_the_first_answer(shop: Shop) -> None:
+    async def story() -> None:
+        channel = await shop.open(None)
+        rpc = asyncio.ensure_future(call(channel))
+        await pause(100)
+        assert channel.get_state() is CONNECTING
+        assert (shop["a"].watches, shop["a"].rpcs, rpc.done()) == (1, 0, False)
+        await shop["a"].say(SERVING)
+        assert await rpc == "a"
+        assert channel.get_state() is READY
+
+    shop.run(story())
+
+
+PETIOLES: list[Mapping[str, object]] = [
+    ROUND_ROBIN,
+    {"weighted_round_robin": {}},
+    {"least_request_experimental": {}},
+    {"ring_hash_experimental": {"requestHashHeader": "x-user"}},
+    {"random": {}},
+    {"random_subsetting_experimental": {"subsetSize": 3, "childPolicy": [ROUND_ROBIN]}},
+    {
+        "weighted_target_experimental": {
+            "targets": {"all": {"weight": 1, "childPolicy": [ROUND_ROBIN]}}
+        }
+    },
+]
+
+
+@pytest.mark.spec("HC-08")
+@pytest.mark.parametrize("policy", PETIOLES[:6], ids=lambda policy: next(iter(policy)))
+def test_policies_that_spread_rpcs_leave_out_who_is_not_serving(
+    shop: Shop, policy: Mapping[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRPC_EXPERIMENTAL_RING_HASH_SET_REQUEST_HASH_KEY", "true")
+
+    async def story() -> None:
+        channel = await shop.open(SERVING, NOT_SERVING, SERVING, config=config_of(policy))
+        await names(channel, 30)
+        await pause(SOON_S)
+        assert await names(channel, 60) == "ac"
+        assert shop["b"].rpcs == 0
+
+    shop.run(story())
+
+
+@pytest.mark.spec("HC-08")
+def test_pick_first_alone_asks_nobody(shop: Shop) -> None:
+    async def story() -> None:
+        channel = await shop.open(NOT_SERVING, config=config_of({"pick_first": {}}))
+        assert await names(channel) == "a"
+        assert shop["a"].asked == []
+
+    shop.run(story())
+
+
+# ---------------------------------------------------------------------------------------------
+# Answers
+
+
+@pytest.mark.spec("HC-03")
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (UNKNOWN, "UNKNOWN"),
+        (NOT_SERVING, "NOT_SERVING"),
+        (SERVICE_UNKNOWN, "SERVICE_UNKNOWN"),
+        (77, "in status 77, which is not known"),
+    ],
+)
+def test_every_other_answer_is_a_failure_that_says_whose_and_what(
+    shop: Shop, answer: int, said: str
+) -> None:
+    async def story() -> None:
+        channel = await shop.open(answer)
+        expected = f"last error: {shop['a'].address}: health check: service {SERVICE!r} is {said}"
+        assert expected in await failure_of(channel)
+        assert channel.get_state() is FAILURE
+
+    shop.run(story())
+
+
+@pytest.mark.spec("HC-03")
+def test_traffic_leaves_and_returns_and_the_connection_stays(shop: Shop) -> None:
+    async def story() -> None:
+        channel = await shop.open(SERVING, SERVING)
+        assert await names(channel) == "ab"
+        await shop["a"].say(NOT_SERVING)
+        assert await names(channel) == "b"
+        await pause(600)
+        assert await names(channel) == "b"
+        await shop["a"].say(SERVING)
+        assert await names(channel) == "ab"
+        assert [(each.accepted, len(each.asked)) for each in shop.backends.values()] == [(1, 1)] * 2
+
+    shop.run(story())
+
+
+@pytest.mark.spec("HC-03")
+def test_a_failure_ends_with_ready_and_nothing_in_between(shop: Shop) -> None:
+    async def story() -> None:
+        channel = await shop.open(NOT_SERVING)
+        await connect(channel)
+        seen: list[object] = []
+
+        async def watch() -> None:
+            while True:
+                seen.append(state := channel.get_state())
+                await channel.wait_for_state_change(state)
+
+        watcher = asyncio.ensure_future(watch())
+        rpc = asyncio.ensure_future(call(channel, wait_for_ready=True))
+        await shop["a"].say(SERVING)
+        assert await rpc == "a"
+        watcher.cancel()
+        assert seen == [FAILURE, READY]
+
+    shop.run(story())
+
+
+@pytest.mark.spec("HC-07")
+def test_an_answer_that_cannot_be_read_is_a_failure_and_not_asked_for_in_a_hurry(
+    shop: Shop,
+) -> None:
+    async def story() -> None:
+        channel = await shop.open(UNREADABLE)
+        expected = f"health check: answer about service {SERVICE!r} cannot be read"
+        assert expected in await failure_of(channel)
+        await pause(30)
+        assert len(shop["a"].asked) < 8
+        assert shop["a"].watches == 0
+        await shop["a"].say(SERVING)
+        assert await call(channel, wait_for_ready=True) == "a"
+
+    shop.run(story())
+
+
+EJECTING = {
+    "outlier_detection_experimental": {
+        "interval": "10s",
+        "baseEjectionTime": "30s",
+        "maxEjectionPercent": 50,
+        "failurePercentageEjection": {"threshold": 50, "minimumHosts": 2, "requestVolume": 5},
+        "childPolicy": [ROUND_ROBIN],
+    }
+}
+
+
+@pytest.mark.spec("HC-14")
+def test_ready_takes_both_health_and_not_to_be_ejected(shop: Shop) -> None:
+    async def story() -> None:
+        channel = await shop.open(SERVING, SERVING, config=config_of(EJECTING))
+        await connect(channel)
+        a = shop["a"]
+        a.status = Status(StatusCode.INTERNAL, "broken")
+        for _ in range(20):
+            await outcome_of(channel)
+        a.status = OK
+        await pause(10)
+        assert await names(channel) == "b", "it is not ejected"
+        await a.say(NOT_SERVING)
+        await a.say(SERVING)
+        assert await names(channel) == "b", "health ends the ejection"
+        await a.say(NOT_SERVING)
+        await pause(60)
+        assert await names(channel) == "b", "the end of the ejection is the end of bad health"
+        await a.say(SERVING)
+        assert await names(channel) == "ab"
+        assert (a.accepted, len(a.asked)) == (1, 1)
+
+    shop.run(story())
+
+
+async def outcome_of(channel: AioChannel) -> str:
+    try:
+        return await call(channel)
+    except grpc.aio.AioRpcError as error:
+        return error.code().name
+
+
+# ---------------------------------------------------------------------------------------------
+# Ends
+
+
+@pytest.mark.spec("HC-04")
+def test_a_backend_that_does_not_know_health_checking_is_healthy(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        channel = await shop.open(NOT_SERVING, knows_health=False)
+        assert await names(channel) == "a"
+        await pause(600)
+        assert await names(channel) == "a"
+
+    shop.run(story())
+    [record] = [each for each in caplog.records if each.levelno >= logging.ERROR]
+    assert "does not know health checking, so it counts as healthy" in record.getMessage()
+
+
+@pytest.mark.spec("HC-04")
+def test_after_unimplemented_the_next_connection_is_asked_again(shop: Shop) -> None:
+    async def story() -> None:
+        channel = await shop.open(None)
+        shop["a"].end = Status(StatusCode.UNIMPLEMENTED, "not here")
+        assert await names(channel) == "a"
+        await pause(600)
+        assert len(shop["a"].asked) == 1
+        await shop["a"].say(NOT_SERVING, end=None)
+        assert await names(channel) == "a"
+        shop["a"].say_goaway()
+        await pause(SOON_S)
+        assert "NOT_SERVING" in await failure_of(channel)
+        assert len(shop["a"].asked) == 2
+
+    shop.run(story())
+
+
+@pytest.mark.spec("HC-05")
+@pytest.mark.parametrize("code", [StatusCode.OK, StatusCode.UNAVAILABLE, StatusCode.INTERNAL])
+def test_a_stream_that_brings_nothing_is_tried_again_later_and_later(
+    shop: Shop, code: StatusCode
+) -> None:
+    async def story() -> None:
+        channel = await shop.open(None)
+        shop["a"].end = Status(code, "try later")
+        text = await failure_of(channel)
+        said = "OK" if code is StatusCode.OK else f"{code.name}: try later"
+        assert text.endswith(f"watch of service {SERVICE!r} ended with {said}")
+        await pause(1000)
+        at_s = shop["a"].asked_s
+        delays_s = [later - earlier for earlier, later in pairwise(at_s)]
+        for number, delay_s in enumerate(delays_s):
+            base_s = min(1.6**number, 120)
+            assert base_s * 0.8 <= delay_s <= base_s * 1.2 + SOON_S
+        assert max(delays_s) > 100
+        await shop["a"].say(SERVING, end=None)
+        assert await call(channel, wait_for_ready=True) == "a"
+        assert shop["a"].accepted == 1
+
+    shop.run(story())
+
+
+@pytest.mark.spec("HC-05", "HC-06")
+def test_after_an_answer_the_next_attempt_is_at_once_and_the_backoff_starts_over(
+    shop: Shop,
+) -> None:
+    async def story() -> None:
+        channel = await shop.open(None)
+        shop["a"].end = Status(StatusCode.INTERNAL, "broken")
+        await connect(channel)
+        await pause(20)
+        await shop["a"].say(SERVING, end=None)
+        assert await call(channel, wait_for_ready=True) == "a"
+        before = len(shop["a"].asked)
+        # The stream ends; the next one says nothing, and RPCs wait for it.
+        await shop["a"].say(None, end=Status(StatusCode.UNAVAILABLE, "restart"))
+        ended_s = asyncio.get_running_loop().time()
+        await pause(1.2)
+        shop["a"].end = None
+        first, second = (at_s - ended_s for at_s in shop["a"].asked_s[before : before + 2])
+        assert first < 0 < second < 1.2
+
+    shop.run(story())
+
+
+@pytest.mark.spec("HC-06")
+def test_while_a_stream_is_replaced_rpcs_wait_and_do_not_fail(shop: Shop) -> None:
+    async def story() -> None:
+        channel = await shop.open(SERVING)
+        assert await call(channel) == "a"
+        backend = shop["a"]
+        await backend.restart_watches()
+        assert channel.get_state() is CONNECTING
+        rpc = asyncio.ensure_future(call(channel))
+        await pause(60)
+        assert not rpc.done()
+        await backend.say(SERVING)
+        assert await rpc == "a"
+
+    shop.run(story())
+
+
+@pytest.mark.spec("HC-09")
+def test_goaway_ends_the_stream_and_so_the_connection(shop: Shop) -> None:
+    async def story() -> None:
+        channel = await shop.open(SERVING)
+        assert await call(channel) == "a"
+        shop["a"].say_goaway()
+        await pause(SOON_S)
+        assert (shop["a"].accepted, shop["a"].connections, shop["a"].watches) == (2, 1, 1)
+        assert await call(channel) == "a"
+
+    shop.run(story())
+
+
+@pytest.mark.spec("HC-09")
+def test_an_idle_channel_has_no_stream(shop: Shop) -> None:
+    async def story() -> None:
+        options = (("grpc.client_idle_timeout_ms", 10_000),)
+        channel = await shop.open(SERVING, options=options)
+        assert await call(channel) == "a"
+        assert shop["a"].watches == 1
+        await pause(15)
+        assert channel.get_state() is IDLE
+        assert (shop["a"].watches, shop["a"].connections, shop.checkers) == (0, 0, 0)
+        assert await call(channel) == "a"
+        assert shop["a"].watches == 1
+
+    shop.run(story())
+
+
+@pytest.mark.spec("HC-09")
+@pytest.mark.parametrize("health", [SERVING, NOT_SERVING, None])
+def test_a_closed_channel_has_no_stream(shop: Shop, health: int | None) -> None:
+    async def story() -> None:
+        channel = await shop.open(health, health)
+        await connect(channel)
+        assert [each.watches for each in shop.backends.values()] == [1, 1]
+        await channel.close()
+        await pause(SOON_S)
+        assert [(each.watches, each.connections) for each in shop.backends.values()] == [(0, 0)] * 2
+        assert shop.checkers == 0
+
+    shop.run(story())
+
+
+@pytest.mark.spec("HC-09")
+def test_a_channel_closed_during_the_backoff_does_not_ask_again(shop: Shop) -> None:
+    async def story() -> None:
+        channel = await shop.open(None)
+        shop["a"].end = Status(StatusCode.INTERNAL, "broken")
+        await connect(channel)
+        asked = len(shop["a"].asked)
+        await channel.close()
+        await pause(600)
+        assert len(shop["a"].asked) == asked
+
+    shop.run(story())
+
+
+# ---------------------------------------------------------------------------------------------
+# Who asks
+
+
+@pytest.mark.spec("HC-10")
+def test_channels_that_ask_the_same_share_a_stream_and_others_do_not(shop: Shop) -> None:
+    async def story() -> None:
+        first = await shop.open(SERVING)
+        second, other = shop.channel(), shop.channel(config_of(service="other"))
+        for each in (first, second, other):
+            assert await call(each) == "a"
+        backend = shop["a"]
+        assert (sorted(backend.asked), backend.accepted) == (["other", SERVICE], 1)
+        await backend.say(NOT_SERVING)
+        for each in (first, second, other):
+            assert "NOT_SERVING" in await failure_of(each)
+        await first.close()
+        await pause(SOON_S)
+        assert backend.watches == 2
+        await backend.say(SERVING)
+        assert await call(second) == "a"
+        await second.close()
+        await pause(SOON_S)
+        assert backend.watches == 1
+
+    shop.run(story())
+
+
+@pytest.mark.spec("HC-11")
+def test_another_name_counts_at_once_on_the_same_connection(shop: Shop) -> None:
+    async def story() -> None:
+        resolver = ScriptedResolver()
+        registries = Registries().extended(resolvers=[resolver])
+        channel = await shop.open(SERVING, target="stub:///shop", registries=registries)
+        backend = shop["a"]
+        endpoints = (Endpoint((backend.address,)),)
+
+        def resolve(service: str | None) -> None:
+            resolver.give(ResolverResult(endpoints, config_of(service=service)))
+
+        await connect(channel)
+        resolve(None)
+        assert await call(channel) == "a"
+        assert backend.asked == []
+        backend.health = NOT_SERVING
+        resolve("one")
+        assert "service 'one' is NOT_SERVING" in await failure_of_soon(channel)
+        resolve("two")
+        assert "service 'two' is NOT_SERVING" in await failure_of_soon(channel)
+        resolve("two")
+        await pause(SOON_S)
+        assert backend.watches == 1
+        resolve(None)
+        await pause(SOON_S)
+        assert await call(channel) == "a"
+        assert (backend.asked, backend.watches, backend.accepted) == (["one", "two"], 0, 1)
+
+    shop.run(story())
+
+
+async def failure_of_soon(channel: AioChannel) -> str:
+    await pause(SOON_S)
+    return await failure_of(channel)
+
+
+@pytest.mark.spec("HC-13")
+def test_a_mesh_is_not_asked_whatever_the_application_says(shop: Shop) -> None:
+    async def story() -> None:
+        await shop.open(NOT_SERVING)
+        shop.world.control_plane("control", simple_mesh("api", {"web": [str(shop["a"].address)]}))
+        await shop.world.start()
+        channel = shop.channel(target="xds:///api")
+        assert await call(channel) == "a"
+        assert shop["a"].asked == []
+
+    shop.run(story())
