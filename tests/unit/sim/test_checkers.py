@@ -306,6 +306,7 @@ def test_a_ring_may_be_long_to_connect_to_one_in_trouble() -> None:
 def test_a_ring_that_hangs_on_one_in_trouble_gives_way_to_the_next_priority() -> None:
     run = Run(Options(lb_policy="RING_HASH"))
     stranger = "10.9.9.9:80"
+    run.client.configs.clear()
     run.config(view=ClusterView((frozenset({run.first, stranger}), frozenset({run.second}))))
     run.rpc(picked=run.second)
     assert run.found(check_priorities) != []
