@@ -105,6 +105,8 @@ class FakeStream:
         self.is_connected = False
         self.reads = 0
         self.is_open = True
+        # Whether the server reads.
+        self.is_writable = True
         # What the server said and nobody asked for yet; its end comes behind it.
         self._unread: list[bytes] = []
         self._end: Status | None = None

@@ -444,4 +444,49 @@ SECURITY = (
     ),
 )
 
-MUTATIONS = (*PRIORITY, *PICK_FIRST, *POLICIES, *ROUTING, *XDS, *CHANNEL, *SECURITY, *SIMULATED)
+PROXIES = (
+    Mutation(
+        "proxy-loses-what-came-with-its-answer",
+        "transport/tunnel.py",
+        "        unread = memoryview(self._rest + asker.held)\n",
+        "        unread = memoryview(bytes(asker.held))\n",
+        "A78-01",
+        tests=("tests/hostile/test_hostile_proxies.py",),
+    ),
+    Mutation(
+        "proxy-may-speak-before-tls",
+        "transport/tunnel.py",
+        "        if self._rest:\n",
+        "        if False:\n",
+        "A78-01",
+        tests=("tests/unit/transport/test_tunnel.py",),
+    ),
+    Mutation(
+        "proxy-of-the-locality-wins",
+        "xds/lb/priorities.py",
+        "    proxy = info.http_proxy or proxy\n",
+        "    proxy = proxy or info.http_proxy\n",
+        "A78-01",
+        tests=("tests/unit/xds/lb/test_priorities.py",),
+    ),
+    Mutation(
+        "proxy-is-not-part-of-what-makes-a-connection",
+        "base/http_proxy.py",
+        "    target: str | None = None\n",
+        "    target: str | None = field(default=None, compare=False)\n",
+        "A78-01",
+        tests=("tests/unit/base/test_http_proxy.py",),
+    ),
+)
+
+MUTATIONS = (
+    *PRIORITY,
+    *PICK_FIRST,
+    *POLICIES,
+    *ROUTING,
+    *XDS,
+    *CHANNEL,
+    *SECURITY,
+    *PROXIES,
+    *SIMULATED,
+)

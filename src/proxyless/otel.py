@@ -67,7 +67,8 @@ class OpenTelemetryPlugin:
         self._optional_labels: Final = _check_names("label", optional_labels, _LABELS)
         # Made when they are first needed; None of one that is not collected.
         self._streams: dict[Instrument, _Stream | None] = {}
-        self._making: Final = Lock()
+        # Held while one is made, or hears of another client: channels live in several threads.
+        self._changing: Final = Lock()
 
     # For the application
 
@@ -134,12 +135,15 @@ class OpenTelemetryPlugin:
 
     def watch(self, gauges: Sequence[Instrument], observe: Observe) -> Cancel:
         streams = [stream for each in gauges if (stream := self._find_stream(each)) is not None]
-        for stream in streams:
-            stream.add(observe)
+        with self._changing:
+            for stream in streams:
+                stream.observed = (*stream.observed, observe)
 
         def cancel() -> None:
-            for stream in streams:
-                stream.remove(observe)
+            with self._changing:
+                for stream in streams:
+                    others = (each for each in stream.observed if each is not observe)
+                    stream.observed = tuple(others)
 
         return cancel
 
@@ -149,8 +153,8 @@ class OpenTelemetryPlugin:
         try:
             return self._streams[instrument]
         except KeyError:
-            # Once: channels measure in several threads, and OpenTelemetry warns of a second one.
-            with self._making:
+            # OpenTelemetry warns of a second one with the same name.
+            with self._changing:
                 if instrument not in self._streams:
                     self._streams[instrument] = self._make_stream(instrument)
                 return self._streams[instrument]
@@ -166,7 +170,7 @@ class OpenTelemetryPlugin:
 class _Stream:
     """One instrument of ours, as an instrument of OpenTelemetry's. Driven by the plugin."""
 
-    __slots__ = ("_definition", "_observed", "_optional", "instrument")
+    __slots__ = ("_definition", "_optional", "instrument", "observed")
 
     def __init__(self, meter: Meter, definition: Instrument, optional: frozenset[str]) -> None:
         # Fixed at construction.
@@ -179,7 +183,7 @@ class _Stream:
         )
         self.instrument: Final = self._create(meter)
         # Of a gauge: who knows its values. Replaced, never changed: readers have their own threads.
-        self._observed: tuple[Observe, ...] = ()
+        self.observed: tuple[Observe, ...] = ()
 
     def _create(self, meter: Meter) -> Any:  # noqa: ANN401 - as the kind is
         definition = self._definition
@@ -203,24 +207,17 @@ class _Stream:
             found[name] = optional_labels[place]
         return found
 
-    # Of a gauge
-
-    def add(self, observe: Observe) -> None:
-        self._observed = (*self._observed, observe)
-
-    def remove(self, observe: Observe) -> None:
-        self._observed = tuple(each for each in self._observed if each is not observe)
-
     def _observe(self, _options: CallbackOptions) -> list[Observation]:
         """What the gauge is now. Called by a reader, in its thread."""
-        # Several may have the same labels: clients of two loops, of one target.
+        # Clients of one target on two loops have the same labels, and the same resources: one of
+        # them speaks for both.
         found: dict[tuple[str, ...], int] = {}
 
         def report(instrument: Instrument, value: int, labels: Sequence[str]) -> None:
             if instrument is self._definition:
                 found[tuple(labels)] = value
 
-        for observe in self._observed:
+        for observe in self.observed:
             observe(report)
         return [Observation(value, self.attributes(labels)) for labels, value in found.items()]
 

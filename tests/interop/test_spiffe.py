@@ -5,14 +5,25 @@ One control plane, one bootstrap, one server: each case is asked to both clients
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from proxyless.controlplane import ControlPlane, eds_cluster
 from tests.certificates import CertificateAuthority
 from tests.interop.mesh_world import WHO, grpcio_client
-from tests.mtls_world import TARGET, Files, TlsBackend, Trust, bootstrap_of, joined, mesh, secured
+from tests.mtls_world import (
+    TARGET,
+    Files,
+    TlsBackend,
+    Trust,
+    bootstrap_of,
+    joined,
+    mesh,
+    refusal,
+    secured,
+)
 from tests.mtls_world import tls_backends as serving
 
 if TYPE_CHECKING:
@@ -66,7 +77,7 @@ async def test_both_trust_the_same_servers(
         serving(TlsBackend("a", trust)) as started,
         ControlPlane(mesh(secured(eds_cluster("orders")), *started)) as plane,
         grpcio_client(
-            bootstrap_of(plane, mesh=files),
+            for_grpcio(bootstrap_of(plane, mesh=files)),
             TARGET,
             credentials="xds",
             GRPC_EXPERIMENTAL_XDS_MTLS_SPIFFE="true",
@@ -75,8 +86,13 @@ async def test_both_trust_the_same_servers(
     ):
         [theirs] = await grpcio.call(WHO)
         assert (theirs == "a") is is_trusted, theirs
-        try:
-            ours = await where()
-        except Exception as error:  # noqa: BLE001
-            ours = str(error)
-        assert (ours == "a") is is_trusted, ours
+        if is_trusted:
+            assert await where() == "a"
+        else:
+            assert "TLS: certificate refused" in await refusal(where)
+
+
+def for_grpcio(bootstrap: dict[str, Any]) -> dict[str, Any]:
+    """With the name that grpcio 1.85 has for the field; A87's is not known to it."""
+    text = json.dumps(bootstrap)
+    return dict(json.loads(text.replace("spiffe_trust_bundle_map_file", "spiffe_bundle_map_file")))

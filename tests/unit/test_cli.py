@@ -68,6 +68,17 @@ def test_an_interruption_is_one_line(
     assert capsys.readouterr().err == "proxyless: interrupted\n"
 
 
+def test_an_interruption_while_a_command_is_imported_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(_name: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "import_module", interrupt)
+    assert main(["lint", "x"]) == 1
+    assert capsys.readouterr().err == "proxyless: interrupted\n"
+
+
 def test_nothing_is_said_where_there_is_no_output(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -16,10 +16,22 @@ def parse_address(text: str) -> str:
     """An address for gRPC, which itself would take port 65536 for 0."""
     if not text.strip():
         raise argparse.ArgumentTypeError(f"got {text!r}, wanted host:port or unix:path")
-    _, _, port = text.rpartition(":")
-    if port.isdecimal() and not text.startswith("unix:"):
+    if not text.startswith(("unix:", "unix-abstract:")):
+        _, colon, port = text.rpartition(":")
+        # Without one, gRPC takes 443, where nothing of ours is.
+        if not colon or not port.isdecimal():
+            raise argparse.ArgumentTypeError(f"got {text!r}, wanted host:port or unix:path")
         parse_port(port)
     return text
+
+
+def parse_method(text: str) -> str:
+    """The path of a method, however it is written: `/pkg.Service/Method`."""
+    path = text if text.startswith("/") else f"/{text}"
+    service, _, method = path[1:].partition("/")
+    if not service or not method or any(each.isspace() for each in path):
+        raise argparse.ArgumentTypeError(f"got {text!r}, wanted /package.Service/Method")
+    return path
 
 
 def parse_port(text: str) -> int:

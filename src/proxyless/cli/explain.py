@@ -21,9 +21,9 @@ import grpc
 
 from proxyless.assembly import Registries
 from proxyless.base import Status, StatusCode, ValidationErrors, quote, validate_metadata
-from proxyless.cli.arguments import parse_address
+from proxyless.cli.arguments import parse_address, parse_method
 from proxyless.cli.output import JSON, add_output_option, print_json
-from proxyless.cli.resource_files import read_resources
+from proxyless.cli.resource_files import describe_errors, read_resources
 from proxyless.cli.status import TIMEOUT_S, fetch
 from proxyless.observe import (
     Explanation,
@@ -65,7 +65,9 @@ def fill_parser(parser: argparse.ArgumentParser) -> None:
         "Explain what happens to RPCs of METHOD under the resources in files, "
         "or under those that a running process holds."
     )
-    parser.add_argument("method", metavar="METHOD", help="/package.Service/Method")
+    parser.add_argument(
+        "method", metavar="METHOD", type=parse_method, help="/package.Service/Method"
+    )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument(
         "--config",
@@ -99,8 +101,9 @@ def fill_parser(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace) -> int:
     """Show the explanation; 1 if RPCs fail, or if the files cannot be used."""
     explanation = _explain(parsed)
-    if isinstance(explanation, Status):
-        print(f"proxyless explain: {explanation.details}", file=sys.stderr)
+    if not isinstance(explanation, Explanation):
+        for problem in explanation:
+            print(f"proxyless explain: {problem}", file=sys.stderr)
         return 1
     if parsed.output == JSON:
         print_json(to_json(explanation))
@@ -109,22 +112,26 @@ def run(parsed: argparse.Namespace) -> int:
     return int(bool(explanation.problem))
 
 
-def _explain(parsed: argparse.Namespace) -> Explanation | Status:
+def _explain(parsed: argparse.Namespace) -> Explanation | list[str]:
+    """The explanation, or what is wrong with what was given."""
     bootstrap = _bootstrap(parsed.bootstrap)
     if isinstance(bootstrap, Status):
-        return bootstrap
+        return [bootstrap.details]
     wanted = _wanted(parsed.target, bootstrap)
     if isinstance(wanted, Status):
-        return wanted
+        return [wanted.details]
     mesh = OfflineMesh(_resource_types(), DecodeContext(bootstrap.servers[0], bootstrap))
-    path = parsed.method if parsed.method.startswith("/") else f"/{parsed.method}"
-    rpc = Rpc(path, tuple(parsed.headers), wanted.authority)
+    rpc = Rpc(parsed.method, tuple(parsed.headers), wanted.authority)
     if parsed.status is not None:
-        return _explain_process(parsed, wanted, mesh, rpc)
+        found = _explain_process(parsed, wanted, mesh, rpc)
+        return [found.details] if isinstance(found, Status) else found
     errors = ValidationErrors()
     located = read_resources(parsed.config, errors)
+    if not located and errors.ok:
+        # Of a path that was mistyped nobody wants to hear that the listener does not exist.
+        errors.add(f"{', '.join(map(str, parsed.config))}: has no resources")
     if not errors.ok:
-        return _refusal(str(errors))
+        return describe_errors(errors)
     mesh.add((resource.type_url, resource.name, resource.value) for _, resource in located)
     return explain_offline(wanted, mesh, rpc, default_timeout_s=default_timeout_s())
 

@@ -27,6 +27,11 @@ def read_resources(paths: Iterable[Path], errors: ValidationErrors) -> list[tupl
     return [(place, resource) for place, resource in located if id(resource) in kept]
 
 
+def describe_errors(errors: ValidationErrors, context: str = "") -> list[str]:
+    """A line for each: where, and what is wrong there."""
+    return [": ".join(filter(None, (context, place, text))) for place, text in errors.items()]
+
+
 def _expand(paths: Iterable[Path], errors: ValidationErrors) -> Iterator[Path]:
     """What is named is read, whatever it is: `<(kubectl …)` is a pipe. In a directory, files."""
     for path in paths:

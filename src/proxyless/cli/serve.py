@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from proxyless.base import Event, Trace, ValidationError
 from proxyless.cli.arguments import parse_address
+from proxyless.cli.resource_files import describe_errors
 from proxyless.controlplane import (
     ControlPlane,
     FileSource,
@@ -62,7 +63,11 @@ def run(parsed: argparse.Namespace) -> int:
             print(_describe(_check(parsed.directory)))
         else:
             asyncio.run(_serve(parsed.directory, parsed.listen))
-    except (ValidationError, OSError) as error:
+    except ValidationError as error:
+        for problem in describe_errors(error.errors, str(parsed.directory)):
+            print(f"proxyless serve: {problem}", file=sys.stderr)
+        return 1
+    except OSError as error:
         print(f"proxyless serve: {error}", file=sys.stderr)
         return 1
     return 0

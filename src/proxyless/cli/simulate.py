@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from proxyless.base import ValidationErrors
 from proxyless.cli.output import JSON, add_output_option, print_json, print_table
-from proxyless.cli.resource_files import read_resources
+from proxyless.cli.resource_files import describe_errors, read_resources
 from proxyless.controlplane import Snapshot
 from proxyless.controlplane.documents import load_documents
 from proxyless.controlplane.files import read_bounded
@@ -144,8 +144,7 @@ def _read_mesh(paths: Sequence[Path], problems: list[str], *, is_partial: bool) 
 
 def _collect(errors: ValidationErrors, problems: list[str], path: Path | None = None) -> None:
     """One line for each."""
-    for place, text in errors.items():
-        problems.append(": ".join(filter(None, (str(path or ""), place, text))))
+    problems += describe_errors(errors, str(path or ""))
 
 
 def _progress(script: Script, meshes: Sequence[Mesh]) -> Callable[[float], None]:

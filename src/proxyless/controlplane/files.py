@@ -207,7 +207,8 @@ class FileSource:
     def _list_files(self, errors: ValidationErrors) -> dict[Path, _Stamp]:
         """The files that count, in a fixed order; hidden ones do not."""
         if not self._directory.is_dir():
-            errors.add("there is no such directory")
+            is_file = self._directory.exists()
+            errors.add("is no directory" if is_file else "there is no such directory")
             return {}
         stamps: dict[Path, _Stamp] = {}
         for path in list_files(self._directory, errors):

@@ -240,6 +240,10 @@ class GrpcStream:
         if self._call is not None and self._listener is not None:
             self._call.send_message(message)
 
+    @property
+    def is_writable(self) -> bool:
+        return self._call is not None and self._call.is_writable
+
     def read_next(self) -> None:
         if self._listener is not None:
             self._reads += 1

@@ -7,20 +7,37 @@ import argparse
 import pytest
 
 from proxyless.cli import main
-from proxyless.cli.arguments import parse_address, parse_number, parse_port, parse_timeout
+from proxyless.cli.arguments import (
+    parse_address,
+    parse_method,
+    parse_number,
+    parse_port,
+    parse_timeout,
+)
 
 
 @pytest.mark.parametrize(
-    "text", ["127.0.0.1:0", "host:65535", "host", "[::1]:80", "unix:/run/x", "unix:99999"]
+    "text", ["127.0.0.1:0", "host:65535", "[::1]:80", "dns:///host:80", "unix:/run/x", "unix:99999"]
 )
 def test_an_address_is_taken_as_it_is(text: str) -> None:
     assert parse_address(text) == text
 
 
-@pytest.mark.parametrize("text", ["", " ", "127.0.0.1:65536", "[::1]:99999", "h:" + "9" * 5000])
+@pytest.mark.parametrize(
+    "text",
+    ["", " ", "host", "host:", "host:http", "127.0.0.1:65536", "[::1]:99999", "h:" + "9" * 5000],
+)
 def test_an_address_that_would_mean_another_one_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="wanted"):
         parse_address(text)
+
+
+def test_a_method_has_a_service() -> None:
+    assert parse_method("/pkg.Service/Method") == "/pkg.Service/Method"
+    assert parse_method("pkg.Service/Method") == "/pkg.Service/Method"
+    for text in ("", "/", "/pkg.Service", "pkg.Service.Method", "/pkg.Service/", "//x", "/a/b c"):
+        with pytest.raises(argparse.ArgumentTypeError, match=r"wanted /package\.Service/Method"):
+            parse_method(text)
 
 
 def test_a_port_is_a_number_that_fits() -> None:
@@ -47,6 +64,8 @@ def test_what_is_no_number_is_said() -> None:
     [
         ["serve", ".", "--listen", "127.0.0.1:99999"],
         ["status", "127.0.0.1:99999"],
+        ["status", "127.0.0.1"],
+        ["explain", "/s", "--config", ".", "--target", "xds:///a"],
         ["status", "127.0.0.1:1", "--timeout", "nan"],
         ["explain", "/s/m", "--status", "127.0.0.1:99999", "--target", "xds:///a"],
         ["explain", "/s/m", "--config", ".", "--target", "xds:///a", "-H", "a b=c"],

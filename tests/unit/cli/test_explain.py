@@ -104,6 +104,27 @@ def test_a_header_without_a_value_makes_no_sense(directory: Path) -> None:
     assert caught.value.code == 2
 
 
+def test_what_is_wrong_with_files_is_said_line_by_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.yaml").write_text("x: 1")
+    assert main([*command(tmp_path), "--config", str(tmp_path / "none.yaml")]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    first, second = said.err.splitlines()
+    assert first.startswith(f"proxyless explain: {tmp_path}/a.yaml[0]: ")
+    assert second == (
+        f"proxyless explain: {tmp_path}/none.yaml: cannot be read: No such file or directory"
+    )
+
+
+def test_files_without_resources_are_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command(tmp_path)) == 1
+    assert capsys.readouterr().err == f"proxyless explain: {tmp_path}: has no resources\n"
+
+
 # Running processes; those that answer are in tests/e2e
 
 

@@ -32,7 +32,24 @@ def test_bad_files_fail_with_their_place(
     assert main(["serve", str(tmp_path), "--once-check"]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert "field:a.yaml[0].nam error:there is no such field" in captured.err
+    said = f"proxyless serve: {tmp_path}: a.yaml[0].nam: there is no such field\n"
+    assert captured.err == said
+
+
+def test_every_bad_file_has_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.yaml").write_text("[")
+    (tmp_path / "b.yaml").write_text("x: 1")
+    assert main(["serve", str(tmp_path), "--once-check"]) == 1
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"proxyless serve: {tmp_path}: a.yaml: line ")
+    assert second.startswith(f"proxyless serve: {tmp_path}: b.yaml[0]: ")
+
+
+def test_a_file_is_no_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(GOOD)
+    assert main(["serve", str(file), "--once-check"]) == 1
+    assert capsys.readouterr().err == f"proxyless serve: {file}: is no directory\n"
 
 
 def test_serving_bad_files_fails_before_a_port_is_opened(

@@ -4,7 +4,7 @@ import pytest
 
 from proxyless.lb.policies.pick_first import PickFirstFactory
 from proxyless.lb.policies.round_robin import RoundRobinFactory
-from proxyless.lb.registry import PolicyRegistry
+from proxyless.lb.registry import DeferredFactory, PolicyRegistry
 
 
 def test_a_policy_is_found_by_its_exact_name() -> None:
@@ -28,3 +28,18 @@ def test_extending_makes_a_new_registry() -> None:
     assert registry.names == ("pick_first",)
     with pytest.raises(ValueError, match="registered twice"):
         extended.extended([RoundRobinFactory()])
+
+
+def test_a_deferred_factory_is_loaded_when_its_policy_is_asked_for() -> None:
+    deferred = DeferredFactory("round_robin", RoundRobinFactory.__module__, "RoundRobinFactory")
+    registry = PolicyRegistry([deferred]).extended([PickFirstFactory()])
+    assert registry.names == ("round_robin", "pick_first")
+    found = registry.find("round_robin")
+    assert isinstance(found, RoundRobinFactory)
+    assert registry.find("round_robin") is found
+
+
+def test_the_name_of_a_deferred_factory_is_taken() -> None:
+    deferred = DeferredFactory("round_robin", "a_module_that_is_not", "RoundRobinFactory")
+    with pytest.raises(ValueError, match="registered twice"):
+        PolicyRegistry([deferred, RoundRobinFactory()])

@@ -162,7 +162,9 @@ class LoadReporter:
 
     def _report(self) -> None:
         assert self._wanted is not None, "reports begin when the server has said what it wants"
-        self.stream.send(encode_load_report(self._take(self._wanted)))
+        # A server that does not read is told later, and all at once: nothing piles up for it.
+        if self.stream.is_writable:
+            self.stream.send(encode_load_report(self._take(self._wanted)))
         self._start_timer(self._wanted)
 
     def _take(self, wanted: LoadStatsResponse) -> list[ClusterStats]:

@@ -89,6 +89,11 @@ class RetriedStream:
         if self._stream is not None:
             self._stream.send(message)
 
+    @property
+    def is_writable(self) -> bool:
+        """Whether the server takes what it is sent."""
+        return self._stream is not None and self._stream.is_writable
+
     def reader(self) -> Callable[[], None]:
         """Asks the current stream for a message, whenever it is called; void if it has ended."""
         return self._stream.read_next if self._stream is not None else _do_nothing

@@ -38,6 +38,11 @@ class Stream(Protocol):
     def send(self, message: bytes) -> None:
         """Send, or keep until there is a connection. Void after the end."""
 
+    @property
+    def is_writable(self) -> bool:
+        """Whether what was sent has left, so that the server takes what it is sent."""
+        ...
+
     def read_next(self) -> None:
         """Ask for one message, and for the next one only when it came. Void after the end."""
 

@@ -71,6 +71,8 @@ class UnusableTransport:
 class _SilentStream:
     """A stream that never leaves."""
 
+    is_writable = False
+
     def send(self, message: bytes) -> None:
         return
 

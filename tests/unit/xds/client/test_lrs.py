@@ -48,6 +48,24 @@ def test_the_same_wish_again_does_not_delay_a_report() -> None:
     world.close()
 
 
+def test_a_server_that_does_not_read_is_told_later_and_all_at_once() -> None:
+    world = ClientWorld()
+    load = world.client.load_stats(server_config(), "c", "")
+    ask_for_reports(world, 1)
+    lrs = world.server().lrs
+    lrs.take_requests()
+    lrs.is_writable = False
+    for _ in range(100):
+        load.drop(None)
+        world.clock.advance(1)
+    assert lrs.take_requests() == []
+    lrs.is_writable = True
+    world.clock.advance(1)
+    (report,) = lrs.take_requests()
+    assert report.cluster_stats[0].total_dropped_requests == 100
+    world.close()
+
+
 def test_a_counter_that_is_used_again_before_its_report_is_the_same_one() -> None:
     world = ClientWorld()
     keeps_the_stream = world.client.load_stats(server_config(), "d", "")

@@ -10,7 +10,9 @@ from proxyless.xds.lb.cluster_policies import AggregatePolicies, LeafPolicies
 from proxyless.xds.resources import OutlierDetection
 
 POLICIES = default_policies()
-WRR_LOCALITY = ({"xds_wrr_locality_experimental": {"childPolicy": [{"round_robin": {}}]}},)
+WRR_LOCALITY: tuple[dict[str, object], ...] = (
+    {"xds_wrr_locality_experimental": {"childPolicy": [{"round_robin": {}}]}},
+)
 OUTLIERS = {
     "interval": "7s",
     "baseEjectionTime": "400s",

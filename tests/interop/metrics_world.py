@@ -1,0 +1,207 @@
+"""RPCs that two clients make of one server, and what they say about them afterwards.
+
+Knows grpcio and OpenTelemetry's SDK, and nothing of this package: what it measures may be grpcio's
+client with the plugin of `grpcio-observability`, or ours with our own.
+
+`grpcio-observability` wants exactly the version of grpcio that it was built with, so it cannot be
+installed beside the grpcio of this environment. What it says is recorded, in an environment that
+has `grpcio-observability` and `opentelemetry-sdk`:
+
+    python -m tests.interop.metrics_world tests/fixtures/metrics/grpcio_observability.json
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+SERVICE = "metrics.Probe"
+RECORDED = Path(__file__).parent.parent / "fixtures" / "metrics" / "grpcio_observability.json"
+
+# Attempts of one RPC that the server refuses before it answers.
+REFUSED = 2
+# Retries at once, whatever the machine does.
+RETRIES = {
+    "methodConfig": [
+        {
+            "name": [{"service": SERVICE, "method": "Refused"}],
+            "retryPolicy": {
+                "maxAttempts": 5,
+                "initialBackoff": "0.001s",
+                "maxBackoff": "0.001s",
+                "backoffMultiplier": 1,
+                "retryableStatusCodes": ["UNAVAILABLE"],
+            },
+        }
+    ]
+}
+OPTIONS = [("grpc.service_config", json.dumps(RETRIES)), ("grpc.enable_http_proxy", 0)]
+# As long as nobody compresses: then the size depends on who does.
+PLAIN = b"x" * 3000
+
+
+# ---------------------------------------------------------------------------------------------
+# The server
+
+
+def _answer(request: bytes, _context: Any) -> bytes:
+    return request[: len(request) // 2]
+
+
+def _answer_thrice(request: bytes, _context: Any) -> Iterator[bytes]:
+    yield from (request, request[:1], b"")
+
+
+def _answer_all(requests: Iterator[bytes], _context: Any) -> bytes:
+    return b"".join(requests)
+
+
+def _answer_each(requests: Iterator[bytes], _context: Any) -> Iterator[bytes]:
+    yield from requests
+
+
+def _fail(_request: bytes, context: Any) -> bytes:
+    context.abort(grpc.StatusCode.FAILED_PRECONDITION, "as asked")
+    raise AssertionError("abort raises")
+
+
+def _refuse(request: bytes, context: Any) -> bytes:
+    metadata = dict(context.invocation_metadata())
+    if int(metadata.get("grpc-previous-rpc-attempts", 0)) < REFUSED:
+        context.abort(grpc.StatusCode.UNAVAILABLE, "not yet")
+    return request
+
+
+def _break_off(_request: bytes, context: Any) -> Iterator[bytes]:
+    yield b"12345"
+    context.abort(grpc.StatusCode.DATA_LOSS, "as asked")
+
+
+@contextmanager
+def serve() -> Iterator[int]:
+    """A server of grpcio's; gives its port."""
+    server = grpc.server(ThreadPoolExecutor(4), options=[("grpc.so_reuseport", 0)])
+    handlers = {
+        "Unary": grpc.unary_unary_rpc_method_handler(_answer),
+        "Generic": grpc.unary_unary_rpc_method_handler(_answer),
+        "Downstream": grpc.unary_stream_rpc_method_handler(_answer_thrice),
+        "Upstream": grpc.stream_unary_rpc_method_handler(_answer_all),
+        "Both": grpc.stream_stream_rpc_method_handler(_answer_each),
+        "Failing": grpc.unary_unary_rpc_method_handler(_fail),
+        "Refused": grpc.unary_unary_rpc_method_handler(_refuse),
+        "Broken": grpc.unary_stream_rpc_method_handler(_break_off),
+    }
+    server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(SERVICE, handlers)])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield port
+    finally:
+        server.stop(None).wait()
+
+
+# ---------------------------------------------------------------------------------------------
+# The RPCs
+
+
+def call_blocking(channel: Any) -> None:
+    """One RPC of each kind, on a channel of grpcio's blocking kind."""
+
+    def stub(kind: str, name: str, *, registered: bool = True) -> Any:
+        return getattr(channel, kind)(f"/{SERVICE}/{name}", _registered_method=registered)
+
+    stub("unary_unary", "Unary")(PLAIN)
+    stub("unary_unary", "Unary")(b"")
+    stub("unary_unary", "Generic", registered=False)(b"1234")
+    list(stub("unary_stream", "Downstream")(b"abc"))
+    stub("stream_unary", "Upstream")(iter([b"1", b"22", b"333"]))
+    list(stub("stream_stream", "Both")(iter([b"4444", b"55555"])))
+    stub("unary_unary", "Refused")(b"again")
+    for kind, name in (("unary_unary", "Failing"), ("unary_unary", "Missing")):
+        try:
+            stub(kind, name)(b"fail")
+        except grpc.RpcError:
+            continue
+        raise AssertionError(f"{name} has not failed")
+    try:
+        list(stub("unary_stream", "Broken")(b"fail"))
+    except grpc.RpcError:
+        return
+    raise AssertionError("Broken has not failed")
+
+
+# ---------------------------------------------------------------------------------------------
+# What is said about them
+
+
+def new_provider() -> tuple[MeterProvider, InMemoryMetricReader]:
+    reader = InMemoryMetricReader()
+    return MeterProvider([reader]), reader
+
+
+def read_metrics(reader: InMemoryMetricReader) -> dict[str, Any]:
+    """All metrics, by name."""
+    data = reader.get_metrics_data()
+    found = data.resource_metrics if data is not None else []
+    return {
+        metric.name: metric
+        for resource in found
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    }
+
+
+def summarize(reader: InMemoryMetricReader, port: int) -> dict[str, Any]:
+    """What does not depend on the machine: all but times, and the port."""
+    return {
+        name: {
+            "unit": metric.unit,
+            "points": sorted(
+                (_summarize_point(metric.unit, point, port) for point in metric.data.data_points),
+                key=str,
+            ),
+        }
+        for name, metric in sorted(read_metrics(reader).items())
+    }
+
+
+def _summarize_point(unit: str, point: Any, port: int) -> dict[str, Any]:
+    labels = {
+        key: str(value).replace(str(port), "PORT")
+        for key, value in sorted(point.attributes.items())
+    }
+    if hasattr(point, "value"):
+        return {"labels": labels, "value": point.value}
+    whole: dict[str, Any] = {"labels": labels, "count": point.count}
+    if unit != "s":
+        whole |= {"sum": point.sum, "min": point.min, "max": point.max}
+    return whole
+
+
+def record_grpcio(write: Callable[[str], object]) -> None:
+    """Ask grpcio's client and its own plugin."""
+    import grpc_observability  # noqa: PLC0415 - not in this environment
+
+    provider, reader = new_provider()
+    plugin = grpc_observability.OpenTelemetryPlugin(meter_provider=provider)
+    with serve() as port:
+        plugin.register_global()
+        with grpc.insecure_channel(f"127.0.0.1:{port}", OPTIONS) as channel:
+            call_blocking(channel)
+        # Waits until everything has been passed on.
+        plugin.deregister_global()
+        found = summarize(reader, port)
+    found = {name: metric for name, metric in found.items() if name.startswith("grpc.client.")}
+    version = grpc_observability.__name__, grpc.__version__
+    write(json.dumps({"recorded with": version, "metrics": found}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    record_grpcio(Path(sys.argv[1]).write_text)

@@ -1,0 +1,227 @@
+"""A `frozen` class is what `dataclass(frozen=True, slots=True)` makes of the same fields."""
+
+import copy
+import pickle
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
+from typing import Any, ClassVar, Generic, TypeVar
+
+import pytest
+
+from proxyless.base.frozen import frozen
+
+T = TypeVar("T")
+Decorator = Callable[[type[Any]], type[Any]]
+
+
+@frozen
+class Point:
+    """A value like most."""
+
+    ORIGIN: ClassVar[str] = "origin"
+
+    x: int
+    y: int = 0
+    tags: list[str] = field(default_factory=list, hash=False)
+    note: str = field(default="", compare=False, repr=False)
+
+
+@frozen(kw_only=True)
+class Options:
+    name: str
+    size: int = 1
+
+
+@frozen(eq=False)
+class Thing(Generic[T]):
+    held: T
+
+
+@frozen
+class Nothing:
+    """Without fields."""
+
+
+@frozen
+class Checked:
+    port: int
+    text: str = field(init=False)
+    twice: int = field(default=2, init=False)
+    made: dict[str, int] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.port < 0:
+            raise ValueError(f"port {self.port}")
+        object.__setattr__(self, "text", str(self.port))
+
+
+@frozen
+class Own:
+    """With methods of its own, which stay."""
+
+    x: int
+
+    def __repr__(self) -> str:
+        return "own"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Own)
+
+    def __hash__(self) -> int:
+        return 7
+
+
+def declare(decorate: Decorator) -> type[Any]:
+    @decorate
+    class Made:
+        """The same for both."""
+
+        a: int
+        b: str = "b"
+        c: tuple[int, ...] = field(default_factory=tuple)
+
+    return Made
+
+
+OURS = declare(frozen)
+THEIRS = declare(dataclass(frozen=True, slots=True))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda cls: cls(1),
+        lambda cls: cls(1, "x", (1, 2)),
+        lambda cls: cls(c=(3,), a=2),
+        lambda cls: replace(cls(1), b="z"),
+        lambda cls: copy.copy(cls(1)),
+        lambda cls: copy.deepcopy(cls(1, c=(4,))),
+    ],
+)
+def test_it_is_what_a_dataclass_is(make: Callable[[type[Any]], Any]) -> None:
+    ours, theirs = make(OURS), make(THEIRS)
+    assert repr(ours) == repr(theirs)
+    assert hash(ours) == hash(theirs)
+    assert ours == make(OURS)
+    assert [each.name for each in fields(ours)] == [each.name for each in fields(theirs)]
+    assert OURS.__match_args__ == THEIRS.__match_args__
+    assert not hasattr(ours, "__dict__")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda cls: cls(),
+        lambda cls: cls(1, "x", (), 4),
+        lambda cls: cls(1, a=1),
+        lambda c: c(1, d=2),
+    ],
+)
+def test_wrong_arguments_are_refused_the_same_way(make: Callable[[type[Any]], Any]) -> None:
+    texts = []
+    for cls in (OURS, THEIRS):
+        with pytest.raises(TypeError) as refused:
+            make(cls)
+        texts.append(str(refused.value))
+    assert texts[0] == texts[1]
+
+
+def test_fields_say_whether_they_are_compared_hashed_and_shown() -> None:
+    assert Point(1, note="a") == Point(1, note="b")
+    assert Point(1, tags=["x"]) != Point(1)
+    assert hash(Point(1, tags=["x"])) == hash(Point(1))
+    assert repr(Point(1, note="a")) == "Point(x=1, y=0, tags=[])"
+    other: object = (1, 0, [])
+    assert Point(1) != other
+
+
+def test_each_object_has_a_default_of_its_own() -> None:
+    assert Point(1).tags is not Point(1).tags
+
+
+def test_nothing_can_be_set_or_deleted() -> None:
+    point = Point(1)
+    with pytest.raises(FrozenInstanceError, match="cannot assign to field 'x'"):
+        point.x = 2  # type: ignore[misc]
+    with pytest.raises(FrozenInstanceError, match="cannot delete field 'y'"):
+        del point.y
+    assert (point.x, point.y) == (1, 0)
+
+
+def test_only_by_keyword() -> None:
+    assert Options(name="a") == Options(size=1, name="a")
+    with pytest.raises(TypeError):
+        Options("a")  # type: ignore[call-arg]
+
+
+def test_without_eq_an_object_is_equal_to_itself_only() -> None:
+    one = Thing([1])
+    assert one == one  # noqa: PLR0124 - that is the point
+    assert one != Thing(one.held)
+    assert len({one, Thing(one.held)}) == 2
+
+
+def test_without_fields_all_are_equal() -> None:
+    assert Nothing() == Nothing()
+    assert hash(Nothing()) == hash(Nothing())
+    assert repr(Nothing()) == "Nothing()"
+
+
+def test_what_is_not_an_argument_is_made_or_left_to_post_init() -> None:
+    checked = Checked(80)
+    assert (checked.text, checked.twice, checked.made) == ("80", 2, {})
+    assert checked.made is not Checked(80).made
+    with pytest.raises(ValueError, match="port -1"):
+        Checked(-1)
+
+
+def test_own_methods_stay() -> None:
+    assert repr(Own(1)) == "own"
+    assert Own(1) == Own(2)
+    assert hash(Own(1)) == 7
+
+
+def test_it_matches_by_position() -> None:
+    match Point(3, 4):
+        case Point(x, y):
+            assert (x, y) == (3, 4)
+
+
+def test_it_is_pickled() -> None:
+    assert pickle.loads(pickle.dumps(Point(1, 2, ["a"]))) == Point(1, 2, ["a"])
+
+
+def test_a_subclass_is_another_kind() -> None:
+    @frozen
+    class Longer(Point):
+        z: int = 3
+
+    class Plain(Point):
+        pass
+
+    assert Longer(1, 2, z=4).z == 4
+    assert Longer(1) != Point(1)
+    assert (Plain(1).x, Plain(1)) == (1, Plain(1))
+    assert Point(1) != Plain(1)
+
+
+def test_methods_are_written_when_they_are_first_called() -> None:
+    @frozen
+    class Fresh:
+        x: int
+
+    def written() -> set[str]:
+        return {name for name in ("__init__", "__eq__", "__hash__") if is_written(Fresh, name)}
+
+    assert written() == set()
+    one = Fresh(1)
+    assert written() == {"__init__"}
+    assert one == Fresh(1)
+    assert written() == {"__init__", "__eq__"}
+    hash(one)
+    assert written() == {"__init__", "__eq__", "__hash__"}
+
+
+def is_written(cls: type, name: str) -> bool:
+    code = getattr(cls, name).__code__
+    return bool(code.co_filename == "<string>")
