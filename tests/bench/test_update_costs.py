@@ -29,6 +29,8 @@ RATIO = 20
 # In time, on a machine that others use: that nothing slow hides behind few calls.
 TIME_RATIO = 12
 ROUNDS_MAX = 5
+# From a subchannel that tells of its connection to the picker that has it. Measured, and some room.
+CALLS_PER_READY_MAX = 60
 
 TARGETS = [f"t{number}" for number in range(10)]
 
@@ -146,6 +148,27 @@ def test_one_changed_endpoint_costs_little_time(name: str) -> None:
         if min(nexts) * TIME_RATIO <= min(firsts):
             return
     pytest.fail(f"first update takes {min(firsts):.6f} s, a small one {min(nexts):.6f} s")
+
+
+@pytest.mark.parametrize("count", [100, 2000])
+def test_an_endpoint_that_becomes_ready_costs_few_calls(count: int) -> None:
+    """However many are READY already, and whatever is above round_robin."""
+    world = World(WeightedTargetFactory(), others=(RoundRobinFactory(),))
+    endpoints = [for_a_target(number) for number in range(count)]
+    world.update(*endpoints, config=world.parse(CASES["weighted_target"].config))
+    for subchannel in world.live[: len(TARGETS)]:
+        subchannel.ready()
+    world.expect_state(READY)
+    world.expect_never()
+
+    def become_ready() -> None:
+        for subchannel in world.live[len(TARGETS) :]:
+            subchannel.ready()
+
+    assert count_calls(become_ready) <= CALLS_PER_READY_MAX * count
+    # Nobody above has to be told: the picker that is out has them all.
+    world.expect_reports()
+    assert len(set(world.picks(20 * count))) == count
 
 
 def test_a_pick_costs_the_same_however_large_the_ring_is() -> None:

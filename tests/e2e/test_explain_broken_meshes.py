@@ -48,7 +48,7 @@ from proxyless.xds.parsing import (
     RouteConfigurationType,
 )
 from tests.certificates import CertificateAuthority
-from tests.e2e.test_xds_mtls import (
+from tests.mtls_world import (
     SERVER_NAMES,
     Files,
     TlsBackend,

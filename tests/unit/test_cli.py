@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from proxyless import cli
 from proxyless.cli import COMMANDS, lint, main
 from proxyless.controlplane import CLUSTER
 

@@ -67,7 +67,7 @@ def test_a_checkout_without_descriptors_says_how_to_make_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     # Below the pool's cache: a second pool would make classes that are not those of other tests.
-    monkeypatch.setattr("proxyless.protos.resources.files", lambda _: tmp_path)
+    monkeypatch.setattr(protos, "__file__", f"{tmp_path}/__init__.py")
     with pytest.raises(RuntimeError) as raised:
         protos._read_descriptors()
     assert str(raised.value) == (

@@ -39,6 +39,11 @@ def one_line(text: str, limit: int = TEXT_LENGTH_MAX) -> str:
     return f"{line[: max(0, limit - len(cut))]}{cut}"[:limit]
 
 
+def count(number: int, noun: str, plural: str = "") -> str:
+    """So many of them, as people say it: `1 route`, `2 routes`."""
+    return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
+
+
 def _end_of(text: str, limit: int) -> str:
     """The node id, if the text ends with one and that leaves room for anything else."""
     at = text.rfind(NODE_ID_NOTE, max(0, len(text) - limit // 2))

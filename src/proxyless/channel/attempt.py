@@ -46,18 +46,21 @@ class PickedSubchannel(Protocol):
 
 
 class Strategy(Protocol):
-    """What a retry or hedging policy adds to a call. Without a policy a call has none."""
+    """What a retry or hedging policy adds to a call. Without a policy a call has none.
+
+    For a strategy, an attempt and the transparent retries that replace it are one.
+    """
 
     def on_attempt_sent(self) -> None:
         """An attempt is on its way."""
         ...
 
     def on_attempt_end(self, end: StreamEnd) -> None:
-        """An attempt has ended, one way or another."""
+        """An attempt, or the pick for one, has ended, one way or another."""
         ...
 
     def on_failure(self, end: StreamEnd) -> bool:
-        """An attempt, or the pick for one, failed before the call was committed.
+        """After that: it was a failure, and the call is not committed.
 
         True if the call goes on: another attempt is under way or will be requested.
         """

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from proxyless.base import EMPTY_METADATA, Metadata, Status, StatusCode, one_line
 from proxyless.channel.attempt import LOGGER, NOBODY, Attempt, cancel_all
 from proxyless.channel.interception import InterceptedObserver
-from proxyless.channel.retry import encode_previous_attempts
+from proxyless.channel.retry import NO_RETRIES, encode_previous_attempts
 from proxyless.channel.statuses import DEADLINE_EXCEEDED, from_control_plane, too_large_to_send
 from proxyless.lb.api import Complete, Drop, Fail, PickInfo
 from proxyless.wire import IDENTITY, StreamEnd, compress
@@ -43,8 +43,6 @@ _CODE_OK: Final = StatusCode.OK
 _CODE_CANCELLED: Final = StatusCode.CANCELLED
 # The words of grpcio.
 CANCELLED: Final = Status(StatusCode.CANCELLED, "Locally cancelled by application!")
-# Of the kind that bothers nobody. A6 has no limit; this one ends whatever goes round in circles.
-TRANSPARENT_RETRIES_MAX: Final = 100
 
 
 class Call:
@@ -60,7 +58,6 @@ class Call:
         "_has_waited",
         "_info",
         "_is_half_closed",
-        "_is_retried_unseen",
         "_kept",
         "_kept_bytes",
         "_metadata",
@@ -112,8 +109,7 @@ class Call:
         self._attempts: tuple[Attempt, ...] = ()
         self._attempts_wanted = 0
         self.attempts_started = 0
-        self._transparent_retries = 0
-        self._is_retried_unseen = False
+        self._transparent_retries = NO_RETRIES
         self.is_committed = False
         self._commit_hook: Callable[[], None] | None = None
         self.is_ended = False
@@ -189,6 +185,11 @@ class Call:
     def is_connected(self) -> bool:
         """The RPC has been given to a connection."""
         return bool(self._attempts)
+
+    @property
+    def is_waiting(self) -> bool:
+        """An attempt is wanted, and there is no stream for it yet."""
+        return self._attempts_wanted > 0
 
     @property
     def is_half_closed(self) -> bool:
@@ -273,7 +274,7 @@ class Call:
         try:
             config = selector.select(method.path, metadata)
         except Exception as error:
-            self._on_bug("config selector", error)
+            self.on_bug("config selector", error)
             return
         if isinstance(config, Status):
             self.finish(StreamEnd(from_control_plane(config)))
@@ -323,6 +324,7 @@ class Call:
 
     def request_attempt(self) -> None:
         """Pick, now or as soon as a picker allows, and open a stream there."""
+        self._has_waited = True
         self._attempts_wanted += 1
         self.pick(self._channel.picker)
 
@@ -333,7 +335,7 @@ class Call:
             try:
                 result = picker.pick(self._info)
             except Exception as error:
-                self._on_bug("picker", error)
+                self.on_bug("picker", error)
                 return
             if isinstance(result, Complete):
                 # The channel's own kind: every policy got it from the channel's helper.
@@ -353,8 +355,8 @@ class Call:
                 self._queue()
                 return
 
-    def _on_bug(self, who: str, error: Exception) -> None:
-        """What an application gave the channel raised: only this RPC has to suffer for it."""
+    def on_bug(self, who: str, error: Exception) -> None:
+        """Something raised, perhaps an application's own: only this RPC has to suffer for it."""
         LOGGER.exception("%s raised for %s", who, self._method.path)
         text = one_line(f"{who} raised {type(error).__name__}: {error}")
         self.cancel(Status(StatusCode.INTERNAL, text))
@@ -378,23 +380,23 @@ class Call:
         kept = self._kept
         if self._is_half_closed and len(kept) == 1 and self._encoding == IDENTITY:
             attempt.stream = transport.open_unary(block, attempt, kept[0])
-            if self._strategy is not None:
-                self._commit_if_too_much()
-            return
-        stream = attempt.stream = transport.open(block, attempt)
-        for message in kept[:-1]:
-            self._send_on(stream, message)
-        if kept:
-            self._send_on(stream, kept[-1], end_stream=self._is_half_closed)
-        elif self._is_half_closed:
-            stream.close_sending()
-        if not stream.is_ended and stream.is_writable:
-            self.observer.on_writable()
+        else:
+            stream = attempt.stream = transport.open(block, attempt)
+            for message in kept[:-1]:
+                self._send_on(stream, message)
+            if kept:
+                self._send_on(stream, kept[-1], end_stream=self._is_half_closed)
+            elif self._is_half_closed:
+                stream.close_sending()
+            if not stream.is_ended and stream.is_writable:
+                self.observer.on_writable()
+        if self._strategy is not None:
+            self._commit_if_too_much()
 
     def _count_attempts(self) -> Metadata:
         """The call's metadata, and how many attempts the server may have seen before."""
         # Transparent retries do not count: the server never saw what they replace.
-        previous = self.attempts_started - 1 - self._transparent_retries
+        previous = self.attempts_started - 1 - self._transparent_retries.count
         return encode_previous_attempts(previous) + self._metadata
 
     def _send_on(self, stream: ClientStream, message: bytes, *, end_stream: bool = False) -> None:
@@ -418,13 +420,16 @@ class Call:
             # The server's own deadline was a little faster than ours.
             self._finish_with(attempt, StreamEnd(DEADLINE_EXCEEDED, end.trailers))
             return
-        if self._strategy is not None:
-            self._strategy.on_attempt_end(end)
         if self.is_committed or code is _CODE_OK:
+            if self._strategy is not None:
+                self._strategy.on_attempt_end(end)
             self._finish_with(attempt, end)
             return
-        self._attempts = tuple(each for each in self._attempts if each is not attempt)
+        self._attempts = others = tuple(each for each in self._attempts if each is not attempt)
         self._go_on_after(end)
+        if others:
+            # It may have been the one that kept the others from being written to.
+            self.on_attempt_writable()
 
     def _finish_with(self, attempt: Attempt, end: StreamEnd) -> None:
         """This attempt's end is the RPC's; what else is under way (hedging) is not needed."""
@@ -435,30 +440,21 @@ class Call:
 
     def _go_on_after(self, end: StreamEnd) -> None:
         """An attempt ended and nothing is decided yet."""
-        if end.is_unprocessed and self._may_retry_transparently(end):
-            self._has_waited = True
-            self.request_attempt()
-        else:
+        retries = self._transparent_retries
+        more = retries.following(is_retry_free=end.is_retry_free) if end.is_unprocessed else None
+        if more is None:
             self._on_failure(end)
-
-    def _may_retry_transparently(self, end: StreamEnd) -> bool:
-        if end.is_retry_free:
-            # "the client library can transparently retry until a success occurs, or the RPC's
-            # deadline passes" - A6
-            if self._transparent_retries >= TRANSPARENT_RETRIES_MAX:
-                return False
-        elif self._is_retried_unseen:
-            return False
         else:
-            # "If the RPC reaches the gRPC server library, but has never been seen by the server
-            # application logic …, the client library will immediately retry it once" - A6
-            self._is_retried_unseen = True
-        self._transparent_retries += 1
-        return True
+            # The strategy hears nothing: for it this attempt and the next are one. "they do not
+            # count as failures when deciding whether to throttle retry attempts" - A6
+            self._transparent_retries = more
+            self.request_attempt()
 
     def _on_failure(self, end: StreamEnd) -> None:
-        self._has_waited = True
-        if self._strategy is None or not self._strategy.on_failure(end):
+        strategy = self._strategy
+        if strategy is not None:
+            strategy.on_attempt_end(end)
+        if strategy is None or not strategy.on_failure(end):
             attempts = self._attempts
             self.finish(end)
             cancel_all(attempts, CANCELLED)
@@ -476,6 +472,7 @@ class Call:
             others = [other for other in self._attempts if other is not attempt]
             self._attempts = (attempt,)
             cancel_all(others, CANCELLED)
+            self.on_attempt_writable()
 
     def _release_call(self) -> None:
         """Run what must run once when the channel will not pick again (A31-07, A31-08)."""

@@ -32,7 +32,7 @@ from proxyless.channel.idle import Idleness
 from proxyless.channel.method import Method, choose_call_type, make_method
 from proxyless.channel.retry import KEPT_BYTES_MAX, RetryThrottle
 from proxyless.channel.retrying import choose_strategy
-from proxyless.channel.security import secure_subchannel
+from proxyless.channel.security import secure_subchannel, server_name_of
 from proxyless.channel.service_config import ServiceConfig, parse_service_config
 from proxyless.channel.statuses import (
     DEADLINE_EXCEEDED,
@@ -52,7 +52,7 @@ from proxyless.resolver.api import Resolver, ResolverContext, ResolverResult
 from proxyless.wire import StreamEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from proxyless.base import Address, Attributes
     from proxyless.channel.attempt import Strategy
@@ -148,7 +148,8 @@ class Channel:
         self._factory, self._target = resolvers.match_target(target)
         self._default_config = parse_default_config(options, policies)
         self.authority = options.authority or self._factory.default_authority(self._target)
-        self.subchannel_options = replace(options.subchannel, server_name=_host_of(self.authority))
+        server_name = server_name_of(self.authority)
+        self.subchannel_options = replace(options.subchannel, server_name=server_name)
         # What every call asks for.
         self.call_type = choose_call_type(options.metrics)
         self.clock = stack.clock
@@ -249,6 +250,8 @@ class Channel:
         held = pool.held_connections()
         self._release_all()
         self._closing = [connection for connection in held if not connection.is_held]
+        # They end as all the others do, and not because there is nothing to pick any more.
+        self._queued.clear()
         self._set_state(State.SHUTDOWN, FailPicker(CHANNEL_CLOSED))
         for call in list(self._calls):
             call.cancel(status)
@@ -420,9 +423,7 @@ class Channel:
         if previous is not None and previous is not selector:
             previous.close()
         unselected, self._unselected = self._unselected, {}
-        for call in unselected:
-            if not call.is_ended:
-                call.select()
+        _go_on(unselected, lambda call: call.select())
 
     def _fail(self, status: Status) -> None:
         """There is nothing to route RPCs by: they fail, unless they can wait."""
@@ -460,17 +461,17 @@ class Channel:
 
     def _pick_queued(self) -> None:
         queued, self._queued = self._queued, {}
-        for call in queued:
-            if not call.is_ended:
-                call.pick(self.picker)
+        _go_on(queued, lambda call: call.pick(self.picker))
 
 
-def _host_of(authority: str) -> str:
-    """The name that a certificate must show: the authority without its port."""
-    host, colon, port = authority.rpartition(":")
-    if colon and port.isdigit() and (host.endswith("]") or ":" not in host):
-        return host.strip("[]")
-    return authority.strip("[]")
+def _go_on(waiting: Iterable[Call], step: Callable[[Call], None]) -> None:
+    """Let RPCs take their next step. If that is one's last, the others take theirs."""
+    for call in waiting:
+        if not call.is_ended:
+            try:
+                step(call)
+            except Exception as error:
+                call.on_bug("channel", error)
 
 
 class _Helper:

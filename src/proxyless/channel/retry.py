@@ -1,9 +1,12 @@
 """Is an attempt followed by another one, and when?
 
-Specs: A6 (retries, hedging, throttling, pushback).
+Specs: A6 (transparent retries, retries, hedging, throttling, pushback).
 
 Pure decisions, and the one thing that RPCs share: the tokens of the throttle. Who replays messages,
-starts timers and cancels attempts is the call. Not here: transparent retries, which need no policy.
+starts timers and cancels attempts is the call.
+
+What a policy counts as one attempt may be several streams: those that the server never saw are
+replaced by transparent retries, and only the end of the last one is the attempt's.
 """
 
 import re
@@ -38,6 +41,10 @@ _ROUNDING_S: Final = 1e-6
 # "an ASCII encoded signed 32-bit integer with no unnecessary leading zeros" - A6
 _PUSHBACK: Final = re.compile(r"0|-?[1-9][0-9]{0,9}").fullmatch
 _INT32_MAX: Final = 2**31 - 1
+
+
+# Of the kind that bothers nobody. A6 has no limit; this one ends whatever goes round in circles.
+TRANSPARENT_RETRIES_MAX: Final = 100
 
 
 def encode_previous_attempts(attempts: int) -> Metadata:
@@ -86,6 +93,34 @@ class AttemptEnd:
     @classmethod
     def of(cls, status: Status, trailers: Metadata) -> "AttemptEnd":
         return cls(status, parse_pushback(trailers))
+
+
+# ---------------------------------------------------------------------------------------------
+# Transparent retries, which need no policy
+
+
+@frozen
+class TransparentRetries:
+    """How often streams of one RPC were replaced because the server never saw them."""
+
+    count: int = 0
+    # Whether one of them had reached the server, which costs something.
+    had_reached: bool = False
+
+    def following(self, *, is_retry_free: bool) -> "TransparentRetries | None":
+        """With one more, for a stream that has just ended unseen; None if that is too many."""
+        if is_retry_free:
+            # "the client library can transparently retry until a success occurs, or the RPC's
+            # deadline passes" - A6
+            if self.count >= TRANSPARENT_RETRIES_MAX:
+                return None
+            return TransparentRetries(self.count + 1, self.had_reached)
+        # "If the RPC reaches the gRPC server library, but has never been seen by the server
+        # application logic …, the client library will immediately retry it once" - A6
+        return None if self.had_reached else TransparentRetries(self.count + 1, True)
+
+
+NO_RETRIES: Final = TransparentRetries()
 
 
 # ---------------------------------------------------------------------------------------------
@@ -154,6 +189,7 @@ class Reason(Enum):
     THROTTLED = "too many attempts fail"
     COMMITTED = "RPC is committed"
     EXHAUSTED = "no attempts left"
+    WAITING = "an attempt still waits for its pick"
 
 
 @frozen
@@ -233,27 +269,30 @@ def _backoff_s(policy: RetryPolicy, backoffs: int) -> float:
 
 @frozen
 class HedgeState:
-    """Where one hedged RPC is. Replaced after each attempt that is sent or ends."""
+    """Where one hedged RPC is. Replaced after each attempt that is requested, sent or ends.
 
-    # Attempts sent, and of those the ones without an end.
-    sent: int = 0
-    in_flight: int = 0
+    An attempt counts from its request on: its pick may take long, or fail.
+    """
+
+    # Attempts requested, and of those the ones without an end.
+    requested: int = 0
+    unended: int = 0
     # When the next one is due.
     next_s: float = -inf
     # Why there will be no next one; None while there may be.
     stopped: Reason | None = None
 
+    def after_requested(self) -> "HedgeState":
+        return replace(self, requested=self.requested + 1, unended=self.unended + 1)
+
     def after_sent(self, policy: HedgingPolicy, now_s: float) -> "HedgeState":
-        return replace(
-            self,
-            sent=self.sent + 1,
-            in_flight=self.in_flight + 1,
-            next_s=now_s + policy.hedging_delay_s,
-        )
+        """Take in that an attempt has a stream, be it the first one or a transparent retry."""
+        # Later still if a server asked for that while the attempt waited for its pick.
+        return replace(self, next_s=max(self.next_s, now_s + policy.hedging_delay_s))
 
     def after_end(self, policy: HedgingPolicy, end: AttemptEnd, now_s: float) -> "HedgeState":
-        """Take in the end of an attempt."""
-        state = replace(self, in_flight=self.in_flight - 1)
+        """Take in the end of an attempt, which may have been the failure of its pick."""
+        state = replace(self, unended=self.unended - 1)
         reason = _refuse(policy.non_fatal_codes, end)
         if reason is not None:
             return replace(state, stopped=reason)
@@ -265,19 +304,19 @@ class HedgeState:
 
 @frozen
 class Send:
-    """Send the next attempt now, then choose again."""
+    """Request the next attempt now, and choose again when it has been sent or has ended."""
 
 
 @frozen
 class SendAt:
-    """Send nothing before this time; then choose again."""
+    """Request nothing before this time; then choose again."""
 
     at_s: float
 
 
 @frozen
 class Await:
-    """No more attempts, for this reason; one of those in flight will be the RPC's result."""
+    """Request nothing, for this reason, before an attempt that is under way is sent or ends."""
 
     reason: Reason
 
@@ -287,29 +326,36 @@ def choose_hedge(
     state: HedgeState,
     now_s: float,
     *,
+    is_waiting: bool = False,
     is_throttled: bool = False,
     is_committed: bool = False,
 ) -> Send | SendAt | Await | GiveUp:
-    """What to do now: after each attempt that was sent or ended, and when the next one is due."""
+    """What to do now: after each attempt that was sent or ended, and when the next one is due.
+
+    Waiting: the RPC has an attempt, or a transparent retry, whose pick is queued.
+    """
     reason = _stop_hedging(policy, state, is_throttled=is_throttled, is_committed=is_committed)
+    if reason is None and is_waiting:
+        # The next one in line is that one, and a second would only wait beside it.
+        reason = Reason.WAITING
     if reason is None:
         return Send() if now_s + _ROUNDING_S >= state.next_s else SendAt(state.next_s)
-    # A success or a fatal code decides, whatever else is in flight.
+    # A success or a fatal code decides, whatever else is under way.
     is_decided = reason in (Reason.OK, Reason.FATAL)
-    return Await(reason) if state.in_flight and not is_decided else GiveUp(reason)
+    return Await(reason) if state.unended and not is_decided else GiveUp(reason)
 
 
 def _stop_hedging(
     policy: HedgingPolicy, state: HedgeState, *, is_throttled: bool, is_committed: bool
 ) -> Reason | None:
-    """Why no more attempts may be sent; None if one may."""
+    """Why no more attempts may be requested; None if one may."""
     if state.stopped is not None:
         return state.stopped
     if is_committed:
         return Reason.COMMITTED
-    if state.sent >= policy.attempts_max:
+    if state.requested >= policy.attempts_max:
         return Reason.EXHAUSTED
     # "The first outgoing RPC will always be sent" - A6
-    if is_throttled and state.sent:
+    if is_throttled and state.requested:
         return Reason.THROTTLED
     return None

@@ -123,13 +123,17 @@ class _Hedging(_Counting):
         self._call = call
         self._policy = policy
         self._clock = clock
-        self._state = HedgeState()
+        # The first attempt is the call's own to request.
+        self._state = HedgeState().after_requested()
         self._timer: Timer = IDLE_TIMER
+        # How the RPC ends if nothing better comes.
+        self._last_failure: StreamEnd | None = None
 
     def on_attempt_sent(self) -> None:
-        self._state = self._state.after_sent(self._policy, self._clock.now_s())
+        now_s = self._clock.now_s()
+        self._state = self._state.after_sent(self._policy, now_s)
         # Soon: the attempt that was just sent is not quite under way yet.
-        self._look_at(self._clock.now_s())
+        self._look_at(now_s)
 
     def on_failure(self, end: StreamEnd) -> bool:
         now_s = self._clock.now_s()
@@ -137,6 +141,7 @@ class _Hedging(_Counting):
         self._state = self._state.after_end(self._policy, attempt_end, now_s)
         if isinstance(self._choose(), GiveUp):
             return False
+        self._last_failure = end
         self._look_at(now_s)
         return True
 
@@ -144,8 +149,13 @@ class _Hedging(_Counting):
         self._timer.cancel()
 
     def _choose(self) -> object:
-        now_s = self._clock.now_s()
-        return choose_hedge(self._policy, self._state, now_s, is_throttled=self._is_throttled)
+        return choose_hedge(
+            self._policy,
+            self._state,
+            self._clock.now_s(),
+            is_waiting=self._call.is_waiting,
+            is_throttled=self._is_throttled,
+        )
 
     def _look_at(self, when_s: float) -> None:
         self._timer.cancel()
@@ -154,8 +164,14 @@ class _Hedging(_Counting):
     def _look(self) -> None:
         match self._choose():
             case Send():
+                self._state = self._state.after_requested()
                 self._call.request_attempt()
             case SendAt(at_s):
                 self._look_at(at_s)
+            case GiveUp():
+                # "The hedged request is cancelled, and if there are no other already-sent hedged
+                # RPCs the failure is returned to the client application" - A6
+                assert self._last_failure is not None, "the only attempt there was has failed"
+                self._call.finish(self._last_failure)
             case _:
                 pass

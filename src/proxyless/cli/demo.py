@@ -83,11 +83,16 @@ def run(parsed: argparse.Namespace) -> int:
     # All of it is on this machine, whatever proxy leads out of it.
     os.environ["grpc_proxy"] = ""
     verdict: Verdict | None = None
+    has_reader = True
     try:
         verdict = asyncio.run(_Demo(parsed).run())
+    except* BrokenPipeError:  # `| head` has read enough.
+        has_reader = False
     except* OSError as group:
         for error in group.exceptions:
             print(f"proxyless demo: {error}", file=sys.stderr)
+    if not has_reader:
+        raise BrokenPipeError
     if verdict is None:
         print("proxyless demo: stopped before the verdict", file=sys.stderr)
         return 1

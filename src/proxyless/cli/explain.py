@@ -24,7 +24,7 @@ from proxyless.base import Status, StatusCode, ValidationErrors, quote, validate
 from proxyless.cli.arguments import parse_address, parse_method
 from proxyless.cli.output import JSON, add_output_option, print_json
 from proxyless.cli.resource_files import describe_errors, read_resources
-from proxyless.cli.status import TIMEOUT_S, fetch
+from proxyless.cli.status import TIMEOUT_S, describe_failure, fetch
 from proxyless.observe import (
     Explanation,
     OfflineMesh,
@@ -143,7 +143,7 @@ def _explain_process(
     try:
         response = fetch(parsed.status, TIMEOUT_S, has_contents=True)
     except grpc.RpcError as error:
-        return _refusal(f"{parsed.status!r}: {error.code().name}: {error.details()}")
+        return _refusal(describe_failure(parsed.status, error))
     clients = read_status(response)
     client = choose_client(clients, parsed.target, wanted.listener_name)
     if client is None:

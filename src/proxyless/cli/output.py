@@ -6,8 +6,9 @@ A terminal gets its own width and, unless NO_COLOR is set, colours; a pipe gets 
 from __future__ import annotations
 
 import json
+import os
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 from rich.table import Table
@@ -22,6 +23,8 @@ JSON: Final = "json"
 
 # Wider than any row: what reads a pipe does not want lines folded.
 _PIPE_WIDTH: Final = 10_000
+# Of a column, on average, if the terminal is too narrow for all of it.
+_COLUMN_MIN: Final = 14
 
 
 def add_output_option(parser: argparse.ArgumentParser) -> None:
@@ -54,10 +57,21 @@ def print_table(
     for row in rows:
         table.add_row(*(Text(cell, style=known.get(cell, "")) for cell in row))
     if sys.stdout.isatty():
-        Console(highlight=False).print(table)
-        return
-    console = Console(width=_PIPE_WIDTH, highlight=False)
+        # Without colours there are no other escape sequences, either: it is what people expect.
+        colors: Any = None if os.environ.get("NO_COLOR") else "auto"
+        console = Console(highlight=False, color_system=colors)
+        if not _is_too_narrow(console, table):
+            console.print(table)
+            return
+    # The terminal folds lines that are too long, and does it better than columns of a few letters.
+    console = Console(width=_PIPE_WIDTH, highlight=False, color_system=None)
     with console.capture() as captured:
         console.print(table)
     # Cells are filled up with spaces, the last one, too.
     print("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def _is_too_narrow(console: Console, table: Table) -> bool:
+    """Whether the table would have to be folded, and its columns would be too thin for that."""
+    wanted = console.measure(table, options=console.options.update(max_width=_PIPE_WIDTH)).maximum
+    return console.width < wanted and console.width < _COLUMN_MIN * len(table.columns)

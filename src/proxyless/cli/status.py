@@ -67,8 +67,7 @@ def run(parsed: argparse.Namespace) -> int:
     try:
         response = fetch(parsed.address, parsed.timeout, has_contents=parsed.contents)
     except grpc.RpcError as error:
-        what = f"{error.code().name}: {error.details()}"
-        print(f"proxyless status: {parsed.address!r}: {what}", file=sys.stderr)
+        print(f"proxyless status: {describe_failure(parsed.address, error)}", file=sys.stderr)
         return 1
     clients = read_status(response)
     if parsed.output == JSON:
@@ -92,6 +91,13 @@ def fetch(address: str, timeout_s: float, *, has_contents: bool) -> Proto:
             response_deserializer=message_class(f"{_STATUS}.ClientStatusResponse").FromString,
         )
         return ask(request, timeout=timeout_s)
+
+
+def describe_failure(address: str, error: grpc.RpcError) -> str:
+    """Why the process cannot be asked."""
+    if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+        return f"{address!r} has no CSDS, wanted the port of proxyless.admin.add_servicers"
+    return f"{address!r}: {error.code().name}: {error.details()}"
 
 
 def _rows(clients: Sequence[ClientStatus]) -> Iterator[Sequence[str]]:

@@ -114,9 +114,13 @@ def serialize(serializer: Serializer, message: object) -> bytes | Status:
         text = f"request is {type(message).__name__}, wanted bytes: the method has no serializer"
         return Status(StatusCode.INTERNAL, text)
     try:
-        return serializer(message)
+        serialized = serializer(message)
     except Exception as error:
         return Status(StatusCode.INTERNAL, f"request serializer raised {_describe(error)}")
+    if isinstance(serialized, bytes):
+        return serialized
+    text = f"request serializer returned {type(serialized).__name__}, wanted bytes"
+    return Status(StatusCode.INTERNAL, text)
 
 
 def deserialize(deserializer: Deserializer, message: bytes) -> tuple[Any, Status | None]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from proxyless.base import quote
 from proxyless.base.explanation import Explanation
 from proxyless.base.frozen import frozen
+from proxyless.base.texts import count
 from proxyless.observe.explain_clusters import explain_cluster
 from proxyless.observe.explain_filters import config_in_force, explain_filter, find_aborts
 from proxyless.observe.explain_lb import explain_pick, find_barrier, name_problems
@@ -205,7 +206,9 @@ def _explain_routes(table: RouteTable, rpc: Rpc) -> tuple[Explanation, list[Tabl
     shown = sorted(tests, key=lambda each: each.rank)[:ROUTES_SHOWN_MAX]
     shown.sort(key=lambda each: each.entry.index)
     parts = [each.explain() for each in shown] + _count_more(len(tests) - len(shown))
-    return Explanation("routes", f"{len(tests)} routes, in order", {}, tuple(parts)), reached
+    return Explanation(
+        "routes", f"{count(len(tests), 'route')}, in order", {}, tuple(parts)
+    ), reached
 
 
 def _take(entry: TableRoute) -> _RouteTest:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from proxyless.base import quote
 from proxyless.base.explanation import Explanation
+from proxyless.base.texts import count
 from proxyless.observe.explain_lb import name_problems
 from proxyless.xds.config import ClusterError
 from proxyless.xds.error_texts import NO_ENDPOINT, name_cluster, name_endpoints
@@ -58,7 +59,8 @@ def explain_cluster(name: str, result: ClusterResult | None, share: str = "") ->
         for number, leaf in enumerate(leaves)
     )
     used = parts[leaves.index(choose_leaf(leaves))]
-    text = f"{title}: aggregate of {len(leaves)} leaves, the first that can be reached is used"
+    text = f"{title}: aggregate of {count(len(leaves), 'leaf', 'leaves')}, the first "
+    text += "that can be reached is used"
     if first.resolution_note:
         text += f" ({first.resolution_note})"
     facts = {"name": name, "type": "aggregate", "barrier": used.facts["barrier"]}
@@ -148,7 +150,7 @@ def _is_active(endpoint: EndpointInfo) -> bool:
 
 def _explain_limit(cluster: Cluster) -> Explanation:
     limit = cluster.max_concurrent_requests
-    text = f"circuit breaker: at most {limit} RPCs at a time"
+    text = f"circuit breaker: at most {count(limit, 'RPC')} at a time"
     return Explanation("circuit_breaker", text, {"max_requests": limit})
 
 
@@ -163,8 +165,9 @@ def _explain_priorities(endpoints: EndpointResource) -> Iterator[Explanation]:
     for number, localities in enumerate(endpoints.priorities):
         total = sum(_active_weight(locality) for locality in localities)
         parts = tuple(_explain_locality(locality, total) for locality in localities)
-        count = sum(len(locality.endpoints) for locality in localities)
-        text = f"priority {number}: {count} endpoints in {len(localities)} localities"
+        endpoints_in_all = sum(len(locality.endpoints) for locality in localities)
+        text = f"priority {number}: {count(endpoints_in_all, 'endpoint')}"
+        text += f" in {count(len(localities), 'locality', 'localities')}"
         yield Explanation("priority", text, {"priority": number}, parts)
 
 

@@ -1,7 +1,7 @@
 """Which fields of Envoy's messages does this client look at?
 
-Specs: A27, A28, A29, A31, A32, A33, A37, A39, A42, A44, A50, A52, A55, A58, A61, A74, A75, A86,
-A101.
+Specs: A27, A28, A29, A31, A32, A33, A37, A39, A42, A44, A50, A52, A55, A58, A61, A74, A75, A82,
+A86, A101.
 
 `UNDERSTOOD` has, for each message that the parsers of `xds.parsing` and `xds.filters` take apart,
 the fields that they read or refuse. Any other field that is set is ignored, as other gRPC clients

@@ -11,8 +11,8 @@ an application's own copies of the same files, whatever their version, never mee
 from __future__ import annotations
 
 import functools
+import os
 import zlib
-from importlib import resources
 from typing import Any, TypeAlias
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -34,13 +34,15 @@ def descriptor_pool_of_envoy() -> descriptor_pool.DescriptorPool:
 
 
 def _read_descriptors() -> bytes:
-    file = resources.files(__name__).joinpath("descriptors.bin")
+    # Not by importlib.resources: importing that takes longer than all the rest of this.
+    path = os.path.join(os.path.dirname(__file__), "descriptors.bin")
     try:
-        return file.read_bytes()
+        with open(path, "rb") as file:
+            return file.read()
     except FileNotFoundError:
         # The package was not built: its sources stand on the path, without an install.
         raise RuntimeError(
-            f"{file} is missing: the build makes it; in a source checkout, run 'make env'"
+            f"{path} is missing: the build makes it; in a source checkout, run 'make env'"
         ) from None
 
 

@@ -19,7 +19,7 @@ import re
 from base64 import b64encode
 from dataclasses import field, replace
 from ipaddress import ip_address, ip_network
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import unquote_to_bytes
 
 from proxyless.base import (
@@ -87,6 +87,7 @@ def parse_proxy_uri(text: str) -> ProxyServer:
     user_info, _, host_port = uri[2].rpartition("@")
     try:
         host, port = parse_host_port(host_port)
+        join_host_port(host, port)
     except ValueError:
         raise ValueError(f"has no host of a proxy: {_WANTED}") from None
     authorization = ""
@@ -161,6 +162,9 @@ def join_host_port(host: str, port: int) -> str:
 # ---------------------------------------------------------------------------------------------
 # Resolver
 
+# Of the addresses of a proxy.
+_MakeEndpoints: TypeAlias = "Callable[[tuple[Address, ...]], tuple[Endpoint, ...]]"
+
 
 @frozen
 class ProxiedFactory:
@@ -179,24 +183,29 @@ class ProxiedFactory:
         # First: it raises for what is wrong with the target.
         direct = self.inner.create(target, listener, context)
         proxy = choose_proxy(context.options, self.environ)
-        if proxy is None:
-            return direct
-        exceptions = find_exceptions(self.environ)
-        places = [parse_host_port(text) for text in target.name.split(",") if text]
-        is_direct = [is_excepted(host, exceptions) for host, _ in places]
-        if all(is_direct):
+        make = None if proxy is None else self._choose_endpoints(target, proxy)
+        if proxy is None or make is None:
             return direct
         direct.close()
-        make: Callable[[tuple[Address, ...]], tuple[Endpoint, ...]]
-        if self.scheme == "dns":
-            with naming_target(target):
-                make = _Named(proxy, join_host_port(*places[0]))
-        else:
-            addresses = tuple(IpAddress(*place) for place in places)
-            make = _Listed(proxy, tuple(zip(addresses, is_direct, strict=True)))
         return DnsFactory().create(
             Target("dns", "", f"/{proxy}"), _ProxyListener(listener, proxy, make), context
         )
+
+    def _choose_endpoints(self, target: Target, proxy: ProxyServer) -> _MakeEndpoints | None:
+        """What becomes of the proxy's addresses; None: nobody asks it."""
+        exceptions = find_exceptions(self.environ)
+        if self.scheme == "dns":
+            host, port = parse_host_port(target.name)
+            if is_excepted(host, exceptions):
+                return None
+            with naming_target(target):
+                return _Named(proxy, join_host_port(host, port))
+        places = (parse_host_port(text) for text in target.name.split(",") if text)
+        addresses = tuple(
+            (IpAddress(host, port), is_excepted(host, exceptions)) for host, port in places
+        )
+        is_all_direct = all(is_direct for _, is_direct in addresses)
+        return None if is_all_direct else _Listed(proxy, addresses)
 
     def default_authority(self, target: Target) -> str:
         return self.inner.default_authority(target)
@@ -241,7 +250,7 @@ class _ProxyListener:
         self,
         listener: ResolverListener,
         proxy: ProxyServer,
-        make: Callable[[tuple[Address, ...]], tuple[Endpoint, ...]],
+        make: _MakeEndpoints,
     ) -> None:
         self._listener = listener
         self._proxy = proxy

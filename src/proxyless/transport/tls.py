@@ -6,7 +6,6 @@ ALPN, and `check_peer` may refuse a certificate after the handshake (the SAN mat
 
 import os
 import ssl
-import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
@@ -211,6 +210,9 @@ def _load_roots(
 
 def _load_identity(context: ssl.SSLContext, certificate_chain: bytes, private_key: bytes) -> None:
     """The ssl module reads keys from files only, so the key is on disk for a moment, private."""
+    # Takes longer to import than this module, and most keys are in files already.
+    import tempfile  # noqa: PLC0415
+
     try:
         with tempfile.TemporaryDirectory() as directory:  # Created with mode 0700.
             path = os.path.join(directory, "identity.pem")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from proxyless.base import Metadata, Status, StatusCode
@@ -46,7 +45,7 @@ def read_tls(creds: ChannelCreds) -> ClientTls | Status | None:
 def read_file(path: str) -> bytes | Status:
     """A small file as it is now, or why it cannot be read."""
     try:
-        with Path(path).open("rb") as file:
+        with open(path, "rb") as file:
             content = file.read(FILE_BYTES_MAX + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error

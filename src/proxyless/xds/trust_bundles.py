@@ -112,8 +112,9 @@ def _check_certificate(der: bytes, errors: ValidationErrors) -> bytes | None:
 
 
 def _length_of(der: bytes) -> int:
-    """How long the first value in here is, with its tag and length (X.690, 8.1.3)."""
-    if der[1] < 0x80:  # noqa: PLR2004 - the short form: this is the length
-        return 2 + der[1]
+    """How long the certificate at the start is, with its tag and length.
+
+    The length is in its long form (X.690, 8.1.3.5): no certificate has less than 128 bytes.
+    """
     octets = der[1] & 0x7F
     return 2 + octets + int.from_bytes(der[2 : 2 + octets])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxyless.base import one_line, quote
-from proxyless.base.texts import NAME_LENGTH_MAX, TEXT_LENGTH_MAX
+from proxyless.base.texts import NAME_LENGTH_MAX, TEXT_LENGTH_MAX, count
 
 
 @pytest.mark.parametrize(
@@ -91,3 +91,9 @@ def test_whatever_comes_out_can_be_printed(text: str) -> None:
 @given(st.text(alphabet=st.characters(codec="ascii", min_codepoint=32, max_codepoint=126)))
 def test_a_quoted_name_can_be_read_back(name: str) -> None:
     assert json.loads(quote(name, 10_000)) == name
+
+
+def test_one_is_not_many() -> None:
+    assert [count(each, "route") for each in (0, 1, 2)] == ["0 routes", "1 route", "2 routes"]
+    assert count(1, "leaf", "leaves") == "1 leaf"
+    assert count(3, "leaf", "leaves") == "3 leaves"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from typing import TYPE_CHECKING
 
@@ -81,3 +82,16 @@ def test_a_backend_that_cannot_be_started_is_a_line_and_1(
         f"proxyless demo: {error}",
         "proxyless demo: stopped before the verdict",
     ]
+
+
+def test_a_reader_who_has_read_enough_is_not_told_of_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gone = ExceptionGroup("of a task group", [BrokenPipeError("the reader is gone")])
+    pretend(monkeypatch, gone)
+    parser = argparse.ArgumentParser()
+    demo.fill_parser(parser)
+    # What becomes of that is for all commands the same.
+    with pytest.raises(BrokenPipeError):
+        demo.run(parser.parse_args(["--plain"]))
+    assert capsys.readouterr().err == ""

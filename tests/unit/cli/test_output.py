@@ -39,7 +39,24 @@ def test_a_terminal_gets_colours_unless_it_has_no_color(
         monkeypatch.setenv("NO_COLOR", no_color)
     print_table(("name",), [("bad",)], styles={"bad": "red"})
     assert ("\x1b[31m" in terminal.getvalue()) is has_color
+    assert ("\x1b" in terminal.getvalue()) is has_color
     assert "bad" in terminal.getvalue()
+
+
+@pytest.mark.parametrize(("columns", "is_folded"), [("60", True), ("40", False)])
+def test_a_terminal_that_is_too_narrow_for_columns_gets_lines(
+    monkeypatch: pytest.MonkeyPatch, columns: str, is_folded: bool
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("NO_COLOR", "1")
+    words = " ".join(["word"] * 20)
+    print_table(("a", "b", "what"), [("x", "y", words)])
+    assert (words in terminal.getvalue()) is not is_folded
+    # What fits is a table in any terminal.
+    print_table(("a", "b", "what"), [("x", "y", "short")])
+    assert terminal.getvalue().splitlines()[-2:] == ["A  B  WHAT ", "x  y  short"]
 
 
 def test_json_keeps_order_and_letters(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,8 @@
 """Unit tests of proxyless.cli.status: what needs no socket. The rest is in tests/interop."""
 
-from proxyless.cli.status import _rows, _to_json
+import grpc
+
+from proxyless.cli.status import _rows, _to_json, describe_failure
 from proxyless.controlplane import CLUSTER
 from proxyless.observe import ClientStatus, ResourceRow
 from proxyless.protos import message_class
@@ -30,3 +32,25 @@ def test_contents_are_json_if_we_know_the_type_and_bytes_if_not() -> None:
     assert known["resource"] == {"name": "a"}
     assert unknown["resource"] == {"serialized": "01"}
     assert "resource" not in _to_json(client(row()))["resources"][0]
+
+
+class Failed(grpc.RpcError):  # type: ignore[misc]  # grpcio has no types.
+    """An RPC's error, as grpcio raises it."""
+
+    def __init__(self, code: grpc.StatusCode) -> None:
+        self._code = code
+
+    def code(self) -> grpc.StatusCode:
+        return self._code
+
+    def details(self) -> str:
+        return "some words"
+
+
+def test_a_port_of_something_else_is_told_apart_from_one_that_cannot_be_reached() -> None:
+    assert describe_failure("h:1", Failed(grpc.StatusCode.UNAVAILABLE)) == (
+        "'h:1': UNAVAILABLE: some words"
+    )
+    assert describe_failure("h:1", Failed(grpc.StatusCode.UNIMPLEMENTED)) == (
+        "'h:1' has no CSDS, wanted the port of proxyless.admin.add_servicers"
+    )

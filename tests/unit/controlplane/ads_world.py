@@ -82,6 +82,9 @@ class Client:
         """A new snapshot; shows what comes."""
         return self._take(self.stream.on_snapshot(snapshot))
 
+    def is_in_grace(self) -> bool:
+        return self.stream.is_grace_running
+
     def end_grace(self) -> list[str]:
         """The owner's timer; shows what that brings."""
         return self._take(self.stream.on_grace_over())

@@ -283,12 +283,12 @@ def test_clusters_that_are_gone_stay_for_the_grace_after_the_client_has_switched
     client.ask(ENDPOINTS, "new", "old")
     client.ack()
     assert client.ack() == ["RDS 2: routes"]
-    assert not client.stream.is_grace_running
+    assert not client.is_in_grace()
     assert client.ack() == []
-    assert client.stream.is_grace_running
+    assert client.is_in_grace()
     assert client.stream.has_removal_pending()
     assert client.end_grace() == ["CDS 2: new"]
-    assert not client.stream.is_grace_running
+    assert not client.is_in_grace()
     assert not client.stream.has_removal_pending()
 
 
@@ -297,7 +297,7 @@ def test_the_next_removal_has_its_own_grace() -> None:
     for version, left in ((2, ["a", "b"]), (3, ["a"])):
         client.serve(mesh(*left, version=str(version)))
         client.ack_all()
-        assert client.stream.is_grace_running
+        assert client.is_in_grace()
         assert client.end_grace() == [f"CDS {version}: {' '.join(left)}"]
         client.ack_all()
 
@@ -306,9 +306,9 @@ def test_a_cluster_that_comes_back_within_the_grace_was_never_gone() -> None:
     client = proxy(mesh("a", "b"), removal_grace_s=0.5)
     client.serve(mesh("a", version="2"))
     client.ack_all()
-    assert client.stream.is_grace_running
+    assert client.is_in_grace()
     client.serve(mesh("a", "b", version="3"))
-    assert not client.stream.is_grace_running
+    assert not client.is_in_grace()
     assert client.end_grace() == []
 
 
@@ -317,9 +317,9 @@ def test_endpoints_that_keep_changing_do_not_put_the_grace_off() -> None:
     after = mesh("a", version="2")
     client.serve(after)
     client.ack_all()
-    assert client.stream.is_grace_running
+    assert client.is_in_grace()
     client.serve(after.with_(endpoints("a", ["10.0.0.2:1"]), version="3"))
-    assert client.stream.is_grace_running
+    assert client.is_in_grace()
     client.ack_all()
     assert client.end_grace() == ["CDS 2: a"]
 
@@ -338,12 +338,12 @@ def test_new_routes_end_a_grace_and_begin_another() -> None:
     client = proxy(mesh("a", "b", "c"), removal_grace_s=0.5)
     client.serve(mesh("a", "b", version="2"))
     client.ack_all()
-    assert client.stream.is_grace_running
+    assert client.is_in_grace()
     client.serve(mesh("a", version="3"))
-    assert not client.stream.is_grace_running
+    assert not client.is_in_grace()
     assert client.end_grace() == []
     client.ack_all()
-    assert client.stream.is_grace_running
+    assert client.is_in_grace()
     assert client.end_grace() == ["CDS 3: a"]
 
 
@@ -352,10 +352,10 @@ def test_patience_that_is_over_stays_so_while_routes_and_clusters_are_the_same()
     client.serve(mesh("new", version="2"))
     client.ack_all()
     client.stream.on_patience_over()
-    assert client.stream.is_grace_running
+    assert client.is_in_grace()
     # As from an owner that makes each client's snapshot anew whenever it is asked.
     client.serve(mesh("new", version="2"))
-    assert client.stream.is_grace_running
+    assert client.is_in_grace()
     assert client.end_grace() == ["CDS 2:"]
 
 

@@ -49,7 +49,7 @@ def test_all_of_a_cluster_in_words() -> None:
             "      127.0.0.1:1: UNKNOWN",
             "    locality {region=, zone=y, sub_zone=}: weight 1, 25 % of its priority",
             "      127.0.0.1:2: UNKNOWN",
-            "  priority 1: 1 endpoints in 1 localities",
+            "  priority 1: 1 endpoint in 1 locality",
             "    locality {region=, zone=z, sub_zone=}: weight 1, 100 % of its priority",
             "      127.0.0.1:3: UNKNOWN",
         ]

@@ -72,6 +72,7 @@ def test_a_uri_has_a_host_a_port_and_maybe_a_user(text: str, expected: ProxyServ
         ("http://user:secret@", "has no host of a proxy"),
         ("http://user:secret@pro xy:1", "has no host of a proxy"),
         ("http://user:secret@proxy:99999", "has no host of a proxy"),
+        (f"http://user:secret@{'é' * 200}:1", "has no host of a proxy"),
     ],
 )
 def test_what_is_no_uri_of_a_proxy_is_refused_and_not_shown(text: str, reason: str) -> None:
@@ -286,6 +287,11 @@ async def test_a_list_of_addresses_keeps_them_and_each_may_be_excepted() -> None
         Endpoint((IpAddress("192.0.2.7", 1),), EMPTY_ATTRIBUTES.with_(HTTP_PROXY, way)),
         Endpoint((IpAddress("192.0.2.8", 1),)),
     )
+
+
+async def test_a_name_is_one_name_whatever_is_in_it() -> None:
+    result = await resolve("dns:///a,b:80", {"http_proxy": "http://192.0.2.9:3128"})
+    assert result.endpoints == through("192.0.2.9", proxy=HttpProxy(target="a,b:80"))
 
 
 async def test_options_of_the_channel_count() -> None:

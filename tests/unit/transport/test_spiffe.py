@@ -184,6 +184,7 @@ def refused(trusted: TrustBundles, authority: CertificateAuthority, *names: str)
     return caught.value.verify_message
 
 
+@pytest.mark.spec("A29-02")
 def test_peers_are_accepted_by_the_roots_of_their_own_domain() -> None:
     for authority, name in ((OURS, A_ID), (THEIRS, B_ID)):
         assert refuse_peer(connect(BOTH, authority, name), None) is None
@@ -191,6 +192,7 @@ def test_peers_are_accepted_by_the_roots_of_their_own_domain() -> None:
         assert refuse_peer(connect(BOTH, authority, name, "orders.example"), None) is None
 
 
+@pytest.mark.spec("A29-02")
 def test_nobody_is_accepted_by_the_roots_of_another_domain() -> None:
     """A's authority is trusted, and signs a certificate that says B."""
     assert refused(BOTH, OURS, B_ID) == f"no root of trust domain 'b.example' vouches for {B_ID!r}"

@@ -84,6 +84,7 @@ def details(found: object) -> str:
 # file_watcher
 
 
+@pytest.mark.spec("A29-02")
 def test_files_are_read_again_when_the_interval_is_over(world: World) -> None:
     assert world.read() == (OLD.certificate_pem, OLD_IDENTITY)
     world.write(NEW.certificate_pem, NEW_IDENTITY)
@@ -229,6 +230,7 @@ A_IS_OLD = {"a.example": frozenset({OLD.certificate_der})}
 A_IS_NEW = {"a.example": frozenset({NEW.certificate_der})}
 
 
+@pytest.mark.spec("A29-02")
 def test_a_map_of_trust_bundles_counts_in_place_of_the_ca_file(tmp_path: Path) -> None:
     world = SpiffeWorld(tmp_path)
     world.write(NEW.certificate_pem, OLD_IDENTITY)
@@ -244,6 +246,7 @@ def test_a_map_alone_is_enough(tmp_path: Path) -> None:
     assert world.domains() == A_IS_OLD
 
 
+@pytest.mark.spec("A29-02")
 def test_a_map_is_read_again_when_the_interval_is_over(tmp_path: Path) -> None:
     world = SpiffeWorld(tmp_path)
     world.write_map(a=OLD)

@@ -23,7 +23,7 @@ from proxyless.lb.pickers import FailPicker
 from proxyless.lb.view import LbNode, wrap
 from proxyless.xds.attributes import CLUSTER_SUBSCRIPTIONS, XDS_CONFIG
 from proxyless.xds.config import ClusterConfig, ClusterError
-from proxyless.xds.error_texts import name_cluster, with_node
+from proxyless.xds.error_texts import name_cluster, node_phrase, with_node
 from proxyless.xds.lb.child_config import parse_cluster_name, parse_flag
 from proxyless.xds.lb.cluster_policies import AggregatePolicies, LeafPolicies
 from proxyless.xds.lb.labels import ServicePicker
@@ -227,8 +227,9 @@ class Cds:
             detail = "" if self._subscription is None else "waits for the cluster's resource"
             return LbNode(detail=detail)
         child = self._child.policy.describe()
-        # While all is well, a note is about nothing.
-        note = "" if child.state == State.READY.name else self._child.note
+        # While all is well, a note is about nothing; and who we are is said elsewhere.
+        is_news = self._child.note != node_phrase(self._node_id)
+        note = self._child.note if is_news and child.state != State.READY.name else ""
         return wrap(child, note)
 
     # Clusters that are not there

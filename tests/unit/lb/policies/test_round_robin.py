@@ -28,6 +28,40 @@ def test_pickers_have_no_dictionary(world: World) -> None:
     assert not hasattr(world.picker, "__dict__")
 
 
+def test_the_picker_grows_while_endpoints_become_ready(world: World) -> None:
+    """A new one for each of thousands would cost the square of their number."""
+    world.update("a", "b", "c")
+    world["a"].ready()
+    first = world.picker
+    for name in "bc":
+        world[name].ready()
+        assert world.picker is first
+    assert sorted(world.picks(6)) == list("aabbcc")
+
+
+def test_an_endpoint_that_is_lost_makes_a_new_picker(world: World) -> None:
+    world.update("a", "b", "c")
+    for name in "abc":
+        world[name].ready()
+    before = world.picker
+    world["a"].idle()
+    assert world.picker is not before
+    assert sorted(world.picks(4)) == list("bbcc")
+    after = world.picker
+    world["a"].ready()
+    assert world.picker is after
+    assert sorted(world.picks(3)) == list("abc")
+
+
+def test_no_endpoint_takes_two_turns_after_updates(world: World) -> None:
+    world.update("a", "b")
+    world["a"].ready()
+    world.share("c", READY)
+    world.update("a", "b", "c")
+    world["b"].ready()
+    assert sorted(world.picks(6)) == list("aabbcc")
+
+
 class AnyHistory(RuleBasedStateMachine):
     """Lists of single addresses, connections and time in any order; what must hold after each."""
 

@@ -279,6 +279,7 @@ def test_tls_for_some_endpoints_only_is_refused() -> None:
     )
 
 
+@pytest.mark.spec("A29-02")
 def test_a_server_name_beyond_255_characters_is_refused() -> None:
     assert parsed_tls(with_tls(sni="s" * 255)).sni == "s" * 255
     path = COMMON.removesuffix(".common_tls_context")

@@ -1,0 +1,191 @@
+"""Do our metrics say what grpcio's say, for the same RPCs on a real server?
+
+Specs: A66. What `grpcio-observability` said is recorded: see `metrics_world`.
+"""
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import grpc
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+import proxyless
+from proxyless.metrics.instruments import INSTRUMENTS, LATENCY_BOUNDARIES, SIZE_BOUNDARIES
+from proxyless.otel import OpenTelemetryPlugin
+from tests.interop.metrics_world import (
+    NO_PROXY,
+    OPTIONS,
+    PLAIN,
+    RECORDED,
+    REFUSED,
+    SERVICE,
+    call_blocking,
+    new_provider,
+    read_metrics,
+    serve,
+    summarize,
+    target_of,
+)
+
+DURATION = "grpc.client.call.duration"
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    with serve() as port:
+        yield port
+
+
+def registries(provider: MeterProvider, *enable_metrics: str) -> proxyless.Registries:
+    plugin = OpenTelemetryPlugin(meter_provider=provider, enable_metrics=enable_metrics)
+    return proxyless.Registries().extended(metrics=[plugin])
+
+
+def points(reader: InMemoryMetricReader, name: str) -> list[Any]:
+    metrics = read_metrics(reader)
+    return list(metrics[name].data.data_points) if name in metrics else []
+
+
+def counts(reader: InMemoryMetricReader, name: str) -> dict[tuple[str, str], int]:
+    """How often each method came to each status."""
+    return {
+        (point.attributes["grpc.method"].rpartition("/")[2], point.attributes["grpc.status"]): (
+            point.count
+        )
+        for point in points(reader, name)
+    }
+
+
+async def call_aio(channel: grpc.aio.Channel) -> None:
+    """The RPCs of `call_blocking`, on a channel of the other kind."""
+
+    def stub(kind: str, name: str, *, registered: bool = True) -> grpc.aio.UnaryUnaryMultiCallable:
+        return getattr(channel, kind)(f"/{SERVICE}/{name}", _registered_method=registered)
+
+    async def give(*requests: bytes) -> AsyncIterator[bytes]:
+        for request in requests:
+            yield request
+
+    await stub("unary_unary", "Unary")(PLAIN)
+    await stub("unary_unary", "Unary")(b"")
+    await stub("unary_unary", "Generic", registered=False)(b"1234")
+    assert [each async for each in stub("unary_stream", "Downstream")(b"abc")] == [
+        b"abc",
+        b"a",
+        b"",
+    ]
+    await stub("stream_unary", "Upstream")(give(b"1", b"22", b"333"))
+    assert len([each async for each in stub("stream_stream", "Both")(give(b"4444", b"55555"))]) == 2
+    for name in ("Failing", "Missing"):
+        with pytest.raises(grpc.aio.AioRpcError):
+            await stub("unary_unary", name)(b"fail")
+    with pytest.raises(grpc.aio.AioRpcError):
+        assert [each async for each in stub("unary_stream", "Broken")(b"fail")]
+
+
+def expect_as_recorded(reader: InMemoryMetricReader, port: int) -> None:
+    recorded = json.loads(RECORDED.read_text())["metrics"]
+    found = summarize(reader, port)
+    # Of the time that a whole RPC takes, grpcio's plugin says nothing.
+    found.pop(DURATION)
+    assert found == recorded
+
+
+def test_blocking_rpcs_are_measured_as_grpcio_measures_its_own(port: int) -> None:
+    provider, reader = new_provider()
+    with proxyless.insecure_channel(
+        target_of(port), [NO_PROXY], registries=registries(provider)
+    ) as channel:
+        call_blocking(channel)
+    expect_as_recorded(reader, port)
+
+
+async def test_asyncio_rpcs_are_measured_as_grpcio_measures_its_own(port: int) -> None:
+    provider, reader = new_provider()
+    async with proxyless.aio.insecure_channel(
+        target_of(port), [NO_PROXY], registries=registries(provider)
+    ) as channel:
+        await call_aio(channel)
+    expect_as_recorded(reader, port)
+
+
+async def test_a_call_takes_as_long_as_all_of_it(port: int) -> None:
+    provider, reader = new_provider()
+    async with proxyless.aio.insecure_channel(
+        target_of(port), OPTIONS, registries=registries(provider)
+    ) as channel:
+        await channel.unary_unary(f"/{SERVICE}/Refused", _registered_method=True)(b"again")
+    assert counts(reader, DURATION) == {("Refused", "OK"): 1}
+    attempts = points(reader, "grpc.client.attempt.duration")
+    assert points(reader, DURATION)[0].sum >= sum(each.sum for each in attempts)
+
+
+async def test_each_retry_is_an_attempt(port: int) -> None:
+    provider, reader = new_provider()
+    async with proxyless.aio.insecure_channel(
+        target_of(port), OPTIONS, registries=registries(provider)
+    ) as channel:
+        await channel.unary_unary(f"/{SERVICE}/Refused", _registered_method=True)(b"again")
+    (started,) = points(reader, "grpc.client.attempt.started")
+    assert started.value == REFUSED + 1
+    by_status = counts(reader, "grpc.client.attempt.duration")
+    assert by_status == {("Refused", "UNAVAILABLE"): REFUSED, ("Refused", "OK"): 1}
+    sent = points(reader, "grpc.client.attempt.sent_total_compressed_message_size")
+    assert sum(point.sum for point in sent) == (REFUSED + 1) * len(b"again")
+
+
+async def test_compressed_messages_count_as_they_are_on_the_wire(port: int) -> None:
+    provider, reader = new_provider()
+    async with proxyless.aio.insecure_channel(
+        target_of(port),
+        [NO_PROXY],
+        compression=grpc.Compression.Gzip,
+        registries=registries(provider),
+    ) as channel:
+        unary = channel.unary_unary(f"/{SERVICE}/Squeezed", _registered_method=True)
+        assert await unary(PLAIN) == PLAIN
+    for kind in ("sent", "rcvd"):
+        (point,) = points(reader, f"grpc.client.attempt.{kind}_total_compressed_message_size")
+        assert 0 < point.sum < len(PLAIN) / 10
+
+
+async def test_boundaries_are_those_of_a66(port: int) -> None:
+    provider, reader = new_provider()
+    async with proxyless.aio.insecure_channel(
+        target_of(port), [NO_PROXY], registries=registries(provider)
+    ) as channel:
+        await channel.unary_unary(f"/{SERVICE}/Unary")(b"")
+    histograms = [each for each in INSTRUMENTS if each.is_default and each.boundaries]
+    assert len(histograms) == 4
+    for each in histograms:
+        wanted = LATENCY_BOUNDARIES if each.unit == "s" else SIZE_BOUNDARIES
+        assert tuple(points(reader, each.name)[0].explicit_bounds) == wanted
+
+
+async def test_a_registered_plugin_measures_later_channels_only(port: int) -> None:
+    provider, reader = new_provider()
+    plugin = OpenTelemetryPlugin(meter_provider=provider)
+    unary = f"/{SERVICE}/Unary"
+    async with proxyless.aio.insecure_channel(target_of(port), [NO_PROXY]) as before:
+        with plugin:
+            await before.unary_unary(unary, _registered_method=True)(b"not counted")
+            during = proxyless.aio.insecure_channel(target_of(port), [NO_PROXY])
+        async with during, proxyless.aio.insecure_channel(target_of(port), [NO_PROXY]) as after:
+            await during.unary_unary(unary, _registered_method=True)(b"counted")
+            await after.unary_unary(unary, _registered_method=True)(b"not counted")
+    (sent,) = points(reader, "grpc.client.attempt.sent_total_compressed_message_size")
+    assert (sent.count, sent.sum) == (1, len(b"counted"))
+
+
+async def test_pick_first_metrics_of_a_real_connection(port: int) -> None:
+    provider, reader = new_provider()
+    succeeded = "grpc.lb.pick_first.connection_attempts_succeeded"
+    async with proxyless.aio.insecure_channel(
+        target_of(port), [NO_PROXY], registries=registries(provider, succeeded)
+    ) as channel:
+        await channel.unary_unary(f"/{SERVICE}/Unary")(b"")
+    (point,) = points(reader, succeeded)
+    assert (point.value, dict(point.attributes)) == (1, {"grpc.target": target_of(port)})
