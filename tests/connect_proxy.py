@@ -29,6 +29,9 @@ class ConnectProxy:
     # What it was asked: the target, and the headers in lower case.
     asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
 
+    # Of tunnels that are open.
+    _writers: set[asyncio.StreamWriter] = field(default_factory=set)
+
     @property
     def uri(self) -> str:
         return f"http://{self.address}"
@@ -36,6 +39,11 @@ class ConnectProxy:
     @property
     def targets(self) -> list[str]:
         return [target for target, _ in self.asked]
+
+    def cut(self) -> None:
+        """End every tunnel at once."""
+        for writer in self._writers:
+            writer.transport.abort()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("ascii")
@@ -67,10 +75,12 @@ class ConnectProxy:
             return
         try:
             writer.write(b"HTTP/1.1 200 Connection established\r\nVia: 1.1 test\r\n\r\n")
+            self._writers.add(writer)
             async with asyncio.TaskGroup() as both:
                 both.create_task(_pump(reader, back))
                 both.create_task(_pump(there, writer))
         finally:
+            self._writers.discard(writer)
             back.transport.abort()
 
 

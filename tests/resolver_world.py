@@ -47,6 +47,16 @@ class NameServer:
     ) -> tuple[asyncio.Transport, Any]:
         raise AssertionError(f"a resolver does not connect, wanted {address}")
 
+    async def start_tls(
+        self,
+        transport: asyncio.Transport,
+        protocol: asyncio.Protocol,
+        *,
+        tls: ssl.SSLContext,
+        server_hostname: str,
+    ) -> asyncio.Transport:
+        raise AssertionError(f"a resolver has no peer, wanted {server_hostname}")
+
     async def listen(
         self,
         address: Address,

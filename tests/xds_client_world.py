@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from proxyless.base import OK, Status, StatusCode
+from proxyless.metrics import NO_METRICS, Metrics
 from proxyless.protos import Proto, message_class
 from proxyless.runtime import VirtualClock, seeded_random
 from proxyless.xds.bootstrap import Bootstrap, ChannelCreds, Node, ServerConfig
@@ -313,6 +314,7 @@ class ClientWorld:
         bootstrap: Bootstrap | None = None,
         has_data_error_handling: bool = False,
         resources_max: int = 100_000,
+        metrics: Metrics = NO_METRICS,
     ) -> None:
         self.clock = VirtualClock(1000.0)
         self.transports = FakeTransports(self.clock)
@@ -323,7 +325,7 @@ class ClientWorld:
         options = XdsClientOptions(
             has_data_error_handling=has_data_error_handling, resources_max=resources_max
         )
-        self.client = XdsClient(self.bootstrap, self.transports, self.tools, options)
+        self.client = XdsClient(self.bootstrap, self.transports, self.tools, options, metrics)
         self.listeners = Text(LISTENER, is_full_state=True)
         self.routes = Text(ROUTES)
 

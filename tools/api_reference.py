@@ -31,6 +31,8 @@ DOORS: dict[str, str] = {
     "proxyless": "the front door: blocking channels, credentials, registries",
     "proxyless.aio": "channels for asyncio",
     "proxyless.admin": "what a process tells about itself",
+    "proxyless.otel": "metrics, through OpenTelemetry",
+    "proxyless.metrics": "for authors of other stats plugins",
     "proxyless.front": "what a channel and a session can do",
     "proxyless.lb": "for authors of load balancing policies",
     "proxyless.resolver": "for authors of resolvers",

@@ -509,6 +509,9 @@ class Connected:
 
     def check_over(self) -> None:
         for listener in self.listeners:
+            if listener.ends == 0 and listener.stream is not None:
+                # It ended behind messages that are held, and its owner is told after them.
+                listener.stream.release()
             assert listener.ends == 1, f"a stream ended {listener.ends} times"
         assert self.core.is_closed
         assert not self.core.streams

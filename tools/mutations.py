@@ -329,6 +329,8 @@ XDS = (
     ),
 )
 
+CALL_LIVES = "tests/spec/test_call_lives.py"
+
 CHANNEL = (
     Mutation(
         "retry-after-commit",
@@ -345,6 +347,38 @@ CHANNEL = (
         "timeout_s = self._timeout_s",
         "A6",
         tests=("tests/unit/channel/test_call.py",),
+    ),
+    Mutation(
+        "failed-pick-is-no-attempt-of-a-hedged-rpc",
+        "channel/retry.py",
+        "requested=self.requested + 1, unended=self.unended + 1)",
+        "unended=self.unended + 1)",
+        "A6",
+        tests=("tests/unit/channel/test_retrying.py",),
+    ),
+    Mutation(
+        "second-hedge-waits-beside-the-first",
+        "channel/retry.py",
+        "if reason is None and is_waiting:",
+        "if False:",
+        "A6",
+        tests=("tests/unit/channel/test_retry.py",),
+    ),
+    Mutation(
+        "throttled-hedge-leaves-its-rpc-without-an-end",
+        "channel/retrying.py",
+        "self._call.finish(self._last_failure)",
+        "pass",
+        "A6",
+        tests=(CALL_LIVES,),
+    ),
+    Mutation(
+        "writer-is-not-told-that-who-blocked-him-is-gone",
+        "channel/call.py",
+        "        if others:\n",
+        "        if others and end.is_unprocessed:\n",
+        "A6",
+        tests=(CALL_LIVES,),
     ),
     Mutation(
         "backoff-does-not-grow",
@@ -385,8 +419,8 @@ SIMULATED = (
     Mutation(
         "queued-picks-are-forgotten",
         "channel/channel.py",
-        "        for call in queued:\n",
-        "        for call in list(queued)[:1]:\n",
+        "        _go_on(queued, lambda call",
+        "        _go_on(list(queued)[:1], lambda call",
         "A31-10",
         seeds=SEEDS,
     ),
@@ -479,6 +513,59 @@ PROXIES = (
     ),
 )
 
+A17 = "tests/spec/test_a17.py"
+
+HEALTH = (
+    Mutation(
+        "health-asks-again-without-a-pause",
+        "channel/health.py",
+        "if self.phase is Phase.TOLD:",
+        "if self.phase is not Phase.WAITING:",
+        "HC-05",
+        tests=("tests/unit/channel/test_health.py",),
+    ),
+    Mutation(
+        "health-of-a-backend-that-does-not-know-it-is-bad",
+        "channel/health.py",
+        "self._enter(Phase.UNCHECKED, State.READY)",
+        "self._enter(Phase.UNCHECKED, State.TRANSIENT_FAILURE)",
+        "HC-04",
+        tests=(A17,),
+    ),
+    Mutation(
+        "health-stream-outlives-who-wanted-it",
+        "channel/health_watch.py",
+        "        if not checker.is_watched:\n",
+        "        if checker.is_watched:\n",
+        "HC-09",
+        tests=(A17,),
+    ),
+    Mutation(
+        "health-of-the-first-name-counts-for-ever",
+        "channel/health_watch.py",
+        "        if question != self._question:\n",
+        "        if self._question is None:\n",
+        "HC-11",
+        tests=(A17,),
+    ),
+    Mutation(
+        "health-is-asked-for-by-a-lone-pick-first",
+        "lb/policies/pick_first.py",
+        "        if self._settings.has_health_watch:\n",
+        "        if self._settings is not None:\n",
+        "HC-08",
+        tests=(A17,),
+    ),
+    Mutation(
+        "health-watch-is-left-over",
+        "lb/policies/pick_first.py",
+        "            self._selected.end_health_watch()\n",
+        "",
+        "HE-12",
+        tests=("tests/spec/test_happy_eyeballs.py",),
+    ),
+)
+
 MUTATIONS = (
     *PRIORITY,
     *PICK_FIRST,
@@ -488,5 +575,6 @@ MUTATIONS = (
     *CHANNEL,
     *SECURITY,
     *PROXIES,
+    *HEALTH,
     *SIMULATED,
 )

@@ -2,6 +2,7 @@
 
 admin                          what a process tells about itself: CSDS
 aio                            channels for asyncio, with grpc.aio's interface
+otel                           metrics, through OpenTelemetry if that is installed
 insecure_channel               a blocking channel, with grpcio's interface
 secure_channel                 the same, with credentials
 explain_error                  why an RPC failed; `channel.explain` says where one would go
@@ -22,7 +23,11 @@ from typing import TYPE_CHECKING, Any, Final
 from proxyless.version import __version__
 
 if TYPE_CHECKING:
-    from proxyless import admin, aio
+    from proxyless import (
+        admin,
+        aio,
+        otel,  # noqa: F401 - not in __all__: a star must not need OpenTelemetry
+    )
     from proxyless.assembly import Registries
     from proxyless.base.explanation import Explanation
     from proxyless.front import (
@@ -70,7 +75,7 @@ logging.getLogger("proxyless").addHandler(logging.NullHandler())
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever it is
     """Called for a name that is not here yet."""
-    if name in {"admin", "aio"}:
+    if name in {"admin", "aio", "otel"}:
         return import_module(f"proxyless.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'proxyless' has no attribute {name!r}")

@@ -12,7 +12,11 @@ from __future__ import annotations
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from opentelemetry.metrics import Observation
+try:
+    from opentelemetry.metrics import Observation
+except ImportError as error:
+    text = "proxyless.otel needs opentelemetry-api: pip install 'proxyless[otel]'"
+    raise ImportError(text) from error
 
 from proxyless.metrics import Kind, deregister_global, register_global
 from proxyless.metrics.instruments import INSTRUMENTS

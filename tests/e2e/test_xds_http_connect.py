@@ -6,7 +6,7 @@ is not there (TEST-NET-1): only the proxy knows what to make of them.
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 import grpc
@@ -15,6 +15,7 @@ import pytest
 import proxyless
 from proxyless.base import IpAddress, parse_address
 from proxyless.controlplane import (
+    ENDPOINTS,
     ControlPlane,
     Locality,
     Snapshot,
@@ -140,6 +141,28 @@ async def test_a_proxy_that_is_not_there_is_named_and_another_one_is_tried() -> 
             plane.set_snapshot(mesh(proxied(eds_cluster("orders")), behind(proxy.address)))
             reply = await where(b"", timeout=PATIENCE_S, wait_for_ready=True)
             assert bytes(reply) == b"a"
+
+
+@pytest.mark.spec("A78-01")
+async def test_another_proxy_counts_for_the_next_connection() -> None:
+    async with (
+        backends("a") as [backend],
+        connect_proxy(known_to_proxy(backend)) as old,
+        connect_proxy(known_to_proxy(backend)) as new,
+        ControlPlane(mesh(proxied(eds_cluster("orders")), behind(old.address))) as plane,
+        calling(plane) as where,
+    ):
+        assert bytes(await where(b"", timeout=PATIENCE_S)) == b"a"
+        plane.set_snapshot(mesh(proxied(eds_cluster("orders")), behind(new.address)))
+        await plane.wait_for_ack(ENDPOINTS)
+        assert bytes(await where(b"", timeout=PATIENCE_S)) == b"a"
+        assert (old.targets, new.targets) == ([NOWHERE], [])
+        old.cut()
+        # It may leave before anybody has heard of the cut.
+        with suppress(grpc.aio.AioRpcError):
+            await where(b"", timeout=PATIENCE_S, wait_for_ready=True)
+        assert bytes(await where(b"", timeout=PATIENCE_S, wait_for_ready=True)) == b"a"
+        assert (old.targets, new.targets) == ([NOWHERE], [NOWHERE])
 
 
 @pytest.mark.spec("A78-01")

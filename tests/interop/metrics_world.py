@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -183,7 +184,10 @@ def summarize(reader: InMemoryMetricReader, port: int) -> dict[str, Any]:
         name: {
             "unit": metric.unit,
             "points": sorted(
-                (_summarize_point(metric.unit, point, port) for point in metric.data.data_points),
+                (
+                    _summarize_point(metric.unit or "", point, port)
+                    for point in metric.data.data_points
+                ),
                 key=str,
             ),
         }
@@ -206,7 +210,7 @@ def _summarize_point(unit: str, point: Point, port: int) -> dict[str, Any]:
 
 def record_grpcio(write: Callable[[str], object]) -> None:
     """Ask grpcio's client and its own plugin."""
-    import grpc_observability  # noqa: PLC0415 - not in this environment
+    grpc_observability: Any = import_module("grpc_observability")  # Not in this environment.
 
     provider, reader = new_provider()
     plugin = grpc_observability.OpenTelemetryPlugin(meter_provider=provider)

@@ -5,6 +5,7 @@ there is a test of our side only, at the end.
 """
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
@@ -506,6 +507,25 @@ async def test_a_waiting_call_is_cancelled(both: Both, tmp_path: Path) -> None:
     assert (await both(story))[0] == ("CancelledError",)
 
 
+@pytest.mark.parametrize("wait_for_ready", [None, True])
+async def test_the_channel_of_a_waiting_call_is_closed(
+    both: Both, wait_for_ready: bool | None
+) -> None:
+    async def story(stage: Stage) -> object:
+        with socket.create_server(("127.0.0.1", 0)) as deaf:
+            deaf.setblocking(False)
+            channel = stage.open(f"127.0.0.1:{deaf.getsockname()[1]}")
+            call = stage.greeter_on(channel).SayHello(stage.hello(), wait_for_ready=wait_for_ready)
+            waiting = asyncio.ensure_future(outcome_of(call))
+            # The connection is there, but nobody says that it is an HTTP/2 connection.
+            connection, _ = await asyncio.get_running_loop().sock_accept(deaf)
+            with connection:
+                await channel.close()
+                return await waiting, call.cancelled()
+
+    assert await both(story) == (("CancelledError",), True)
+
+
 # Metadata
 
 
@@ -659,6 +679,21 @@ async def test_we_say_that_the_serializer_failed(protos: Protos) -> None:
     text = "request serializer raised ValueError: cannot do this"
     assert outcomes == [(grpc.StatusCode.INTERNAL, text)] * 3
     assert "SayHello started" not in events
+
+
+async def test_we_say_that_the_serializer_returned_no_bytes(protos: Protos) -> None:
+    async def story(stage: Stage) -> object:
+        channel = stage.channel
+        # Before the channel is connected, so that the good one waits behind the bad one.
+        unary = channel.unary_unary(GREET, request_serializer=str)(b"")
+        good = channel.unary_unary(GREET)(b"")
+        written = channel.stream_stream(CHAT, request_serializer=str)()
+        outcomes = [unary, written.write(b"a")]
+        return [(await outcome_of(each))[1:3] for each in outcomes], (await outcome_of(good))[0]
+
+    text = "request serializer returned str, wanted bytes"
+    expected = [(grpc.StatusCode.INTERNAL, text)] * 2
+    assert await on_ours(protos, story) == (expected, "returned")
 
 
 async def test_we_say_that_a_unary_call_got_no_message(protos: Protos) -> None:

@@ -45,10 +45,16 @@ class Servicer(health.aio.HealthServicer):  # type: ignore[misc]
         self.asked: list[str] = []
         self.metadata: dict[str, str] = {}
         self.watches = 0
+        # Whether the first stream ends without an answer, and the next ones get none.
+        self.is_broken = False
 
     async def Watch(self, request: Untyped, context: Untyped) -> None:  # noqa: N802
         self.asked.append(request.service)
         self.metadata = dict(context.invocation_metadata())
+        if self.is_broken:
+            if len(self.asked) == 1:
+                await context.abort(grpc.StatusCode.INTERNAL, "out of order")
+            await asyncio.Event().wait()
         self.watches += 1
         try:
             await super().Watch(request, context)
@@ -86,7 +92,7 @@ class Backend:
         await self._server.stop(None)
 
     async def close(self) -> None:
-        """Stop, when nobody talks to any other any more."""
+        """Stop, and wait for the handlers of all servers: those must have been stopped."""
         await stop_server(self._server)
 
     async def _who(self, _: bytes, context: Untyped) -> bytes:
@@ -103,12 +109,18 @@ class Stage:
         self.backends: list[Backend] = []
 
     async def serve(self, names: str, **options: Untyped) -> Sequence[Backend]:
+        self._exits.push_async_callback(self._close)
         for name in names:
             backend = Backend(name)
-            await backend.start(**options)
-            self._exits.push_async_callback(backend.close)
             self.backends.append(backend)
+            await backend.start(**options)
         return self.backends
+
+    async def _close(self) -> None:
+        for backend in self.backends:
+            await backend.stop()
+        for backend in self.backends:
+            await backend.close()
 
     def open(
         self, config: str = "", options: Sequence[tuple[str, Untyped]] = (), **more: Untyped
@@ -137,12 +149,16 @@ async def expect_names(channel: Untyped, names: str) -> None:
             pass
 
 
+async def call_until_failure(channel: Untyped) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            await call(channel)
+
+
 async def expect_failure(channel: Untyped) -> str:
     """RPCs fail from now on, or soon; returns why."""
     with pytest.raises(grpc.aio.AioRpcError) as raised:
-        async with asyncio.timeout(PATIENCE_S):
-            while True:
-                await call(channel)
+        await call_until_failure(channel)
     assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
     return str(raised.value.details())
 
@@ -249,6 +265,50 @@ async def test_call_credentials_are_sent(stage: Stage, authority: CertificateAut
     channel = stage.open(options=[name], credentials=credentials)
     await expect_names(channel, "a")
     assert a.health.metadata["authorization"] == "Bearer secret"
+
+
+# Where we differ
+
+
+OURS = pytest.mark.parametrize("stage", ["proxyless"], indirect=True)
+THEIRS = pytest.mark.parametrize("stage", ["grpcio"], indirect=True)
+
+
+@THEIRS
+async def test_grpcio_says_only_that_a_backend_is_unhealthy(stage: Stage) -> None:
+    [a] = await stage.serve("a")
+    text = await expect_failure(stage.open())
+    assert text.endswith(f"127.0.0.1:{a.port}: backend unhealthy")
+
+
+@OURS
+async def test_we_say_what_the_backend_said(stage: Stage) -> None:
+    [a] = await stage.serve("a")
+    text = await expect_failure(stage.open())
+    said = f"health check: service {SERVICE!r} is SERVICE_UNKNOWN"
+    assert text.endswith(f"127.0.0.1:{a.port}: {said}")
+
+
+@THEIRS
+async def test_grpcio_has_rpcs_wait_while_it_asks_again(stage: Stage) -> None:
+    [a] = await stage.serve("a")
+    a.health.is_broken = True
+    channel = stage.open()
+    await expect_failure(channel)
+    await until(lambda: len(a.health.asked) > 1, "the next stream")
+    connecting = grpc.ChannelConnectivity.CONNECTING
+    await until(lambda: channel.get_state() is connecting, "the channel to have hope")
+
+
+@OURS
+async def test_we_fail_rpcs_while_we_ask_again(stage: Stage) -> None:
+    [a] = await stage.serve("a")
+    a.health.is_broken = True
+    channel = stage.open()
+    await expect_failure(channel)
+    await until(lambda: len(a.health.asked) > 1, "the next stream")
+    assert "ended with INTERNAL: out of order" in await expect_failure(channel)
+    assert channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE
 
 
 async def test_the_blocking_channel_asks_as_well() -> None:

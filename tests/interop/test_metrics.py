@@ -189,3 +189,48 @@ async def test_pick_first_metrics_of_a_real_connection(port: int) -> None:
         await channel.unary_unary(f"/{SERVICE}/Unary")(b"")
     (point,) = points(reader, succeeded)
     assert (point.value, dict(point.attributes)) == (1, {"grpc.target": target_of(port)})
+
+
+def test_a_stub_that_comes_later_gives_a_method_its_name(port: int) -> None:
+    provider, reader = new_provider()
+    unary = f"/{SERVICE}/Unary"
+    with proxyless.insecure_channel(
+        target_of(port), [NO_PROXY], registries=registries(provider)
+    ) as channel:
+        channel.unary_unary(unary)(b"generic")
+        channel.unary_unary(unary, _registered_method=True)(b"generated")
+    assert counts(reader, DURATION) == {("other", "OK"): 1, ("Unary", "OK"): 1}
+
+
+def test_rpcs_of_a_blocking_session_are_measured_as_those_of_its_channel(port: int) -> None:
+    provider, reader = new_provider()
+    with (
+        proxyless.insecure_channel(
+            target_of(port), [NO_PROXY], registries=registries(provider)
+        ) as channel,
+        channel.session() as session,
+    ):
+        session.unary_unary(f"/{SERVICE}/Unary", _registered_method=True)(b"in session")
+    assert counts(reader, DURATION) == {("Unary", "OK"): 1}
+
+
+async def test_rpcs_of_an_asyncio_session_are_measured_as_those_of_its_channel(port: int) -> None:
+    provider, reader = new_provider()
+    async with (
+        proxyless.aio.insecure_channel(
+            target_of(port), [NO_PROXY], registries=registries(provider)
+        ) as channel,
+        channel.session() as session,
+    ):
+        await session.unary_unary(f"/{SERVICE}/Unary", _registered_method=True)(b"in session")
+    assert counts(reader, DURATION) == {("Unary", "OK"): 1}
+
+
+def test_a_target_without_a_scheme_is_named_in_full(port: int) -> None:
+    provider, reader = new_provider()
+    with proxyless.insecure_channel(
+        f"127.0.0.1:{port}", [NO_PROXY], registries=registries(provider)
+    ) as channel:
+        channel.unary_unary(f"/{SERVICE}/Unary")(b"")
+    (point,) = points(reader, DURATION)
+    assert (point.attributes or {})["grpc.target"] == target_of(port)

@@ -58,6 +58,9 @@ class FakeStream:
         self.is_half_closed = False
         self.is_writable = True
         self.cancelled_with: Status | None = None
+        self.is_held = False
+        self.id = 1
+        self.unpacked_bytes = 0
 
     def send_message(
         self, message: bytes, *, is_compressed: bool = False, end_stream: bool = False
@@ -72,6 +75,12 @@ class FakeStream:
         if not self.is_ended:
             self.cancelled_with = status
             self.end(StreamEnd(status))
+
+    def hold(self) -> None:
+        self.is_held = True
+
+    def release(self) -> None:
+        self.is_held = False
 
     def head(self) -> None:
         block = ResponseBlock(EMPTY_METADATA, "identity", False, None, StreamEnd(OK))
@@ -230,6 +239,7 @@ class Observer:
     """What a front would have heard."""
 
     heads: int = 0
+    writable: int = 0
     messages: list[bytes] = field(default_factory=list)
     ends: list[StreamEnd] = field(default_factory=list)
 
@@ -240,7 +250,7 @@ class Observer:
         self.messages.append(message)
 
     def on_writable(self) -> None:
-        return
+        self.writable += 1
 
     def on_end(self, end: StreamEnd) -> None:
         self.ends.append(end)
@@ -329,7 +339,8 @@ class ChannelWorld:
     ) -> tuple[Call, Observer]:
         """A unary RPC; without a message, one that streams."""
         observer = Observer()
-        call = Call(self.channel, self.method, observer, (), timeout_s, wait_for_ready)
+        make_call = self.channel.call_type
+        call = make_call(self.channel, self.method, observer, (), timeout_s, wait_for_ready)
         if message is None:
             call.start()
         else:

@@ -298,7 +298,8 @@ class MeshWorld:
         """Start a unary RPC, and let everything happen that happens at once."""
         observer = Observer()
         method = self.channel.method(path)
-        call = Call(self.channel, method, observer, metadata, timeout_s, wait_for_ready)
+        make_call = self.channel.call_type
+        call = make_call(self.channel, method, observer, metadata, timeout_s, wait_for_ready)
         call.start_unary(b"request")
         self.settle()
         return call, observer

@@ -16,8 +16,18 @@ import pytest
 from grpc_health.v1 import health_pb2
 
 from proxyless.assembly import Registries
-from proxyless.base import OK, Endpoint, IpAddress, Metadata, Status, StatusCode
+from proxyless.base import (
+    EMPTY_ATTRIBUTES,
+    OK,
+    Endpoint,
+    IpAddress,
+    Metadata,
+    State,
+    Status,
+    StatusCode,
+)
 from proxyless.controlplane import simple_mesh
+from proxyless.lb import QUEUE_PICKER, Complete, FailPicker, SubchannelPicker
 from proxyless.resolver import ResolverResult
 from proxyless.sim import UNARY, World, pause
 from proxyless.transport import Server, ServerCall
@@ -27,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Mapping
 
     from proxyless.front import AioChannel
+    from proxyless.lb import Helper, Subchannel, Update
     from proxyless.sim import Host
 
 PORT = 50051
@@ -326,6 +337,65 @@ def test_pick_first_alone_asks_nobody(shop: Shop) -> None:
         channel = await shop.open(NOT_SERVING, config=config_of({"pick_first": {}}))
         assert await names(channel) == "a"
         assert shop["a"].asked == []
+
+    shop.run(story())
+
+
+class OwnPolicy:
+    """Somebody's own: the first endpoint, as soon as it is connected and fit. Its own factory."""
+
+    name = "own"
+
+    def __init__(self) -> None:
+        self.heard: list[State] = []
+        self._helper: Helper
+        self._subchannel: Subchannel
+
+    def parse_config(self, *_: object) -> object:
+        return None
+
+    def create(self, helper: Helper) -> OwnPolicy:
+        self._helper = helper
+        return self
+
+    def update(self, update: Update) -> Status:
+        assert not isinstance(update.endpoints, Status)
+        address = update.endpoints[0].addresses[0]
+        self._subchannel = self._helper.create_subchannel(address, EMPTY_ATTRIBUTES)
+        self._subchannel.watch(lambda *_: None)
+        self._helper.update_state(State.CONNECTING, QUEUE_PICKER)
+        self._subchannel.request_connection()
+        self._subchannel.watch_health(self._on_health)
+        return OK
+
+    def _on_health(self, state: State, status: Status) -> None:
+        self.heard.append(state)
+        if state is State.READY:
+            self._helper.update_state(state, SubchannelPicker(Complete(self._subchannel)))
+        elif state is State.TRANSIENT_FAILURE:
+            self._helper.update_state(state, FailPicker(status))
+
+    def exit_idle(self) -> None:
+        return
+
+    def reset_backoff(self) -> None:
+        return
+
+    def close(self) -> None:
+        self._subchannel.release()
+
+
+@pytest.mark.spec("HC-02", "HC-03", "HC-09")
+def test_a_policy_of_somebodys_own_hears_of_health_as_well(shop: Shop) -> None:
+    async def story() -> None:
+        policy = OwnPolicy()
+        registries = Registries().extended(policies=[policy])
+        channel = await shop.open(SERVING, config=config_of({"own": {}}), registries=registries)
+        assert await call(channel) == "a"
+        await shop["a"].say(NOT_SERVING)
+        assert "is NOT_SERVING" in await failure_of(channel)
+        heard = [State.CONNECTING, State.READY, State.TRANSIENT_FAILURE]
+        assert [state for state in policy.heard if state is not State.IDLE][-3:] == heard
 
     shop.run(story())
 

@@ -22,7 +22,7 @@ from proxyless.lb import PolicyRegistry, parse_policy_list
 from proxyless.lb.policies.pick_first import PickFirstFactory
 from proxyless.lb.policies.round_robin import RoundRobinFactory
 from proxyless.protos import message_class
-from proxyless.resolver import DnsFactory, ResolverRegistry, StaticFactory
+from proxyless.resolver import DnsFactory, ProxiedFactory, ResolverRegistry, StaticFactory
 from proxyless.xds.filters import FilterRegistry
 from proxyless.xds.filters.fault import FaultFilterFactory
 from proxyless.xds.filters.router import ROUTER_TYPE, RouterFilterFactory
@@ -134,7 +134,8 @@ def test_a_package_cannot_take_the_place_of_what_is_built_in(install: Install) -
     known = Registries()
     assert type(known.policies.find("round_robin")) is RoundRobinFactory
     factory, _ = known.resolvers.match_target("dns:///orders")
-    assert isinstance(factory, DnsFactory)
+    assert isinstance(factory, ProxiedFactory)
+    assert isinstance(factory.inner, DnsFactory)
     assert "dns" not in sys.modules
     assert known.policies.names.count("round_robin") == 1
 

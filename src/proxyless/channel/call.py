@@ -388,8 +388,9 @@ class Call:
                 self._send_on(stream, kept[-1], end_stream=self._is_half_closed)
             elif self._is_half_closed:
                 stream.close_sending()
-            if not stream.is_ended and stream.is_writable:
-                self.observer.on_writable()
+        if self._has_waited:
+            # Who wrote before there was a stream may wait, too.
+            self.on_attempt_writable()
         if self._strategy is not None:
             self._commit_if_too_much()
 

@@ -127,8 +127,8 @@ def _explain(parsed: argparse.Namespace) -> Explanation | list[str]:
         return [found.details] if isinstance(found, Status) else found
     errors = ValidationErrors()
     located = read_resources(parsed.config, errors)
-    if not located and errors.ok:
-        # Of a path that was mistyped nobody wants to hear that the listener does not exist.
+    if not located and errors.ok and all(path.is_dir() for path in parsed.config):
+        # A directory was mistyped: nobody wants to hear that the listener does not exist.
         errors.add(f"{', '.join(map(str, parsed.config))}: has no resources")
     if not errors.ok:
         return describe_errors(errors)

@@ -11,7 +11,7 @@ import logging
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from proxyless.base import Event, Trace, ValidationError
 from proxyless.cli.arguments import parse_address
@@ -23,6 +23,7 @@ from proxyless.controlplane import (
     Snapshot,
     ThreadOffload,
 )
+from proxyless.controlplane.files import run_in_thread
 from proxyless.controlplane.resource import type_name
 from proxyless.runtime import LoopClock, VirtualClock
 
@@ -97,13 +98,12 @@ async def _serve(directory: Path, address: str) -> None:
         control_plane.set_snapshot(snapshot)
 
     # A large file takes seconds to read, and clients are not to notice.
-    reads = ThreadOffload()
     source = FileSource(
         directory,
         LoopClock(loop),
         on_snapshot=on_snapshot,
         on_problem=lambda error: _LOGGER.error("kept the last good state: %s", error),
-        offload=reads,
+        offload=ThreadOffload(),
     )
     try:
         snapshot = await _load(source, stopped)
@@ -117,20 +117,19 @@ async def _serve(directory: Path, address: str) -> None:
                 await stopped.wait()
     finally:
         source.close()
-        await reads.aclose()
     _LOGGER.info("stopped")
 
 
 async def _load(source: FileSource, stopped: asyncio.Event) -> Snapshot | None:
     """What there is now; None if we are told to stop before all of it is read."""
-    loading = asyncio.ensure_future(asyncio.to_thread(source.load))
+    loading = run_in_thread(source.load)
     waiting = asyncio.ensure_future(stopped.wait())
-    await asyncio.wait({loading, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    either: set[asyncio.Future[Any]] = {loading, waiting}
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
     if loading.done():
         return loading.result()
-    source.close()
-    await asyncio.gather(loading, return_exceptions=True)
+    loading.cancel()
     return None
 
 

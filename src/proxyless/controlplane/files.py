@@ -13,10 +13,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar, cast
 
 from proxyless.base import ValidationError, ValidationErrors
 from proxyless.controlplane.documents import parse_documents
@@ -34,6 +36,8 @@ FILES_MAX: Final = 1_000
 FILE_BYTES_MAX: Final = 8 * 2**20
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")
+
+T = TypeVar("T")
 
 LOGGER: Final = logging.getLogger("proxyless.controlplane")
 
@@ -53,27 +57,49 @@ def _do_now(work: Callable[[], _Look], tell: Callable[[_Look], None], /) -> None
     tell(work())
 
 
+def run_in_thread(work: Callable[[], T]) -> asyncio.Future[T]:
+    """What the work comes to, on this loop, which goes on meanwhile.
+
+    The thread is one that nobody waits for: a large file takes seconds to read, and whoever ends
+    the process does not want to spend them.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def tell(result: T | None, error: BaseException | None) -> None:
+        if future.cancelled():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(cast("T", result))
+
+    def run() -> None:
+        result, failure = None, None
+        try:
+            result = work()
+        except BaseException as error:  # Whoever awaits it is told.
+            failure = error
+        with suppress(RuntimeError):  # The loop is closed: nobody listens any more.
+            loop.call_soon_threadsafe(tell, result, failure)
+
+    threading.Thread(target=run, name="proxyless-files", daemon=True).start()
+    return future
+
+
 class ThreadOffload:
     """Does work in a thread, so that a loop that serves goes on serving. Driven by its owner.
 
-    One piece of work at a time. Results are told on the loop.
+    One piece of work at a time. Results are told on the loop, as long as that runs.
     """
 
     def __init__(self) -> None:
-        self._task: asyncio.Task[None] | None = None
+        self._future: asyncio.Future[_Look] | None = None
 
     def __call__(self, work: Callable[[], _Look], tell: Callable[[_Look], None], /) -> None:
-        assert self._task is None or self._task.done(), "one piece of work at a time"
-        self._task = asyncio.get_running_loop().create_task(self._run(work, tell))
-
-    async def _run(self, work: Callable[[], _Look], tell: Callable[[_Look], None]) -> None:
-        tell(await asyncio.to_thread(work))
-
-    async def aclose(self) -> None:
-        """When it returns, no thread works for it any more. Nothing is told of what it did."""
-        task, self._task = self._task, None
-        if task is not None:
-            await asyncio.gather(task, return_exceptions=True)
+        assert self._future is None or self._future.done(), "one piece of work at a time"
+        self._future = run_in_thread(work)
+        self._future.add_done_callback(lambda future: tell(future.result()))
 
 
 @dataclass(frozen=True, slots=True)

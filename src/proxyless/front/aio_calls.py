@@ -1,8 +1,7 @@
 """The call objects that `proxyless.aio` hands out; they behave as grpc.aio's do.
 
-An `Outcome` observes one RPC and remembers what was said about it. A unary call is its own
-outcome. A call with streamed responses only refers to one, so that an application which drops the
-call object half-way frees it, and the RPC is cancelled, as with grpcio.
+A unary call is its own `Outcome`. A call with streamed responses only refers to one, so that an
+application which drops the call object half-way frees it, and the RPC is cancelled, as with grpcio.
 """
 
 from __future__ import annotations
@@ -47,186 +46,6 @@ _HALF_CLOSED: Final = 'RPC is half closed after calling "done_writing".'
 MIXED_STYLES: Final = "The iterator and read/write APIs may not be mixed on a single RPC."
 
 
-class Outcome:
-    """What is known about an RPC so far, and who waits for more. Driven by the channel's `Call`."""
-
-    # Set before the RPC starts.
-    core: Call
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, deserializer: Deserializer) -> None:
-        # Fixed at construction.
-        self.loop = loop
-        self.deserializer = deserializer
-        # What the RPC said.
-        self.head: Metadata | None = None
-        self.end: StreamEnd | None = None
-        # Who wants to know of the end.
-        self._callbacks: tuple[Callable[[], None], ...] = ()
-        # Who waits for the end, and who for whatever comes next.
-        self._end_waiters: tuple[asyncio.Future[None], ...] = ()
-        self._waiters: tuple[asyncio.Future[None], ...] = ()
-
-    @property
-    def is_over(self) -> bool:
-        return self.end is not None
-
-    # What the channel says
-
-    def on_head(self, metadata: Metadata) -> None:
-        self.head = metadata
-        if self._waiters:
-            self.wake()
-
-    def on_writable(self) -> None:
-        self.wake()
-
-    def on_end(self, end: StreamEnd) -> None:
-        self.end = end
-        for waiter in self._end_waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        if self._waiters:
-            self.wake()
-        for callback in self._callbacks:
-            self._run(callback)
-
-    # Waiting
-
-    def new_waiter(self) -> asyncio.Future[None]:
-        """A future for the next thing that happens; each waiting task needs its own."""
-        waiter: asyncio.Future[None] = self.loop.create_future()
-        self._waiters += (waiter,)
-        return waiter
-
-    def new_end_waiter(self) -> asyncio.Future[None]:
-        """A future for the end of the RPC; each waiting task needs its own."""
-        waiter: asyncio.Future[None] = self.loop.create_future()
-        self._end_waiters += (waiter,)
-        return waiter
-
-    def wake(self) -> None:
-        waiters, self._waiters = self._waiters, ()
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-
-    async def wait_end(self) -> StreamEnd:
-        if self.end is None:
-            waiter = self.new_end_waiter()
-            try:
-                await waiter
-            finally:
-                # Who gave up waiting must not stay here for as long as the RPC lasts.
-                self._end_waiters = tuple(each for each in self._end_waiters if each is not waiter)
-        assert self.end is not None, "nobody else wakes those who wait for the end"
-        return self.end
-
-    async def wait_head(self) -> Metadata:
-        while self.head is None and self.end is None:
-            await self.new_waiter()
-        return self.head or EMPTY_METADATA
-
-    # The application's side
-
-    def cancel(self, status: Status = CANCELLED) -> bool:
-        if self.end is not None:
-            return False
-        self.core.cancel(status)
-        return True
-
-    def call_when_done(self, callback: Callable[[], None]) -> None:
-        if self.end is None:
-            self._callbacks += (callback,)
-        else:
-            self._run(callback)
-
-    def _run(self, callback: Callable[[], None]) -> None:
-        """An application's callback must not break the connection it is called from."""
-        try:
-            callback()
-        except Exception as error:
-            self.loop.call_exception_handler(
-                {"message": "exception in a done callback of an RPC", "exception": error}
-            )
-
-    def raise_if_failed(self) -> None:
-        """Raise what the application expects for the end of the RPC, unless that is OK."""
-        assert self.end is not None, "called when the RPC is over"
-        if self.end.status.code is _OK:
-            return
-        # Itself, not an equal one: a server may use the same words.
-        if self.end.status is CANCELLED:
-            raise asyncio.CancelledError
-        error = to_aio_error(self.end, self.head or EMPTY_METADATA)
-        raise remember(error, self.core, ask_here)
-
-
-class UnaryOutcome(Outcome):
-    """The outcome of an RPC with one response."""
-
-    # As long as nothing came. Here, and not set for each, because there is one for every RPC.
-    _message: bytes | None = None
-    response: Any = None
-
-    def on_message(self, message: bytes) -> None:
-        if self._message is not None:
-            self.core.cancel(SECOND_MESSAGE)
-        else:
-            self._message = message
-
-    def on_end(self, end: StreamEnd) -> None:
-        if end.status.code is _OK:
-            if self._message is None:
-                end = StreamEnd(NO_MESSAGE, end.trailers)
-            else:
-                self.response, problem = deserialize(self.deserializer, self._message)
-                if problem is not None:
-                    end = StreamEnd(problem, end.trailers)
-        Outcome.on_end(self, end)
-
-
-class StreamOutcome(Outcome):
-    """The outcome of an RPC with any number of responses, in a bounded queue."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, deserializer: Deserializer) -> None:
-        super().__init__(loop, deserializer)
-        self._received: deque[bytes] = deque()
-        self._received_bytes = 0
-        self._is_held = False
-
-    def on_message(self, message: bytes) -> None:
-        self._received.append(message)
-        self._received_bytes += len(message) + MESSAGE_OVERHEAD_BYTES
-        if self._received_bytes > BUFFERED_BYTES_MAX:
-            self._is_held = True
-            self.core.hold()
-        self.wake()
-
-    async def read(self) -> Any:
-        """The next response, or EOF after the last."""
-        while not self._received:
-            if self.end is not None:
-                return grpc.aio.EOF
-            try:
-                await self.new_waiter()
-            except asyncio.CancelledError:
-                self.cancel()
-                raise
-        message = self._received.popleft()
-        self._received_bytes -= len(message) + MESSAGE_OVERHEAD_BYTES
-        if self._is_held and self._received_bytes <= BUFFERED_BYTES_MAX // 2:
-            self._is_held = False
-            self.core.release()
-        response, problem = deserialize(self.deserializer, message)
-        if problem is not None:
-            self._received.clear()
-            self.core.cancel(problem)
-            if self.end is None or self.end.status.is_ok:
-                self.end = StreamEnd(problem, self.end.trailers if self.end else EMPTY_METADATA)
-            return grpc.aio.EOF
-        return response
-
-
 class _CallApi:
     """What every call object offers, in terms of its outcome."""
 
@@ -264,11 +83,7 @@ class _CallApi:
         return str((await self._outcome.wait_end()).status)
 
     async def wait_for_connection(self) -> None:
-        outcome = self._outcome
-        while outcome.end is None and not outcome.core.is_connected:
-            await outcome.new_waiter()
-        if outcome.end is not None:
-            outcome.raise_if_failed()
+        await self._outcome.wait_connected()
 
     def __repr__(self) -> str:
         end = self._outcome.end
@@ -353,7 +168,10 @@ class _RequestWriter:
     def consume(self, requests: RequestIterator, call: object) -> None:
         """Send what the iterator gives. Until then the call is not abandoned, whoever drops it."""
         self._task = self._outcome.loop.create_task(self._consume(requests, call))
-        self._outcome.call_when_done(self._stop)
+        if self._outcome.core.is_ended:
+            self._stop()
+        else:
+            self._outcome.stop_sending = self._stop
 
     def _stop(self) -> None:
         if self._task is not None and not self._task.done():
@@ -365,12 +183,12 @@ class _RequestWriter:
             if isinstance(requests, AsyncIterable):
                 async for request in requests:
                     await self._send(request)
-                    if outcome.is_over:
+                    if outcome.core.is_ended:
                         return
             else:
                 for request in requests:
                     await self._send(request)
-                    if outcome.is_over:
+                    if outcome.core.is_ended:
                         return
         except asyncio.CancelledError:
             raise
@@ -386,6 +204,8 @@ class _RequestWriter:
             raise asyncio.InvalidStateError(ALREADY_FINISHED)
         if outcome.core.is_half_closed:
             raise asyncio.InvalidStateError(_HALF_CLOSED)
+        if outcome.core.is_ended:
+            raise asyncio.InvalidStateError(ALREADY_FINISHED)
         await self._send(request)
         if outcome.is_over:
             outcome.raise_if_failed()

@@ -169,6 +169,17 @@ class Outcome:
             self.feeder.on_writable()
 
     def on_end(self, end: StreamEnd) -> None:
+        self._conclude(end)
+
+    # In any thread
+
+    @property
+    def takes_requests(self) -> bool:
+        """The server may still want what the application sends."""
+        return self.end is None
+
+    def _conclude(self, end: StreamEnd) -> None:
+        """The RPC is over, as far as the application is concerned. Idempotent."""
         with self._deciding:
             if self.end is None:
                 self.end = end
@@ -178,8 +189,6 @@ class Outcome:
         self._keep_alive = self.feeder = None
         for callback in callbacks or ():
             self.binding.callbacks.post(callback)
-
-    # In any thread
 
     def _wake_all(self) -> None:
         self._end_waiters.wake()
@@ -293,9 +302,20 @@ class UnaryOutcome(Outcome):
 
 
 class StreamOutcome(Outcome):
-    """The outcome of an RPC with any number of responses, in a bounded queue."""
+    """The outcome of an RPC with any number of responses, in a bounded queue.
 
-    __slots__ = ("_is_held", "_reading", "_received", "_received_bytes", "_taken_bytes")
+    As with grpcio, what the server says last stands in the queue behind its responses: the RPC is
+    over when they are read. Every other end is seen at once.
+    """
+
+    __slots__ = (
+        "_is_held",
+        "_last_word",
+        "_reading",
+        "_received",
+        "_received_bytes",
+        "_taken_bytes",
+    )
 
     def __init__(self, binding: Binding, deserializer: Deserializer, keep_alive: object) -> None:
         super().__init__(binding, deserializer, keep_alive)
@@ -304,6 +324,8 @@ class StreamOutcome(Outcome):
         self._received_bytes = 0
         self._taken_bytes = 0
         self._is_held = False
+        # What the server said last.
+        self._last_word: StreamEnd | None = None
         # One thread reads at a time.
         self._reading = Lock()
 
@@ -328,13 +350,36 @@ class StreamOutcome(Outcome):
             self._is_held = False
             self.call.release()
 
+    def on_end(self, end: StreamEnd) -> None:
+        if end.is_last_word:
+            # First: a reader who takes the last response just now looks for this after that.
+            self._last_word = end
+            if self.feeder is not None:
+                self.feeder.wake()
+            self._conclude_if_read()
+        else:
+            self._conclude(end)
+
+    # In any thread
+
+    @property
+    def takes_requests(self) -> bool:
+        return self.end is None and self._last_word is None
+
+    def _conclude_if_read(self) -> None:
+        """The server's last word is the end when nothing is left to be read before it."""
+        if self._last_word is not None and (not self._received or self.end is not None):
+            self._conclude(self._last_word)
+
     # On the application's threads
 
-    def cancel(self) -> bool:
-        if not super().cancel():
+    def fail(self, status: Status, *, is_cancelled: bool = False) -> bool:
+        if not super().fail(status, is_cancelled=is_cancelled):
             return False
         # Who cancels does not want the rest.
         self._received.clear()
+        # For the callbacks: the loop, which has heard the last word, will not say it again.
+        self._conclude_if_read()
         return True
 
     def read(self) -> Any:
@@ -343,13 +388,16 @@ class StreamOutcome(Outcome):
             message = self._take()
         if message is None:
             return NO_MORE
-        response, problem = deserialize(self.deserializer, message)
-        if problem is None:
-            return response
-        self._received.clear()
-        if not self.fail(problem):
-            self._replace_ok(problem)
-        return NO_MORE
+        try:
+            response, problem = deserialize(self.deserializer, message)
+            if problem is None:
+                return response
+            self._received.clear()
+            if not self.fail(problem):
+                self._replace_ok(problem)
+            return NO_MORE
+        finally:
+            self._conclude_if_read()
 
     def _take(self) -> bytes | None:
         received = self._received
@@ -360,6 +408,8 @@ class StreamOutcome(Outcome):
         try:
             message = received.popleft()
         except IndexError:  # Cancelled by another thread just now.
+            return None
+        if self.is_cancelled:  # It came before the loop knew.
             return None
         self._taken_bytes += len(message) + MESSAGE_OVERHEAD_BYTES
         if self._is_held and self._unread_bytes <= BUFFERED_BYTES_MAX // 2:

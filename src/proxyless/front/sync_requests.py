@@ -65,7 +65,7 @@ class RequestFeeder:
         """True if all requests are sent, False if the RPC was over before."""
         outcome = self._outcome
         for request in self._requests:
-            if outcome.end is not None:
+            if not outcome.takes_requests:
                 return False
             message = serialize(self._serializer, request)
             if isinstance(message, Status):
@@ -75,12 +75,12 @@ class RequestFeeder:
             self._post(partial(self._send, message))
             while not self._may_go_on():
                 self._waiters.wait_once(self._may_go_on)
-        return outcome.end is None
+        return outcome.takes_requests
 
     def _may_go_on(self) -> bool:
         ahead_bytes = self._posted_bytes - self._sent_bytes
         is_free = self._is_writable and ahead_bytes <= _AHEAD_BYTES_MAX
-        return is_free or self._outcome.end is not None
+        return is_free or not self._outcome.takes_requests
 
     # On the loop
 

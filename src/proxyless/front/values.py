@@ -114,7 +114,7 @@ def serialize(serializer: Serializer, message: object) -> bytes | Status:
         text = f"request is {type(message).__name__}, wanted bytes: the method has no serializer"
         return Status(StatusCode.INTERNAL, text)
     try:
-        serialized = serializer(message)
+        serialized: object = serializer(message)
     except Exception as error:
         return Status(StatusCode.INTERNAL, f"request serializer raised {_describe(error)}")
     if isinstance(serialized, bytes):

@@ -250,9 +250,16 @@ class Update:
     # Where the endpoints came from, for error texts.
     resolution_note: str = ""
 
-    def with_config(self, config: object) -> Update:
-        """The same for a child. Every level of a tree does this, so it is not `replace`."""
-        return Update(self.endpoints, config, self.attributes, self.resolution_note)
+    # Every level of a tree does one of these, for each cluster: so they are not `replace`.
+
+    def with_config(self, config: object, endpoints: Endpoints | None = None) -> Update:
+        """The same for a child, or what it is told about these endpoints only."""
+        whose = self.endpoints if endpoints is None else endpoints
+        return Update(whose, config, self.attributes, self.resolution_note)
+
+    def with_attributes(self, attributes: Attributes) -> Update:
+        """The same, with these attributes."""
+        return Update(self.endpoints, self.config, attributes, self.resolution_note)
 
 
 class Policy(Protocol):

@@ -7,7 +7,6 @@ retention timer fires finds it as it was. Whether it is needed is for its parent
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import ClassVar, Final
 
 from proxyless.base import OK, Status, StatusCode
@@ -49,7 +48,7 @@ class RetainedChild(ForwardingHelper):
         self, whole: Update, endpoints: Endpoints, config: PolicyConfig
     ) -> Sequence[str]:
         """Send its part of an update. Returns why it cannot use it, if so, as a list."""
-        status = self.policy.update(replace(whole, endpoints=endpoints, config=config))
+        status = self.policy.update(whole.with_config(config, endpoints))
         return () if status.is_ok else (f"child {self.name!r}: {status.details}",)
 
     def deactivate(self) -> None:

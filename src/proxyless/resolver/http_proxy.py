@@ -171,7 +171,8 @@ class ProxiedFactory:
     """Makes the resolvers of another factory, or of a proxy in their place."""
 
     inner: ResolverFactory
-    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    # Not shown: there are secrets in it.
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
 
     @property
     def scheme(self) -> str:

@@ -109,7 +109,8 @@ class StreamingCall:
         self, message: bytes, *, is_compressed: bool = False, end_stream: bool = False
     ) -> None:
         """Send a message and wait until the peer's window has taken it. Void after the end."""
-        if self.end is not None:
+        # A stream may be over before its last messages are read, and its end is told after them.
+        if self.end is not None or self._stream.is_ended:
             return
         self._stream.send_message(message, is_compressed=is_compressed, end_stream=end_stream)
         if not self._stream.is_writable:

@@ -6,7 +6,7 @@ A call becomes a stream at once if the peer's MAX_CONCURRENT_STREAMS allows; oth
 here, in order, and whatever its owner sends meanwhile waits in the stream's queue.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from typing import Final, Protocol, cast
 
@@ -24,7 +24,7 @@ from proxyless.wire.frames import (
 )
 from proxyless.wire.headers import ResponseBlock, understand_response
 from proxyless.wire.hpack import HeaderDecoder, HeaderListTooLarge
-from proxyless.wire.limits import Limits
+from proxyless.wire.limits import INFORMATIONAL_MAX, Limits
 from proxyless.wire.messages import (
     PREFIX_BYTES,
     MessageAssembler,
@@ -40,6 +40,10 @@ _MID_MESSAGE: Final = Status(
 )
 _NO_TRAILERS: Final = Status(StatusCode.INTERNAL, "peer ended the stream without trailers")
 _NO_HEAD: Final = Status(StatusCode.INTERNAL, "peer sent a message before the response head")
+_INFORMATIONAL_FLOOD: Final = Status(
+    StatusCode.INTERNAL,
+    f"peer sent more than {INFORMATIONAL_MAX} informational answers before the response head",
+)
 _SECOND_HEAD: Final = Status(StatusCode.INTERNAL, "peer sent a second response head")
 
 
@@ -53,7 +57,7 @@ class CallListener(StreamListener, Protocol):
 class _HeadAwaited(MessageAssembler):
     """Stands in until the response head is here: a message before it is an error."""
 
-    def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+    def feed(self, data: bytes) -> Generator[tuple[int, bytes], None, None]:
         raise MessageError(_NO_HEAD)
 
 
@@ -63,10 +67,12 @@ _HEAD_AWAITED: Final = _HeadAwaited(0)
 class ClientStream(Stream):
     """A call, from the client's side."""
 
-    __slots__ = ()
+    # How many 1xx answers came; set by the first, because most streams have none.
+    __slots__ = ("informational",)
 
     _first_assembler = _HEAD_AWAITED
     listener: CallListener
+    informational: int
 
     @property
     def is_head_received(self) -> bool:
@@ -224,7 +230,7 @@ class ClientConnection(Connection):
         elif stream.assembler is not _HEAD_AWAITED:
             stream.reset(ErrorCode.PROTOCOL_ERROR, _SECOND_HEAD)
         elif understood.is_informational:
-            self._spend("informational HEADERS")
+            self._on_informational(stream)
         elif understood.refusal is not None:
             self.reset_stream(stream, ErrorCode.CANCEL, understood.refusal)
         else:
@@ -232,15 +238,32 @@ class ClientConnection(Connection):
             stream.assembler = None
             stream.listener.on_head(understood)
 
+    def _on_informational(self, stream: ClientStream) -> None:
+        """An answer that says nothing. Decoding one costs more than any frame: few may come."""
+        self._spend("informational HEADERS")
+        stream.informational = getattr(stream, "informational", 0) + 1
+        if stream.informational > INFORMATIONAL_MAX:
+            stream.reset(ErrorCode.ENHANCE_YOUR_CALM, _INFORMATIONAL_FLOOD)
+
     def _understand(self, stream: ClientStream, block: bytes) -> ResponseBlock | None:
         """What a block says, or None if it says so much that the stream had to be reset."""
         try:
             return self._decoder.decode(block)
         except HeaderListTooLarge:
-            limit = self.limits.header_list_bytes_max
-            text = f"received metadata larger than max ({limit} bytes)"
-            stream.refuse(Status(StatusCode.RESOURCE_EXHAUSTED, text))
+            self._refuse_metadata(stream)
             return None
+
+    def _refuse_metadata(self, stream: ClientStream) -> None:
+        limit = self.limits.header_list_bytes_max
+        text = f"received metadata larger than max ({limit} bytes)"
+        stream.refuse(Status(StatusCode.RESOURCE_EXHAUSTED, text))
+
+    def _on_oversized_block(self, stream_id: int) -> None:
+        stream = self._calls.get(stream_id)
+        if stream is None:
+            self._on_block_without_stream(stream_id, b"", 0)
+        else:
+            self._refuse_metadata(stream)
 
     def _on_block_without_stream(self, stream_id: int, block: bytes, end_stream: int) -> None:
         if stream_id > STREAM_ID_MASK:
@@ -271,6 +294,8 @@ class ClientConnection(Connection):
         if not stream.is_send_closed or stream.queue is not None:
             # Otherwise the stream would stay half open at the server for ever.
             self.outbound.emit(frames.encode_rst_stream(stream.id, ErrorCode.NO_ERROR))
+        if stream.held_messages is not None:
+            stream.put_behind_held(end)
         self._end_stream(stream, end)
 
     def _on_reset(self, stream: Stream, code: int) -> None:

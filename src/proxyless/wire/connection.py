@@ -44,6 +44,7 @@ from proxyless.wire.frames import (
     check_size,
     unpack_header,
 )
+from proxyless.wire.hpack import block_bytes_max
 from proxyless.wire.limits import FloodGuard, Limits, PeerSettings, RecentResets
 from proxyless.wire.status import StreamEnd
 from proxyless.wire.stream import NOBODY, Stream
@@ -178,6 +179,10 @@ class Connection:
     def _on_header_block(self, stream_id: int, block: bytes, end_stream: int) -> None:
         raise NotImplementedError
 
+    def _on_oversized_block(self, stream_id: int) -> None:
+        """A header block was so large that it was not kept."""
+        raise NotImplementedError
+
     def _on_half_close(self, stream: Stream) -> None:
         """A DATA frame carried END_STREAM."""
         raise NotImplementedError
@@ -300,22 +305,20 @@ class Connection:
         if flags & FLAG_END_HEADERS:
             self._on_header_block(stream_id, block, flags & FLAG_END_STREAM)
         else:
-            size_max = self.limits.header_list_bytes_max
+            size_max = block_bytes_max(self.limits.header_list_bytes_max)
             self._fragments = HeaderFragments(stream_id, flags & FLAG_END_STREAM, size_max)
             self._fragments.add(block)
 
     def _on_continuation(self, kind: int, flags: int, stream_id: int, fragment: bytes) -> None:
         fragments = self._fragments
         assert fragments is not None, "called only in the middle of a header block"
-        if kind != frames.CONTINUATION or stream_id != fragments.stream_id:
-            raise RemoteProtocolError(
-                ErrorCode.PROTOCOL_ERROR,
-                f"frame of type {kind:#x} in the middle of a header block, wanted CONTINUATION",
-            )
-        fragments.add(fragment)
+        fragments.go_on(kind, stream_id, fragment)
         if flags & FLAG_END_HEADERS:
             self._fragments = None
-            self._on_header_block(fragments.stream_id, fragments.join(), fragments.end_stream)
+            if (block := fragments.join()) is None:
+                self._on_oversized_block(stream_id)
+            else:
+                self._on_header_block(stream_id, block, fragments.end_stream)
 
     def _on_control(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
         if self._fragments is not None:

@@ -46,6 +46,8 @@ FRAME_BYTES_MAX: Final = (1 << 24) - 1
 PRIORITY_BYTES: Final = 5
 # A block within the size limit never needs as many, unless the peer sends empty ones.
 FRAGMENTS_MAX: Final = 32
+# How much of a block that is too large for its stream may pass before it is too much for all.
+PASSED_BLOCK_BYTES_MAX: Final = 1024 * 1024
 # A chunk costs about 50 bytes beside its content: tiny ones must not multiply a frame's size.
 _CHUNKS_MAX: Final = 1024
 
@@ -162,29 +164,48 @@ def strip_headers_extras(flags: int, payload: bytes) -> bytes:
 
 
 class HeaderFragments:
-    """A header block of which CONTINUATION frames are still to come. Bounded in size and count."""
+    """A header block of which CONTINUATION frames are still to come. Bounded in size and count.
 
-    __slots__ = ("_fragments", "_size", "_size_max", "end_stream", "stream_id")
+    Of a block larger than `size_max` nothing is kept: without a dynamic table no other block needs
+    it, so that it concerns its stream only. Where it becomes a flood, the connection ends.
+    """
+
+    __slots__ = ("_count", "_fragments", "_size", "_size_max", "end_stream", "stream_id")
 
     def __init__(self, stream_id: int, end_stream: int, size_max: int) -> None:
         self.stream_id = stream_id
         self.end_stream = end_stream
         self._size_max = size_max
         self._fragments: list[bytes] = []
+        self._count = 0
         self._size = 0
 
+    def go_on(self, kind: int, stream_id: int, fragment: bytes) -> None:
+        """Add what the next frame brings."""
+        if kind != CONTINUATION or stream_id != self.stream_id:
+            raise RemoteProtocolError(
+                ErrorCode.PROTOCOL_ERROR,
+                f"frame of type {kind:#x} in the middle of a header block, wanted CONTINUATION",
+            )
+        self.add(fragment)
+
     def add(self, fragment: bytes) -> None:
-        self._fragments.append(fragment)
+        self._count += 1
         self._size += len(fragment)
-        if self._size > self._size_max or len(self._fragments) > FRAGMENTS_MAX:
+        if self._count > FRAGMENTS_MAX or self._size > PASSED_BLOCK_BYTES_MAX:
             raise RemoteProtocolError(
                 ErrorCode.ENHANCE_YOUR_CALM,
-                f"header block of {self._size} bytes in {len(self._fragments)} frames,"
-                f" wanted at most {self._size_max} bytes in {FRAGMENTS_MAX}",
+                f"header block of {self._size} bytes in {self._count} frames,"
+                f" wanted at most {PASSED_BLOCK_BYTES_MAX} bytes in {FRAGMENTS_MAX}",
             )
+        if self._size <= self._size_max:
+            self._fragments.append(fragment)
+        else:
+            self._fragments.clear()
 
-    def join(self) -> bytes:
-        return b"".join(self._fragments)
+    def join(self) -> bytes | None:
+        """The block, or None if it was too large to be kept."""
+        return b"".join(self._fragments) if self._size <= self._size_max else None
 
 
 def check_size(what: str, payload: bytes, wanted: int) -> None:

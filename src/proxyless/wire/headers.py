@@ -203,17 +203,17 @@ def understand_response(fields: Sequence[Field]) -> ResponseBlock:
     refusal = _refuse_head(known)
     code = known.get(b"grpc-status")
     if code is not None:
-        end = StreamEnd(status_of_trailers(code, known.get(b"grpc-message", b"")), metadata)
+        status = status_of_trailers(code, known.get(b"grpc-message", b""))
     elif b":status" in known and refusal is not None:
-        end = StreamEnd(refusal, metadata)
+        status = refusal
     else:
-        end = StreamEnd(_NO_STATUS, metadata)
+        status = _NO_STATUS
     return ResponseBlock(
         metadata=metadata,
         encoding=known.get(b"grpc-encoding", b"identity").decode("latin-1"),
         is_informational=_http_status(known) in _INFORMATIONAL,
         refusal=None if refusal is None else StreamEnd(refusal, metadata),
-        end=end,
+        end=StreamEnd(status, metadata, is_last_word=True),
     )
 
 

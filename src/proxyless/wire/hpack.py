@@ -142,6 +142,11 @@ def _decode_one(block: bytes, at: int) -> tuple[Field, int]:
     return (name, value), at
 
 
+def block_bytes_max(header_list_bytes_max: int) -> int:
+    """A block larger than this cannot but decode to a larger list."""
+    return header_list_bytes_max * _BLOCK_BYTES_PER_LIST_BYTE
+
+
 def decode_fields(block: bytes, header_list_bytes_max: int) -> list[Field]:
     """The fields of a block made for a dynamic table of size 0.
 
@@ -149,7 +154,7 @@ def decode_fields(block: bytes, header_list_bytes_max: int) -> list[Field]:
     """
     fields: list[Field] = []
     size, at, end = 0, 0, len(block)
-    if end > header_list_bytes_max * _BLOCK_BYTES_PER_LIST_BYTE:
+    if end > block_bytes_max(header_list_bytes_max):
         raise HeaderListTooLarge
     try:
         while at < end:

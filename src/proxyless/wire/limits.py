@@ -18,6 +18,8 @@ MESSAGE_BYTES_DEFAULT: Final = 4 * 1024 * 1024
 # costs us beside its content, or a stream of empty ones would never be stopped.
 BUFFERED_BYTES_MAX: Final = 256 * 1024
 MESSAGE_OVERHEAD_BYTES: Final = 64
+# "1xx" answers that a peer may send on a stream before the real one. Servers send one, if any.
+INFORMATIONAL_MAX: Final = 8
 
 
 @frozen(kw_only=True)

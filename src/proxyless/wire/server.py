@@ -14,7 +14,7 @@ from proxyless.base.status import OK, Status, StatusCode
 from proxyless.wire import frames
 from proxyless.wire.connection import Connection, ConnectionListener
 from proxyless.wire.errors import ErrorCode, RemoteProtocolError, UsageError
-from proxyless.wire.frames import PREFACE, STREAM_ID_MASK
+from proxyless.wire.frames import FLAG_END_STREAM, PREFACE, STREAM_ID_MASK
 from proxyless.wire.headers import (
     IDENTITY,
     RequestBlock,
@@ -138,6 +138,10 @@ class ServerStream(Stream):
         else:
             super().receive_data(data, start, stop, charged_bytes)
 
+    def on_handed_over(self) -> None:
+        if self.is_recv_closed:
+            self.listener.on_half_close()
+
     def refuse(self, status: Status) -> None:
         if self.is_send_closed or self.queue is not None:
             # An answer that waits for the client's window would let it send what we do not take.
@@ -184,9 +188,17 @@ class ServerConnection(Connection):
     # Calls
 
     def _on_header_block(self, stream_id: int, block: bytes, end_stream: int) -> None:
-        stream_id &= STREAM_ID_MASK
+        self._on_head(stream_id & STREAM_ID_MASK, self._understand(block), end_stream)
+
+    def _on_oversized_block(self, stream_id: int) -> None:
+        if self._early_decoder is not None:
+            raise RemoteProtocolError(
+                ErrorCode.ENHANCE_YOUR_CALM, "header block larger than the limit"
+            )
+        self._on_head(stream_id, None, FLAG_END_STREAM)
+
+    def _on_head(self, stream_id: int, request: RequestBlock | None, end_stream: int) -> None:
         stream = self.streams.get(stream_id)
-        request = self._understand(block)
         if stream is not None:
             self._on_request_trailers(cast("ServerStream", stream), request, end_stream)
         elif stream_id % 2 and self._is_idle(stream_id):
@@ -278,7 +290,7 @@ class ServerConnection(Connection):
         server_stream.is_recv_closed = True
         if stream.is_mid_message:
             stream.refuse(_MID_MESSAGE)
-        else:
+        elif stream.held_messages is None:
             server_stream.listener.on_half_close()
 
     def _on_reset(self, stream: Stream, code: int) -> None:

@@ -3,6 +3,7 @@
 Specs: gRPC over HTTP/2 ("HTTP2 Transport Mapping", "Errors"), "HTTP to gRPC Status Code Mapping".
 """
 
+from dataclasses import field
 from typing import Final
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
@@ -23,6 +24,9 @@ class StreamEnd:
     # And sending it again bothers nobody: it never left this side, or the connection will hold it
     # back until the peer has room for it.
     is_retry_free: bool = False
+    # The peer said it in trailers, after all its messages: none of them is lost. How, not what it
+    # is, so ends are compared without it.
+    is_last_word: bool = field(default=False, compare=False)
 
 
 _HTTP_CODES: Final = {

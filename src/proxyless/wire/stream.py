@@ -8,6 +8,11 @@ connection's table, and its listener's `on_end` is the last call it gets. Sendin
 (the frame goes into the connection's output at once) or through a `SendQueue`, which exists only
 while something waits for the peer's window. Receiving hands every complete message to the listener
 within the turn in which its last byte came.
+
+Streams with compressed messages are the exception: while their owner holds them, what comes is kept
+as it came (`HeldMessages` in the place of the assembler) and unpacked when they are released. If
+the peer's last word comes behind that, the stream is over for the connection, but its listener
+hears of the end where it belongs: after the messages.
 """
 
 from __future__ import annotations
@@ -18,7 +23,9 @@ from proxyless.base.status import Status, StatusCode
 from proxyless.wire.errors import ErrorCode, UsageError
 from proxyless.wire.flow import SendQueue
 from proxyless.wire.messages import (
+    ENCODINGS,
     PREFIX_BYTES,
+    HeldMessages,
     MessageAssembler,
     MessageError,
     decompress,
@@ -72,6 +79,7 @@ class Stream:
     """
 
     __slots__ = (
+        "_behind_held",
         "_unpacked_bytes",
         "assembler",
         "connection",
@@ -109,6 +117,8 @@ class Stream:
     _first_assembler: ClassVar[MessageAssembler | None] = None
     # How the peer compresses messages; known with the head, before the first of them.
     encoding: str
+    # Whom to tell, and of which end, after what is held. Set on streams that are over but for that.
+    _behind_held: tuple[StreamListener, StreamEnd]
 
     # Sending
 
@@ -172,21 +182,29 @@ class Stream:
             self._assemble(data[start:stop])
 
     def _assemble(self, data: bytes) -> None:
-        message_bytes_max = self.connection.message_bytes_max
-        assembler = self.assembler or MessageAssembler(message_bytes_max)
+        if self.is_held and self._may_unpack:
+            self._keep_packed(data)
+            return
+        assembler = self.assembler or MessageAssembler(self.connection.message_bytes_max)
         try:
-            for is_compressed, payload in assembler.feed(data):
-                message = payload
-                if is_compressed:
-                    message = decompress(self.encoding, payload, message_bytes_max)
-                    self._unpacked_bytes = self.unpacked_bytes + len(message) - len(payload)
-                self.listener.on_message(message)
+            messages = assembler.feed(data)
+            for is_compressed, payload in messages:
+                self.listener.on_message(self._unpack(payload) if is_compressed else payload)
                 if self.is_ended:
+                    return
+                if self.is_held and self._may_unpack:
+                    messages.close()
+                    self._keep_packed(assembler.take_rest())
                     return
         except MessageError as error:
             self.refuse(error.status)
             return
         self.assembler = assembler if assembler.is_partial else None
+
+    def _unpack(self, payload: bytes) -> bytes:
+        message = decompress(self.encoding, payload, self.connection.message_bytes_max)
+        self._unpacked_bytes = self.unpacked_bytes + len(message) - len(payload)
+        return message
 
     @property
     def unpacked_bytes(self) -> int:
@@ -203,10 +221,80 @@ class Stream:
         self.is_held = True
 
     def release(self) -> None:
-        """Give the peer window again."""
+        """Hand over what was kept packed, and give the peer window again."""
         self.is_held = False
+        if (held := self.held_messages) is not None:
+            self._hand_over(held)
+            if self.held_messages is not None:
+                return
         if not self.is_ended and self.recv_window < self.recv_target >> 1:
             self.connection.replenish_stream(self)
+
+    # What a held stream keeps
+
+    @property
+    def _may_unpack(self) -> bool:
+        """Messages may be longer than they are on the wire. They are not, before the head."""
+        return getattr(self, "encoding", "") in ENCODINGS
+
+    @property
+    def held_messages(self) -> HeldMessages | None:
+        """What came while the stream was held, if it may be compressed."""
+        return self.assembler if isinstance(self.assembler, HeldMessages) else None
+
+    def _keep_packed(self, data: bytes) -> None:
+        held = self.held_messages
+        if held is None:
+            begun = b"" if self.assembler is None else self.assembler.take_rest()
+            held = HeldMessages(self.connection.message_bytes_max, begun)
+        held.add(data)
+        self.assembler = held if held.size else None
+
+    def _hand_over(self, held: HeldMessages) -> None:
+        """Unpack and deliver until the listener has enough again."""
+        if held.is_being_taken:
+            return  # The listener released the stream when it was told of a message just now.
+        held.is_being_taken = True
+        try:
+            is_complete = self._deliver(held)
+        except MessageError as error:
+            self.refuse(error.status)
+            return
+        held.is_being_taken = False
+        if is_complete and hasattr(self, "_behind_held"):
+            self._end_behind_held(self._behind_held[1])
+        elif is_complete:
+            self.assembler = None
+            if held.size:
+                self._assemble(held.take_rest())
+            self.on_handed_over()
+
+    def _deliver(self, held: HeldMessages) -> bool:
+        """Tell the listener of every message; False if it wants no more, for now or at all."""
+        is_over = hasattr(self, "_behind_held")
+        listener = self._behind_held[0] if is_over else self.listener
+        while (message := held.take()) is not None:
+            is_compressed, payload = message
+            listener.on_message(self._unpack(payload) if is_compressed else payload)
+            if self.is_held or self.assembler is not held or self.is_ended is not is_over:
+                return False
+        return True
+
+    def on_handed_over(self) -> None:
+        """Nothing is held any more."""
+
+    def put_behind_held(self, end: StreamEnd) -> None:
+        """The connection is about to end the stream; let its listener hear of that later."""
+        self._behind_held = (self.listener, end)
+        self.listener = NOBODY
+
+    def _end_behind_held(self, end: StreamEnd) -> None:
+        """Say it now, on a stream that is over but for that. Does nothing on another."""
+        if hasattr(self, "_behind_held"):
+            listener, _ = self._behind_held
+            del self._behind_held
+            self.assembler = None
+            listener.on_end(end)
 
     # Ending
 
@@ -218,3 +306,5 @@ class Stream:
         """End the stream from our side, at once. Does nothing on a stream already over."""
         if not self.is_ended:
             self.connection.reset_stream(self, code, StreamEnd(status))
+        else:
+            self._end_behind_held(StreamEnd(status))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from proxyless.base import OK, Metadata, State, Status, StatusCode
-from proxyless.channel.call import TRANSPARENT_RETRIES_MAX
 from proxyless.channel.credentials import CombinedCredentials, OnMetadata
+from proxyless.channel.retry import TRANSPARENT_RETRIES_MAX
 from proxyless.lb import QUEUE, Complete, Drop, Fail, Picker, PickInfo, PickResult
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
 from proxyless.wire import StreamEnd
@@ -232,6 +232,19 @@ def test_closing_the_channel_ends_every_rpc_wherever_it_is() -> None:
 
 
 @pytest.mark.parametrize("wait_for_ready", [False, True])
+def test_who_closes_the_channel_says_how_rpcs_that_wait_end(wait_for_ready: bool) -> None:
+    world = ChannelWorld()
+    observers = [world.call(wait_for_ready=wait_for_ready)[1]]
+    world.connect()
+    world.report(State.CONNECTING, QUEUE_PICKER)
+    observers.append(world.call(wait_for_ready=wait_for_ready)[1])
+    world.streams[0].end(UNPROCESSED)
+    world.channel.close(DOWN)
+    # The very one: fronts tell what they did themselves by it.
+    assert [observer.status is DOWN for observer in observers] == [True, True]
+
+
+@pytest.mark.parametrize("wait_for_ready", [False, True])
 def test_an_rpc_on_a_closed_channel_ends_at_once(wait_for_ready: bool) -> None:
     world = ChannelWorld()
     world.channel.close()
@@ -313,6 +326,37 @@ def test_a_picker_that_raises_ends_each_rpc_and_loses_none() -> None:
         assert observer.status.code is StatusCode.INTERNAL
         assert "picker raised KeyError" in observer.status.details
     assert world.channel.calls == 0
+
+
+@pytest.mark.parametrize("waits_for", ["selector", "picker"])
+def test_an_rpc_that_cannot_be_sent_ends_and_those_behind_it_go_on(waits_for: str) -> None:
+    world = ChannelWorld()
+    if waits_for == "picker":
+        world.connect()
+        world.report(State.CONNECTING, QUEUE_PICKER)
+    broken, first = world.call()
+    broken._encoding = "unknown"
+    _, second = world.call()
+    world.connect()
+    assert first.status.code is StatusCode.INTERNAL
+    assert first.status.details.startswith("channel raised ")
+    world.streams[-1].answer()
+    assert second.status == OK
+    assert world.channel.calls == 0
+
+
+def test_a_writer_is_told_of_the_stream_that_took_all_he_had_to_say() -> None:
+    world = ChannelWorld()
+    world.connect()
+    world.report(State.CONNECTING, QUEUE_PICKER)
+    call, observer = world.call(None)
+    call.send_message(b"only")
+    call.close_sending()
+    was_writable = call.is_writable
+    world.ready()
+    assert world.streams[0].messages == [b"only"]
+    assert (was_writable, call.is_writable) == (False, True)
+    assert observer.writable == 1
 
 
 class Silent(RecordingPicker):

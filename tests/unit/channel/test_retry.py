@@ -10,6 +10,8 @@ from proxyless.base import EMPTY_METADATA, OK, Metadata, Status, StatusCode
 from proxyless.channel.retry import (
     KEPT_BYTES_MAX,
     NO_MORE,
+    NO_RETRIES,
+    TRANSPARENT_RETRIES_MAX,
     AttemptEnd,
     Await,
     GiveUp,
@@ -21,6 +23,7 @@ from proxyless.channel.retry import (
     RetryThrottle,
     Send,
     SendAt,
+    TransparentRetries,
     choose_hedge,
     choose_retry,
     encode_previous_attempts,
@@ -122,6 +125,28 @@ def test_the_server_is_told_of_attempts_from_the_second_on(
 
 def test_an_rpc_may_keep_256_kib() -> None:
     assert KEPT_BYTES_MAX == 262_144
+
+
+# Transparent retries
+
+
+def test_what_reached_a_server_is_retried_unseen_once() -> None:
+    once = NO_RETRIES.following(is_retry_free=False)
+    assert once == TransparentRetries(1, had_reached=True)
+    assert once.following(is_retry_free=False) is None
+    free = once.following(is_retry_free=True)
+    assert free == TransparentRetries(2, had_reached=True)
+    assert free.following(is_retry_free=False) is None
+
+
+def test_what_never_left_is_retried_again_and_again_but_not_for_ever() -> None:
+    retries: TransparentRetries | None = NO_RETRIES
+    for count in range(TRANSPARENT_RETRIES_MAX):
+        assert retries == TransparentRetries(count)
+        retries = retries.following(is_retry_free=True)
+    assert retries is not None
+    assert retries.following(is_retry_free=True) is None
+    assert retries.following(is_retry_free=False) is not None
 
 
 # Throttling
@@ -337,7 +362,7 @@ def sent(*times_s: float, policy: HedgingPolicy = HEDGING) -> HedgeState:
     """An RPC whose attempts were sent at these times and are all in flight."""
     state = HedgeState()
     for now_s in times_s:
-        state = state.after_sent(policy, now_s)
+        state = state.after_requested().after_sent(policy, now_s)
     return state
 
 
@@ -349,10 +374,10 @@ def test_attempts_are_sent_at_intervals_up_to_the_maximum() -> None:
         else:
             assert choice == Send()
             sent_s.append(now_s)
-            state = state.after_sent(HEDGING, now_s)
+            state = state.after_requested().after_sent(HEDGING, now_s)
     assert sent_s == [10.0, 10.5, 11.0]
     assert choice == Await(Reason.EXHAUSTED)
-    assert state.in_flight == 3
+    assert state.unended == 3
 
 
 def test_without_a_delay_all_attempts_are_sent_at_once() -> None:
@@ -360,7 +385,7 @@ def test_without_a_delay_all_attempts_are_sent_at_once() -> None:
     state = HedgeState()
     for _ in range(4):
         assert choose_hedge(policy, state, 10.0) == Send()
-        state = state.after_sent(policy, 10.0)
+        state = state.after_requested().after_sent(policy, 10.0)
     assert choose_hedge(policy, state, 10.0) == Await(Reason.EXHAUSTED)
 
 
@@ -372,7 +397,7 @@ def test_a_timer_that_is_early_by_a_rounding_error_sends() -> None:
 @pytest.mark.parametrize("end", [SUCCESS, FATAL, replace(FATAL, pushback=Pushback(1))])
 def test_a_success_or_a_fatal_code_is_the_result_whatever_is_in_flight(end: AttemptEnd) -> None:
     state = sent(10.0, 10.5).after_end(HEDGING, end, 10.6)
-    assert state.in_flight == 1
+    assert state.unended == 1
     reason = Reason.OK if end.status.is_ok else Reason.FATAL
     assert choose_hedge(HEDGING, state, 10.6) == GiveUp(reason)
 
@@ -380,15 +405,38 @@ def test_a_success_or_a_fatal_code_is_the_result_whatever_is_in_flight(end: Atte
 def test_a_non_fatal_code_brings_the_next_attempt_forward() -> None:
     state = sent(10.0).after_end(HEDGING, FAILURE, 10.1)
     assert choose_hedge(HEDGING, state, 10.1) == Send()
-    state = state.after_sent(HEDGING, 10.1)
+    state = state.after_requested().after_sent(HEDGING, 10.1)
     assert choose_hedge(HEDGING, state, 10.1) == SendAt(10.6)
 
 
 def test_the_servers_delay_moves_the_next_attempt_and_the_rest_follow() -> None:
     state = sent(10.0).after_end(HEDGING, LATER, 10.25)
     assert choose_hedge(HEDGING, state, 10.25) == SendAt(11.0)
-    state = state.after_sent(HEDGING, 11.0)
+    state = state.after_requested().after_sent(HEDGING, 11.0)
     assert choose_hedge(HEDGING, state, 11.0) == SendAt(11.5)
+
+
+def test_an_attempt_that_waits_for_its_pick_is_the_next_one() -> None:
+    state = sent(10.0).after_requested()
+    assert choose_hedge(HEDGING, state, 10.5, is_waiting=True) == Await(Reason.WAITING)
+    state = state.after_end(HEDGING, FAILURE, 10.6)
+    assert choose_hedge(HEDGING, state, 10.6, is_waiting=True) == Await(Reason.WAITING)
+    state = state.after_sent(HEDGING, 10.7)
+    assert choose_hedge(HEDGING, state, 10.7) == SendAt(11.2)
+
+
+def test_a_pick_that_fails_is_the_end_of_an_attempt() -> None:
+    state = HedgeState()
+    for _ in range(3):
+        assert choose_hedge(HEDGING, state, 10.0) == Send()
+        state = state.after_requested().after_end(HEDGING, FAILURE, 10.0)
+    assert choose_hedge(HEDGING, state, 10.0) == GiveUp(Reason.EXHAUSTED)
+
+
+def test_the_servers_delay_counts_although_an_attempt_waits_for_its_pick() -> None:
+    state = sent(10.0).after_requested().after_end(HEDGING, LATER, 10.6)
+    state = state.after_sent(HEDGING, 10.7)
+    assert choose_hedge(HEDGING, state, 10.7) == SendAt(10.6 + 0.75)
 
 
 def test_a_refusal_stops_sending_and_leaves_what_is_in_flight() -> None:
@@ -407,7 +455,7 @@ def test_when_all_attempts_failed_the_last_one_is_the_result() -> None:
     state = sent(10.0, 10.5, 11.0)
     for left in (2, 1):
         state = state.after_end(HEDGING, FAILURE, 11.1)
-        assert state.in_flight == left
+        assert state.unended == left
         assert choose_hedge(HEDGING, state, 11.1) == Await(Reason.EXHAUSTED)
     state = state.after_end(HEDGING, FAILURE, 11.1)
     assert choose_hedge(HEDGING, state, 11.1) == GiveUp(Reason.EXHAUSTED)
@@ -430,23 +478,25 @@ def test_a_committed_rpc_sends_no_more_and_waits_for_its_attempt() -> None:
 
 
 def test_every_hedge_has_an_end() -> None:
-    """Whatever attempts answer, in whatever order, the choice leads to one result."""
+    """Whatever attempts answer or picks fail with, the choice leads to one result."""
     ends = (SUCCESS, FATAL, FAILURE, LATER, NEVER)
-    for answers, is_throttled, is_committed in itertools.product(
-        itertools.product(ends, repeat=3), (False, True), (False, True)
+    for answers, is_throttled, is_committed, is_picked in itertools.product(
+        itertools.product(ends, repeat=3), (False, True), (False, True), (False, True)
     ):
         state, now_s, left = HedgeState(), 0.0, list(answers)
         flags = {"is_throttled": is_throttled, "is_committed": is_committed}
         for _ in range(20):
             match choose_hedge(HEDGING, state, now_s, **flags):
-                case Send():
-                    assert state.sent < 3
-                    state = state.after_sent(HEDGING, now_s)
-                case SendAt(at_s) if not state.in_flight:
+                case Send() if is_picked or not state.unended:
+                    assert state.requested < 3
+                    state = state.after_requested()
+                    if is_picked:
+                        state = state.after_sent(HEDGING, now_s)
+                case SendAt(at_s) if not state.unended:
                     assert now_s < at_s < inf
                     now_s = at_s
-                case SendAt() | Await():
-                    assert state.in_flight
+                case Send() | SendAt() | Await():
+                    assert state.unended
                     state = state.after_end(HEDGING, left.pop(), now_s)
                 case GiveUp():
                     break

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 import pytest
 
 from proxyless.base import OK, State, Status, StatusCode
 from proxyless.channel import CallConfig
 from proxyless.channel.service_config import HedgingPolicy, MethodConfig, RetryPolicy
-from proxyless.lb import QUEUE_PICKER, Drop
+from proxyless.lb import QUEUE_PICKER, Drop, Fail
 from proxyless.wire import StreamEnd
 from tests.spec.channel_world import (
     UNAVAILABLE,
@@ -17,7 +20,11 @@ from tests.spec.channel_world import (
     RecordingPicker,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 NOT_FOUND = StreamEnd(Status(StatusCode.NOT_FOUND, "no such thing"))
+FAILING = Status(StatusCode.UNAVAILABLE, "nothing to pick")
 
 
 def retrying(attempts_max: int = 3) -> ChannelWorld:
@@ -33,15 +40,51 @@ def retrying(attempts_max: int = 3) -> ChannelWorld:
     return world
 
 
-def hedging(delay_s: float = 1.0) -> ChannelWorld:
+def hedging(delay_s: float = 1.0, attempts_max: int = 3) -> ChannelWorld:
     policy = HedgingPolicy(
-        attempts_max=3,
+        attempts_max=attempts_max,
         hedging_delay_s=delay_s,
         non_fatal_codes=frozenset({StatusCode.UNAVAILABLE}),
     )
     world = ChannelWorld()
     world.connect(FakeSelector(CallConfig(MethodConfig(hedging_policy=policy))))
     return world
+
+
+def throttled(policy: Mapping[str, object], tokens: int = 10) -> ChannelWorld:
+    """A world whose policies come from the service config, and are limited by it."""
+    config = {
+        "loadBalancingConfig": [{"stub": {}}],
+        "retryThrottling": {"maxTokens": tokens, "tokenRatio": 0.5},
+        "methodConfig": [{"name": [{}], **policy}],
+    }
+    world = ChannelWorld(service_config=config)
+    world.connect()
+    return world
+
+
+RETRY_POLICY = {
+    "retryPolicy": {
+        "maxAttempts": 2,
+        "initialBackoff": "1s",
+        "maxBackoff": "1s",
+        "backoffMultiplier": 1,
+        "retryableStatusCodes": ["UNAVAILABLE"],
+    }
+}
+HEDGING_POLICY = {
+    "hedgingPolicy": {
+        "maxAttempts": 3,
+        "hedgingDelay": "1s",
+        "nonFatalStatusCodes": ["UNAVAILABLE"],
+    }
+}
+
+
+def tokens_left(world: ChannelWorld) -> float:
+    throttle = world.channel._throttle
+    assert throttle is not None
+    return throttle.tokens
 
 
 def test_a_retry_sends_the_same_messages_again_after_its_backoff() -> None:
@@ -181,26 +224,141 @@ def test_a_hedged_rpc_fails_only_with_its_last_attempt() -> None:
     assert observer.status == UNAVAILABLE.status
 
 
+def test_a_hedge_is_told_how_much_time_is_left() -> None:
+    world = hedging()
+    world.call(timeout_s=50.0)
+    world.clock.advance(1.0)
+    assert b"49000000u" in world.streams[1].block
+
+
+def test_a_hedged_rpc_fails_after_as_many_picks_as_it_has_attempts() -> None:
+    world = hedging()
+    picker = RecordingPicker(Fail(FAILING))
+    world.report(State.TRANSIENT_FAILURE, picker)
+    _, observer = world.call()
+    world.clock.advance(0.0)
+    assert observer.status == FAILING
+    assert len(picker.asked) == 3
+
+
+def test_a_pick_that_fails_leaves_the_attempts_in_flight() -> None:
+    world = hedging(attempts_max=2)
+    _, observer = world.call()
+    world.report(State.TRANSIENT_FAILURE, RecordingPicker(Fail(FAILING)))
+    world.clock.advance(1.0)
+    assert observer.is_running
+    world.streams[0].end(UNAVAILABLE)
+    assert observer.status == UNAVAILABLE.status
+
+
+def test_a_transparent_retry_is_not_another_attempt_of_a_hedged_rpc() -> None:
+    world = hedging(attempts_max=2)
+    _, observer = world.call()
+    world.streams[0].end(UNPROCESSED)
+    world.streams[1].end(UNAVAILABLE)
+    world.clock.advance(0.0)
+    assert observer.is_running
+    world.streams[2].end(UNAVAILABLE)
+    assert observer.status == UNAVAILABLE.status
+    assert len(world.streams) == 3
+
+
+@pytest.mark.parametrize("end", [UNAVAILABLE, UNPROCESSED])
+def test_a_hedge_that_waits_for_its_pick_is_the_only_one_that_does(end: StreamEnd) -> None:
+    world = hedging(attempts_max=2)
+    _, observer = world.call()
+    world.report(State.CONNECTING, QUEUE_PICKER)
+    world.clock.advance(1.0)
+    world.streams[0].end(end)
+    world.clock.advance(5.0)
+    world.ready()
+    world.clock.advance(5.0)
+    assert len(world.streams) == (3 if end.is_unprocessed else 2)
+    for stream in world.streams[1:]:
+        stream.end(UNAVAILABLE)
+    assert observer.status == UNAVAILABLE.status
+
+
+@pytest.mark.parametrize("what", ["fails", "answer of the other", "too much to keep"])
+def test_a_writer_goes_on_when_the_attempt_that_blocked_him_is_gone(what: str) -> None:
+    world = hedging(delay_s=1.0)
+    call, observer = world.call(None)
+    world.clock.advance(1.0)
+    blocked, free = world.streams
+    if what == "too much to keep":
+        blocked, free = free, blocked
+    blocked.is_writable = False
+    call.send_message(b"message")
+    was_writable, told = call.is_writable, observer.writable
+    match what:
+        case "fails":
+            blocked.end(UNAVAILABLE)
+        case "answer of the other":
+            free.head()
+        case _:
+            call.send_message(bytes(world.channel.kept_bytes_max))
+    assert (was_writable, call.is_writable) == (False, True)
+    assert observer.writable > told
+    assert not free.is_ended
+
+
+def test_an_rpc_with_too_much_to_keep_is_not_retried_after_its_backoff() -> None:
+    world = retrying()
+    call, observer = world.call(None)
+    world.streams[0].end(UNAVAILABLE)
+    call.send_message(bytes(world.channel.kept_bytes_max + 1))
+    world.clock.advance(2.0)
+    assert call.is_committed
+    world.streams[1].end(UNAVAILABLE)
+    assert observer.status == UNAVAILABLE.status
+
+
+# Throttling
+
+
+def test_a_transparent_retry_takes_no_token() -> None:
+    world = throttled(RETRY_POLICY)
+    _, observer = world.call()
+    for _ in range(8):
+        world.streams[-1].end(replace(UNPROCESSED, is_retry_free=True))
+    world.streams[-1].end(UNPROCESSED)
+    assert tokens_left(world) == 10.0
+    # The server library has seen two of them: from here on it is the policy's.
+    world.streams[-1].end(UNPROCESSED)
+    assert tokens_left(world) == 9.0
+    world.clock.advance(2.0)
+    world.streams[-1].answer()
+    assert observer.status == OK
+    assert tokens_left(world) == 9.5
+
+
+@pytest.mark.parametrize("policy", [RETRY_POLICY, HEDGING_POLICY])
+def test_a_pick_that_fails_takes_a_token(policy: Mapping[str, object]) -> None:
+    world = throttled(policy)
+    world.report(State.TRANSIENT_FAILURE, RecordingPicker(Fail(FAILING)))
+    _, observer = world.call()
+    world.clock.advance(5.0)
+    assert observer.status == FAILING
+    assert tokens_left(world) == (8.0 if policy is RETRY_POLICY else 7.0)
+
+
+def test_a_hedge_that_is_throttled_when_it_is_due_leaves_the_failure_before_it() -> None:
+    world = throttled(HEDGING_POLICY, tokens=4)
+    _, observer = world.call()
+    later = StreamEnd(UNAVAILABLE.status, (("grpc-retry-pushback-ms", "5000"),))
+    world.streams[0].end(later)
+    _, other = world.call()
+    world.streams[1].end(later)
+    assert observer.is_running
+    assert other.status == UNAVAILABLE.status
+    world.clock.advance(5.0)
+    assert observer.ends == [later]
+    assert len(world.streams) == 2
+
+
 @pytest.mark.parametrize("successes", [0, 20])
 def test_throttling_stops_retries_until_enough_rpcs_succeed(successes: int) -> None:
-    config = {
-        "loadBalancingConfig": [{"stub": {}}],
-        "retryThrottling": {"maxTokens": 4, "tokenRatio": 0.5},
-        "methodConfig": [
-            {
-                "name": [{}],
-                "retryPolicy": {
-                    "maxAttempts": 2,
-                    "initialBackoff": "1s",
-                    "maxBackoff": "1s",
-                    "backoffMultiplier": 1,
-                    "retryableStatusCodes": ["UNAVAILABLE"],
-                },
-            }
-        ],
-    }
-    world = ChannelWorld(service_config=config)
-    world.connect()
+    world = throttled(RETRY_POLICY, tokens=4)
     for _ in range(4):
         world.call()
         world.streams[-1].end(UNAVAILABLE)

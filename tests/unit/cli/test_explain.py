@@ -118,11 +118,15 @@ def test_what_is_wrong_with_files_is_said_line_by_line(
     )
 
 
-def test_files_without_resources_are_an_error(
+def test_a_directory_without_resources_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(command(tmp_path)) == 1
     assert capsys.readouterr().err == f"proxyless explain: {tmp_path}: has no resources\n"
+    # A file that is empty is one that somebody made: to learn what is asked for, say.
+    (tmp_path / "empty.yaml").write_text("")
+    assert main(command(tmp_path / "empty.yaml")) == 1
+    assert 'listener "api": does not exist' in capsys.readouterr().out
 
 
 # Running processes; those that answer are in tests/e2e

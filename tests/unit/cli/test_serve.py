@@ -59,39 +59,27 @@ def test_serving_bad_files_fails_before_a_port_is_opened(
     assert "there is no such directory" in capsys.readouterr().err
 
 
-async def test_who_stops_while_files_are_read_need_not_wait_for_all_of_them(
+async def test_who_stops_while_files_are_read_does_not_wait_for_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("a.yaml", "b.yaml"):
-        (tmp_path / name).write_text(GOOD)
+    (tmp_path / "a.yaml").write_text(GOOD)
     loop = asyncio.get_running_loop()
     is_reading, go_on, stopped = asyncio.Event(), threading.Event(), asyncio.Event()
-    read: list[str] = []
 
-    def read_slowly(path: Path, _errors: object) -> str:
-        read.append(path.name)
+    def read_for_ever(_path: Path, _errors: object) -> str:
         loop.call_soon_threadsafe(is_reading.set)
         go_on.wait()
         return ""
 
-    monkeypatch.setattr(files_module, "read_bounded", read_slowly)
+    monkeypatch.setattr(files_module, "read_bounded", read_for_ever)
     source = FileSource(
         tmp_path, VirtualClock(), on_snapshot=lambda _: None, on_problem=lambda _: None
     )
-    is_closed, close = asyncio.Event(), source.close
-
-    def note_close() -> None:
-        close()
-        is_closed.set()
-
-    monkeypatch.setattr(source, "close", note_close)
     loading = asyncio.ensure_future(_load(source, stopped))
     await is_reading.wait()
     stopped.set()
-    await is_closed.wait()
-    go_on.set()
     assert await loading is None
-    assert read == ["a.yaml"]
+    go_on.set()
 
 
 async def test_what_is_read_is_served_unless_it_is_bad(tmp_path: Path) -> None:

@@ -13,7 +13,12 @@ import pytest
 from proxyless.base import ValidationError, ValidationErrors
 from proxyless.controlplane import CLUSTER, FileSource, Snapshot
 from proxyless.controlplane import files as files_module
-from proxyless.controlplane.files import POLL_INTERVAL_S, Offload, ThreadOffload
+from proxyless.controlplane.files import (
+    POLL_INTERVAL_S,
+    Offload,
+    ThreadOffload,
+    run_in_thread,
+)
 from proxyless.runtime import LoopClock, VirtualClock
 
 
@@ -388,14 +393,13 @@ async def test_a_loop_goes_on_while_a_file_is_read_in_a_thread(
         go_on.wait()
         return real(path, errors)
 
-    offload = ThreadOffload()
     source = FileSource(
         tmp_path,
         LoopClock(loop),
         on_snapshot=lambda _snapshot: told.set(),
         on_problem=lambda error: pytest.fail(str(error)),
         poll_interval_s=0.001,
-        offload=offload,
+        offload=ThreadOffload(),
     )
     source.load()
     monkeypatch.setattr(files_module, "read_bounded", read_slowly)
@@ -407,33 +411,31 @@ async def test_a_loop_goes_on_while_a_file_is_read_in_a_thread(
     go_on.set()
     await told.wait()
     source.close()
-    await offload.aclose()
     assert source.snapshot is not None
     assert list(source.snapshot.resources(CLUSTER)) == ["a"]
     assert threading.get_ident() not in readers
 
 
-async def test_after_the_end_no_thread_reads(
+async def test_nobody_is_told_of_a_file_whose_reader_outlives_the_source(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop = asyncio.get_running_loop()
     is_reading, go_on = asyncio.Event(), threading.Event()
-    done: list[str] = []
+    readers: list[threading.Thread] = []
 
     def read_slowly(path: Path, errors: ValidationErrors) -> str:
+        readers.append(threading.current_thread())
         loop.call_soon_threadsafe(is_reading.set)
         go_on.wait()
-        done.append(path.name)
         return ""
 
-    offload = ThreadOffload()
     source = FileSource(
         tmp_path,
         LoopClock(loop),
         on_snapshot=lambda _snapshot: pytest.fail("told"),
         on_problem=lambda error: pytest.fail(str(error)),
         poll_interval_s=0.001,
-        offload=offload,
+        offload=ThreadOffload(),
     )
     source.load()
     monkeypatch.setattr(files_module, "read_bounded", read_slowly)
@@ -441,10 +443,30 @@ async def test_after_the_end_no_thread_reads(
     source.watch()
     await is_reading.wait()
     source.close()
-    closing = asyncio.ensure_future(offload.aclose())
     go_on.set()
-    await closing
-    assert done == ["a.yaml"]
+    [reader] = readers
+    reader.join()
+    assert reader.daemon, "it does not keep the process from ending"
+    # What it has said is heard before this.
+    last = loop.create_future()
+    loop.call_soon(loop.call_soon, last.set_result, None)
+    await last
+
+
+async def test_what_a_thread_raises_is_raised() -> None:
+    def fail() -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        await run_in_thread(fail)
+
+
+async def test_nobody_who_is_gone_is_told() -> None:
+    go_on = threading.Event()
+    future = run_in_thread(go_on.wait)
+    future.cancel()
+    go_on.set()
+    assert await run_in_thread(lambda: 7) == 7
 
 
 # What is wrong

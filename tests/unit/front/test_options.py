@@ -34,6 +34,7 @@ BAD: dict[str, tuple[type[Exception], str, tuple[object, ...]]] = {
     "grpc.enable_http_proxy": (TypeError, "0 or 1", BAD_FLAGS),
     "grpc.enable_retries": (TypeError, "0 or 1", BAD_FLAGS),
     "grpc.http2.max_pings_without_data": (TypeError, "an integer", BAD_INTEGERS),
+    "grpc.inhibit_health_checking": (TypeError, "0 or 1", BAD_FLAGS),
     "grpc.initial_reconnect_backoff_ms": (TypeError, "an integer", BAD_INTEGERS),
     "grpc.keepalive_permit_without_calls": (TypeError, "0 or 1", BAD_FLAGS),
     "grpc.keepalive_time_ms": (TypeError, "an integer", BAD_INTEGERS),
@@ -250,3 +251,9 @@ def test_local_credentials_never_lead_through_a_proxy() -> None:
     given = [("grpc.enable_http_proxy", 1), ("grpc.http_proxy", "http://proxy:3128")]
     local = make_channel_options(given, local_channel_credentials())
     assert local.by_name["grpc.enable_http_proxy"] == 0
+
+
+def test_health_is_checked_unless_that_is_inhibited() -> None:
+    assert make().is_health_checked
+    assert make(("grpc.inhibit_health_checking", 0)).is_health_checked
+    assert not make(("grpc.inhibit_health_checking", 1)).is_health_checked

@@ -1,10 +1,10 @@
-"""Unit tests of proxyless.front.values: an application's metadata."""
+"""Unit tests of proxyless.front.values: an application's metadata and messages."""
 
 import grpc.aio
 import pytest
 
-from proxyless.base import RESERVED_KEYS
-from proxyless.front.values import to_metadata
+from proxyless.base import RESERVED_KEYS, Status, StatusCode
+from proxyless.front.values import serialize, to_metadata
 
 
 def test_good_metadata_is_taken_as_it_is() -> None:
@@ -43,3 +43,32 @@ def test_what_grpcio_lets_pass_is_made_valid() -> None:
 def test_bad_metadata_is_named(pair: object, kind: type[Exception], text: str) -> None:
     with pytest.raises(kind, match=text):
         to_metadata([("te", "left out"), pair])  # type: ignore[list-item]
+
+
+class Message(bytes):
+    """Bytes of an application's own kind."""
+
+
+@pytest.mark.parametrize("serialized", [b"", b"message", Message(b"message")])
+def test_bytes_are_sent_as_the_serializer_returned_them(serialized: bytes) -> None:
+    assert serialize(lambda _: serialized, "request") is serialized
+    assert serialize(None, serialized) is serialized
+
+
+@pytest.mark.parametrize("returned", ["text", None, 5, bytearray(b"mutable"), memoryview(b"view")])
+def test_what_is_not_bytes_is_not_sent(returned: object) -> None:
+    kind = type(returned).__name__
+    assert serialize(lambda _: returned, "request") == Status(  # type: ignore[arg-type, return-value]
+        StatusCode.INTERNAL, f"request serializer returned {kind}, wanted bytes"
+    )
+    assert serialize(None, returned) == Status(
+        StatusCode.INTERNAL, f"request is {kind}, wanted bytes: the method has no serializer"
+    )
+
+
+def test_a_serializer_that_raises_is_named() -> None:
+    def bug(request: object) -> bytes:
+        raise KeyError(request)
+
+    text = "request serializer raised KeyError: 'request'"
+    assert serialize(bug, "request") == Status(StatusCode.INTERNAL, text)

@@ -299,6 +299,10 @@ async def test_options_of_the_channel_count() -> None:
     assert result.endpoints == (Endpoint((IpAddress("192.0.2.7", 1),)),)
 
 
+def test_a_factory_does_not_show_the_environment() -> None:
+    assert "secret" not in repr(ProxiedFactory(DnsFactory(), PROXY))
+
+
 def test_the_environment_is_read_for_each_resolver() -> None:
     environ: dict[str, str] = {}
     factory = ProxiedFactory(DnsFactory(), environ)

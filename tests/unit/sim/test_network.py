@@ -151,6 +151,13 @@ def test_tls_is_refused() -> None:
     async def story() -> None:
         with pytest.raises(OSError, match="no TLS"):
             await mesh.near.connect(PLACE, asyncio.Protocol, tls=ssl.create_default_context())
+        await mesh.far.listen(PLACE, asyncio.Protocol)
+        transport, protocol = await mesh.near.connect(PLACE, asyncio.Protocol)
+        with pytest.raises(OSError, match="no TLS"):
+            await mesh.near.start_tls(
+                transport, protocol, tls=ssl.create_default_context(), server_hostname="a"
+            )
+        assert transport.is_closing()
 
     loop.run_until_complete(story())
     loop.close()

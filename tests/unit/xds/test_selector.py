@@ -13,7 +13,7 @@ from proxyless.runtime import seeded_random
 from proxyless.xds.cluster_refs import ClusterRefs
 from proxyless.xds.config import ClusterConfig, ClusterError, XdsConfig
 from proxyless.xds.filters import FilterRegistry
-from proxyless.xds.filters.calls import RoutedRpc, RpcFilter
+from proxyless.xds.filters.calls import FilterOrigin, RoutedRpc, RpcFilter
 from proxyless.xds.resources import (
     ClusterSpecifierPlugin,
     HashPolicy,
@@ -158,7 +158,8 @@ class BrokenFilter:
 def test_filter_that_raises_leaves_no_mark(monkeypatch: pytest.MonkeyPatch) -> None:
     world = SelectorWorld(route("a"))
     broken = BrokenFilter()
-    monkeypatch.setattr(XdsConfigSelector, "_chain", lambda *_: (broken,))
+    chain = (broken,), FilterOrigin("orders", "edge-7", ("broken",))
+    monkeypatch.setattr(XdsConfigSelector, "_chain", lambda *_: chain)
     with pytest.raises(KeyError):
         world.select()
     assert world.refs.count("cluster:a") == 1

@@ -16,7 +16,6 @@ Theory of operation
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Final
 
 from proxyless.base import Address, Attributes, Endpoint, Key, State, Status, ValidationErrors
@@ -132,7 +131,7 @@ class OutlierDetection:
         self._restart_timer(config.interval_s)
         with self._hold():
             endpoints = self._mark(update.endpoints)
-            status = self._child.update(replace(update, endpoints=endpoints, config=config.child))
+            status = self._child.update(update.with_config(config.child, endpoints))
             # Not earlier: most of those that are not listed any more are gone by now.
             for subchannel in self._roster.subchannels if is_roster_new else ():
                 subchannel.follow()

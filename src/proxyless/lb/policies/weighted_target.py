@@ -13,7 +13,7 @@ part in anything.
 from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field, replace
+from dataclasses import field
 from itertools import accumulate
 from typing import ClassVar, Final
 
@@ -210,7 +210,7 @@ class WeightedTarget:
             for name, target in self._targets.items():
                 child = self._children[name]
                 attributes = update.attributes.with_(LOCALITY_LABEL, target.label or name)
-                part = replace(update, attributes=attributes)
+                part = update.with_attributes(attributes)
                 rejections += child.update_policy(part, self._split.of(name), target.policy)
         for name, child in self._children.items():
             if name not in self._targets:

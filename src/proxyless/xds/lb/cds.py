@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from proxyless.base import OK, Key, State, Status, StatusCode, ValidationErrors, one_line
 from proxyless.base.frozen import frozen
-from proxyless.lb import QUEUE_PICKER, Drop, Fail, GracefulSwitch
+from proxyless.lb import QUEUE_PICKER, Drop, Fail, GracefulSwitch, Update
 from proxyless.lb.api import Picker, PickInfo, PickResult
 from proxyless.lb.attributes import BACKEND_SERVICE
 from proxyless.lb.forwarding import ForwardingHelper
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from proxyless.base import Attributes
-    from proxyless.lb import Helper, Policy, PolicyRegistry, Update
+    from proxyless.lb import Helper, Policy, PolicyRegistry
     from proxyless.lb.config import PolicyConfig
     from proxyless.xds.config import ClusterSubscription
 
@@ -201,7 +200,7 @@ class Cds:
         if isinstance(result, ClusterError):
             return self._on_error(result)
         attributes = update.attributes.with_(_ABOVE, (*above, config.cluster))
-        update = replace(update, attributes=attributes)
+        update = update.with_attributes(attributes)
         entries = result if isinstance(result, tuple) else (result,)
         if isinstance(entries[0].cluster.discovery, AggregateCluster):
             return self._update_aggregate(update, entries)
@@ -291,7 +290,7 @@ class Cds:
             attributes = attributes.with_(AGGREGATE_LB_CONFIG, entries[0].cluster.lb_config)
         # Always passed on: a leaf may have changed (A74-64).
         return self._update_child(
-            aggregate_child(entries[1:]), replace(update, attributes=attributes), entries[0]
+            aggregate_child(entries[1:]), update.with_attributes(attributes), entries[0]
         )
 
     def _update_leaf(self, update: Update, entry: ClusterConfig) -> Status:
@@ -309,8 +308,7 @@ class Cds:
         )
         # "The value will be copied from `cds`'s service config `cluster` key" - A89
         attributes = update.attributes.with_(BACKEND_SERVICE, entry.cluster_name)
-        note = entry.resolution_note
-        whole = replace(update, endpoints=endpoints, attributes=attributes, resolution_note=note)
+        whole = Update(endpoints, update.config, attributes, entry.resolution_note)
         return self._update_child(leaf_child(entry, names, lb_config), whole, entry)
 
     def _update_child(

@@ -8,7 +8,7 @@ decided before any endpoint is looked at; what is not dropped is counted while i
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base import OK, State, Status, StatusCode, one_line, quote
@@ -239,7 +239,7 @@ class ClusterImpl:
         self._use_cluster(config.cluster, update.attributes)
         self._held = True
         try:
-            status = self._child.policy.update(replace(update, config=config.child_policy))
+            status = self._child.policy.update(update.with_config(config.child_policy))
         finally:
             self._held = False
         self._report()

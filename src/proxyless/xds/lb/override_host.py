@@ -156,9 +156,7 @@ class OverrideHostPolicy:
         self._use_cluster(config.cluster, update.attributes)
         self._held = True
         endpoints = self._take_endpoints(update.endpoints)
-        status = self._child.update(
-            replace(update, endpoints=endpoints, config=config.child_policy)
-        )
+        status = self._child.update(update.with_config(config.child_policy, endpoints))
         self._held = False
         if self._sweep_timer.pending or not isinstance(endpoints, Status):
             self._restart_sweep_timer()

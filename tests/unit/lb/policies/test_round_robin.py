@@ -48,6 +48,7 @@ def test_an_endpoint_that_is_lost_makes_a_new_picker(world: World) -> None:
     assert world.picker is not before
     assert sorted(world.picks(4)) == list("bbcc")
     after = world.picker
+    world.settle()
     world["a"].ready()
     assert world.picker is after
     assert sorted(world.picks(3)) == list("abc")

@@ -1,0 +1,96 @@
+"""Is a whole mesh on real sockets measured, from its control plane to its RPCs? (A66, A78, A89)
+
+Read from another thread than the mesh lives on, as exporters do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+import proxyless
+from proxyless.controlplane import (
+    ControlPlane,
+    Snapshot,
+    eds_cluster,
+    endpoints,
+    listener,
+    route,
+    route_config,
+    virtual_host,
+)
+from proxyless.metrics.instruments import INSTRUMENTS
+from proxyless.otel import OpenTelemetryPlugin
+from tests.interop.mesh_world import NamedBackend, backends
+from tests.interop.metrics_world import read_metrics
+from tests.transport_world import PATIENCE_S
+
+TARGET = "xds:///api"
+HERE = '{region="", zone="zone-0", sub_zone=""}'
+
+
+def mesh(backend: NamedBackend) -> Snapshot:
+    return Snapshot.of(
+        [
+            listener("api", "routes"),
+            route_config("routes", virtual_host(route(cluster=backend.name), domains=["*"])),
+            eds_cluster(backend.name),
+            endpoints(backend.name, [backend.address]),
+        ]
+    )
+
+
+async def points(reader: InMemoryMetricReader, name: str) -> dict[tuple[str, ...], Any]:
+    """The values of a metric by those of its labels; of a histogram, how many there were."""
+    metric = (await asyncio.to_thread(read_metrics, reader))[name]
+    return {
+        tuple(str(value) for _, value in sorted((point.attributes or {}).items())): getattr(
+            point, "value", getattr(point, "count", None)
+        )
+        for point in metric.data.data_points
+    }
+
+
+@pytest.mark.spec("A78-01")
+async def test_a_mesh_is_measured_from_its_control_plane_to_its_rpcs() -> None:
+    reader = InMemoryMetricReader()
+    plugin = OpenTelemetryPlugin(
+        meter_provider=MeterProvider([reader]),
+        enable_metrics=[each.name for each in INSTRUMENTS],
+        optional_labels=["grpc.lb.locality", "grpc.lb.backend_service"],
+    )
+    async with backends("orders") as (backend,), ControlPlane(mesh(backend)) as plane:
+        server = plane.bootstrap()["xds_servers"]
+        assert isinstance(server, list)
+        uri = server[0]["server_uri"]
+        async with proxyless.aio.insecure_channel(
+            TARGET,
+            bootstrap=plane.bootstrap(),
+            registries=proxyless.Registries().extended(metrics=[plugin]),
+        ) as channel:
+            unary = channel.unary_unary("/shop.Cart/Add", _registered_method=True)
+            for _ in range(3):
+                await unary(b"item", timeout=PATIENCE_S)
+            duration = await points(reader, "grpc.client.attempt.duration")
+            assert duration == {("orders", HERE, "shop.Cart/Add", "OK", TARGET): 3}
+            assert await points(reader, "grpc.xds_client.connected") == {(TARGET, uri): 1}
+            resources = await points(reader, "grpc.xds_client.resources")
+            assert resources == {
+                (TARGET, "#old", "acked", f"envoy.config.{kind}"): 1
+                for kind in (
+                    "listener.v3.Listener",
+                    "route.v3.RouteConfiguration",
+                    "cluster.v3.Cluster",
+                    "endpoint.v3.ClusterLoadAssignment",
+                )
+            }
+            valid = await points(reader, "grpc.xds_client.resource_updates_valid")
+            assert sum(valid.values()) >= 4
+            attempts = await points(reader, "grpc.lb.pick_first.connection_attempts_succeeded")
+            assert attempts == {(TARGET,): 1}
+        # The channel is closed, and its client with it.
+        assert "grpc.xds_client.connected" not in read_metrics(reader)

@@ -1,0 +1,375 @@
+"""Unit tests of proxyless.channel.measured: RPCs of a channel that somebody measures."""
+
+import pytest
+
+from proxyless.base import OK, Status, StatusCode
+from proxyless.channel import Call
+from proxyless.channel.measured import MeasuredCall
+from proxyless.lb import QUEUE_PICKER, Drop, Fail
+from proxyless.lb.api import PickInfo, PickResult
+from proxyless.lb.attributes import PICK_LABELS
+from proxyless.lb.pickers import FailPicker
+from proxyless.metrics.instruments import (
+    ATTEMPT_DURATION,
+    ATTEMPT_RECEIVED,
+    ATTEMPT_SENT,
+    ATTEMPT_STARTED,
+    BACKEND_SERVICE,
+    CALL_DURATION,
+    LOCALITY,
+)
+from proxyless.wire import StreamEnd
+from tests.metrics_world import TARGET, RecordingPlugin
+from tests.spec.channel_world import (
+    UNAVAILABLE,
+    UNPROCESSED,
+    ChannelWorld,
+    RecordingPicker,
+)
+from tests.subchannel_world import CONNECTING, FAILURE
+
+NAME = "pkg.Service/Method"
+REFUSED = Status(StatusCode.UNAVAILABLE, "nobody there")
+
+
+class MeasuredWorld(ChannelWorld):
+    """A channel with a plugin, and what the plugin heard."""
+
+    def __init__(self, **options: object) -> None:
+        self.plugin = RecordingPlugin()
+        super().__init__(metrics=self.plugin.metrics, **options)
+
+    @property
+    def started(self) -> int:
+        return self.plugin.count_of(ATTEMPT_STARTED)
+
+    @property
+    def attempts(self) -> list[tuple[str, float]]:
+        """Status and duration of each attempt that ended."""
+        return [(labels[2], value) for labels, value in self.plugin.values(ATTEMPT_DURATION)]
+
+    @property
+    def calls(self) -> list[tuple[str, float]]:
+        return [(labels[2], value) for labels, value in self.plugin.values(CALL_DURATION)]
+
+    @property
+    def sizes(self) -> list[tuple[float, float]]:
+        """What each attempt sent and received."""
+        sent, received = self.plugin.values(ATTEMPT_SENT), self.plugin.values(ATTEMPT_RECEIVED)
+        return [(out[1], back[1]) for out, back in zip(sent, received, strict=True)]
+
+
+@pytest.fixture
+def world() -> MeasuredWorld:
+    return MeasuredWorld()
+
+
+def policy(**settings: object) -> dict[str, object]:
+    """A service config with a policy for all methods."""
+    return {"loadBalancingConfig": [{"stub": {}}], "methodConfig": [{"name": [{}], **settings}]}
+
+
+RETRY = policy(
+    retryPolicy={
+        "maxAttempts": 3,
+        "initialBackoff": "1s",
+        "maxBackoff": "1s",
+        "backoffMultiplier": 1,
+        "retryableStatusCodes": ["UNAVAILABLE"],
+    }
+)
+HEDGE = policy(
+    hedgingPolicy={"maxAttempts": 3, "hedgingDelay": "1s", "nonFatalStatusCodes": ["UNAVAILABLE"]}
+)
+
+
+def test_a_channel_without_plugins_makes_plain_calls() -> None:
+    world = ChannelWorld()
+    assert world.channel.call_type is Call
+    assert world.method.recorder is None
+
+
+def test_a_channel_with_plugins_makes_measured_ones(world: MeasuredWorld) -> None:
+    assert world.channel.call_type is MeasuredCall
+    world.connect()
+    assert world.policy.helper.context.metrics.plugins == (world.plugin,)
+
+
+def test_an_rpc_is_one_attempt_from_its_pick_to_its_end(world: MeasuredWorld) -> None:
+    world.connect()
+    _, observer = world.call(b"request")
+    assert (world.started, world.attempts, world.calls) == (1, [], [])
+    world.clock.advance(2.0)
+    world.streams[0].answer(b"reply!")
+    assert observer.status is OK
+    assert world.attempts == [("OK", 2.0)]
+    assert world.sizes == [(7, 6)]
+    assert world.calls == [("OK", 2.0)]
+    labels = (NAME, TARGET, "OK", "", "")
+    assert world.plugin.values(ATTEMPT_DURATION)[0][0] == labels
+
+
+def test_an_attempt_ends_before_its_call(world: MeasuredWorld) -> None:
+    world.connect()
+    world.call()
+    world.streams[0].answer()
+    assert world.plugin.order[-1] == CALL_DURATION.name
+
+
+def test_waiting_for_a_pick_is_part_of_an_attempt_and_resolving_is_not(
+    world: MeasuredWorld,
+) -> None:
+    world.call()
+    world.clock.advance(1.0)
+    assert world.started == 0
+    world.resolve()
+    world.report(CONNECTING, QUEUE_PICKER)
+    assert world.started == 1
+    world.clock.advance(2.0)
+    world.ready()
+    assert world.started == 1
+    world.clock.advance(4.0)
+    world.streams[0].answer()
+    assert world.attempts == [("OK", 6.0)]
+    assert world.calls == [("OK", 7.0)]
+
+
+def test_an_rpc_that_is_never_picked_for_has_no_attempt(world: MeasuredWorld) -> None:
+    call, _ = world.call()
+    call.cancel()
+    assert (world.started, world.attempts) == (0, [])
+    assert world.calls == [("CANCELLED", 0.0)]
+
+
+@pytest.mark.parametrize("result", [Fail(REFUSED), Drop(REFUSED)])
+def test_a_pick_that_fails_is_the_end_of_its_attempt(
+    world: MeasuredWorld, result: PickResult
+) -> None:
+    world.connect().result = result
+    _, observer = world.call()
+    assert observer.status.code is StatusCode.UNAVAILABLE
+    assert (world.started, world.attempts) == (1, [("UNAVAILABLE", 0.0)])
+    assert world.sizes == [(0, 0)]
+
+
+def test_a_deadline_ends_an_attempt_that_waits_for_its_pick(world: MeasuredWorld) -> None:
+    world.connect()
+    world.report(CONNECTING, QUEUE_PICKER)
+    world.call(timeout_s=3.0)
+    world.clock.advance(3.0)
+    assert world.attempts == [("DEADLINE_EXCEEDED", 3.0)]
+    assert world.calls == [("DEADLINE_EXCEEDED", 3.0)]
+
+
+def test_a_deadline_ends_an_attempt_that_is_under_way(world: MeasuredWorld) -> None:
+    world.connect()
+    _, observer = world.call(b"12345", timeout_s=3.0)
+    # Told before the application is: whoever looks then finds it.
+    world.clock.advance(3.0)
+    assert observer.status.code is StatusCode.DEADLINE_EXCEEDED
+    assert world.attempts == [("DEADLINE_EXCEEDED", 3.0)]
+    assert world.sizes == [(5, 0)]
+
+
+def test_a_cancelled_attempt_is_told_before_the_application_hears_of_it(
+    world: MeasuredWorld,
+) -> None:
+    world.connect()
+    call, observer = world.call()
+    seen: list[list[tuple[str, float]]] = []
+    on_end = observer.on_end
+
+    def look(end: StreamEnd) -> None:
+        seen.append(world.attempts)
+        on_end(end)
+
+    observer.on_end = look  # type: ignore[method-assign]
+    call.cancel()
+    assert seen == [[("CANCELLED", 0.0)]]
+    assert len(world.attempts) == 1
+
+
+def test_every_message_of_a_stream_counts(world: MeasuredWorld) -> None:
+    world.connect()
+    call, _ = world.call(None)
+    for message in (b"1", b"22", b"333"):
+        call.send_message(message)
+    call.close_sending()
+    (stream,) = world.streams
+    stream.head()
+    for message in (b"4444", b"55555"):
+        stream.listener.on_message(message)
+    stream.end(StreamEnd(OK))
+    assert stream.messages == [b"1", b"22", b"333"]
+    assert stream.is_half_closed
+    assert world.sizes == [(6, 9)]
+
+
+def test_a_compressed_response_counts_as_it_was_on_the_wire(world: MeasuredWorld) -> None:
+    world.connect()
+    world.call()
+    world.streams[0].unpacked_bytes = 90
+    world.streams[0].answer(b"x" * 100)
+    assert world.sizes == [(7, 10)]
+
+
+def test_a_stream_that_never_had_its_turn_has_sent_nothing(world: MeasuredWorld) -> None:
+    world.connect()
+    world.call()
+    world.streams[0].id = 0
+    world.streams[0].end(UNAVAILABLE)
+    assert world.sizes == [(0, 0)]
+
+
+def test_a_transparent_retry_is_another_attempt(world: MeasuredWorld) -> None:
+    world.connect()
+    _, observer = world.call()
+    world.clock.advance(1.0)
+    world.streams[0].end(UNPROCESSED)
+    assert world.started == 2
+    world.streams[1].answer()
+    assert observer.status is OK
+    assert world.attempts == [("UNAVAILABLE", 1.0), ("OK", 0.0)]
+    assert world.calls == [("OK", 1.0)]
+
+
+def test_each_retry_is_an_attempt_and_the_wait_between_them_is_none() -> None:
+    world = MeasuredWorld(service_config=RETRY)
+    world.connect()
+    _, observer = world.call()
+    world.clock.advance(1.0)
+    world.streams[0].end(UNAVAILABLE)
+    assert world.started == 1
+    world.clock.advance(2.0)
+    assert world.started == 2
+    world.streams[1].answer()
+    assert observer.status is OK
+    assert [status for status, _ in world.attempts] == ["UNAVAILABLE", "OK"]
+    assert world.attempts[0][1] == 1.0
+    # All of it, with the wait in between, which has some chance in it.
+    assert world.calls == [("OK", 3.0)]
+
+
+def test_hedges_that_are_not_needed_any_more_are_cancelled() -> None:
+    world = MeasuredWorld(service_config=HEDGE)
+    world.connect()
+    _, observer = world.call()
+    world.clock.advance(1.0)
+    assert world.started == 2
+    world.streams[0].answer()
+    assert observer.status is OK
+    assert sorted(world.attempts) == [("CANCELLED", 0.0), ("OK", 1.0)]
+    world.clock.advance(10.0)
+    assert world.started == 2
+
+
+def test_a_hedge_that_waits_for_its_pick_ends_when_another_one_is_answered() -> None:
+    world = MeasuredWorld(service_config=HEDGE)
+    world.connect()
+    world.call()
+    world.report(CONNECTING, QUEUE_PICKER)
+    world.clock.advance(1.0)
+    assert world.started == 2
+    world.streams[0].answer()
+    assert sorted(world.attempts) == [("CANCELLED", 0.0), ("OK", 1.0)]
+
+
+def test_a_hedge_that_waits_for_its_pick_ends_as_soon_as_the_call_is_committed() -> None:
+    world = MeasuredWorld(service_config=HEDGE)
+    world.connect()
+    world.call()
+    world.report(CONNECTING, QUEUE_PICKER)
+    world.clock.advance(1.0)
+    world.streams[0].head()
+    assert world.attempts == [("CANCELLED", 0.0)]
+
+
+def test_a_hedge_that_waits_for_its_pick_ends_when_another_one_fails_for_good() -> None:
+    world = MeasuredWorld(service_config=HEDGE)
+    world.connect()
+    _, observer = world.call()
+    world.report(CONNECTING, QUEUE_PICKER)
+    world.clock.advance(1.0)
+    world.streams[0].end(StreamEnd(Status(StatusCode.INTERNAL, "broken")))
+    assert observer.status.code is StatusCode.INTERNAL
+    assert world.attempts == [("INTERNAL", 1.0), ("CANCELLED", 0.0)]
+
+
+def test_a_failed_pick_of_a_retried_rpc_is_an_attempt_of_its_own() -> None:
+    world = MeasuredWorld(service_config=RETRY)
+    world.connect()
+    world.report(FAILURE, FailPicker(REFUSED))
+    _, observer = world.call()
+    world.clock.advance(10.0)
+    assert observer.status.code is StatusCode.UNAVAILABLE
+    assert (world.started, len(world.attempts)) == (3, 3)
+    assert len(world.calls) == 1
+
+
+class LabellingPicker(RecordingPicker):
+    """Says where RPCs go, another place each time."""
+
+    __slots__ = ("places",)
+
+    def __init__(self, result: PickResult, *places: str) -> None:
+        super().__init__(result)
+        self.places = list(places)
+
+    def pick(self, info: PickInfo) -> PickResult:
+        labels = info.attributes.get(PICK_LABELS)
+        assert labels is not None, "an RPC that is measured brings where to write it"
+        labels[BACKEND_SERVICE] = "cluster"
+        if self.places:
+            labels[LOCALITY] = self.places.pop(0)
+        return super().pick(info)
+
+
+def test_an_attempt_has_the_labels_of_its_own_pick() -> None:
+    world = MeasuredWorld(service_config=RETRY)
+    world.connect()
+    world.report(CONNECTING, LabellingPicker(world.complete, "here"))
+    world.call()
+    world.streams[0].end(UNAVAILABLE)
+    world.clock.advance(2.0)
+    world.streams[1].answer()
+    labels = [labels[2:] for labels, _ in world.plugin.values(ATTEMPT_DURATION)]
+    # The second pick said nothing about the place.
+    assert labels == [("UNAVAILABLE", "here", "cluster"), ("OK", "", "cluster")]
+
+
+def test_an_attempt_that_fails_without_a_stream_has_the_labels_of_its_last_pick(
+    world: MeasuredWorld,
+) -> None:
+    world.connect()
+    world.report(FAILURE, LabellingPicker(Fail(REFUSED), "here"))
+    world.call()
+    ((labels, _),) = world.plugin.values(ATTEMPT_SENT)
+    assert labels == (NAME, TARGET, "UNAVAILABLE", "here", "cluster")
+
+
+def test_rpcs_do_not_share_what_pickers_say_to_them(world: MeasuredWorld) -> None:
+    picker = world.connect()
+    world.call()
+    world.call()
+    first, second = (info.attributes.get(PICK_LABELS) for info in picker.asked)
+    assert first is not second
+    assert world.method.plain_info.attributes.get(PICK_LABELS) is None
+
+
+def test_what_a_call_does_to_its_stream_reaches_the_wire(world: MeasuredWorld) -> None:
+    world.connect()
+    call, _ = world.call(None)
+    (stream,) = world.streams
+    held: list[bool] = []
+    for act in (call.hold, call.release):
+        act()
+        held.append(stream.is_held)
+    assert held == [True, False]
+    writable: list[bool] = []
+    for stream.is_writable in (True, False):
+        writable.append(call.is_writable)
+    assert writable == [True, False]
+    call.close_sending()
+    assert stream.is_half_closed
+    call.cancel()
+    assert stream.cancelled_with is not None

@@ -1,0 +1,49 @@
+"""Unit tests of proxyless.metrics.calls."""
+
+from proxyless.metrics import CallRecorder, Metrics
+from proxyless.metrics.instruments import (
+    ATTEMPT_DURATION,
+    ATTEMPT_RECEIVED,
+    ATTEMPT_SENT,
+    ATTEMPT_STARTED,
+    BACKEND_SERVICE,
+    CALL_DURATION,
+    LOCALITY,
+)
+from tests.metrics_world import TARGET, RecordingPlugin
+
+PATH = "/pkg.Service/Method"
+NAME = "pkg.Service/Method"
+
+
+def test_each_plugin_has_its_own_name_for_a_method() -> None:
+    named, unnamed = RecordingPlugin(), RecordingPlugin(named=False)
+    recorder = CallRecorder(Metrics(TARGET, [named, unnamed]), PATH, is_registered=False)
+    recorder.on_attempt_start()
+    recorder.on_call_end("OK", 1.5)
+    assert named.counts(ATTEMPT_STARTED) == {(NAME, TARGET): 1}
+    assert unnamed.counts(ATTEMPT_STARTED) == {("other", TARGET): 1}
+    assert unnamed.values(CALL_DURATION) == [(("other", TARGET, "OK"), 1.5)]
+
+
+def test_a_registered_method_has_its_name() -> None:
+    plugin = RecordingPlugin(named=False)
+    CallRecorder(plugin.metrics, PATH, is_registered=True).on_attempt_start()
+    assert plugin.counts(ATTEMPT_STARTED) == {(NAME, TARGET): 1}
+
+
+def test_the_end_of_an_attempt_is_three_values_with_the_labels_of_its_pick() -> None:
+    plugin = RecordingPlugin()
+    recorder = CallRecorder(plugin.metrics, PATH, is_registered=True)
+    recorder.on_attempt_end("OK", 0.25, 10, 20, {LOCALITY: "zone", BACKEND_SERVICE: "cluster"})
+    labels = (NAME, TARGET, "OK", "zone", "cluster")
+    assert plugin.values(ATTEMPT_DURATION) == [(labels, 0.25)]
+    assert plugin.values(ATTEMPT_SENT) == [(labels, 10)]
+    assert plugin.values(ATTEMPT_RECEIVED) == [(labels, 20)]
+
+
+def test_what_no_policy_said_is_empty() -> None:
+    plugin = RecordingPlugin()
+    recorder = CallRecorder(plugin.metrics, PATH, is_registered=True)
+    recorder.on_attempt_end("UNAVAILABLE", 0, 0, 0, {})
+    assert plugin.values(ATTEMPT_SENT) == [((NAME, TARGET, "UNAVAILABLE", "", ""), 0)]

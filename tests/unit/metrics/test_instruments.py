@@ -1,0 +1,84 @@
+"""Unit tests of proxyless.metrics.instruments: the tables of A66, A78 and A89, once more."""
+
+import pytest
+
+from proxyless.metrics.instruments import INSTRUMENTS, LATENCY_BOUNDARIES, SIZE_BOUNDARIES
+
+ATTEMPT = "grpc.client.attempt"
+TARGET = ["grpc.target"]
+OF_ATTEMPT = ["grpc.method", "grpc.target", "grpc.status"]
+OF_PICK = ["grpc.lb.locality", "grpc.lb.backend_service"]
+OF_SERVER = ["grpc.target", "grpc.xds.server"]
+OF_TYPE = [*OF_SERVER, "grpc.xds.resource_type"]
+OF_CACHE = ["grpc.target", "grpc.xds.authority", "grpc.xds.cache_state", "grpc.xds.resource_type"]
+
+# Name, kind, unit, labels, optional labels, whether it is on by default.
+TABLE: list[tuple[str, str, str, list[str], list[str], bool]] = [
+    (f"{ATTEMPT}.started", "counter", "{attempt}", ["grpc.method", "grpc.target"], [], True),
+    (f"{ATTEMPT}.duration", "histogram", "s", OF_ATTEMPT, OF_PICK, True),
+    (
+        f"{ATTEMPT}.sent_total_compressed_message_size",
+        "histogram",
+        "By",
+        OF_ATTEMPT,
+        OF_PICK,
+        True,
+    ),
+    (
+        f"{ATTEMPT}.rcvd_total_compressed_message_size",
+        "histogram",
+        "By",
+        OF_ATTEMPT,
+        OF_PICK,
+        True,
+    ),
+    ("grpc.client.call.duration", "histogram", "s", OF_ATTEMPT, [], True),
+    ("grpc.lb.pick_first.disconnections", "counter", "{disconnection}", TARGET, [], False),
+    ("grpc.lb.pick_first.connection_attempts_succeeded", "counter", "{attempt}", TARGET, [], False),
+    ("grpc.lb.pick_first.connection_attempts_failed", "counter", "{attempt}", TARGET, [], False),
+    ("grpc.lb.wrr.rr_fallback", "counter", "{update}", TARGET, OF_PICK, False),
+    ("grpc.lb.wrr.endpoint_weight_not_yet_usable", "counter", "{endpoint}", TARGET, OF_PICK, False),
+    ("grpc.lb.wrr.endpoint_weight_stale", "counter", "{endpoint}", TARGET, OF_PICK, False),
+    ("grpc.lb.wrr.endpoint_weights", "histogram", "{weight}", TARGET, OF_PICK, False),
+    ("grpc.xds_client.connected", "gauge", "{bool}", OF_SERVER, [], False),
+    ("grpc.xds_client.server_failure", "counter", "{failure}", OF_SERVER, [], False),
+    ("grpc.xds_client.resource_updates_valid", "counter", "{resource}", OF_TYPE, [], False),
+    ("grpc.xds_client.resource_updates_invalid", "counter", "{resource}", OF_TYPE, [], False),
+    ("grpc.xds_client.resources", "gauge", "{resource}", OF_CACHE, [], False),
+]
+
+
+@pytest.mark.parametrize("row", TABLE, ids=[row[0] for row in TABLE])
+def test_an_instrument_is_what_its_grfc_says(
+    row: tuple[str, str, str, list[str], list[str], bool],
+) -> None:
+    (found,) = [each for each in INSTRUMENTS if each.name == row[0]]
+    assert (
+        found.name,
+        found.kind.value,
+        found.unit,
+        list(found.labels),
+        list(found.optional_labels),
+        found.is_default,
+    ) == row
+
+
+def test_there_are_no_others() -> None:
+    assert [each.name for each in INSTRUMENTS] == [row[0] for row in TABLE]
+
+
+def test_boundaries_are_those_of_a66() -> None:
+    latency = (
+        "0, 0.00001, 0.00005, 0.0001, 0.0003, 0.0006, 0.0008, 0.001, 0.002, 0.003, 0.004, 0.005, "
+        "0.006, 0.008, 0.01, 0.013, 0.016, 0.02, 0.025, 0.03, 0.04, 0.05, 0.065, 0.08, 0.1, 0.13, "
+        "0.16, 0.2, 0.25, 0.3, 0.4, 0.5, 0.65, 0.8, 1, 2, 5, 10, 20, 50, 100"
+    )
+    assert list(LATENCY_BOUNDARIES) == [float(each) for each in latency.split(", ")]
+    size = (
+        "0, 1024, 2048, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864, "
+        "268435456, 1073741824, 4294967296"
+    )
+    assert list(SIZE_BOUNDARIES) == [float(each) for each in size.split(", ")]
+    for each in INSTRUMENTS:
+        wanted = {"s": LATENCY_BOUNDARIES, "By": SIZE_BOUNDARIES}.get(each.unit, ())
+        assert each.boundaries == wanted

@@ -1,0 +1,101 @@
+"""Unit tests of proxyless.metrics.plugins."""
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from proxyless.metrics import NO_METRICS, choose_plugins, deregister_global, register_global
+from proxyless.metrics.instruments import ATTEMPT_STARTED, CALL_DURATION, XDS_CONNECTED
+from proxyless.metrics.plugins import Metrics
+from tests.metrics_world import RecordingPlugin
+
+
+@pytest.fixture
+def registered() -> Iterator[RecordingPlugin]:
+    plugin = RecordingPlugin()
+    register_global(plugin)
+    yield plugin
+    deregister_global(plugin)
+
+
+class Picky(RecordingPlugin):
+    """Wants one target only."""
+
+    def is_interested_in(self, target: str) -> bool:
+        return target == "dns:///wanted"
+
+
+class Broken(RecordingPlugin):
+    """Raises whatever it is told."""
+
+    def count(self, *_: object, **__: object) -> None:
+        raise RuntimeError("broken")
+
+
+def test_without_plugins_nothing_is_active() -> None:
+    assert choose_plugins("dns:///a") is NO_METRICS
+    assert not NO_METRICS.active
+    NO_METRICS.count(ATTEMPT_STARTED, ("method", "target"))
+
+
+def test_a_channel_has_the_registered_plugins_and_its_own_each_once(
+    registered: RecordingPlugin,
+) -> None:
+    own = RecordingPlugin()
+    metrics = choose_plugins("dns:///a", [own, registered])
+    assert metrics.plugins == (registered, own)
+    assert metrics.active
+    assert metrics.target == "dns:///a"
+
+
+def test_a_channel_keeps_what_it_was_made_with(registered: RecordingPlugin) -> None:
+    before = choose_plugins("dns:///a")
+    other = RecordingPlugin()
+    register_global(other)
+    deregister_global(other)
+    assert before.plugins == (registered,)
+    assert choose_plugins("dns:///a").plugins == (registered,)
+
+
+def test_a_plugin_chooses_among_channels() -> None:
+    plugin = Picky()
+    assert choose_plugins("dns:///wanted", [plugin]).plugins == (plugin,)
+    assert choose_plugins("dns:///other", [plugin]) is NO_METRICS
+
+
+def test_registering_twice_is_refused(registered: RecordingPlugin) -> None:
+    with pytest.raises(RuntimeError, match="is registered already"):
+        register_global(registered)
+    with pytest.raises(RuntimeError, match="is not registered"):
+        deregister_global(RecordingPlugin())
+
+
+def test_every_plugin_is_told() -> None:
+    plugins = [RecordingPlugin(), RecordingPlugin()]
+    metrics = Metrics("t", plugins)
+    metrics.count(ATTEMPT_STARTED, ("m", "t"), value=3)
+    metrics.record(CALL_DURATION, 0.5, ("m", "t", "OK"))
+    for plugin in plugins:
+        assert plugin.counts(ATTEMPT_STARTED) == {("m", "t"): 3}
+        assert plugin.values(CALL_DURATION) == [(("m", "t", "OK"), 0.5)]
+
+
+def test_gauges_are_asked_for_until_they_are_cancelled() -> None:
+    plugins = [RecordingPlugin(), RecordingPlugin()]
+    cancel = Metrics("t", plugins).watch(
+        [XDS_CONNECTED], lambda report: report(XDS_CONNECTED, 1, ("t", "server"))
+    )
+    assert [plugin.gauges(XDS_CONNECTED) for plugin in plugins] == [{("t", "server"): 1}] * 2
+    cancel()
+    assert [plugin.gauges(XDS_CONNECTED) for plugin in plugins] == [{}] * 2
+
+
+def test_what_a_plugin_raises_is_logged_and_harms_nobody(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    plugin = RecordingPlugin()
+    with caplog.at_level(logging.ERROR, "proxyless.metrics"):
+        Metrics("t", [Broken(), plugin]).count(ATTEMPT_STARTED, ("m", "t"))
+    assert plugin.count_of(ATTEMPT_STARTED) == 1
+    assert "stats plugin" in caplog.text

@@ -1,0 +1,263 @@
+"""Unit tests of proxyless.otel, with OpenTelemetry's own SDK."""
+
+import subprocess
+import sys
+from threading import Thread
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+import proxyless
+from proxyless.metrics import Instrument, Kind, Report, choose_plugins
+from proxyless.metrics.instruments import (
+    ATTEMPT_DURATION,
+    ATTEMPT_SENT,
+    ATTEMPT_STARTED,
+    CALL_DURATION,
+    INSTRUMENTS,
+    LATENCY_BOUNDARIES,
+    WRR_WEIGHTS,
+    XDS_CONNECTED,
+    XDS_RESOURCES,
+)
+from proxyless.otel import OpenTelemetryPlugin
+
+TARGET = "dns:///orders:80"
+
+
+class Collected:
+    """A plugin, and what a reader finds of it."""
+
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401 - whatever a plugin takes
+        self.reader = InMemoryMetricReader()
+        self.provider = MeterProvider([self.reader])
+        self.plugin = OpenTelemetryPlugin(meter_provider=self.provider, **options)
+
+    def metrics(self) -> dict[str, Any]:
+        data = self.reader.get_metrics_data()
+        return {
+            metric.name: metric
+            for resource in (data.resource_metrics if data is not None else ())
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+        }
+
+    def points(self, instrument: Instrument) -> list[Any]:
+        metric = self.metrics().get(instrument.name)
+        return [] if metric is None else list(metric.data.data_points)
+
+
+def measure(plugin: OpenTelemetryPlugin, instrument: Instrument, value: int = 1) -> None:
+    """One measurement, whose labels have their own names as values."""
+    if instrument.kind is Kind.GAUGE:
+        plugin.watch([instrument], lambda report: report(instrument, value, instrument.labels))
+    else:
+        tell = plugin.count if instrument.kind is Kind.COUNTER else plugin.record
+        tell(instrument, value, instrument.labels, instrument.optional_labels)
+
+
+# ---------------------------------------------------------------------------------------------
+# What is collected
+
+
+def test_by_default_the_metrics_of_rpcs_are_collected() -> None:
+    collected = Collected()
+    for instrument in INSTRUMENTS:
+        measure(collected.plugin, instrument)
+    assert sorted(collected.metrics()) == [
+        "grpc.client.attempt.duration",
+        "grpc.client.attempt.rcvd_total_compressed_message_size",
+        "grpc.client.attempt.sent_total_compressed_message_size",
+        "grpc.client.attempt.started",
+        "grpc.client.call.duration",
+    ]
+
+
+def test_each_metric_can_be_enabled_and_disabled() -> None:
+    names = {each.name for each in INSTRUMENTS}
+    collected = Collected(enable_metrics=names, disable_metrics=[CALL_DURATION.name])
+    for instrument in INSTRUMENTS:
+        measure(collected.plugin, instrument)
+    found = collected.metrics()
+    assert set(found) == names - {CALL_DURATION.name}
+    for each in INSTRUMENTS:
+        if each is not CALL_DURATION:
+            assert (found[each.name].unit, found[each.name].description) == (
+                each.unit,
+                each.description,
+            )
+
+
+def test_a_histogram_has_its_boundaries() -> None:
+    collected = Collected(enable_metrics=[WRR_WEIGHTS.name])
+    measure(collected.plugin, ATTEMPT_DURATION)
+    measure(collected.plugin, WRR_WEIGHTS)
+    (point,) = collected.points(ATTEMPT_DURATION)
+    assert tuple(point.explicit_bounds) == LATENCY_BOUNDARIES
+    # A78 names none: those of the SDK.
+    (point,) = collected.points(WRR_WEIGHTS)
+    assert tuple(point.explicit_bounds) != LATENCY_BOUNDARIES
+    assert point.count == 1
+
+
+def test_the_meter_has_our_name_and_version() -> None:
+    collected = Collected()
+    measure(collected.plugin, ATTEMPT_STARTED)
+    data = collected.reader.get_metrics_data()
+    assert data is not None
+    scope = data.resource_metrics[0].scope_metrics[0].scope
+    assert (scope.name, scope.version) == ("proxyless", proxyless.__version__)
+
+
+def test_an_instrument_of_somebody_else_is_collected_as_it_says() -> None:
+    own = Instrument("example.picks", Kind.COUNTER, "{pick}", "", ("who",), is_default=True)
+    hidden = Instrument("example.more", Kind.COUNTER, "{pick}", "", ("who",))
+    collected = Collected()
+    measure(collected.plugin, own)
+    measure(collected.plugin, hidden)
+    assert set(collected.metrics()) == {"example.picks"}
+    enabled = Collected(enable_metrics=["example.more"])
+    measure(enabled.plugin, hidden)
+    assert set(enabled.metrics()) == {"example.more"}
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("enable_metrics", "metric 'grpc.no' is not known, wanted one of grpc.client"),
+        ("disable_metrics", "metric 'grpc.no' is not known, wanted one of grpc.client"),
+        ("optional_labels", "label 'grpc.no' is not known, wanted one of grpc.lb.backend_service"),
+    ],
+)
+def test_a_name_that_grpc_does_not_have_is_refused(option: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Collected(**{option: ["grpc.no"]})
+    with pytest.raises(TypeError, match="wanted a list of names"):
+        Collected(**{option: "grpc.client.call.duration"})
+
+
+# ---------------------------------------------------------------------------------------------
+# Labels
+
+
+@pytest.mark.parametrize(
+    "optional",
+    [[], ["grpc.lb.locality"], ["grpc.lb.backend_service"], list(ATTEMPT_SENT.optional_labels)],
+)
+def test_optional_labels_are_there_if_they_are_asked_for(optional: list[str]) -> None:
+    collected = Collected(optional_labels=optional)
+    measure(collected.plugin, ATTEMPT_SENT)
+    (point,) = collected.points(ATTEMPT_SENT)
+    wanted = {"grpc.method", "grpc.target", "grpc.status", *optional}
+    assert dict(point.attributes) == {name: name for name in wanted}
+
+
+def test_a_generic_method_is_other_unless_its_filter_says_otherwise() -> None:
+    plain = OpenTelemetryPlugin()
+    assert plain.label_method("/a.B/C", is_registered=False) == "other"
+    assert plain.label_method("/a.B/C", is_registered=True) == "a.B/C"
+    asked: list[str] = []
+
+    def is_known(name: str) -> bool:
+        asked.append(name)
+        return name == "a.B/C"
+
+    filtered = OpenTelemetryPlugin(generic_method_attribute_filter=is_known)
+    assert filtered.label_method("/a.B/C", is_registered=False) == "a.B/C"
+    assert filtered.label_method("/a.B/D", is_registered=False) == "other"
+    assert filtered.label_method("/a.B/D", is_registered=True) == "a.B/D"
+    assert asked == ["a.B/C", "a.B/D"]
+
+
+def test_a_target_is_other_if_its_filter_says_so() -> None:
+    assert OpenTelemetryPlugin().label_target(TARGET) == TARGET
+    filtered = OpenTelemetryPlugin(target_attribute_filter=lambda target: "orders" in target)
+    assert filtered.label_target(TARGET) == TARGET
+    assert filtered.label_target("ipv4:10.0.0.1:80") == "other"
+
+
+# ---------------------------------------------------------------------------------------------
+# Channels
+
+
+def test_without_a_provider_no_channel_is_measured() -> None:
+    assert not choose_plugins(TARGET, [OpenTelemetryPlugin()]).active
+
+
+def test_a_channel_filter_chooses_among_channels() -> None:
+    plugin = Collected(channel_filter=lambda target: target.startswith("xds:")).plugin
+    assert choose_plugins("xds:///orders", [plugin]).active
+    assert not choose_plugins(TARGET, [plugin]).active
+
+
+def test_a_plugin_is_registered_once_and_taken_back() -> None:
+    plugin = Collected().plugin
+    with plugin:
+        assert choose_plugins(TARGET).plugins == (plugin,)
+        with pytest.raises(RuntimeError, match="already"):
+            plugin.register_global()
+    assert not choose_plugins(TARGET).active
+    with pytest.raises(RuntimeError, match="is not registered"):
+        plugin.deregister_global()
+
+
+def test_several_plugins_may_be_registered() -> None:
+    first, second = Collected().plugin, Collected().plugin
+    with first, second:
+        assert choose_plugins(TARGET).plugins == (first, second)
+
+
+# ---------------------------------------------------------------------------------------------
+# Gauges
+
+
+def test_gauges_are_asked_for_whenever_somebody_reads() -> None:
+    collected = Collected(enable_metrics=[XDS_CONNECTED.name])
+    value = 1
+
+    def observe(report: Report) -> None:
+        report(XDS_CONNECTED, value, ("t", "server"))
+        report(XDS_RESOURCES, 5, ("t", "#old", "acked", "Listener"))
+
+    cancel = collected.plugin.watch([XDS_CONNECTED, XDS_RESOURCES], observe)
+    for value in (1, 0):
+        (point,) = collected.points(XDS_CONNECTED)
+        assert point.value == value
+        assert dict(point.attributes) == {"grpc.target": "t", "grpc.xds.server": "server"}
+    assert collected.points(XDS_RESOURCES) == []
+    cancel()
+    cancel()
+    assert collected.points(XDS_CONNECTED) == []
+
+
+def test_gauges_of_several_clients_are_read_together() -> None:
+    collected = Collected(enable_metrics=[XDS_CONNECTED.name])
+
+    def watch(server: str) -> None:
+        def observe(report: Report) -> None:
+            report(XDS_CONNECTED, 1, ("t", server))
+
+        collected.plugin.watch([XDS_CONNECTED], observe)
+
+    threads = [Thread(target=watch, args=(f"s{number}",)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    servers = {point.attributes["grpc.xds.server"] for point in collected.points(XDS_CONNECTED)}
+    assert servers == {f"s{number}" for number in range(8)}
+
+
+# ---------------------------------------------------------------------------------------------
+# Imports
+
+
+def test_opentelemetry_is_imported_by_who_asks_for_it_only() -> None:
+    code = (
+        "import sys, proxyless, proxyless.aio, proxyless.sync, proxyless.admin; "
+        "assert not [name for name in sys.modules if name.startswith('opentelemetry')]"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert proxyless.otel is sys.modules["proxyless.otel"]
