@@ -566,6 +566,25 @@ HEALTH = (
     ),
 )
 
+METRICS = (
+    Mutation(
+        "cluster-is-not-said-to-who-measures",
+        "xds/lb/labels.py",
+        "            labels[BACKEND_SERVICE] = self._cluster\n",
+        "            labels.setdefault(BACKEND_SERVICE, '')\n",
+        "A78-01",
+        tests=("tests/spec/test_a78_metrics.py",),
+    ),
+    Mutation(
+        "every-failure-of-a-control-plane-counts",
+        "xds/client/connection.py",
+        "            self._owner.on_failure(self)\n",
+        "        self._owner.on_failure(self)\n",
+        "A78-01",
+        tests=("tests/spec/test_a78_metrics.py",),
+    ),
+)
+
 MUTATIONS = (
     *PRIORITY,
     *PICK_FIRST,
@@ -576,5 +595,6 @@ MUTATIONS = (
     *SECURITY,
     *PROXIES,
     *HEALTH,
+    *METRICS,
     *SIMULATED,
 )

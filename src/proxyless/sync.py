@@ -37,8 +37,9 @@ def insecure_channel(
     """A channel without encryption.
 
     Options are grpcio's channel arguments, and some of our own (docs/howto/migrate-from-grpcio.md).
-    Registries add policies, resolvers and filters to those of the package. The bootstrap of an
-    `xds:` target is a document or a path; without it the environment says, as for grpcio.
+    Registries add policies, resolvers and filters to those of the package, and stats plugins. The
+    bootstrap of an `xds:` target is a document or a path; without it the environment says, as for
+    grpcio.
 
     Raises ValueError or TypeError for a target or option that is not valid. Whether anybody can be
     reached, the first RPC says.

@@ -217,3 +217,11 @@ async def test_rpcs_that_start_together_leave_in_one_write_per_connection() -> N
         await asyncio.gather(*(ask(unary, rounds, {}) for _ in range(16)))
         # The first call on each connection was alone there.
         assert network.writes - before <= (rounds + 1) * BACKENDS
+
+
+async def test_an_rpc_that_nobody_measures_runs_nothing_that_measures() -> None:
+    counter, network = CallCounter(), Loopback()
+    async with open_channel(network) as channel:
+        await counter.count(ask(channel.unary_unary(METHOD), RPCS, {}))
+    measuring = ("proxyless.metrics", "proxyless.channel.measured", "proxyless.xds.lb.labels")
+    assert [name for name in counter.by_name if name.startswith(measuring)] == []

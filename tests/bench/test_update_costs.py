@@ -40,8 +40,8 @@ TIME_RATIO = 12
 ROUNDS_MAX = 5
 # From a subchannel that tells of its connection to the picker that has it. Measured, and some room.
 CALLS_PER_READY_MAX = 62
-# To configure them, of which half is the JSON that the control plane sent.
-CALLS_PER_CLUSTER_MAX = 1
+# To configure the policies of a cluster. Most of it is for the part that the control plane sent as JSON.
+CALLS_PER_CLUSTER_MAX = 115
 
 TARGETS = [f"t{number}" for number in range(10)]
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from proxyless.base import Status
+from proxyless.base import IpAddress, Status
 from proxyless.controlplane import (
     CLUSTER,
     LISTENER,
@@ -26,6 +26,7 @@ from proxyless.controlplane import (
     eds_cluster,
     endpoints,
     http_filter,
+    lb_endpoint,
     listener,
     route,
     route_config,
@@ -36,12 +37,14 @@ from proxyless.protos import message_class
 from proxyless.runtime import VirtualClock
 from proxyless.sim import UNARY, World, pause
 from proxyless.transport import PeerCertificate, TrustBundles
+from proxyless.transport.http_connect import ConnectAnswer, Refused
 from proxyless.transport.spiffe import refuse_chain
 from proxyless.xds.bootstrap import CertificateProviderConfig
 from proxyless.xds.certificates import Certificates, FileWatcherPlugin
 from proxyless.xds.resources import CertificateInstance, StringMatcher
 from proxyless.xds.security import SanCheck
 from tests.certificates import CertificateAuthority, trust_bundle_map
+from tests.connect_proxy import proxied, with_proxy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -309,6 +312,13 @@ async def backend_is_silent(stage: Stage) -> str:
     return await stage.fail()
 
 
+async def proxy_refuses(stage: Stage) -> str:
+    nobody = IpAddress(stage.world.host("proxy").ip, 3128)
+    endpoint = with_proxy(lb_endpoint(str(stage.backend.address)), nobody)
+    stage.serve(*stage.mesh(proxied(eds_cluster("web")), endpoints("web", [endpoint])))
+    return await stage.fail()
+
+
 async def rpc_is_dropped(stage: Stage) -> str:
     address = str(stage.backend.address)
     stage.serve(*stage.mesh(endpoints("web", [address], drops={"overload": 1.0})))
@@ -330,6 +340,12 @@ async def too_many_rpcs(stage: Stage) -> str:
 
 # ---------------------------------------------------------------------------------------------
 # Reasons that stand inside other texts
+
+
+def proxy_wants_to_know_who_asks() -> str:
+    verdict = ConnectAnswer().receive(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
+    assert isinstance(verdict, Refused)
+    return f"proxy {verdict.why}"
 
 
 def certificate_shows_another_name() -> str:
@@ -410,6 +426,7 @@ STORIES: tuple[Story, ...] = (
     dns_target_is_unknown,
     backend_refuses,
     backend_is_silent,
+    proxy_refuses,
 )
 PER_RPC: tuple[Story, ...] = (
     no_route,
@@ -420,6 +437,7 @@ PER_RPC: tuple[Story, ...] = (
 )
 REFUSALS: tuple[Story, ...] = (listener_is_refused, route_config_is_refused, cluster_is_refused)
 REASONS: tuple[Callable[[], str], ...] = (
+    proxy_wants_to_know_who_asks,
     certificate_shows_another_name,
     trust_domain_is_unknown,
     authority_is_of_another_trust_domain,

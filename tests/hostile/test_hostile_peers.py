@@ -16,7 +16,7 @@ from hpack import Encoder
 from proxyless.base import Status, StatusCode
 from proxyless.wire import ErrorCode, Limits, RemoteProtocolError, compress
 from proxyless.wire import frames as kinds
-from proxyless.wire.limits import FLOOD_FRAMES_MAX
+from proxyless.wire.limits import BUFFERED_BYTES_MAX, FLOOD_FRAMES_MAX, INFORMATIONAL_MAX
 from tests.wire_world import (
     END_HEADERS,
     END_STREAM,
@@ -32,6 +32,7 @@ from tests.wire_world import (
     answer,
     block,
     data,
+    decode_block,
     frame,
     goaway,
     headers,
@@ -446,14 +447,24 @@ def test_a_flood_in_one_piece_ends_the_connection(core: Core) -> None:
     )
 
 
-def test_a_flood_of_informational_answers_ends_the_connection() -> None:
+def test_a_flood_of_informational_answers_ends_the_call() -> None:
     server = RawServer()
-    server.opened()
-    each = headers(1, [(":status", "103")])
+    one, other = server.opened(2)
+    # No two are equal: each would have to be decoded.
+    server.say(*(headers(1, [(":status", "103"), ("x", str(n))]) for n in range(100)))
+    one.expect_end(StatusCode.INTERNAL, "more than 8 informational answers")
+    server.expect_reset(1, ErrorCode.ENHANCE_YOUR_CALM)
+    other.expect_open()
+
+
+def test_a_flood_of_informational_answers_on_many_calls_ends_the_connection() -> None:
+    server = RawServer()
+    server.opened(FLOOD_FRAMES_MAX)
+    each = [headers(2 * at + 1, [(":status", "103")]) for at in range(FLOOD_FRAMES_MAX)]
     server.break_by(
         ErrorCode.ENHANCE_YOUR_CALM,
         "flood of informational HEADERS frames",
-        each * 2 * FLOOD_FRAMES_MAX,
+        b"".join(each) * INFORMATIONAL_MAX,
     )
 
 
@@ -513,16 +524,58 @@ def test_a_continuation_flood_ends_the_connection(core: Core, size: int) -> None
     assert taken <= 32
 
 
-@pytest.mark.parametrize("first", [0, 20_000])
-def test_a_continued_block_larger_than_the_limit_ends_the_connection(
-    core: Core, first: int
-) -> None:
-    core(None).break_by(
+@pytest.mark.parametrize("size", [17 * KB, 70 * KB, 300 * KB])
+@pytest.mark.parametrize("is_last", [False, True])
+def test_a_continued_block_larger_than_the_limit_ends_its_stream(size: int, is_last: bool) -> None:
+    server = RawServer()
+    one, other = server.opened(2)
+    fields = [*HEAD, *(("k", "v" * KB) for _ in range(size // KB))]
+    encoded = block(fields, huffman=False)
+    first = END_STREAM if is_last else 0
+    cuts = range(16 * KB, len(encoded), 16 * KB)
+    pieces = [encoded[at : at + 16 * KB] for at in cuts]
+    server.say(frame(kinds.HEADERS, first, 1, encoded[: 16 * KB]))
+    with at_most(200 * KB):
+        for at, piece in enumerate(pieces, 1):
+            flags = END_HEADERS if at == len(pieces) else 0
+            server.say(frame(kinds.CONTINUATION, flags, 1, piece))
+    # As for the same block in one frame, and as grpcio says it.
+    one.expect_end(StatusCode.RESOURCE_EXHAUSTED, "received metadata larger than max (16384 bytes)")
+    server.expect_reset(1, ErrorCode.CANCEL)
+    server.say(answer(3, b"fine"))
+    other.expect_messages(b"fine")
+
+
+def test_a_continued_request_larger_than_the_limit_is_answered() -> None:
+    client = RawClient()
+    client.say(frame(kinds.HEADERS, END_STREAM, 1, bytes(60 * KB)))
+    client.say(frame(kinds.CONTINUATION, END_HEADERS, 1, bytes(60 * KB)))
+    (answered,) = client.hear().of(kinds.HEADERS, 1)
+    assert decode_block(answered.payload) == [(":status", "431")]
+    assert client.request(3).stream.id == 3
+
+
+def test_a_continued_request_larger_than_the_limit_may_have_changed_the_table() -> None:
+    client = RawClient(greet=False)
+    client.say(PREFACE, settings())
+    client.hear()
+    client.break_by(
         ErrorCode.ENHANCE_YOUR_CALM,
-        "wanted at most 16384 bytes",
-        frame(kinds.HEADERS, END_STREAM, 1, bytes(first)),
-        frame(kinds.CONTINUATION, 0, 1, bytes(20_000)),
+        "header block larger than the limit",
+        frame(kinds.HEADERS, END_STREAM, 1, bytes(60 * KB)),
+        frame(kinds.CONTINUATION, END_HEADERS, 1, bytes(60 * KB)),
     )
+
+
+def test_a_continued_block_beyond_all_limits_ends_the_connection(core: Core) -> None:
+    peer = core(None)
+    peer.say(frame(kinds.HEADERS, END_STREAM, 1, bytes(60 * KB)))
+    each = frame(kinds.CONTINUATION, 0, 1, bytes(60 * KB))
+    with at_most(200 * KB):
+        taken = break_in_pieces(
+            peer, ErrorCode.ENHANCE_YOUR_CALM, "wanted at most 1048576", iter(lambda: each, b"")
+        )
+    assert taken == MB // (60 * KB) - 1
 
 
 @pytest.mark.parametrize(
@@ -659,6 +712,34 @@ def test_a_decompression_bomb_ends_the_call_before_it_is_unpacked() -> None:
             server.say(data(1, bomb[at : at + 16 * KB]))
     call.expect_end(StatusCode.RESOURCE_EXHAUSTED, "(4194305 vs. 4194304)")
     server.expect_reset(1, ErrorCode.CANCEL)
+
+
+def test_a_window_full_of_small_bombs_is_unpacked_as_it_is_read() -> None:
+    server = RawServer()
+    (call,) = server.opened()
+    server.say(headers(1, [*HEAD, ("grpc-encoding", "gzip")]))
+    bomb = prefixed(compress("gzip", bytes(4 * MB)), compressed=1)
+    unread: list[int] = []
+
+    def receive(message: bytes) -> None:
+        # As every front does it, without keeping what it got.
+        unread.append(len(message))
+        call.events.clear()
+        if sum(unread) > BUFFERED_BYTES_MAX:
+            call.stream.hold()
+
+    call.hooks["message"] = receive
+    count = MB // len(bomb)
+    with at_most(12 * MB):
+        for _ in range(count):
+            server.say(data(1, bomb))
+        server.say(headers(1, OK_TRAILERS, end=True))
+        assert len(unread) == 1
+        for _ in range(count):
+            assert unread == [4 * MB]
+            unread.clear()
+            call.stream.release()
+    call.expect_end()
 
 
 def test_a_message_in_tiny_frames_costs_about_its_size(core: Core) -> None:

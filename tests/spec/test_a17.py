@@ -306,16 +306,11 @@ PETIOLES: list[Mapping[str, object]] = [
     {"ring_hash_experimental": {"requestHashHeader": "x-user"}},
     {"random": {}},
     {"random_subsetting_experimental": {"subsetSize": 3, "childPolicy": [ROUND_ROBIN]}},
-    {
-        "weighted_target_experimental": {
-            "targets": {"all": {"weight": 1, "childPolicy": [ROUND_ROBIN]}}
-        }
-    },
 ]
 
 
 @pytest.mark.spec("HC-08")
-@pytest.mark.parametrize("policy", PETIOLES[:6], ids=lambda policy: next(iter(policy)))
+@pytest.mark.parametrize("policy", PETIOLES, ids=lambda policy: next(iter(policy)))
 def test_policies_that_spread_rpcs_leave_out_who_is_not_serving(
     shop: Shop, policy: Mapping[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -634,6 +629,23 @@ def test_goaway_ends_the_stream_and_so_the_connection(shop: Shop) -> None:
         shop["a"].say_goaway()
         await pause(SOON_S)
         assert (shop["a"].accepted, shop["a"].connections, shop["a"].watches) == (2, 1, 1)
+        assert await call(channel) == "a"
+
+    shop.run(story())
+
+
+@pytest.mark.spec("HC-02", "HC-09")
+@pytest.mark.parametrize("health", [SERVING, NOT_SERVING, None])
+def test_a_connection_that_breaks_is_replaced_and_asked_again(
+    shop: Shop, health: int | None
+) -> None:
+    async def story() -> None:
+        channel = await shop.open(health)
+        await connect(channel)
+        shop["a"].host.reset_connections()
+        await pause(SOON_S)
+        assert (shop["a"].accepted, shop["a"].watches, len(shop["a"].asked)) == (2, 1, 2)
+        await shop["a"].say(SERVING)
         assert await call(channel) == "a"
 
     shop.run(story())

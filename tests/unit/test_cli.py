@@ -58,6 +58,17 @@ def test_a_full_disk_is_one_line(
     assert capsys.readouterr().err == "proxyless: [Errno 28] No space left on device\n"
 
 
+def test_an_option_that_is_mistyped_is_told_in_the_words_of_the_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["lint", "x", "--partical"])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith("usage: proxyless lint ")
+    assert said.endswith("proxyless lint: error: unrecognized arguments: --partical\n")
+
+
 def test_an_interruption_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,6 +11,8 @@ texts         what others say, on one line of ours: quote, one_line
 explanation   why something happens, as a tree of sentences
 validation    everything that is wrong with an input, by field path
 trace         named events for logs, explain, checkers and tests
+frozen        how values are declared
+doors         how a room opens only as far as somebody goes in
 """
 
 from proxyless.base.attributes import EMPTY as EMPTY_ATTRIBUTES

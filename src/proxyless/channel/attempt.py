@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from proxyless.wire.messages import too_large
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from proxyless.base import Metadata, Status
     from proxyless.channel.call import Call
@@ -139,6 +139,16 @@ class _Nobody:
 
 
 NOBODY: Final = _Nobody()
+
+
+def choose_furthest(attempts: Sequence[Attempt]) -> Attempt:
+    """Which to go on with, if it can only be one."""
+    # "the currently in-flight attempt on which the maximum number of messages have already been
+    # sent" - A6. They all got the same; what one could not take yet, it has not sent.
+    for attempt in attempts:
+        if attempt.stream is not None and attempt.stream.is_writable:
+            return attempt
+    return attempts[0]
 
 
 def cancel_all(attempts: Iterable[Attempt], status: Status) -> None:

@@ -19,7 +19,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base import EMPTY_METADATA, Metadata, Status, StatusCode, one_line
-from proxyless.channel.attempt import LOGGER, NOBODY, Attempt, cancel_all
+from proxyless.channel.attempt import LOGGER, NOBODY, Attempt, cancel_all, choose_furthest
 from proxyless.channel.interception import InterceptedObserver
 from proxyless.channel.retry import NO_RETRIES, encode_previous_attempts
 from proxyless.channel.statuses import DEADLINE_EXCEEDED, from_control_plane, too_large_to_send
@@ -132,7 +132,9 @@ class Call:
         else:
             self._note_wait()
             path = self._method.path
-            self.credentials.request(channel.service_url(path), path, self.on_credentials)
+            url = channel.service_url(path)
+            if withdraw := self.credentials.request(url, path, self.on_credentials):
+                self._commit_hook = withdraw  # Until there is one, after the answer.
 
     def start_unary(self, message: bytes) -> None:
         """Begin an RPC of which this is the only message."""
@@ -166,7 +168,7 @@ class Call:
     def _commit_if_too_much(self) -> None:
         """What cannot be kept cannot be sent again."""
         if self._kept_bytes > self._channel.kept_bytes_max and self._attempts:
-            self.commit(self._attempts[0])
+            self.commit(choose_furthest(self._attempts))
 
     def _keep(self, message: bytes) -> None:
         if not isinstance(self._kept, list):

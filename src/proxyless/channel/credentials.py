@@ -18,13 +18,18 @@ _NOT_SECURE: Final = Status(
 
 # Called once, on the channel's loop, with what was found or why there is nothing.
 OnMetadata = Callable[[Metadata | Status], None]
+# Nobody wants the answer any more. Does nothing after it.
+Withdraw = Callable[[], None]
 
 
 class CallCredentials(Protocol):
     """Gives metadata for an RPC."""
 
-    def request(self, service_url: str, path: str, on_metadata: OnMetadata) -> None:
-        """Find the metadata, now or later. A caller that has given up ignores the answer."""
+    def request(self, service_url: str, path: str, on_metadata: OnMetadata) -> Withdraw | None:
+        """Find the metadata, now or later. A caller that has given up ignores the answer.
+
+        Returns what spares the work then; None if there is nothing to spare, as after an answer.
+        """
         ...
 
 
@@ -34,23 +39,29 @@ class CombinedCredentials:
     def __init__(self, parts: tuple[CallCredentials, ...]) -> None:
         self._parts = parts
 
-    def request(self, service_url: str, path: str, on_metadata: OnMetadata) -> None:
-        self._next(0, EMPTY_METADATA, service_url, path, on_metadata)
+    def request(self, service_url: str, path: str, on_metadata: OnMetadata) -> Withdraw | None:
+        under_way: list[Withdraw] = []
 
-    def _next(
-        self, at: int, so_far: Metadata, service_url: str, path: str, on_metadata: OnMetadata
-    ) -> None:
-        if at == len(self._parts):
-            on_metadata(so_far)
-            return
+        def ask(at: int, so_far: Metadata) -> None:
+            if at == len(self._parts):
+                on_metadata(so_far)
+                return
 
-        def on_part(found: Metadata | Status) -> None:
-            if isinstance(found, Status):
-                on_metadata(found)
-            else:
-                self._next(at + 1, so_far + found, service_url, path, on_metadata)
+            def on_part(found: Metadata | Status) -> None:
+                if isinstance(found, Status):
+                    on_metadata(found)
+                else:
+                    ask(at + 1, so_far + found)
 
-        self._parts[at].request(service_url, path, on_part)
+            withdraw = self._parts[at].request(service_url, path, on_part)
+            if withdraw is not None:
+                under_way[:] = [withdraw]
+
+        def withdraw() -> None:
+            under_way[0]()
+
+        ask(0, EMPTY_METADATA)
+        return withdraw if under_way else None
 
 
 class RefusedCredentials:

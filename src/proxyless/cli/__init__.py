@@ -44,7 +44,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     try:
         # To import a command takes long enough for somebody to change their mind.
-        parsed = _make_parser(given).parse_args(given)
+        parsed, unknown = _make_parser(given).parse_known_args(given)
+        if unknown:
+            # In the words of the command: whoever mistyped an option wants to see the others.
+            parsed.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
         _prepare_output()
         return _run(parsed)
     except KeyboardInterrupt:
@@ -62,6 +65,7 @@ def _make_parser(given: Sequence[str]) -> argparse.ArgumentParser:
     named = next((each for each in given if each in COMMANDS), None)
     for name, purpose in COMMANDS.items():
         command = commands.add_parser(name, help=purpose)
+        command.set_defaults(parser=command)
         if name == named:
             import_module(f"{__name__}.{name}").fill_parser(command)
     return parser

@@ -2,17 +2,20 @@
 
 aio_channel       AioChannel: grpc.aio's channel on our stack
 aio_calls         the call objects it hands out
+aio_outcomes      what these know about their RPCs, and who waits for more
 aio_interceptors  an application's interceptors
 aio_session       AioSession: a channel whose RPCs stay on one backend
 sync_channel      SyncChannel: grpcio's blocking channel on our stack
 sync_calls        the call objects it hands out
 sync_outcomes     what is known about their RPCs, between threads and the loop
 sync_requests     an application's iterators of requests
+sync_states       who wants to know the state of it
 sync_session      SyncSession: a channel whose RPCs stay on one backend
 explaining        how an application asks why
 session, cookies  what both kinds of session have in common
 background        the loop that all of these run on
 credentials       ours and grpcio's credentials
+plugin_threads    where grpcio's plugins for call credentials may block
 options           what channel options mean
 values            status codes, metadata and the like, translated both ways
 

@@ -7,33 +7,23 @@ application which drops the call object half-way frees it, and the RPC is cancel
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import grpc
 import grpc.aio
 
-from proxyless.base import EMPTY_METADATA, Metadata, Status, StatusCode
+from proxyless.base import Status, StatusCode
 from proxyless.channel.call import CANCELLED
-from proxyless.front.explaining import ask_here, remember
+from proxyless.front.aio_outcomes import Outcome, StreamOutcome, UnaryOutcome
 from proxyless.front.values import (
     COLLECTED,
-    NO_MESSAGE,
-    SECOND_MESSAGE,
     Deserializer,
     Serializer,
-    deserialize,
     serialize,
-    to_aio_error,
     to_aio_metadata,
     to_grpc_code,
 )
-from proxyless.wire import StreamEnd
-from proxyless.wire.limits import BUFFERED_BYTES_MAX, MESSAGE_OVERHEAD_BYTES
-
-if TYPE_CHECKING:
-    from proxyless.channel import Call
 
 DoneCallback = Callable[[Any], None]
 RequestIterator = AsyncIterable[Any] | Iterable[Any]
@@ -127,7 +117,7 @@ class _StreamResponse(_CallApi):
     def __del__(self) -> None:
         outcome = self._outcome
         # May run in any thread, and after the loop is gone.
-        if outcome.end is None and not outcome.loop.is_closed():
+        if outcome.end is None and not outcome.loop.is_closed() and hasattr(outcome, "core"):
             outcome.loop.call_soon_threadsafe(outcome.cancel, COLLECTED)
 
     def __aiter__(self) -> AsyncIterator[Any]:

@@ -17,7 +17,6 @@ from proxyless.base import EMPTY_METADATA, State, Status
 from proxyless.channel.call import CANCELLED
 from proxyless.front.aio_calls import (
     RequestIterator,
-    StreamOutcome,
     StreamStreamCall,
     StreamUnaryCall,
     UnaryStreamCall,
@@ -32,6 +31,7 @@ from proxyless.front.aio_interceptors import (
     Interceptors,
     Said,
 )
+from proxyless.front.aio_outcomes import StreamOutcome
 from proxyless.front.credentials import to_call_credentials
 from proxyless.front.explaining import Explain, Explaining
 from proxyless.front.values import (
@@ -101,54 +101,54 @@ class AioChannel(Explaining, grpc.aio.Channel):
 
     def unary_unary(
         self,
-        method: str,
+        method: str | bytes,
         request_serializer: Serializer = None,
         response_deserializer: Deserializer = None,
         _registered_method: bool | None = False,
     ) -> UnaryUnaryMultiCallable:
-        self.register(method, _registered_method)
+        path = self.register(method, _registered_method)
         interceptors = self._interceptors.unary_unary
         return self.kinds.unary_unary(
-            self, method, request_serializer, response_deserializer, interceptors
+            self, path, request_serializer, response_deserializer, interceptors
         )
 
     def unary_stream(
         self,
-        method: str,
+        method: str | bytes,
         request_serializer: Serializer = None,
         response_deserializer: Deserializer = None,
         _registered_method: bool | None = False,
     ) -> UnaryStreamMultiCallable:
-        self.register(method, _registered_method)
+        path = self.register(method, _registered_method)
         interceptors = self._interceptors.unary_stream
         return self.kinds.unary_stream(
-            self, method, request_serializer, response_deserializer, interceptors
+            self, path, request_serializer, response_deserializer, interceptors
         )
 
     def stream_unary(
         self,
-        method: str,
+        method: str | bytes,
         request_serializer: Serializer = None,
         response_deserializer: Deserializer = None,
         _registered_method: bool | None = False,
     ) -> StreamUnaryMultiCallable:
-        self.register(method, _registered_method)
+        path = self.register(method, _registered_method)
         interceptors = self._interceptors.stream_unary
         return self.kinds.stream_unary(
-            self, method, request_serializer, response_deserializer, interceptors
+            self, path, request_serializer, response_deserializer, interceptors
         )
 
     def stream_stream(
         self,
-        method: str,
+        method: str | bytes,
         request_serializer: Serializer = None,
         response_deserializer: Deserializer = None,
         _registered_method: bool | None = False,
     ) -> StreamStreamMultiCallable:
-        self.register(method, _registered_method)
+        path = self.register(method, _registered_method)
         interceptors = self._interceptors.stream_stream
         return self.kinds.stream_stream(
-            self, method, request_serializer, response_deserializer, interceptors
+            self, path, request_serializer, response_deserializer, interceptors
         )
 
     def session(self) -> AioSession:
@@ -160,10 +160,12 @@ class AioChannel(Explaining, grpc.aio.Channel):
 
         return AioSession(self, self._interceptors)
 
-    def register(self, method: str, is_registered: bool | None) -> None:
-        """Note whether generated code knows a method, as it says when it asks for one."""
+    def register(self, method: str | bytes, is_registered: bool | None) -> str:
+        """The path of a method, noting whether generated code knows it, as that says."""
+        path = method if isinstance(method, str) else method.decode("latin-1")
         if is_registered:
-            self.registered.add(method)
+            self.registered.add(path)
+        return path
 
     # Connectivity
 

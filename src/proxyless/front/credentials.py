@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,13 @@ import grpc
 
 from proxyless.base import Metadata, Status, StatusCode
 from proxyless.base.frozen import frozen
-from proxyless.channel.credentials import CallCredentials, CombinedCredentials, OnMetadata
+from proxyless.channel.credentials import (
+    CallCredentials,
+    CombinedCredentials,
+    OnMetadata,
+    Withdraw,
+)
+from proxyless.front.plugin_threads import plugin_threads
 from proxyless.front.values import to_metadata
 from proxyless.transport import ClientTls
 
@@ -149,22 +156,37 @@ class _PluginCredentials:
     def __init__(self, plugin: Callable[..., None]) -> None:
         self._plugin = plugin
 
-    def request(self, service_url: str, path: str, on_metadata: OnMetadata) -> None:
+    def request(self, service_url: str, path: str, on_metadata: OnMetadata) -> Withdraw:
         loop = asyncio.get_running_loop()
+        is_wanted = True
 
         def on_answer(metadata: Any, _code: object, error: bytes | str | None) -> None:
-            if error is None:
-                found = _checked(metadata)
-            else:
-                reason = error.decode("utf-8", "replace") if isinstance(error, bytes) else error
-                text = f"Getting metadata from plugin failed with error: {reason}"
-                found = Status(StatusCode.UNAVAILABLE, text)
-            loop.call_soon_threadsafe(on_metadata, found)
+            found = _checked(metadata) if error is None else _plugin_failed(error)
+            with suppress(RuntimeError):  # The loop is closed: nobody waits any more.
+                loop.call_soon_threadsafe(on_metadata, found)
 
-        # In a thread, as in grpcio: plugins fetch tokens, and wait for them. grpcio's wrapper keeps
-        # what the plugin raises and reports it as an error. The service is part of the URL, so the
-        # plugin is told only the last part of the path.
-        loop.run_in_executor(None, self._plugin, service_url, path.rpartition("/")[2], on_answer)
+        def ask() -> None:
+            if not is_wanted:
+                return
+            try:
+                # The service is part of the URL, so it is told only the last part of the path.
+                self._plugin(service_url, path.rpartition("/")[2], on_answer)
+            except Exception as error:
+                on_answer(None, None, f"{type(error).__name__}: {error}")
+
+        def withdraw() -> None:
+            nonlocal is_wanted
+            is_wanted = False
+
+        # In a thread, as in grpcio: plugins fetch tokens, and wait for them.
+        plugin_threads().post(ask)
+        return withdraw
+
+
+def _plugin_failed(error: bytes | str) -> Status:
+    reason = error.decode("utf-8", "replace") if isinstance(error, bytes) else error
+    text = f"Getting metadata from plugin failed with error: {reason}"
+    return Status(StatusCode.UNAVAILABLE, text)
 
 
 class _FunctionCredentials:
@@ -174,10 +196,17 @@ class _FunctionCredentials:
         self._function = function
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def request(self, service_url: str, path: str, on_metadata: OnMetadata) -> None:
+    def request(self, service_url: str, path: str, on_metadata: OnMetadata) -> Withdraw:
         task = asyncio.get_running_loop().create_task(self._run(service_url, path, on_metadata))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+        def withdraw() -> None:
+            # Not from within the task itself, when it has just answered.
+            if task is not asyncio.current_task():
+                task.cancel()
+
+        return withdraw
 
     async def _run(self, service_url: str, path: str, on_metadata: OnMetadata) -> None:
         found: Metadata | Status

@@ -7,26 +7,25 @@ background loop; it is made when the channel is first used, and again in the chi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, TypeVar
 
 import grpc
 
-from proxyless.base import EMPTY_METADATA, State, Status, StatusCode
+from proxyless.base import EMPTY_METADATA, Status, StatusCode
 from proxyless.front.background import CallbackThread, shared_background
 from proxyless.front.credentials import to_call_credentials
 from proxyless.front.explaining import Explain, Explaining, remember
 from proxyless.front.sync_calls import FinishedCall, FutureCall, InactiveRpcError, StreamCall
 from proxyless.front.sync_outcomes import Binding, Outcome, StreamOutcome, UnaryOutcome
 from proxyless.front.sync_requests import RequestFeeder
+from proxyless.front.sync_states import StateCallback, Subscriptions
 from proxyless.front.values import (
     Deserializer,
     Serializer,
     check_timeout,
     serialize,
     to_encoding,
-    to_grpc_state,
     to_metadata,
 )
 from proxyless.wire import StreamEnd
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from proxyless.front.sync_session import SyncSession
 
 MetadataLike = Iterable[tuple[str, str | bytes]]
-StateCallback = Callable[[grpc.ChannelConnectivity], None]
 T = TypeVar("T")
 
 # Distinct paths whose encoded heads are remembered; callers choose them, so there is a limit.
@@ -76,7 +74,7 @@ class SyncChannel(Explaining, grpc.Channel):
         self._open_core = open_core
         self.explainer = explain
         self.encoding = encoding
-        self._subscriptions = _Subscriptions()
+        self._subscriptions = Subscriptions()
         # Where the channel lives now; changed on the loop.
         self._binding: Binding | None = None
         # By path. The same on every loop.
@@ -89,43 +87,43 @@ class SyncChannel(Explaining, grpc.Channel):
 
     def unary_unary(
         self,
-        method: str,
+        method: str | bytes,
         request_serializer: Serializer = None,
         response_deserializer: Deserializer = None,
         _registered_method: bool | None = False,
     ) -> UnaryUnaryMultiCallable:
-        self.register(method, _registered_method)
-        return self.kinds.unary_unary(self, method, request_serializer, response_deserializer)
+        path = self.register(method, _registered_method)
+        return self.kinds.unary_unary(self, path, request_serializer, response_deserializer)
 
     def unary_stream(
         self,
-        method: str,
+        method: str | bytes,
         request_serializer: Serializer = None,
         response_deserializer: Deserializer = None,
         _registered_method: bool | None = False,
     ) -> UnaryStreamMultiCallable:
-        self.register(method, _registered_method)
-        return self.kinds.unary_stream(self, method, request_serializer, response_deserializer)
+        path = self.register(method, _registered_method)
+        return self.kinds.unary_stream(self, path, request_serializer, response_deserializer)
 
     def stream_unary(
         self,
-        method: str,
+        method: str | bytes,
         request_serializer: Serializer = None,
         response_deserializer: Deserializer = None,
         _registered_method: bool | None = False,
     ) -> StreamUnaryMultiCallable:
-        self.register(method, _registered_method)
-        return self.kinds.stream_unary(self, method, request_serializer, response_deserializer)
+        path = self.register(method, _registered_method)
+        return self.kinds.stream_unary(self, path, request_serializer, response_deserializer)
 
     def stream_stream(
         self,
-        method: str,
+        method: str | bytes,
         request_serializer: Serializer = None,
         response_deserializer: Deserializer = None,
         _registered_method: bool | None = False,
     ) -> StreamStreamMultiCallable:
-        self.register(method, _registered_method)
-        return self.kinds.stream_stream(self, method, request_serializer, response_deserializer)
+        path = self.register(method, _registered_method)
+        return self.kinds.stream_stream(self, path, request_serializer, response_deserializer)
 
     def session(self) -> SyncSession:
         """A channel on this one whose RPCs stay on one backend, if the mesh has sessions (A55).
@@ -136,17 +134,24 @@ class SyncChannel(Explaining, grpc.Channel):
 
         return SyncSession(self)
 
-    def register(self, method: str, is_registered: bool | None) -> None:
-        """Note whether generated code knows a method, as it says when it asks for one."""
-        if is_registered and method not in self._registered:
-            self._registered.add(method)
+    def register(self, method: str | bytes, is_registered: bool | None) -> str:
+        """The path of a method, noting whether generated code knows it, as that says."""
+        path = method if isinstance(method, str) else method.decode("latin-1")
+        if is_registered and path not in self._registered:
+            self._registered.add(path)
             # One that was made for other callers has no name in metrics.
-            self._methods.pop(method, None)
+            self._methods.pop(path, None)
+        return path
 
     # Connectivity
 
     def subscribe(self, callback: StateCallback, try_to_connect: bool | None = False) -> None:
-        """Call back with the state, now and whenever it changes, in some thread."""
+        """Call back with the state, now and whenever it changes, in some thread.
+
+        Like grpcio's, a channel that is closed has nothing more to tell.
+        """
+        if self._is_closed:
+            return
         binding = self.bind()
         subscription = self._subscriptions.add(callback)
 
@@ -228,61 +233,6 @@ class SyncChannel(Explaining, grpc.Channel):
             is_registered = path in self._registered
             method = self._methods[path] = core.method(path, is_registered=is_registered)
         return method
-
-
-class _Subscriptions:
-    """Who wants to know the state of a channel. Driven by the loop and by any thread.
-
-    Apart from the channel, which the core must not keep alive.
-    """
-
-    def __init__(self) -> None:
-        self._all: list[_Subscription] = []
-
-    def add(self, callback: StateCallback) -> _Subscription:
-        subscription = _Subscription(callback)
-        self._all.append(subscription)
-        return subscription
-
-    def remove(self, callback: StateCallback) -> None:
-        for subscription in list(self._all):
-            if subscription.callback == callback:
-                subscription.is_active = False
-                with suppress(ValueError):  # Another thread closes the channel.
-                    self._all.remove(subscription)
-                return
-
-    def clear(self) -> None:
-        for subscription in list(self._all):
-            subscription.is_active = False
-        self._all.clear()
-
-    def watch(self, core: Channel, callbacks: CallbackThread) -> None:
-        """Follow the state of this core. On the loop."""
-
-        def on_state(state: State) -> None:
-            for subscription in list(self._all):
-                subscription.post(state, callbacks)
-
-        core.watch_state(on_state)
-
-
-class _Subscription:
-    """One callback."""
-
-    def __init__(self, callback: StateCallback) -> None:
-        self.callback = callback
-        self.is_active = True
-        # What the callback was told last; changed in the thread of callbacks.
-        self._told: State | None = None
-
-    def post(self, state: State, callbacks: CallbackThread) -> None:
-        callbacks.post(lambda: self._tell(state))
-
-    def _tell(self, state: State) -> None:
-        if self.is_active and state is not self._told:
-            self._told = state
-            self.callback(to_grpc_state(state))
 
 
 class _MultiCallable:

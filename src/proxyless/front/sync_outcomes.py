@@ -43,6 +43,9 @@ _LEFT_BEHIND: Final = Status(
 # How long a signal may go unnoticed by a thread that waits.
 SIGNALS_SEEN_AFTER_S: Final = 0.5
 
+# As with grpcio's blocking calls, unlike those of grpc.aio.
+_NO_RESPONSE: Final = Status(StatusCode.INTERNAL, "response deserializer returned None")
+
 # What `StreamOutcome.read` returns after the last response.
 NO_MORE: Final = object()
 
@@ -296,9 +299,14 @@ class UnaryOutcome(Outcome):
             end = self.end
             if message is None or end is None or end.status.code is not StatusCode.OK:
                 return
-            self.response, problem = deserialize(self.deserializer, message)
+            self.response, problem = _deserialize(self.deserializer, message)
             if problem is not None:
                 self.end = StreamEnd(problem, end.trailers)
+
+
+def _deserialize(deserializer: Deserializer, message: bytes) -> tuple[Any, Status | None]:
+    response, problem = deserialize(deserializer, message)
+    return response, _NO_RESPONSE if response is None and problem is None else problem
 
 
 class StreamOutcome(Outcome):
@@ -389,7 +397,7 @@ class StreamOutcome(Outcome):
         if message is None:
             return NO_MORE
         try:
-            response, problem = deserialize(self.deserializer, message)
+            response, problem = _deserialize(self.deserializer, message)
             if problem is None:
                 return response
             self._received.clear()

@@ -22,8 +22,9 @@ from proxyless.front.sync_channel import (
 if TYPE_CHECKING:
     from proxyless.base import Metadata
     from proxyless.channel import Channel, Method
-    from proxyless.front.sync_channel import MetadataLike, StateCallback
+    from proxyless.front.sync_channel import MetadataLike
     from proxyless.front.sync_outcomes import Binding, Outcome
+    from proxyless.front.sync_states import StateCallback
 
 _CLOSED: Final = "Cannot invoke RPC on closed session!"
 
@@ -88,8 +89,8 @@ class SyncSession(SyncChannel):
             raise ValueError(_CLOSED)
         return self._parent.bind()
 
-    def register(self, method: str, is_registered: bool | None) -> None:
-        self._parent.register(method, is_registered)
+    def register(self, method: str | bytes, is_registered: bool | None) -> str:
+        return self._parent.register(method, is_registered)
 
     def method(self, core: Channel, path: str) -> Method:
         return self._parent.method(core, path)

@@ -150,10 +150,18 @@ def test_fragments_join_in_order() -> None:
     assert fragments.join() == b"abcdef"
 
 
-def test_a_block_one_byte_too_large_is_refused() -> None:
+def test_a_block_one_byte_too_large_is_not_kept() -> None:
     fragments = fragments_of(6)
     fragments.add(b"abcdef")
-    with pytest.raises(RemoteProtocolError, match="header block of 7 bytes in 2 frames") as caught:
+    fragments.add(b"g")
+    fragments.add(b"")
+    assert fragments.join() is None
+
+
+def test_a_block_that_is_much_too_large_ends_the_connection() -> None:
+    fragments = fragments_of(6)
+    fragments.add(bytes(frames.PASSED_BLOCK_BYTES_MAX))
+    with pytest.raises(RemoteProtocolError, match="header block of 1048577 bytes") as caught:
         fragments.add(b"g")
     assert caught.value.code is ErrorCode.ENHANCE_YOUR_CALM
 
@@ -162,7 +170,7 @@ def test_a_block_in_too_many_frames_is_refused() -> None:
     fragments = fragments_of(100)
     for _ in range(frames.FRAGMENTS_MAX):
         fragments.add(b"")
-    with pytest.raises(RemoteProtocolError, match="in 33 frames, wanted at most 100 bytes in 32"):
+    with pytest.raises(RemoteProtocolError, match="in 33 frames, wanted at most 1048576 bytes in"):
         fragments.add(b"")
 
 

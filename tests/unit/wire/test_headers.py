@@ -189,6 +189,7 @@ def test_trailers_carry_status_and_metadata() -> None:
     status = Status(StatusCode.NOT_FOUND, "50% of é")
     block = understand_response(fields_of(encode_trailers(status, METADATA)))
     assert block.end == StreamEnd(status, METADATA)
+    assert block.end.is_last_word
 
 
 def test_success_needs_no_details() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from proxyless.base import StatusCode
 from proxyless.wire.messages import (
     ENCODINGS,
+    HeldMessages,
     MessageAssembler,
     MessageError,
     compress,
@@ -156,3 +157,69 @@ def test_a_bomb_is_never_unpacked(encoding: str) -> None:
     tracemalloc.stop()
     assert caught.value.status.code is StatusCode.RESOURCE_EXHAUSTED
     assert peak < 200_000
+
+
+# Stopping in between
+
+
+@given(st.lists(st.binary(max_size=60), min_size=1, max_size=6), st.integers(1, 6))
+def test_who_stops_iterating_leaves_the_rest(messages: list[bytes], wanted: int) -> None:
+    assembler = MessageAssembler(MAX)
+    packed = [prefixed(message) for message in messages]
+    cut = prefixed(bytes(100))[:50]
+    iterated = assembler.feed(b"".join(packed) + cut)
+    taken = [next(iterated) for _ in range(min(wanted, len(messages)))]
+    iterated.close()
+    assert [message for _, message in taken] == messages[: len(taken)]
+    assert assembler.take_rest() == b"".join(packed[len(taken) :]) + cut
+    assert list(assembler.feed(prefixed(b"new"))) == [(0, b"new")]
+
+
+# Held
+
+
+def take_all(held: HeldMessages) -> list[tuple[int, bytes]]:
+    return list(iter(held.take, None))
+
+
+@given(MESSAGES, st.lists(st.integers(0, 400), max_size=12))
+def test_held_messages_come_out_in_order(messages: list[bytes], cuts: list[int]) -> None:
+    packed = [prefixed(each, compressed=at % 2) for at, each in enumerate(messages)]
+    data = b"".join(packed)
+    edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
+    held = HeldMessages(MAX, b"")
+    taken: list[tuple[int, bytes]] = []
+    for start, stop in pairwise(edges):
+        held.add(data[start:stop])
+        taken += take_all(held)
+    assert taken == [(at % 2, each) for at, each in enumerate(messages)]
+    assert (held.size, held.is_partial, held.take_rest()) == (0, False, b"")
+
+
+@given(MESSAGES, st.binary(min_size=1, max_size=40), st.integers(1, 44))
+def test_held_messages_know_whether_the_last_is_cut(
+    messages: list[bytes], last: bytes, missing: int
+) -> None:
+    whole = b"".join(prefixed(message) for message in messages)
+    held = HeldMessages(MAX, whole)
+    assert not held.is_partial
+    cut = prefixed(last)[: max(1, 5 + len(last) - missing)]
+    held.add(cut)
+    assert held.is_partial
+    assert take_all(held) == [(0, message) for message in messages]
+    assert held.take_rest() == cut
+
+
+@pytest.mark.parametrize(
+    ("packed", "code"),
+    [
+        (prefixed(b"", compressed=2), StatusCode.INTERNAL),
+        (prefixed(bytes(MAX + 1))[:5], StatusCode.RESOURCE_EXHAUSTED),
+    ],
+)
+def test_what_we_will_not_take_is_refused_when_it_is_taken(packed: bytes, code: StatusCode) -> None:
+    held = HeldMessages(MAX, prefixed(b"good") + packed)
+    assert held.take() == (0, b"good")
+    with pytest.raises(MessageError) as caught:
+        held.take()
+    assert caught.value.status.code is code

@@ -7,7 +7,7 @@ import pytest
 from hpack import Encoder
 
 from proxyless.base import OK, Status, StatusCode
-from proxyless.wire import ErrorCode, Limits, UsageError
+from proxyless.wire import ErrorCode, Limits, UsageError, compress
 from proxyless.wire import frames as kinds
 from tests.wire_world import (
     END_STREAM,
@@ -469,3 +469,34 @@ def test_continued_request_headers_are_one_block() -> None:
         frame(kinds.CONTINUATION, kinds.FLAG_END_HEADERS, 1, encoded[10:]),
     )
     assert client.owner.handlers[0].events == [("half_close", None)]
+
+
+# Compressed requests of a held stream
+
+
+def test_the_half_close_comes_after_what_is_held() -> None:
+    client = RawClient()
+    client.say(headers(1, [*REQUEST, ("grpc-encoding", "gzip")]))
+    handler = client.owner.handlers[-1]
+    handler.hooks["message"] = lambda _: handler.stream.hold()
+    each = prefixed(compress("gzip", b"x"), compressed=1)
+    client.say(data(1, each * 2, end=True))
+    assert (handler.messages, handler.count("half_close")) == ([b"x"], 0)
+    handler.stream.release()
+    assert (handler.messages, handler.count("half_close")) == ([b"x"] * 2, 0)
+    handler.stream.release()
+    handler.stream.release()
+    assert handler.count("half_close") == 1
+    client.hear()
+    handler.stream.send_status()
+    handler.expect_end()
+
+
+def test_a_half_close_within_a_held_message_is_refused() -> None:
+    client = RawClient()
+    client.say(headers(1, [*REQUEST, ("grpc-encoding", "gzip")]))
+    handler = client.owner.handlers[-1]
+    handler.stream.hold()
+    client.say(data(1, prefixed(compress("gzip", b"x"), compressed=1)[:-1], end=True))
+    assert handler.messages == []
+    assert handler.end is not None

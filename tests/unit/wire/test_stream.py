@@ -14,6 +14,7 @@ from tests.wire_world import (
     data,
     headers,
     prefixed,
+    rst_stream,
 )
 
 KB = 1024
@@ -234,6 +235,219 @@ def test_more_than_the_window_ends_the_stream() -> None:
     server.say(*[data(1, prefixed(bytes(16 * KB - 5)))] * 4)
     server.hear()
     server.say(data(1, b"x"))
+    call.expect_end(StatusCode.INTERNAL, "more than the stream's window allows")
+    server.expect_reset(1, ErrorCode.FLOW_CONTROL_ERROR)
+
+
+# Compressed messages of a held stream
+
+GZIPPED_HEAD = [*HEAD, ("grpc-encoding", "gzip")]
+PAGE = bytes(64 * KB)
+
+
+def packed(*messages: bytes) -> bytes:
+    """Messages in one frame, compressed."""
+    return data(1, b"".join(prefixed(compress("gzip", each), compressed=1) for each in messages))
+
+
+def held_by_the_first(limits: Limits | None = None) -> RawServer:
+    """A call whose listener has enough after each message."""
+    server = answered(GZIPPED_HEAD, limits)
+    call = call_of(server)
+    call.hooks["message"] = lambda _: call.stream.hold()
+    server.hear()
+    return server
+
+
+def test_a_held_stream_unpacks_nothing_until_it_is_released() -> None:
+    server = held_by_the_first()
+    call = call_of(server)
+    server.say(packed(b"1", b"2"), packed(b"3"), data(1, prefixed(b"4")))
+    call.expect_messages(b"1")
+    for count in (2, 3, 4):
+        call.stream.release()
+        call.expect_messages(*[b"1", b"2", b"3", b"4"][:count])
+    call.stream.release()
+    server.say(packed(b"5"))
+    call.expect_messages(b"1", b"2", b"3", b"4", b"5")
+    server.say(headers(1, OK_TRAILERS, end=True))
+    call.expect_end()
+
+
+def test_a_window_full_of_messages_is_not_unpacked_in_one_go() -> None:
+    server = held_by_the_first(WINDOWS)
+    call = call_of(server)
+    each = prefixed(compress("gzip", PAGE), compressed=1)
+    count = 64 * KB // len(each)
+    server.say(*[data(1, each)] * count)
+    assert len(call.messages) == 1
+    for taken in range(2, count + 1):
+        # No window before the last of them is unpacked: then all of it is there again.
+        assert server.hear().updates() == []
+        call.stream.release()
+        assert len(call.messages) == taken
+    call.stream.release()
+    assert [stream_id for stream_id, _ in server.hear().updates()] == [1]
+    assert call.messages == [PAGE] * count
+
+
+@pytest.mark.parametrize("cut", range(1, 60, 7))
+def test_a_held_stream_keeps_half_a_message(cut: int) -> None:
+    server = held_by_the_first()
+    call = call_of(server)
+    whole = b"".join(prefixed(compress("gzip", each), compressed=1) for each in (b"1", b"2", b"3"))
+    server.say(data(1, whole[:cut]), data(1, whole[cut:-1]))
+    for _ in range(3):
+        call.stream.release()
+    call.expect_messages(b"1", b"2")
+    call.stream.release()
+    server.say(data(1, whole[-1:]))
+    call.expect_messages(b"1", b"2", b"3")
+
+
+def test_the_end_comes_after_what_is_held() -> None:
+    server = held_by_the_first()
+    call = call_of(server)
+    trailers = [("grpc-status", "5"), ("k", "v")]
+    server.say(packed(b"1", b"2"), headers(1, trailers, end=True))
+    # For the connection the stream is over: the peer may have another one in its place.
+    assert not server.core.streams
+    assert call.stream.is_ended
+    call.expect_messages(b"1")
+    call.expect_open()
+    call.stream.release()
+    call.expect_messages(b"1", b"2")
+    call.expect_open()
+    call.stream.release()
+    assert call.expect_end(StatusCode.NOT_FOUND).trailers == (("k", "v"),)
+    call.stream.release()
+    call.stream.cancel()
+    server.expect_silence()
+
+
+def test_what_is_held_outlives_its_connection_if_it_is_complete() -> None:
+    server = held_by_the_first()
+    call = call_of(server)
+    server.say(packed(b"1", b"2"), headers(1, OK_TRAILERS, end=True))
+    server.core.lose(Status(StatusCode.UNAVAILABLE))
+    call.stream.release()
+    call.stream.release()
+    call.expect_messages(b"1", b"2")
+    call.expect_end()
+
+
+def test_what_is_held_and_not_complete_is_lost_with_the_connection() -> None:
+    server = held_by_the_first()
+    call = call_of(server)
+    server.say(packed(b"1", b"2"))
+    server.core.lose(Status(StatusCode.UNAVAILABLE, "gone"))
+    call.expect_end(StatusCode.UNAVAILABLE, "gone")
+    call.stream.release()
+    call.expect_messages(b"1")
+
+
+def test_the_peer_resets_a_held_stream() -> None:
+    server = held_by_the_first()
+    call = call_of(server)
+    server.say(packed(b"1", b"2"), rst_stream(1, ErrorCode.INTERNAL_ERROR))
+    call.expect_end(StatusCode.INTERNAL, "reset by peer")
+    call.stream.release()
+    call.expect_messages(b"1")
+    server.expect_silence()
+
+
+def test_a_reset_after_the_end_does_not_reach_what_is_held() -> None:
+    server = held_by_the_first()
+    call = call_of(server)
+    server.say(packed(b"1", b"2"), headers(1, OK_TRAILERS, end=True))
+    server.say(rst_stream(1, ErrorCode.NO_ERROR))
+    call.stream.release()
+    call.stream.release()
+    call.expect_messages(b"1", b"2")
+    call.expect_end()
+
+
+@pytest.mark.parametrize("is_complete", [False, True])
+def test_cancelling_drops_what_is_held(is_complete: bool) -> None:
+    server = held_by_the_first()
+    call = call_of(server)
+    server.say(packed(b"1", b"2"))
+    if is_complete:
+        server.say(headers(1, OK_TRAILERS, end=True))
+    call.stream.cancel()
+    call.expect_end(StatusCode.CANCELLED)
+    call.stream.release()
+    call.stream.cancel()
+    call.expect_messages(b"1")
+    assert server.hear().resets() == ([] if is_complete else [(1, ErrorCode.CANCEL)])
+
+
+@pytest.mark.parametrize("is_complete", [False, True])
+def test_a_listener_may_cancel_when_it_is_told_of_what_was_held(is_complete: bool) -> None:
+    server = held_by_the_first()
+    call = call_of(server)
+    server.say(packed(b"1", b"2", b"3"))
+    if is_complete:
+        server.say(headers(1, OK_TRAILERS, end=True))
+    call.hooks["message"] = lambda _: call.stream.cancel()
+    call.stream.release()
+    call.expect_messages(b"1", b"2")
+    call.expect_end(StatusCode.CANCELLED)
+
+
+def test_a_listener_may_release_when_it_is_told_of_what_was_held() -> None:
+    server = held_by_the_first()
+    call = call_of(server)
+    server.say(packed(*[b"1"] * 2000), headers(1, OK_TRAILERS, end=True))
+
+    def hold_and_release(_: object) -> None:
+        call.stream.hold()
+        call.stream.release()
+
+    call.hooks["message"] = hold_and_release
+    call.stream.release()
+    assert len(call.messages) == 2000
+    call.expect_end()
+
+
+def test_a_held_message_that_is_no_gzip_ends_the_call_when_its_turn_comes() -> None:
+    server = held_by_the_first()
+    call = call_of(server)
+    server.say(packed(b"1"), data(1, prefixed(b"junk", compressed=1)), packed(b"3"))
+    call.expect_open()
+    call.stream.release()
+    call.expect_end(StatusCode.INTERNAL, "not valid gzip")
+    call.expect_messages(b"1")
+    server.expect_reset(1, ErrorCode.CANCEL)
+
+
+def test_a_held_message_that_is_no_gzip_is_worse_than_the_end_behind_it() -> None:
+    server = held_by_the_first()
+    call = call_of(server)
+    server.say(packed(b"1"), data(1, prefixed(b"junk", compressed=1)))
+    server.say(headers(1, OK_TRAILERS, end=True))
+    call.stream.release()
+    call.expect_end(StatusCode.INTERNAL, "not valid gzip")
+    server.expect_silence()
+
+
+def test_an_end_within_a_held_message_is_an_internal_error() -> None:
+    server = held_by_the_first()
+    call = call_of(server)
+    server.say(packed(b"1", b"2"), data(1, prefixed(b"cut")[:-1]))
+    server.say(headers(1, OK_TRAILERS, end=True))
+    call.stream.release()
+    call.stream.release()
+    call.expect_messages(b"1", b"2")
+    call.expect_end(StatusCode.INTERNAL, "in the middle of a message")
+
+
+def test_what_is_held_does_not_exceed_the_window() -> None:
+    server = held_by_the_first(WINDOWS)
+    call = call_of(server)
+    server.say(packed(b"1"), *[data(1, prefixed(bytes(16 * KB - 5)))] * 3)
+    server.hear()
+    server.say(data(1, bytes(20 * KB)))
     call.expect_end(StatusCode.INTERNAL, "more than the stream's window allows")
     server.expect_reset(1, ErrorCode.FLOW_CONTROL_ERROR)
 
