@@ -63,6 +63,10 @@ class Loopback:
     def send(self, message: bytes) -> None:
         self.sent += 1
 
+    @property
+    def is_writable(self) -> bool:
+        return True
+
     def read_next(self) -> None:
         """It says something when it likes to."""
 

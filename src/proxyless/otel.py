@@ -19,7 +19,7 @@ except ImportError as error:
     raise ImportError(text) from error
 
 from proxyless.metrics import Kind, deregister_global, register_global
-from proxyless.metrics.instruments import INSTRUMENTS
+from proxyless.metrics.instruments import INSTRUMENTS, OTHER
 from proxyless.version import __version__
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["OpenTelemetryPlugin"]
 
-# What a method, or a target, is called that is not to be named.
-_OTHER: Final = "other"
 # Names that are gRPC's: whoever writes one that is not known has mistyped it.
 _GRPC: Final = "grpc."
 
@@ -106,14 +104,14 @@ class OpenTelemetryPlugin:
 
     def label_target(self, target: str) -> str:
         is_named = self._filter_target is None or self._filter_target(target)
-        return target if is_named else _OTHER
+        return target if is_named else OTHER
 
     def label_method(self, path: str, *, is_registered: bool) -> str:
         # "e.g. "google.bigtable.v2.Bigtable/CheckAndMutateRow"" - A66
         name = path.removeprefix("/")
         if is_registered or (self._filter_method is not None and self._filter_method(name)):
             return name
-        return _OTHER
+        return OTHER
 
     def count(
         self,

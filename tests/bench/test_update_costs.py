@@ -40,7 +40,7 @@ TIME_RATIO = 12
 ROUNDS_MAX = 5
 # From a subchannel that tells of its connection to the picker that has it. Measured, and some room.
 CALLS_PER_READY_MAX = 62
-# To configure the policies of a cluster. Most of it is for the part that the control plane sent as JSON.
+# To configure the policies of a cluster, most of it for what the control plane sent as JSON.
 CALLS_PER_CLUSTER_MAX = 115
 
 TARGETS = [f"t{number}" for number in range(10)]
@@ -164,7 +164,9 @@ def test_one_changed_endpoint_costs_little_time(name: str) -> None:
 def test_the_policies_of_a_cluster_cost_few_calls() -> None:
     """A mesh may have thousands of clusters, each with seven policies."""
     registry = default_policies()
-    wrr_locality = {"xds_wrr_locality_experimental": {"childPolicy": [{"round_robin": {}}]}}
+    wrr_locality: dict[str, object] = {
+        "xds_wrr_locality_experimental": {"childPolicy": [{"round_robin": {}}]}
+    }
     policies = LeafPolicies("a", ("p0",), (wrr_locality,), None, ignore_reresolution_requests=True)
     errors = ValidationErrors()
     assert policies.configure(errors, registry) is not None  # Writes what is written once.

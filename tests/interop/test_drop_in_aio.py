@@ -216,6 +216,19 @@ async def test_a_stub_without_serializers_takes_bytes(both: Both) -> None:
     assert isinstance(await both(story), bytes)
 
 
+async def test_a_path_may_be_bytes(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        greet, places = (
+            stage.channel.unary_unary(GREET.encode()),
+            stage.channel.unary_stream(LIST.encode()),
+        )
+        request = stage.hello("bytes").SerializeToString()
+        listed = await collect(places(stage.way(2).SerializeToString()))
+        return await greet(request), len(listed)
+
+    assert (await both(story))[1] == 2
+
+
 async def test_positional_arguments_of_streamed_requests(both: Both) -> None:
     async def story(stage: Stage) -> object:
         summary = await stage.guide.MeasureWay(stage.points(2), 20, PAIRS, None, True, None)

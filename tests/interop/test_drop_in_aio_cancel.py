@@ -13,6 +13,7 @@ import pytest
 
 from tests.generated_protos import Protos
 from tests.interop.drop_in import (
+    ABORT,
     HANG,
     KINDS,
     METHODS,
@@ -71,6 +72,124 @@ async def test_a_stream_is_cancelled_between_two_reads(both: Both) -> None:
         return outcomes, await describe(call)
 
     assert (await both(story))[0] == [("CancelledError",)] * 2
+
+
+async def answered(stage: Stage, **options: Untyped) -> Untyped:
+    """A stream of three responses and its end, all of which is here, and nothing is read."""
+    call = stage.guide.ListPlaces(stage.way(3), **options)
+    await until(lambda: {"ListPlaces finished", "ListPlaces failed"} & {*stage.events}, "the end")
+    # On the same connection, so what the server said before has arrived before.
+    await stage.greeter.SayHello(stage.hello())
+    return call
+
+
+@pytest.mark.parametrize("then", [(), ABORT])
+async def test_a_stream_is_not_done_before_it_is_read(both: Both, then: Untyped) -> None:
+    async def story(stage: Stage) -> object:
+        call = await answered(stage, metadata=then)
+        called: list[object] = []
+        call.add_done_callback(called.append)
+        was_done, names = call.done(), []
+        code = asyncio.ensure_future(call.code())
+        await stage.greeter.SayHello(stage.hello())
+        was_answered, was_called = code.done(), len(called)
+        while not call.done():
+            outcome = await outcome_of(call.read())
+            if outcome[0] != "returned" or outcome[1] is grpc.aio.EOF:
+                break
+            names.append(outcome[1].name)
+        await until(lambda: called, "the callback")
+        seen = (was_done, was_answered, was_called, names)
+        return seen, await code, called == [call], call.done(), call.cancel()
+
+    seen, code, *ended = await both(story)
+    assert seen == (False, False, 0, ["place 0", "place 1", "place 2"])
+    assert code is (grpc.StatusCode.FAILED_PRECONDITION if then else grpc.StatusCode.OK)
+    assert ended == [True, True, False]
+
+
+@pytest.mark.parametrize("then", [(), ABORT])
+@pytest.mark.parametrize("reads", [0, 1])
+async def test_a_stream_that_is_answered_but_not_read_may_be_cancelled(
+    both: Both, then: Untyped, reads: int
+) -> None:
+    async def story(stage: Stage) -> object:
+        call = await answered(stage, metadata=then)
+        called: list[object] = []
+        call.add_done_callback(called.append)
+        for _ in range(reads):
+            await call.read()
+        cancelled = call.cancel(), call.done(), call.cancelled()
+        outcomes = [await outcome_of(call.read()) for _ in range(2)]
+        await until(lambda: called, "the callback")
+        return cancelled, outcomes, await describe(call), call.cancel()
+
+    cancelled, outcomes, told, again = await both(story)
+    assert (cancelled, again) == ((True, True, True), False)
+    assert outcomes == [("CancelledError",)] * 2
+    assert told["details"] == "Locally cancelled by application!"
+
+
+async def test_a_cancelled_stream_gives_no_more_responses(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        call = stage.guide.ListPlaces(stage.way(20), metadata=HANG)
+        await call.read()
+        # More of them are here, or on their way.
+        await stage.greeter.SayHello(stage.hello())
+        call.cancel()
+        return [await outcome_of(call.read()) for _ in range(2)]
+
+    assert await both(story) == [("CancelledError",)] * 2
+
+
+async def test_a_loop_over_a_cancelled_stream_ends_at_once(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        call = stage.guide.ListPlaces(stage.way(20), metadata=HANG)
+        names = []
+
+        async def loop() -> None:
+            async for place in call:
+                names.append(place.name)
+                if len(names) == 2:
+                    await stage.greeter.SayHello(stage.hello())
+                    call.cancel()
+
+        return await outcome_of(loop()), names
+
+    assert await both(story) == (("CancelledError",), ["place 0", "place 1"])
+
+
+async def test_a_stream_that_is_answered_but_not_read_is_connected(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        call = await answered(stage, metadata=ABORT)
+        return await outcome_of(call.wait_for_connection()), (await call.read()).name
+
+    assert await both(story) == (("returned", None), "place 0")
+
+
+async def test_writing_stops_when_the_server_has_said_its_last_word(protos: Protos) -> None:
+    async def story(stage: Stage) -> object:
+        asked: list[int] = []
+        is_closed = asyncio.Event()
+
+        async def notes() -> AsyncIterator[Untyped]:
+            try:
+                while True:
+                    asked.append(1)
+                    yield stage.note("a")
+                    await asyncio.sleep(0)
+            finally:
+                is_closed.set()
+
+        # Ends at once, whatever it is told, with responses that nobody reads.
+        call = stage.channel.stream_stream(
+            "/proxyless.test.routeguide.RouteGuide/ListPlaces",
+            request_serializer=lambda _: stage.way(3).SerializeToString(),
+        )(notes())
+        await is_closed.wait()
+        return call.done(), len([place async for place in call])
+
+    assert await on_ours(protos, story) == (False, 3)
 
 
 async def test_a_stream_is_cancelled_inside_its_loop(both: Both) -> None:

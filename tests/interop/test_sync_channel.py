@@ -13,6 +13,7 @@ import sys
 import textwrap
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any
@@ -136,6 +137,16 @@ def test_without_serializers_messages_are_bytes(both: BothSync) -> None:
     assert b"hello, bytes" in both(story)
 
 
+def test_a_path_may_be_bytes(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        greet = stage.channel.unary_unary(b"/proxyless.test.helloworld.Greeter/SayHello")
+        places = stage.channel.unary_stream(b"/proxyless.test.routeguide.RouteGuide/ListPlaces")
+        request = stage.hello("bytes").SerializeToString()
+        return greet(request), len(collect(places(stage.way(2).SerializeToString())))
+
+    assert both(story)[1] == 2
+
+
 # How calls fail
 
 
@@ -244,6 +255,36 @@ def test_what_cannot_be_serialized_is_an_internal_error(both: BothSync) -> None:
 
 def _broken(_: bytes) -> object:
     raise ValueError("what is this?")
+
+
+@pytest.mark.parametrize("kind", ["call", "with_call", "future", "stream"])
+def test_a_deserializer_that_returns_nothing_is_an_internal_error(
+    both: BothSync, kind: str
+) -> None:
+    def story(stage: SyncStage) -> object:
+        def nothing(_: bytes) -> None:
+            return None
+
+        if kind == "stream":
+            places = stage.channel.unary_stream(
+                "/proxyless.test.routeguide.RouteGuide/ListPlaces",
+                stage.way(3).__class__.SerializeToString,
+                nothing,
+            )
+            return _code_of(lambda: collect(places(stage.way(3))))
+        hello = stage.channel.unary_unary(
+            "/proxyless.test.helloworld.Greeter/SayHello",
+            stage.hello().__class__.SerializeToString,
+            nothing,
+        )
+        ways: dict[str, Callable[[], object]] = {
+            "call": lambda: hello(stage.hello()),
+            "with_call": lambda: hello.with_call(stage.hello()),
+            "future": lambda: hello.future(stage.hello()).result(),
+        }
+        return _code_of(ways[kind])
+
+    assert both(story) is grpc.StatusCode.INTERNAL
 
 
 def test_what_cannot_be_deserialized_is_an_internal_error(both: BothSync) -> None:
@@ -396,6 +437,68 @@ def test_a_cancelled_stream_is_raised_by_its_iterator(both: BothSync) -> None:
         return seen, after, describe(call), call.is_active()
 
     both(story)
+
+
+def answered(stage: SyncStage, **options: Untyped) -> Untyped:
+    """A stream of three responses and its end, all of which is here, and nothing is read."""
+    call = stage.guide.ListPlaces(stage.way(3), **options)
+    stage.until_event("ListPlaces over")
+    # On the same connection, so what the server said before has arrived before.
+    stage.greeter.SayHello(stage.hello(), timeout=PATIENCE_S)
+    return call
+
+
+@pytest.mark.parametrize("then", [(), ABORT])
+def test_a_stream_is_active_until_it_is_read(both: BothSync, then: Untyped) -> None:
+    def story(stage: SyncStage) -> object:
+        call = answered(stage, metadata=then)
+        called: list[int] = []
+        assert call.add_callback(lambda: called.append(1))
+        stage.greeter.SayHello(stage.hello(), timeout=PATIENCE_S)
+        seen = (call.is_active(), call.done(), call.running(), called[:])
+        names = []
+        while call.is_active():
+            try:
+                names.append(next(call).name)
+            except (StopIteration, grpc.RpcError):
+                break
+        until_sync(lambda: called, "the callback")
+        return seen, names, describe(call), call.is_active(), call.cancel()
+
+    seen, names, described, *ended = both(story)
+    assert seen == (True, False, True, [])
+    assert names == ["place 0", "place 1", "place 2"]
+    assert described["code"].name == ("FAILED_PRECONDITION" if then else "OK")
+    assert ended == [False, False]
+
+
+@pytest.mark.parametrize("then", [(), ABORT])
+@pytest.mark.parametrize("reads", [0, 1])
+def test_a_stream_that_is_answered_but_not_read_may_be_cancelled(
+    both: BothSync, then: Untyped, reads: int
+) -> None:
+    def story(stage: SyncStage) -> object:
+        call = answered(stage, metadata=then)
+        called: list[int] = []
+        assert call.add_callback(lambda: called.append(1))
+        for _ in range(reads):
+            next(call)
+        cancelled = (call.cancel(), call.is_active(), call.cancelled())
+        outcomes = [outcome_of(lambda: next(call)) for _ in range(2)]
+        until_sync(lambda: called, "the callback")
+        return cancelled, outcomes, describe(call), call.cancel()
+
+    cancelled, _, described, again = both(story)
+    assert (cancelled, again) == ((True, False, True), False)
+    assert described["code"] is grpc.StatusCode.CANCELLED
+
+
+def test_a_result_that_is_not_read_is_waited_for(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        call = answered(stage)
+        return outcome_of(lambda: call.result(timeout=0.01)), len(collect(call)), call.result()
+
+    assert both(story) == (("FutureTimeoutError",), 3, None)
 
 
 def test_another_thread_may_cancel_what_one_waits_for(both: BothSync) -> None:
@@ -698,6 +801,18 @@ def test_a_subscriber_is_told_every_state(both: BothSync) -> None:
         return first, last
 
     both(story)
+
+
+def test_a_closed_channel_may_be_subscribed_to(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        channel = stage.open()
+        channel.close()
+        channel.subscribe(lambda _: None)
+        channel.unsubscribe(print)
+        ready = grpc.channel_ready_future(channel)
+        return ready.cancel()
+
+    both.ours(story)
 
 
 def test_the_ready_future_is_done_when_the_channel_is_ready(both: BothSync) -> None:

@@ -25,6 +25,7 @@ from proxyless.demo.stage import Settings
 from proxyless.demo.terminal import PlainLog, TerminalView
 from proxyless.demo.verdict import to_json
 from proxyless.demo.web import Page
+from proxyless.resolver.http_proxy import PROXY_VARIABLES
 
 if TYPE_CHECKING:
     from proxyless.demo.play import Viewer
@@ -81,7 +82,7 @@ def run(parsed: argparse.Namespace) -> int:
     # The stack says when it is in trouble. Here that is the point, and it is shown better.
     logging.getLogger("proxyless").addHandler(logging.NullHandler())
     # All of it is on this machine, whatever proxy leads out of it.
-    os.environ["grpc_proxy"] = ""
+    os.environ[PROXY_VARIABLES[0]] = ""
     verdict: Verdict | None = None
     has_reader = True
     try:

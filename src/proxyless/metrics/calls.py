@@ -17,8 +17,9 @@ from proxyless.metrics.instruments import (
     BACKEND_SERVICE,
     CALL_DURATION,
     LOCALITY,
+    OTHER,
 )
-from proxyless.metrics.plugins import Metrics, tell
+from proxyless.metrics.plugins import Metrics, ask, tell
 
 
 class CallRecorder:
@@ -31,8 +32,8 @@ class CallRecorder:
             (
                 plugin,
                 (
-                    plugin.label_method(path, is_registered=is_registered),
-                    plugin.label_target(metrics.target),
+                    ask(OTHER, plugin.label_method, path, is_registered=is_registered),
+                    ask(OTHER, plugin.label_target, metrics.target),
                 ),
             )
             for plugin in metrics.plugins

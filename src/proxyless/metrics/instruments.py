@@ -9,6 +9,9 @@ from typing import Final
 
 from proxyless.metrics.api import Instrument, Kind
 
+# What a method, or a target, is called that is not to be named.
+OTHER: Final = "other"
+
 METHOD: Final = "grpc.method"
 TARGET: Final = "grpc.target"
 STATUS: Final = "grpc.status"

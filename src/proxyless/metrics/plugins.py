@@ -8,11 +8,13 @@ once, when the channel is made: whoever is registered later hears of later chann
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from proxyless.metrics.api import Cancel, Instrument, Observe, StatsPlugin
 
 LOGGER: Final = logging.getLogger("proxyless.metrics")
+
+T = TypeVar("T")
 
 
 class Metrics:
@@ -52,7 +54,7 @@ class Metrics:
 
     def watch(self, gauges: Sequence[Instrument], observe: Observe) -> Cancel:
         """Let every plugin ask for the values of these gauges, until this is cancelled."""
-        cancels = [plugin.watch(gauges, observe) for plugin in self.plugins]
+        cancels = [ask(_do_nothing, plugin.watch, gauges, observe) for plugin in self.plugins]
 
         def cancel() -> None:
             for each in cancels:
@@ -70,6 +72,19 @@ def tell(method: Callable[..., None], *measurement: object) -> None:
         method(*measurement)
     except Exception:
         LOGGER.exception("stats plugin: %r raised", method)
+
+
+def ask(otherwise: T, method: Callable[..., T], *question: object, **more: object) -> T:
+    """Ask a plugin; if it raises, the answer is the first argument."""
+    try:
+        return method(*question, **more)
+    except Exception:
+        LOGGER.exception("stats plugin: %r raised", method)
+        return otherwise
+
+
+def _do_nothing() -> None:
+    return
 
 
 # Replaced, never changed: channels are made in any thread.
@@ -96,5 +111,5 @@ def choose_plugins(target: str, own: Iterable[StatsPlugin] = ()) -> Metrics:
     """The plugins of a channel: the registered ones and its own, if they want this target."""
     # Each once: who is registered and given to the channel, too, would count twice.
     plugins = dict.fromkeys((*_global_plugins, *own))
-    wanted = [each for each in plugins if each.is_interested_in(target)]
+    wanted = [each for each in plugins if ask(False, each.is_interested_in, target)]
     return Metrics(target, wanted) if wanted else NO_METRICS

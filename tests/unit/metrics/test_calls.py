@@ -1,5 +1,7 @@
 """Unit tests of proxyless.metrics.calls."""
 
+import pytest
+
 from proxyless.metrics import CallRecorder, Metrics
 from proxyless.metrics.instruments import (
     ATTEMPT_DURATION,
@@ -47,3 +49,22 @@ def test_what_no_policy_said_is_empty() -> None:
     recorder = CallRecorder(plugin.metrics, PATH, is_registered=True)
     recorder.on_attempt_end("UNAVAILABLE", 0, 0, 0, {})
     assert plugin.values(ATTEMPT_SENT) == [((NAME, TARGET, "UNAVAILABLE", "", ""), 0)]
+
+
+class Nameless(RecordingPlugin):
+    """Raises when it is asked for names."""
+
+    def label_method(self, path: str, *, is_registered: bool) -> str:
+        raise RuntimeError("no name")
+
+    def label_target(self, target: str) -> str:
+        raise RuntimeError("no name")
+
+
+def test_a_plugin_that_raises_when_asked_for_names_gets_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    plugin = Nameless()
+    CallRecorder(plugin.metrics, PATH, is_registered=True).on_attempt_start()
+    assert plugin.counts(ATTEMPT_STARTED) == {("other", "other"): 1}
+    assert "stats plugin" in caplog.text

@@ -5,7 +5,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from proxyless.metrics import NO_METRICS, choose_plugins, deregister_global, register_global
+from proxyless.metrics import (
+    NO_METRICS,
+    Cancel,
+    choose_plugins,
+    deregister_global,
+    register_global,
+)
 from proxyless.metrics.instruments import ATTEMPT_STARTED, CALL_DURATION, XDS_CONNECTED
 from proxyless.metrics.plugins import Metrics
 from tests.metrics_world import RecordingPlugin
@@ -27,9 +33,15 @@ class Picky(RecordingPlugin):
 
 
 class Broken(RecordingPlugin):
-    """Raises whatever it is told."""
+    """Raises, whatever it is told or asked."""
 
     def count(self, *_: object, **__: object) -> None:
+        raise RuntimeError("broken")
+
+    def watch(self, *_: object, **__: object) -> Cancel:
+        raise RuntimeError("broken")
+
+    def is_interested_in(self, target: str) -> bool:
         raise RuntimeError("broken")
 
 
@@ -96,6 +108,9 @@ def test_what_a_plugin_raises_is_logged_and_harms_nobody(
 ) -> None:
     plugin = RecordingPlugin()
     with caplog.at_level(logging.ERROR, "proxyless.metrics"):
-        Metrics("t", [Broken(), plugin]).count(ATTEMPT_STARTED, ("m", "t"))
+        metrics = Metrics("t", [Broken(), plugin])
+        metrics.count(ATTEMPT_STARTED, ("m", "t"))
+        metrics.watch([XDS_CONNECTED], lambda report: None)()
+        assert choose_plugins("dns:///a", [Broken(), plugin]).plugins == (plugin,)
     assert plugin.count_of(ATTEMPT_STARTED) == 1
-    assert "stats plugin" in caplog.text
+    assert caplog.text.count("raised\n") == 3

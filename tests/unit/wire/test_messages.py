@@ -202,10 +202,10 @@ def test_held_messages_know_whether_the_last_is_cut(
 ) -> None:
     whole = b"".join(prefixed(message) for message in messages)
     held = HeldMessages(MAX, whole)
-    assert not held.is_partial
     cut = prefixed(last)[: max(1, 5 + len(last) - missing)]
+    before = held.is_partial
     held.add(cut)
-    assert held.is_partial
+    assert (before, held.is_partial) == (False, True)
     assert take_all(held) == [(0, message) for message in messages]
     assert held.take_rest() == cut
 

@@ -1,4 +1,4 @@
-"""Unit tests of proxyless.xds.client.metrics; what a client tells is in tests/spec/test_a78_metrics.py."""
+"""Unit tests of proxyless.xds.client.metrics; see the spec test of A78 for what a client tells."""
 
 import gc
 
@@ -15,7 +15,7 @@ from proxyless.xds.client.api import ResourceStatus
 from proxyless.xds.client.cache import Entry
 from proxyless.xds.client.metrics import ClientMetrics, name_cache_state, name_resource_type
 from tests.metrics_world import TARGET, RecordingPlugin
-from tests.xds_client_world import Text
+from tests.xds_client_world import ClientWorld, Text
 
 
 class FakeClient:
@@ -93,3 +93,18 @@ def test_without_plugins_nothing_happens() -> None:
     metrics.on_response("a", "t", 1, 1)
     metrics.on_server_failure("a")
     metrics.close()
+
+
+def test_what_is_watched_may_change_while_somebody_counts() -> None:
+    world = ClientWorld()
+    for name in ("x", "y"):
+        world.watch(world.listeners, name)
+    counting = world.client.all_entries()
+    seen = [next(counting).name]
+    # Meanwhile, on the client's loop: another resource, and another type.
+    world.watch(world.listeners, "z")
+    world.watch(world.routes, "r")
+    seen += [entry.name for entry in counting]
+    assert seen[:2] == ["x", "y"]
+    assert world.client.reachable_servers() == [("a", True)]
+    world.close()
