@@ -49,6 +49,7 @@ HEAVY = (
     "rich",
     "shutil",
     "tempfile",
+    "xxhash",
     "yaml",
 )
 

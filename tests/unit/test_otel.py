@@ -261,3 +261,15 @@ def test_opentelemetry_is_imported_by_who_asks_for_it_only() -> None:
     )
     subprocess.run([sys.executable, "-c", code], check=True)
     assert proxyless.otel is sys.modules["proxyless.otel"]
+
+
+def test_without_opentelemetry_it_is_said_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['opentelemetry'] = None\n"
+        "import proxyless\n"
+        "try:\n    proxyless.otel\n"
+        "except ImportError as error:\n    print(error)\n"
+    )
+    command = [sys.executable, "-c", code]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert said == "proxyless.otel needs opentelemetry-api: pip install 'proxyless[otel]'\n"

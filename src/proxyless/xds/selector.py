@@ -20,7 +20,6 @@ from proxyless.xds.attributes import CLUSTER
 from proxyless.xds.cluster_refs import CLUSTER_PREFIX, PLUGIN_PREFIX
 from proxyless.xds.config.dependencies import routed_clusters
 from proxyless.xds.filters.calls import FilterOrigin, FilterStack, RoutedRpc
-from proxyless.xds.request_hash import RequestHash
 from proxyless.xds.resources import (
     ClusterChoice,
     PluginChoice,
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from proxyless.xds.config import ClusterSubscriptions, XdsConfig
     from proxyless.xds.filters.api import FilterRegistry
     from proxyless.xds.filters.calls import ClientFilter
+    from proxyless.xds.request_hash import RequestHash
     from proxyless.xds.resources import HttpConnectionManager, HttpFilter, VirtualHost
     from proxyless.xds.resources.filter import FilterOverride, FilterOverrides
     from proxyless.xds.routing import TableRoute
@@ -157,6 +157,8 @@ class XdsConfigSelector:
         """How RPCs of the route are hashed, if any cluster it goes to may ask for that."""
         if not action.hash_policies and not _wants_hash(self._config, action):
             return None
+        from proxyless.xds.request_hash import RequestHash  # noqa: PLC0415 - few routes hash
+
         return RequestHash(action.hash_policies, self._tools.channel_id)
 
 

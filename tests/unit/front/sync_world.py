@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from proxyless.channel import Call
 
 ENDED = StreamEnd(OK)
+# As the server says it, in trailers.
+LAST_WORD = StreamEnd(OK, (("t", "1"),), is_last_word=True)
 FAILED = StreamEnd(Status(StatusCode.ABORTED, "not today"), (("reason", "sunday"),))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -9,6 +11,8 @@ import grpc.experimental
 import pytest
 
 import proxyless
+from proxyless.base import Metadata, Status, StatusCode
+from proxyless.channel.credentials import CombinedCredentials, RefusedCredentials
 from proxyless.front import (
     ChannelCredentials,
     composite_channel_credentials,
@@ -18,6 +22,10 @@ from proxyless.front import (
     to_channel_credentials,
     xds_channel_credentials,
 )
+from proxyless.front import credentials as front_credentials
+from proxyless.front.credentials import _PluginCredentials, to_call_credentials
+from proxyless.front.plugin_threads import PluginThreads
+from tests.transport_world import PATIENCE_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,3 +98,126 @@ def test_call_credentials_go_around_the_whole() -> None:
 def test_they_are_at_the_front_doors() -> None:
     assert proxyless.xds_channel_credentials is xds_channel_credentials
     assert proxyless.aio.xds_channel_credentials is xds_channel_credentials
+
+
+# Call credentials that nobody waits for any more
+
+
+class Asked:
+    """What a request was answered."""
+
+    def __init__(self) -> None:
+        self.answers: list[Metadata | Status] = []
+        self.came = asyncio.Event()
+
+    def __call__(self, found: Metadata | Status) -> None:
+        self.answers.append(found)
+        self.came.set()
+
+
+async def test_a_function_ends_when_nobody_wants_its_answer() -> None:
+    began, ended = asyncio.Event(), asyncio.Event()
+
+    async def slow(_url: str, _path: str) -> tuple[tuple[str, str], ...]:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        raise AssertionError("nobody wakes it")
+
+    withdraw = to_call_credentials(slow).request("https://a/b", "/b/c", Asked())
+    assert withdraw is not None
+    await began.wait()
+    withdraw()
+    await ended.wait()
+    withdraw()
+
+
+async def test_a_function_may_be_withdrawn_by_who_it_answers() -> None:
+    async def quick(_url: str, _path: str) -> tuple[tuple[str, str], ...]:
+        return (("k", "v"),)
+
+    tasks: list[asyncio.Task[Any] | None] = []
+
+    def on_metadata(_found: Metadata | Status) -> None:
+        assert withdraw is not None
+        withdraw()
+        tasks.append(asyncio.current_task())
+
+    withdraw = to_call_credentials(quick).request("https://a/b", "/b/c", on_metadata)
+    await until(lambda: tasks, "the answer")
+    (task,) = tasks
+    assert task is not None
+    await task
+    assert not task.cancelled()
+
+
+async def test_of_several_the_one_under_way_ends_when_nobody_wants_the_answer() -> None:
+    ended: list[str] = []
+    second_began, second_ended = asyncio.Event(), asyncio.Event()
+
+    async def first(_url: str, _path: str) -> tuple[tuple[str, str], ...]:
+        ended.append("first")
+        return ()
+
+    async def second(_url: str, _path: str) -> tuple[tuple[str, str], ...]:
+        second_began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            second_ended.set()
+        raise AssertionError("nobody wakes it")
+
+    both = CombinedCredentials((to_call_credentials(first), to_call_credentials(second)))
+    withdraw = both.request("https://a/b", "/b/c", Asked())
+    assert withdraw is not None
+    await second_began.wait()
+    withdraw()
+    await second_ended.wait()
+    assert ended == ["first"]
+
+
+async def test_several_that_answer_at_once_have_nothing_to_withdraw() -> None:
+    asked = Asked()
+    assert CombinedCredentials((RefusedCredentials(),)).request("https://a", "/b", asked) is None
+    assert len(asked.answers) == 1
+
+
+async def test_a_plugin_that_nobody_waits_for_is_not_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pool = PluginThreads(threads_max=1)
+    monkeypatch.setattr(front_credentials, "plugin_threads", lambda: pool)
+    begun: list[str] = []
+    may_go_on = threading.Event()
+
+    def ask(_url: str, name: str, callback: Callable[..., None]) -> None:
+        begun.append(name)
+        assert may_go_on.wait(PATIENCE_S)
+        callback((("k", "v"),), None, None)
+
+    plugin = _PluginCredentials(ask)
+    first, last = Asked(), Asked()
+    plugin.request("https://a/b", "/b/first", first)
+    withdraw = plugin.request("https://a/b", "/b/withdrawn", Asked())
+    plugin.request("https://a/b", "/b/last", last)
+    assert withdraw is not None
+    withdraw()
+    may_go_on.set()
+    await last.came.wait()
+    assert first.answers == last.answers == [(("k", "v"),)]
+    assert begun == ["first", "last"]
+
+
+async def test_a_plugin_that_raises_is_an_error() -> None:
+    def plugin(*_: object) -> None:
+        raise ValueError("what is this?")
+
+    asked = Asked()
+    _PluginCredentials(plugin).request("https://a/b", "/b/c", asked)
+    await asked.came.wait()
+    (status,) = asked.answers
+    assert isinstance(status, Status)
+    assert status.code is StatusCode.UNAVAILABLE
+    assert "ValueError: what is this?" in status.details

@@ -9,7 +9,7 @@ from proxyless.front import sync_outcomes
 from proxyless.front.sync_outcomes import NO_MORE, Outcome, Waiters
 from proxyless.wire import StreamEnd
 from proxyless.wire.limits import BUFFERED_BYTES_MAX, MESSAGE_OVERHEAD_BYTES
-from tests.unit.front.sync_world import ENDED, FAILED, OutcomeWorld
+from tests.unit.front.sync_world import ENDED, FAILED, LAST_WORD, OutcomeWorld
 
 PATIENCE_S = 20.0
 
@@ -344,3 +344,109 @@ def test_a_message_that_cannot_be_read_does_not_hide_the_servers_error(
     outcome.on_end(FAILED)
     assert outcome.read() is NO_MORE
     assert outcome.end == FAILED
+
+
+def test_a_deserializer_that_returns_nothing_is_an_error(world: OutcomeWorld) -> None:
+    unary, stream = world.unary(lambda _: None), world.stream(lambda _: None)
+    unary.on_message(b"1")
+    unary.on_end(LAST_WORD)
+    stream.on_message(b"1")
+    assert stream.read() is NO_MORE
+    assert [code_of(unary), code_of(stream)] == [StatusCode.INTERNAL] * 2
+
+
+# The server's last word
+
+
+def test_the_last_word_is_the_end_when_everything_is_read(world: OutcomeWorld) -> None:
+    outcome = world.stream()
+    assert outcome.call_when_done(lambda: None)
+    outcome.on_message(b"1")
+    outcome.on_message(b"2")
+    outcome.on_end(LAST_WORD)
+    assert outcome.read() == b"1"
+    assert (outcome.end, outcome.wait_end(0), world.callbacks.posted) == (None, None, [])
+    assert not outcome.takes_requests
+    assert outcome.read() == b"2"
+    assert outcome.wait_end() == LAST_WORD
+    assert len(world.callbacks.posted) == 1
+    assert outcome.read() is NO_MORE
+    assert not outcome.cancel()
+    world.expect_told()
+
+
+def test_the_last_word_without_responses_is_the_end(world: OutcomeWorld) -> None:
+    outcome = world.stream()
+    outcome.on_end(LAST_WORD)
+    assert outcome.end == LAST_WORD
+    assert outcome.read() is NO_MORE
+
+
+def test_any_other_end_is_seen_at_once_and_hides_no_response(world: OutcomeWorld) -> None:
+    outcome = world.stream()
+    outcome.on_message(b"1")
+    outcome.on_end(FAILED)
+    assert outcome.end == FAILED
+    assert [outcome.read(), outcome.read()] == [b"1", NO_MORE]
+
+
+def test_an_rpc_whose_responses_are_not_read_may_be_cancelled(world: OutcomeWorld) -> None:
+    outcome = world.stream()
+    assert outcome.call_when_done(lambda: None)
+    outcome.on_message(b"1")
+    outcome.on_end(LAST_WORD)
+    assert outcome.cancel()
+    assert len(world.callbacks.posted) == 1
+    assert code_of(outcome) is StatusCode.CANCELLED
+    assert outcome.read() is NO_MORE
+    assert not outcome.cancel()
+
+
+def test_a_response_that_comes_before_the_loop_knows_of_a_cancellation_is_dropped(
+    world: OutcomeWorld,
+) -> None:
+    outcome = world.stream()
+    assert outcome.cancel()
+    outcome.on_message(b"late")
+    assert outcome.read() is NO_MORE
+    outcome.on_end(LAST_WORD)
+    assert code_of(outcome) is StatusCode.CANCELLED
+
+
+def test_a_reader_of_the_last_response_may_be_quicker_than_the_last_word(
+    world: OutcomeWorld,
+) -> None:
+    def read(message: bytes) -> bytes:
+        # The server's last word comes while the response is being read.
+        outcome.on_end(LAST_WORD)
+        return message
+
+    outcome = world.stream(read)
+    outcome.on_message(b"1")
+    assert outcome.read() == b"1"
+    assert outcome.end == LAST_WORD
+
+
+def test_a_reader_that_is_interrupted_leaves_no_rpc_without_end(world: OutcomeWorld) -> None:
+    def interrupt(_: bytes) -> object:
+        raise KeyboardInterrupt
+
+    outcome = world.stream(interrupt)
+    outcome.on_message(b"1")
+    outcome.on_end(LAST_WORD)
+    with pytest.raises(KeyboardInterrupt):
+        outcome.read()
+    assert outcome.end == LAST_WORD
+
+
+def test_a_response_before_the_last_word_that_cannot_be_read_is_the_end(
+    world: OutcomeWorld,
+) -> None:
+    outcome = world.stream(broken)
+    assert outcome.call_when_done(lambda: None)
+    outcome.on_message(b"1")
+    outcome.on_message(b"2")
+    outcome.on_end(LAST_WORD)
+    assert outcome.read() is NO_MORE
+    assert code_of(outcome) is StatusCode.INTERNAL
+    assert len(world.callbacks.posted) == 1

@@ -1,0 +1,146 @@
+"""What do the calls of the asyncio API know, and when? The channel is played by the test."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, cast
+
+import grpc.aio
+import pytest
+
+from proxyless.base import OK, Status, StatusCode
+from proxyless.channel.call import CANCELLED
+from proxyless.front.aio_outcomes import StreamOutcome
+from proxyless.wire import StreamEnd
+from proxyless.wire.limits import BUFFERED_BYTES_MAX
+from tests.unit.transport.world import turn
+
+if TYPE_CHECKING:
+    from proxyless.channel import Call
+    from proxyless.front.values import Deserializer
+
+LAST_WORD = StreamEnd(OK, (("t", "1"),), is_last_word=True)
+LOST = StreamEnd(Status(StatusCode.UNAVAILABLE, "gone"))
+
+
+class FakeCall:
+    """A call that does what it is told."""
+
+    def __init__(self, outcome: StreamOutcome) -> None:
+        self._outcome = outcome
+        self.is_ended = False
+        self.is_connected = False
+        self.told: list[str] = []
+
+    def end(self, end: StreamEnd) -> None:
+        if not self.is_ended:
+            self.is_ended = True
+            self._outcome.on_end(end)
+
+    def cancel(self, status: Status) -> None:
+        self.end(StreamEnd(status))
+
+    def hold(self) -> None:
+        self.told.append("hold")
+
+    def release(self) -> None:
+        self.told.append("release")
+
+
+def start(deserializer: Deserializer = None) -> tuple[StreamOutcome, FakeCall, list[str]]:
+    """An outcome, its call, and what its callbacks noted."""
+    outcome = StreamOutcome(asyncio.get_running_loop(), deserializer)
+    call = FakeCall(outcome)
+    outcome.core = cast("Call", call)
+    called: list[str] = []
+    outcome.call_when_done(lambda: called.append("done"))
+    outcome.stop_sending = lambda: called.append("stop")
+    return outcome, call, called
+
+
+async def test_the_last_word_is_the_end_when_everything_is_read() -> None:
+    outcome, call, called = start()
+    outcome.on_message(b"1")
+    outcome.on_message(b"2")
+    call.end(LAST_WORD)
+    # Sending is over at once, whoever reads.
+    assert (outcome.end, called) == (None, ["stop"])
+    assert await outcome.read() == b"1"
+    assert (outcome.end, called) == (None, ["stop"])
+    assert await outcome.read() == b"2"
+    assert outcome.end == LAST_WORD
+    assert called[-1] == "done"
+    assert await outcome.read() is grpc.aio.EOF
+    assert not outcome.cancel()
+
+
+async def test_any_other_end_is_seen_at_once_and_hides_no_response() -> None:
+    outcome, call, called = start()
+    outcome.on_message(b"1")
+    call.end(LOST)
+    assert (outcome.end, called) == (LOST, ["stop", "done"])
+    assert [await outcome.read(), await outcome.read()] == [b"1", grpc.aio.EOF]
+
+
+@pytest.mark.parametrize("is_answered", [False, True])
+async def test_who_cancels_gets_no_more_responses(is_answered: bool) -> None:
+    outcome, call, called = start()
+    outcome.on_message(b"1")
+    if is_answered:
+        call.end(LAST_WORD)
+    assert outcome.cancel()
+    assert called[-1] == "done"
+    assert outcome.end == StreamEnd(CANCELLED)
+    assert await outcome.read() is grpc.aio.EOF
+    assert not outcome.cancel()
+
+
+@pytest.mark.parametrize("is_answered", [False, True])
+async def test_a_response_that_cannot_be_read_is_the_end(is_answered: bool) -> None:
+    def broken(_: bytes) -> object:
+        raise ValueError("what is this?")
+
+    outcome, call, called = start(broken)
+    outcome.on_message(b"1")
+    outcome.on_message(b"2")
+    if is_answered:
+        call.end(LAST_WORD)
+    assert await outcome.read() is grpc.aio.EOF
+    assert outcome.end is not None
+    assert outcome.end.status.code is StatusCode.INTERNAL
+    assert outcome.end.trailers == (LAST_WORD.trailers if is_answered else ())
+    assert called[-1] == "done"
+    assert await outcome.read() is grpc.aio.EOF
+
+
+async def test_a_reader_that_lags_holds_the_call() -> None:
+    outcome, call, _ = start()
+    outcome.on_message(bytes(BUFFERED_BYTES_MAX))
+    assert call.told == ["hold"]
+    await outcome.read()
+    assert call.told == ["hold", "release"]
+
+
+async def test_who_gave_up_waiting_is_forgotten() -> None:
+    outcome, call, _ = start()
+    for wait in (outcome.wait_head, outcome.wait_connected, outcome.wait_end):
+        tasks = [asyncio.ensure_future(wait()) for _ in range(3)]
+        await turn()
+        assert len(outcome._waiters) + len(outcome._end_waiters) == 3
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        assert (outcome._waiters, outcome._end_waiters) == ((), ())
+    waiting = asyncio.ensure_future(outcome.wait_connected())
+    await turn()
+    call.is_connected = True
+    outcome.on_head(())
+    await waiting
+    assert outcome._waiters == ()
+
+
+async def test_a_call_that_is_answered_but_not_read_was_connected() -> None:
+    outcome, call, _ = start()
+    outcome.on_message(b"1")
+    call.end(LAST_WORD)
+    await outcome.wait_connected()
