@@ -1,6 +1,7 @@
 """Do grpcio's own credentials work on our asyncio channel as they do on grpcio's?"""
 
 import asyncio
+import gc
 from collections.abc import Callable, Iterator
 from threading import Thread
 
@@ -10,7 +11,11 @@ import grpc.experimental
 import pytest
 
 from proxyless.channel.pool import CLOSE_TIMEOUT_S
-from proxyless.front import ssl_channel_credentials
+from proxyless.front import (
+    composite_channel_credentials,
+    local_channel_credentials,
+    ssl_channel_credentials,
+)
 from tests.certificates import CertificateAuthority
 from tests.generated_protos import Protos
 from tests.interop.drop_in import HANG, Both, Stage, Untyped, describe, on_ours, outcome_of
@@ -290,6 +295,34 @@ async def test_we_take_our_own_credentials(
         "https://api.test/proxyless.test.helloworld.Greeter"
         " /proxyless.test.helloworld.Greeter/SayHello"
     )
+
+
+@pytest.mark.parametrize("how", ["cancel", "close", "drop"])
+async def test_our_call_credentials_end_with_their_rpc(protos: Protos, how: str) -> None:
+    async def story(stage: Stage) -> None:
+        began, ended = asyncio.Event(), asyncio.Event()
+
+        async def slow(_service_url: str, _path: str) -> tuple[tuple[str, str], ...]:
+            began.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+            raise AssertionError("nobody wakes it")
+
+        own = composite_channel_credentials(local_channel_credentials(), slow)
+        channel = stage.open_secure(own)
+        call = stage.guide_on(channel).ListPlaces(stage.way(1))
+        await began.wait()
+        if how == "cancel":
+            call.cancel()
+        elif how == "close":
+            await channel.close()
+        del call
+        gc.collect()
+        await ended.wait()
+
+    await on_ours(protos, story, credentials=grpc.local_server_credentials())
 
 
 async def test_we_say_which_metadata_of_a_plugin_is_bad(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -208,6 +209,22 @@ async def test_a_plugin_that_nobody_waits_for_is_not_begun(
     await last.came.wait()
     assert first.answers == last.answers == [(("k", "v"),)]
     assert begun == ["first", "last"]
+
+
+async def test_a_plugin_needs_nothing_of_the_executor_that_resolves_names() -> None:
+    loop, resolved = asyncio.get_running_loop(), threading.Event()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    resolving = loop.run_in_executor(None, resolved.wait, PATIENCE_S)
+
+    def ask(_url: str, _name: str, callback: Callable[..., None]) -> None:
+        callback((("k", "v"),), None, None)
+
+    asked = Asked()
+    _PluginCredentials(ask).request("https://a/b", "/b/c", asked)
+    await asked.came.wait()
+    resolved.set()
+    assert await resolving
+    assert asked.answers == [(("k", "v"),)]
 
 
 async def test_a_plugin_that_raises_is_an_error() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from proxyless.base import StatusCode
 from proxyless.transport import StreamingCall, TransportOptions, UnaryCall
-from proxyless.wire import ErrorCode, Limits
+from proxyless.wire import ErrorCode, Limits, compress
 from proxyless.wire import frames as kinds
 from proxyless.wire.limits import BUFFERED_BYTES_MAX, MESSAGE_OVERHEAD_BYTES
 from tests.unit.transport.world import BLOCK, ClientWorld, is_over, turn
@@ -220,6 +220,27 @@ async def test_a_reader_that_lags_gives_the_peer_no_window_until_it_reads() -> N
     await call.read()
     assert updated_streams(world) == [1]
     call.cancel()
+
+
+async def test_compressed_messages_are_unpacked_as_they_are_read() -> None:
+    world = ClientWorld()
+    call = StreamingCall(world.transport, BLOCK)
+    world.say(headers(1, [*HEAD, ("grpc-encoding", "gzip")]))
+    message = bytes(BUFFERED_BYTES_MAX)
+    world.say(data(1, prefixed(compress("gzip", message), compressed=1) * 3))
+    world.say(headers(1, OK_TRAILERS, end=True))
+    # The server has said its last word, but there is more to read before it.
+    assert call.end is None
+    await call.write(b"too late, and nobody is told")
+    for left in (2, 1, 0):
+        assert len(call._received) == 1
+        assert (await call.read(), len(call._received)) == (message, min(left, 1))
+    assert await call.read() is None
+    assert is_ok(call)
+
+
+def is_ok(call: StreamingCall) -> bool:
+    return call.end is not None and call.end.status.is_ok
 
 
 async def test_empty_messages_count_too() -> None:
