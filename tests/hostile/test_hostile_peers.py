@@ -16,7 +16,7 @@ from hpack import Encoder
 from proxyless.base import Status, StatusCode
 from proxyless.wire import ErrorCode, Limits, RemoteProtocolError, compress
 from proxyless.wire import frames as kinds
-from proxyless.wire.limits import BUFFERED_BYTES_MAX, FLOOD_FRAMES_MAX, INFORMATIONAL_MAX
+from proxyless.wire.limits import BUFFERED_BYTES_MAX, FLOOD_FRAMES_MAX
 from tests.wire_world import (
     END_HEADERS,
     END_STREAM,
@@ -447,12 +447,21 @@ def test_a_flood_in_one_piece_ends_the_connection(core: Core) -> None:
     )
 
 
-def test_a_flood_of_informational_answers_ends_the_call() -> None:
-    server = RawServer()
+@pytest.mark.parametrize(("size", "count"), [(0, 9), (2000, 3), (20_000, 1)])
+def test_a_flood_of_informational_answers_ends_the_call(size: int, count: int) -> None:
+    server = RawServer(Limits(header_list_bytes_max=64 * KB))
     one, other = server.opened(2)
-    # No two are equal: each would have to be decoded.
-    server.say(*(headers(1, [(":status", "103"), ("x", str(n))]) for n in range(100)))
-    one.expect_end(StatusCode.INTERNAL, "more than 8 informational answers")
+
+    def say(number: int) -> None:
+        # No two are equal: each has to be decoded.
+        fields = [(":status", "103"), (f"x-{number}", "v" * size)]
+        server.say(headers(1, block(fields, huffman=False)))
+
+    for number in range(count - 1):
+        say(number)
+    one.expect_open()
+    say(count)
+    one.expect_end(StatusCode.INTERNAL, "too many informational answers")
     server.expect_reset(1, ErrorCode.ENHANCE_YOUR_CALM)
     other.expect_open()
 
@@ -464,7 +473,7 @@ def test_a_flood_of_informational_answers_on_many_calls_ends_the_connection() ->
     server.break_by(
         ErrorCode.ENHANCE_YOUR_CALM,
         "flood of informational HEADERS frames",
-        b"".join(each) * INFORMATIONAL_MAX,
+        b"".join(each) * 8,
     )
 
 

@@ -24,12 +24,16 @@ from tests.interop.drop_in import (
     finish,
     on_ours,
     outcome_of,
+    read_messages,
     start,
 )
 from tests.transport_world import until
 
 ON_BOTH_LOOPS = True
 MIB = 1024 * 1024
+# What the server sends is compressed.
+GZIPPED = (("grpc.default_compression_algorithm", 2),)
+LIST = "/proxyless.test.routeguide.RouteGuide/ListPlaces"
 
 
 # Cancelling
@@ -142,6 +146,40 @@ async def test_a_cancelled_stream_gives_no_more_responses(both: Both) -> None:
     assert await both(story) == [("CancelledError",)] * 2
 
 
+@pytest.mark.parametrize("then", [(), ABORT])
+async def test_compressed_responses_are_read_to_the_end_however_late(
+    both: Both, then: Untyped
+) -> None:
+    async def story(stage: Stage) -> object:
+        # More than anybody buffers, but for the wire it is next to nothing.
+        call = stage.guide.ListPlaces(stage.way(30, photo_bytes=200_000), metadata=then)
+        await until(lambda: {"ListPlaces finished", "ListPlaces failed"} & {*stage.events}, "end")
+        await stage.greeter.SayHello(stage.hello())
+        was_done = call.done()
+        places = [await call.read() for _ in range(30)]
+        return was_done, [place.name for place in places], await call.code()
+
+    was_done, names, code = await both(story, options=GZIPPED)
+    assert not was_done
+    assert names == [f"place {number}" for number in range(30)]
+    assert code is (grpc.StatusCode.FAILED_PRECONDITION if then else grpc.StatusCode.OK)
+
+
+async def test_compressed_responses_that_nobody_reads_may_be_cancelled(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        call = stage.guide.ListPlaces(stage.way(30, photo_bytes=200_000))
+        await stage.until_event("ListPlaces finished")
+        await stage.greeter.SayHello(stage.hello())
+        await call.read()
+        return call.cancel(), await outcome_of(call.read()), (await describe(call))["code"]
+
+    assert await both(story, options=GZIPPED) == (
+        True,
+        ("CancelledError",),
+        grpc.StatusCode.CANCELLED,
+    )
+
+
 async def test_a_loop_over_a_cancelled_stream_ends_at_once(both: Both) -> None:
     async def story(stage: Stage) -> object:
         call = stage.guide.ListPlaces(stage.way(20), metadata=HANG)
@@ -183,13 +221,28 @@ async def test_writing_stops_when_the_server_has_said_its_last_word(protos: Prot
 
         # Ends at once, whatever it is told, with responses that nobody reads.
         call = stage.channel.stream_stream(
-            "/proxyless.test.routeguide.RouteGuide/ListPlaces",
-            request_serializer=lambda _: stage.way(3).SerializeToString(),
+            LIST, request_serializer=lambda _: stage.way(3).SerializeToString()
         )(notes())
         await is_closed.wait()
         return call.done(), len([place async for place in call])
 
     assert await on_ours(protos, story) == (False, 3)
+
+
+async def test_we_lose_no_response_to_a_write_that_comes_too_late(protos: Protos) -> None:
+    """grpcio ends the call with INTERNAL, and what was not read is gone."""
+
+    async def story(stage: Stage) -> object:
+        call = stage.channel.stream_stream(LIST)()
+        await call.write(stage.way(3).SerializeToString())
+        await stage.until_event("ListPlaces finished")
+        await stage.greeter.SayHello(stage.hello())
+        late = await outcome_of(call.write(b""))
+        return late, len(await read_messages(call)), await call.code()
+
+    late, responses, code = await on_ours(protos, story)
+    assert late == ("InvalidStateError", "RPC already finished.")
+    assert (responses, code) == (3, grpc.StatusCode.OK)
 
 
 async def test_a_stream_is_cancelled_inside_its_loop(both: Both) -> None:

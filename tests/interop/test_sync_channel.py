@@ -923,6 +923,21 @@ def test_a_slow_reader_slows_the_server_down_and_gets_everything(both: BothSync)
     assert both(story) == (True, 399 * 100_000)
 
 
+def test_a_slow_reader_of_compressed_responses_gets_everything(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        # More than anybody buffers, but for the wire it is next to nothing.
+        call = stage.guide.ListPlaces(stage.way(30, photo_bytes=200_000))
+        stage.until_event("ListPlaces over")
+        stage.greeter.SayHello(stage.hello(), timeout=PATIENCE_S)
+        is_active = call.is_active()
+        return is_active, [place.name for place in call], call.code()
+
+    is_active, names, code = both(story, options=(("grpc.default_compression_algorithm", 2),))
+    assert is_active
+    assert names == [f"place {number}" for number in range(30)]
+    assert code is grpc.StatusCode.OK
+
+
 def test_a_server_that_does_not_read_slows_the_request_iterator_down(both: BothSync) -> None:
     def story(stage: SyncStage) -> object:
         taken = 0

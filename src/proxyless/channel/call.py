@@ -1,6 +1,6 @@
 """What happens to one RPC between the application and the wire?
 
-Specs: A31 (selection, commit hook), A6 (transparent retries).
+Specs: A31 (selection, commit hook), A6 (transparent retries), A81 (authority of an attempt).
 
 Theory of operation. An RPC goes through these stations, each of which may be passed at once:
 credentials (fetch call metadata) → selection (once, A31-02) → pick (again and again while the
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from proxyless.base import EMPTY_METADATA, Metadata, Status, StatusCode, one_line
 from proxyless.channel.attempt import LOGGER, NOBODY, Attempt, cancel_all, choose_furthest
 from proxyless.channel.interception import InterceptedObserver
-from proxyless.channel.retry import NO_RETRIES, encode_previous_attempts
+from proxyless.channel.retry import NO_RETRIES
 from proxyless.channel.statuses import DEADLINE_EXCEEDED, from_control_plane, too_large_to_send
 from proxyless.lb.api import Complete, Drop, Fail, PickInfo
 from proxyless.wire import IDENTITY, StreamEnd, compress
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from proxyless.channel.service_config import MethodConfig
     from proxyless.lb.api import CallTracker, Picker
     from proxyless.transport import ClientTransport
-    from proxyless.wire import ClientStream
+    from proxyless.wire import ClientStream, RequestEncoder
 
 # In Python 3.11 naming the member of an enum runs a function, and every RPC asks for these.
 _CODE_OK: Final = StatusCode.OK
@@ -57,7 +57,6 @@ class Call:
         "_encoding",
         "_has_waited",
         "_info",
-        "_is_half_closed",
         "_kept",
         "_kept_bytes",
         "_metadata",
@@ -72,6 +71,7 @@ class Call:
         "deadline_id",
         "is_committed",
         "is_ended",
+        "is_half_closed",
         "observer",
         "response_bytes_max",
         "wait_for_ready",
@@ -104,7 +104,7 @@ class Call:
         # What another attempt would have to send again.
         self._kept: list[bytes] | tuple[bytes, ...] = ()
         self._kept_bytes = 0
-        self._is_half_closed = False
+        self.is_half_closed = False
         # Where the RPC is.
         self._attempts: tuple[Attempt, ...] = ()
         self._attempts_wanted = 0
@@ -143,7 +143,7 @@ class Call:
             return
         self._kept = (message,)
         self._kept_bytes = len(message)
-        self._is_half_closed = True
+        self.is_half_closed = True
         self.start()
 
     def start_failed(self, status: Status) -> None:
@@ -178,7 +178,7 @@ class Call:
 
     def close_sending(self) -> None:
         """No message follows. Idempotent."""
-        self._is_half_closed = True
+        self.is_half_closed = True
         for attempt in self._attempts:
             if attempt.stream is not None:
                 attempt.stream.close_sending()
@@ -192,10 +192,6 @@ class Call:
     def is_waiting(self) -> bool:
         """An attempt is wanted, and there is no stream for it yet."""
         return self._attempts_wanted > 0
-
-    @property
-    def is_half_closed(self) -> bool:
-        return self._is_half_closed
 
     @property
     def is_writable(self) -> bool:
@@ -342,12 +338,18 @@ class Call:
             if isinstance(result, Complete):
                 # The channel's own kind: every policy got it from the channel's helper.
                 subchannel: PickedSubchannel = result.subchannel  # type: ignore[assignment]
-                if subchannel.transport is None:
+                transport = subchannel.transport
+                if transport is None:
                     # It is not connected any more, and a newer picker is on its way.
                     self._queue()
                     return
                 self._attempts_wanted -= 1
-                self._open(subchannel.transport, result.tracker)
+                if not (authority := result.authority):
+                    self._open(transport, result.tracker, self._method.encoder)
+                elif (refusal := transport.refuse_authority(authority)) is not None:
+                    self._on_failure(StreamEnd(refusal))
+                else:
+                    self._open(transport, result.tracker, self._method.encoder_for(authority))
             elif isinstance(result, Drop):
                 self.cancel(from_control_plane(result.status))
             elif isinstance(result, Fail) and not self.wait_for_ready:
@@ -367,7 +369,9 @@ class Call:
         self._note_wait()
         self._channel.queue_pick(self)
 
-    def _open(self, transport: ClientTransport, tracker: CallTracker | None) -> None:
+    def _open(
+        self, transport: ClientTransport, tracker: CallTracker | None, encoder: RequestEncoder
+    ) -> None:
         attempt = Attempt(self)
         self._attempts += (attempt,)
         self.attempts_started += 1
@@ -377,30 +381,26 @@ class Call:
             self._strategy.on_attempt_sent()
         # The application's own figure as long as it is true: it is encoded once for all calls.
         timeout_s = self.time_remaining_s() if self._has_waited else self._timeout_s
-        metadata = self._metadata if self._strategy is None else self._count_attempts()
-        block = self._method.encoder.block(timeout_s, metadata, self._encoding)
+        metadata = self._metadata
+        if self._strategy is not None:
+            metadata = self._transparent_retries.count_attempts(self.attempts_started) + metadata
+        block = encoder.block(timeout_s, metadata, self._encoding)
         kept = self._kept
-        if self._is_half_closed and len(kept) == 1 and self._encoding == IDENTITY:
+        if self.is_half_closed and len(kept) == 1 and self._encoding == IDENTITY:
             attempt.stream = transport.open_unary(block, attempt, kept[0])
         else:
             stream = attempt.stream = transport.open(block, attempt)
             for message in kept[:-1]:
                 self._send_on(stream, message)
             if kept:
-                self._send_on(stream, kept[-1], end_stream=self._is_half_closed)
-            elif self._is_half_closed:
+                self._send_on(stream, kept[-1], end_stream=self.is_half_closed)
+            elif self.is_half_closed:
                 stream.close_sending()
         if self._has_waited:
             # Who wrote before there was a stream may wait, too.
             self.on_attempt_writable()
         if self._strategy is not None:
             self._commit_if_too_much()
-
-    def _count_attempts(self) -> Metadata:
-        """The call's metadata, and how many attempts the server may have seen before."""
-        # Transparent retries do not count: the server never saw what they replace.
-        previous = self.attempts_started - 1 - self._transparent_retries.count
-        return encode_previous_attempts(previous) + self._metadata
 
     def _send_on(self, stream: ClientStream, message: bytes, *, end_stream: bool = False) -> None:
         if stream.is_ended:

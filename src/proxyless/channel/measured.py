@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from proxyless.metrics import CallRecorder
     from proxyless.runtime import Clock
     from proxyless.transport import ClientTransport
-    from proxyless.wire import ClientStream, ResponseBlock, StreamEnd
+    from proxyless.wire import ClientStream, RequestEncoder, ResponseBlock, StreamEnd
     from proxyless.wire.client import CallListener
 
 
@@ -69,13 +69,15 @@ class MeasuredCall(Call):
             self._info = PickInfo(info.path, info.metadata, attributes)
         super().pick(picker)
 
-    def _open(self, transport: ClientTransport, tracker: CallTracker | None) -> None:
+    def _open(
+        self, transport: ClientTransport, tracker: CallTracker | None, encoder: RequestEncoder
+    ) -> None:
         meter = self._unpicked.pop(0)
         # "the last pick's value should be used" - A89: of this attempt, not of the next one.
         meter.pick_labels = dict(self._pick_labels)
         self._meters.append(meter)
         measured: Any = MeasuredTransport(transport, meter)
-        super()._open(measured, tracker)
+        super()._open(measured, tracker, encoder)
 
     # Attempts end: with their stream (`MeasuredListener`), or here
 

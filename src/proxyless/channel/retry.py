@@ -107,6 +107,11 @@ class TransparentRetries:
     # Whether one of them had reached the server, which costs something.
     had_reached: bool = False
 
+    def count_attempts(self, started: int) -> Metadata:
+        """For the last one of these attempts: how many the server may have seen before."""
+        # Those that these replace it never saw.
+        return encode_previous_attempts(started - 1 - self.count)
+
     def following(self, *, is_retry_free: bool) -> "TransparentRetries | None":
         """With one more, for a stream that has just ended unseen; None if that is too many."""
         if is_retry_free:

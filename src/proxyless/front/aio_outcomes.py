@@ -249,13 +249,14 @@ class StreamOutcome(Outcome):
                 raise
         message = self._received.popleft()
         self._received_bytes -= len(message) + MESSAGE_OVERHEAD_BYTES
-        if self._is_held and self._received_bytes <= BUFFERED_BYTES_MAX // 2:
-            self._is_held = False
-            self.core.release()
         response, problem = deserialize(self.deserializer, message)
         if problem is not None:
             self._received.clear()
             self.core.cancel(problem)
+        elif self._is_held and self._received_bytes <= BUFFERED_BYTES_MAX // 2:
+            # Not before: the end may be all that comes of it.
+            self._is_held = False
+            self.core.release()
         if self._last_word is not None and not self._received and self.end is None:
             status = self._last_word.status if problem is None else problem
             Outcome.on_end(self, StreamEnd(status, self._last_word.trailers))

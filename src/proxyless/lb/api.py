@@ -98,6 +98,8 @@ class Complete:
 
     subchannel: Subchannel
     tracker: CallTracker | None = None
+    # What the attempt sends as `:authority` in place of the channel's; empty: nothing (A81).
+    authority: str = ""
     # Where a policy that wraps its child's subchannels finds again what it made of this one, and
     # that it was it: see `forwarding`. In here, because a pick waits for each object it touches.
     passed_on: Complete | None = field(default=None, init=False, repr=False)

@@ -91,7 +91,8 @@ class ForwardingSubchannel:
         passed_on = result.passed_on
         if passed_on is None or result.passed_on_by is not by or self.child_result is not result:
             self.forget_result()
-            passed_on = Complete(self.inner, join_trackers(self._tracker, result.tracker))
+            tracker = join_trackers(self._tracker, result.tracker)
+            passed_on = Complete(self.inner, tracker, result.authority)
             # Frozen for everybody else.
             object.__setattr__(result, "passed_on", passed_on)
             object.__setattr__(result, "passed_on_by", by)

@@ -63,7 +63,8 @@ class LintContext:
         """By type of message, what the client would do with a resource."""
         bootstrap = self.bootstrap or unknown_bootstrap()
         decode = DecodeContext(bootstrap.servers[0], bootstrap)
-        routes = RouteContext(self.filters, is_trusted=decode.server.is_trusted)
+        may_rewrite = may_rewrite_authority(decode.server, os.environ)
+        routes = RouteContext(self.filters, may_rewrite=may_rewrite)
         clusters = ClusterType(self.policies)
         return {
             LISTENER: lambda message, errors: parse_listener(message, routes, errors),

@@ -24,7 +24,7 @@ from proxyless.wire.frames import (
 )
 from proxyless.wire.headers import ResponseBlock, understand_response
 from proxyless.wire.hpack import HeaderDecoder, HeaderListTooLarge
-from proxyless.wire.limits import INFORMATIONAL_MAX, Limits
+from proxyless.wire.limits import INFORMATIONAL_BYTES_MAX, INFORMATIONAL_BYTES_MIN, Limits
 from proxyless.wire.messages import (
     PREFIX_BYTES,
     MessageAssembler,
@@ -40,9 +40,8 @@ _MID_MESSAGE: Final = Status(
 )
 _NO_TRAILERS: Final = Status(StatusCode.INTERNAL, "peer ended the stream without trailers")
 _NO_HEAD: Final = Status(StatusCode.INTERNAL, "peer sent a message before the response head")
-_INFORMATIONAL_FLOOD: Final = Status(
-    StatusCode.INTERNAL,
-    f"peer sent more than {INFORMATIONAL_MAX} informational answers before the response head",
+_TOO_INFORMATIONAL: Final = Status(
+    StatusCode.INTERNAL, "peer sent too many informational answers before the response head"
 )
 _SECOND_HEAD: Final = Status(StatusCode.INTERNAL, "peer sent a second response head")
 
@@ -67,12 +66,12 @@ _HEAD_AWAITED: Final = _HeadAwaited(0)
 class ClientStream(Stream):
     """A call, from the client's side."""
 
-    # How many 1xx answers came; set by the first, because most streams have none.
-    __slots__ = ("informational",)
+    # How much 1xx answers said; set by the first, because most streams have none.
+    __slots__ = ("informational_bytes",)
 
     _first_assembler = _HEAD_AWAITED
     listener: CallListener
-    informational: int
+    informational_bytes: int
 
     @property
     def is_head_received(self) -> bool:
@@ -230,7 +229,7 @@ class ClientConnection(Connection):
         elif stream.assembler is not _HEAD_AWAITED:
             stream.reset(ErrorCode.PROTOCOL_ERROR, _SECOND_HEAD)
         elif understood.is_informational:
-            self._on_informational(stream)
+            self._on_informational(stream, block)
         elif understood.refusal is not None:
             self.reset_stream(stream, ErrorCode.CANCEL, understood.refusal)
         else:
@@ -238,12 +237,13 @@ class ClientConnection(Connection):
             stream.assembler = None
             stream.listener.on_head(understood)
 
-    def _on_informational(self, stream: ClientStream) -> None:
-        """An answer that says nothing. Decoding one costs more than any frame: few may come."""
+    def _on_informational(self, stream: ClientStream, block: bytes) -> None:
         self._spend("informational HEADERS")
-        stream.informational = getattr(stream, "informational", 0) + 1
-        if stream.informational > INFORMATIONAL_MAX:
-            stream.reset(ErrorCode.ENHANCE_YOUR_CALM, _INFORMATIONAL_FLOOD)
+        said_bytes = getattr(stream, "informational_bytes", 0)
+        said_bytes += max(len(block), INFORMATIONAL_BYTES_MIN)
+        stream.informational_bytes = said_bytes
+        if said_bytes > INFORMATIONAL_BYTES_MAX:
+            stream.reset(ErrorCode.ENHANCE_YOUR_CALM, _TOO_INFORMATIONAL)
 
     def _understand(self, stream: ClientStream, block: bytes) -> ResponseBlock | None:
         """What a block says, or None if it says so much that the stream had to be reset."""

@@ -18,8 +18,10 @@ MESSAGE_BYTES_DEFAULT: Final = 4 * 1024 * 1024
 # costs us beside its content, or a stream of empty ones would never be stopped.
 BUFFERED_BYTES_MAX: Final = 256 * 1024
 MESSAGE_OVERHEAD_BYTES: Final = 64
-# "1xx" answers that a peer may send on a stream before the real one. Servers send one, if any.
-INFORMATIONAL_MAX: Final = 8
+# How much a peer may say on a stream in "1xx" answers before the real one, and what each counts at
+# least. Servers send one, if any; decoding them is the most that a byte can cost us.
+INFORMATIONAL_BYTES_MAX: Final = 4096
+INFORMATIONAL_BYTES_MIN: Final = 512
 
 
 @frozen(kw_only=True)

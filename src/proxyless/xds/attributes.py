@@ -62,6 +62,9 @@ UPSTREAM_TLS: Final[Key[ClusterTls]] = Key("upstream_tls")
 # Of an RPC: the child of xds_cluster_manager that picks for it (A31-18).
 CLUSTER: Final[Key[str]] = Key("cluster")
 
+# Of an RPC whose route has it: the endpoint's hostname is its authority (A81). There or not there.
+AUTO_HOST_REWRITE: Final[Key[bool]] = Key("auto_host_rewrite")
+
 
 class OverrideHost:
     """Where a session lives: the filter says where it did, the picker where the RPC goes (A55).

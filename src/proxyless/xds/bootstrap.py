@@ -171,6 +171,12 @@ class Bootstrap:
         default_factory=lambda: MappingProxyType({}), hash=False
     )
 
+    @property
+    def has_trusted_server(self) -> bool:
+        """Whether there is any by which the authority of our RPCs may be rewritten (A81)."""
+        lists = (self.servers, *(each.servers for each in self.authorities.values()))
+        return any(server.is_trusted for servers in lists for server in servers)
+
 
 # ---------------------------------------------------------------------------------------------
 # Where it comes from

@@ -1,6 +1,6 @@
 """Which cluster does an RPC go to, and under which settings?
 
-Specs: A31-16..22 (selection), A31-32 (marks), A39 (filters), A42 (hashes), A60.
+Specs: A31-16..22 (selection), A31-32 (marks), A39 (filters), A42 (hashes), A60, A81 (authority).
 
 A selector is made for one config. What it says about an RPC is prepared for each route and cluster;
 an RPC without filters only counts itself in and takes the prepared answer.
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from proxyless.base import EMPTY_ATTRIBUTES, Attributes, Status
 from proxyless.channel.config_selector import CallConfig
 from proxyless.lb import REQUEST_HASH
-from proxyless.xds.attributes import CLUSTER
+from proxyless.xds.attributes import AUTO_HOST_REWRITE, CLUSTER
 from proxyless.xds.cluster_refs import CLUSTER_PREFIX, PLUGIN_PREFIX
 from proxyless.xds.config.dependencies import routed_clusters
 from proxyless.xds.filters.calls import FilterOrigin, FilterStack, RoutedRpc
@@ -103,6 +103,7 @@ class XdsConfigSelector:
             self._choices(entry, action),
             route_method_config(action, self._defaults),
             self._request_hash(action),
+            _common_attributes(action),
             self._tools,
         )
 
@@ -190,15 +191,17 @@ class _PreparedRoute:
         choices: list[_Choice],
         method_config: MethodConfig,
         request_hash: RequestHash | None,
+        common: Attributes,
         tools: SelectorTools,
     ) -> None:
         self._choices = choices
         self._by_cluster = {choice.cluster: choice for choice in choices}
         self._method_config = method_config
         self._hash = request_hash
+        self._common = common
         self._random = tools.random
         # A cluster may become balanced by hash while an RPC waits that had no need of one (D34).
-        self._any_hash = EMPTY_ATTRIBUTES.with_(REQUEST_HASH, tools.channel_id)
+        self._any_hash = common.with_(REQUEST_HASH, tools.channel_id)
         # Where each choice ends on the way from 0 to the sum of all weights.
         self._ends = list(accumulate(choice.weight for choice in choices))
         # What RPCs of a choice have in common: everything, unless there is a hash or a filter.
@@ -242,7 +245,7 @@ class _PreparedRoute:
     def _attributes(self, metadata: Metadata) -> Attributes:
         if self._hash is None:
             return self._any_hash
-        return EMPTY_ATTRIBUTES.with_(REQUEST_HASH, self._hash.compute(metadata, self._random))
+        return self._common.with_(REQUEST_HASH, self._hash.compute(metadata, self._random))
 
 
 class SelectorTools:
@@ -307,6 +310,13 @@ def _override(name: str, layers: tuple[FilterOverrides, ...]) -> FilterOverride 
 def is_filter_disabled(http_filter: HttpFilter, override: FilterOverride | None) -> bool:
     """Whether a filter is left out of a route's chain."""
     return http_filter.is_disabled if override is None else override.is_disabled
+
+
+def _common_attributes(action: RouteAction) -> Attributes:
+    """What every RPC of a route tells the pickers."""
+    if not action.auto_host_rewrite:
+        return EMPTY_ATTRIBUTES
+    return EMPTY_ATTRIBUTES.with_(AUTO_HOST_REWRITE, True)
 
 
 def _wants_hash(config: XdsConfig, action: RouteAction) -> bool:

@@ -121,6 +121,30 @@ async def test_a_reader_that_lags_holds_the_call() -> None:
     assert call.told == ["hold", "release"]
 
 
+async def test_the_end_that_a_held_call_kept_does_not_hide_a_bad_response(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(_: bytes) -> object:
+        raise ValueError("what is this?")
+
+    outcome, call, _ = start(broken)
+    monkeypatch.setattr(call, "release", lambda: call.end(LAST_WORD))
+    outcome.on_message(bytes(BUFFERED_BYTES_MAX))
+    assert await outcome.read() is grpc.aio.EOF
+    assert outcome.end is not None
+    assert outcome.end.status.code is StatusCode.INTERNAL
+
+
+async def test_the_end_that_a_held_call_kept_comes_after_its_response(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    outcome, call, _ = start()
+    monkeypatch.setattr(call, "release", lambda: call.end(LAST_WORD))
+    outcome.on_message(bytes(BUFFERED_BYTES_MAX))
+    assert len(await outcome.read()) == BUFFERED_BYTES_MAX
+    assert outcome.end == LAST_WORD
+
+
 async def test_who_gave_up_waiting_is_forgotten() -> None:
     outcome, call, _ = start()
     for wait in (outcome.wait_head, outcome.wait_connected, outcome.wait_end):

@@ -1,6 +1,7 @@
 """Is this RPC dropped, and who counts it?
 
-Specs: A27 (drops), A32 (circuit breaker), LRS (load reports), A74-66 (TLS of the leaf cluster).
+Specs: A27 (drops), A32 (circuit breaker), LRS (load reports), A74-66 (TLS of the leaf cluster), A81
+(authority rewriting).
 
 All that holds for one cluster as a whole stands here, above its priorities (A75-06). A drop is
 decided before any endpoint is looked at; what is not dropped is counted while it is under way.
@@ -16,9 +17,11 @@ from proxyless.base.frozen import frozen
 from proxyless.base.texts import NAME_LENGTH_MAX
 from proxyless.lb import QUEUE_PICKER, Complete, Drop, GracefulSwitch
 from proxyless.lb.api import Picker, PickInfo, PickResult
-from proxyless.lb.forwarding import ForwardingHelper, ForwardingSubchannel
+from proxyless.lb.forwarding import ForwardingHelper, ForwardingSubchannel, join_trackers
 from proxyless.lb.view import LbNode, join_notes, place
 from proxyless.xds.attributes import (
+    AUTO_HOST_REWRITE,
+    HOSTNAME,
     LOCALITY,
     UPSTREAM_TLS,
     XDS_CLIENT,
@@ -125,7 +128,7 @@ class DroppingPicker(Picker):
         if result.passed_on is not None:
             return result.passed_on
         subchannel: CountedSubchannel = result.subchannel  # type: ignore[assignment]
-        return subchannel.pass_on(result)
+        return subchannel.answer(result, info)
 
     def _drop(self, category: str | None, drop: Drop) -> Drop:
         if self._load is not None:
@@ -202,9 +205,39 @@ class CountedSubchannel(ForwardingSubchannel):
         self._tracker = tracker
         self.forget_result()
 
+    def answer(self, result: Complete, _info: PickInfo) -> Complete:
+        """What the parent is to see of a child's pick of this subchannel, for such an RPC."""
+        return self.pass_on(result)
+
     def release(self) -> None:
         self._owner.forget(self)
         super().release()
+
+
+class NamedSubchannel(CountedSubchannel):
+    """One to an endpoint whose hostname may become the authority of RPCs (A81). Driven as any.
+
+    There are two answers, and which one an RPC gets depends on its route. So they are kept here,
+    and the child's result never knows any: the picker asks for every RPC.
+    """
+
+    __slots__ = ("_as_it_is", "_hostname", "_rewritten")
+
+    def __init__(
+        self, inner: Subchannel, locality: Locality, owner: ClusterImpl, hostname: str
+    ) -> None:
+        super().__init__(inner, locality, owner)
+        self._hostname: Final = hostname
+        # Made of the child's last result.
+        self._as_it_is = self._rewritten = Complete(inner)
+
+    def answer(self, result: Complete, info: PickInfo) -> Complete:
+        if self.child_result is not result:
+            tracker = join_trackers(self._tracker, result.tracker)
+            self._as_it_is = Complete(self.inner, tracker, result.authority)
+            self._rewritten = Complete(self.inner, tracker, self._hostname)
+            self.child_result = result
+        return self._rewritten if info.attributes.get(AUTO_HOST_REWRITE) else self._as_it_is
 
 
 # ---------------------------------------------------------------------------------------------
@@ -225,6 +258,7 @@ class ClusterImpl:
         self._reported_to: tuple[XdsClient, ServerConfig, CounterKey] | None = None
         self._load: ClusterLoad | None = None
         self._tls: ClusterTls | None = None
+        self._may_rewrite = False
         # The child's, while it holds them.
         self._subchannels: dict[CountedSubchannel, None] = {}
         # From the child's last report.
@@ -304,6 +338,8 @@ class ClusterImpl:
             # Connections that are made from now on are secured as this says (A74-68).
             self._tls = cluster_tls(client, name)
             self._tls.tls = cluster.tls
+            # Nobody's routes say so otherwise, and RPCs do not pay for hostnames then.
+            self._may_rewrite = client.bootstrap.has_trusted_server
         if client is None or cluster.lrs_server is None:
             self._report_load_to(None)
         else:
@@ -358,7 +394,11 @@ class ClusterImpl:
     def wrap(self, inner: Subchannel, attributes: Attributes) -> Subchannel:
         """A subchannel whose RPCs are counted."""
         locality = attributes.get(LOCALITY) or Locality()
-        subchannel = CountedSubchannel(inner, locality, self)
+        hostname = attributes.get(HOSTNAME) if self._may_rewrite else None
+        if hostname:
+            subchannel: CountedSubchannel = NamedSubchannel(inner, locality, self, hostname)
+        else:
+            subchannel = CountedSubchannel(inner, locality, self)
         subchannel.count_by(self._tracker_of(locality))
         self._subchannels[subchannel] = None
         return subchannel

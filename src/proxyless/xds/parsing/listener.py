@@ -44,7 +44,8 @@ class ListenerType:
 
     def decode(self, serialized: bytes, context: DecodeContext) -> Decoded[Listener]:
         """The listener in these bytes, or why there is none. Raises nothing."""
-        routes = RouteContext(self._filters, self._plugins, context.server.is_trusted)
+        may_rewrite = may_rewrite_authority(context.server, os.environ)
+        routes = RouteContext(self._filters, self._plugins, may_rewrite)
         return decode_resource(
             LISTENER,
             serialized,

@@ -59,6 +59,9 @@ T = TypeVar("T")
 
 ROUTE_CONFIGURATION: Final = "envoy.config.route.v3.RouteConfiguration"
 
+# "Use of the RDS auto_host_rewrite field will be guarded" - A81, until interop tests pass.
+AUTHORITY_REWRITE_GUARD: Final = "GRPC_EXPERIMENTAL_XDS_AUTHORITY_REWRITE"
+
 Choice = ClusterChoice | WeightedChoice | PluginChoice
 
 
@@ -68,8 +71,14 @@ class RouteContext:
 
     filters: FilterRegistry
     plugins: PluginParsers = field(default_factory=lambda: NO_PLUGINS)
-    # Whether the server may have authorities rewritten (A81).
-    is_trusted: bool = False
+    # Whether the server may have authorities rewritten, and nobody has turned that off (A81, D44).
+    may_rewrite: bool = False
+
+
+def may_rewrite_authority(server: ServerConfig, environ: Mapping[str, str]) -> bool:
+    """Whether what this server says about the authority of RPCs counts."""
+    is_on = environ.get(AUTHORITY_REWRITE_GUARD, "").strip().lower() != "false"
+    return server.is_trusted and is_on
 
 
 class RouteConfigurationType:
@@ -85,7 +94,8 @@ class RouteConfigurationType:
 
     def decode(self, serialized: bytes, context: DecodeContext) -> Decoded[RouteConfiguration]:
         """The routes in these bytes, or why there are none. Raises nothing."""
-        routes = RouteContext(self._filters, self._plugins, context.server.is_trusted)
+        may_rewrite = may_rewrite_authority(context.server, os.environ)
+        routes = RouteContext(self._filters, self._plugins, may_rewrite)
         return decode_resource(
             ROUTE_CONFIGURATION,
             serialized,
@@ -108,7 +118,7 @@ def parse_route_configuration(
     """
     if memory is None:
         return _Parser(context, errors, {}).parse(message)
-    key = (message.name, context.is_trusted)
+    key = (message.name, context.may_rewrite)
     parser = _Parser(context, errors, memory.parts_of(key))
     resource = parser.parse(message)
     if errors.ok:
@@ -299,7 +309,7 @@ class _Parser:
             retry=self._parse_retry(action),
             hash_policies=parse_hash_policies(action.hash_policy, errors),
             # "if the trusted_xds_server server option is present" - A81
-            auto_host_rewrite=self._context.is_trusted and action.auto_host_rewrite.value,
+            auto_host_rewrite=self._context.may_rewrite and action.auto_host_rewrite.value,
         )
 
     def _parse_retry(self, holder: Proto) -> RetryOnPolicy | None:
