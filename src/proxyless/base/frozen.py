@@ -3,7 +3,7 @@
 `@frozen` makes a class what `@dataclass(frozen=True, slots=True)` makes it, and `fields`, `replace`
 and `match` work on it as on any dataclass. But a method is written when it is first called, not
 when its class is declared: importing a package of 300 values would otherwise take twice as long,
-and most of them are never made in most processes (docs/performance.md, "cold start").
+and most of them are never made in most processes (ADR 0015).
 
 Not for what changes, and not for what has an order: for that, use `dataclass`.
 """
@@ -43,6 +43,7 @@ def _add_methods(cls: Any, *, is_compared: bool) -> None:  # noqa: ANN401
     own = cls.__dict__
     cls.__setattr__, cls.__delattr__ = _refuse_to_set, _refuse_to_delete
     cls.__getstate__, cls.__setstate__ = _get_state, _set_state
+    cls.__signature__ = _SIGNATURE
     cls.__init__ = _write_when_called(cls, "__init__", _write_init)
     if "__repr__" not in own:
         cls.__repr__ = _show
@@ -60,15 +61,41 @@ Writer = Callable[[Any, dict[str, Any]], Iterator[str]]
 def _write_when_called(cls: Any, name: str, write: Writer) -> Callable[..., Any]:  # noqa: ANN401
     """Stands in for a method until somebody calls it. Two threads at once write the same."""
 
-    def stand_in(*args: object, **kwargs: object) -> object:
+    def write_now() -> Callable[..., Any]:
         names: dict[str, Any] = {}
         exec("\n ".join(write(cls, names)), names)  # only names of fields go in
-        method = names[name]
+        method: Callable[..., Any] = names[name]
         method.__qualname__ = f"{cls.__qualname__}.{name}"
         setattr(cls, name, method)
-        return method(*args, **kwargs)
+        return method
 
+    def stand_in(*args: object, **kwargs: object) -> object:
+        return write_now()(*args, **kwargs)
+
+    stand_in.write_now = write_now  # type: ignore[attr-defined]
     return stand_in
+
+
+class _Signature:
+    """What `help` and `inspect` show of a class: the parameters of its `__init__`, once written."""
+
+    def __get__(self, instance: object, owner: Any) -> object:  # noqa: ANN401
+        from inspect import signature  # noqa: PLC0415 - for people who look, not for processes
+
+        write_now = getattr(owner.__init__, "write_now", None)
+        found = signature(owner.__init__ if write_now is None else write_now())
+        types = {each.name: each.type for each in fields(owner)}
+        _, *parameters = found.parameters.values()
+        return found.replace(
+            parameters=[
+                each.replace(annotation=types.get(each.name, each.annotation))
+                for each in parameters
+            ],
+            return_annotation=None,
+        )
+
+
+_SIGNATURE = _Signature()
 
 
 # The methods that are written: their lines, and in `names` what these use.

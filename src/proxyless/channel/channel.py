@@ -32,7 +32,7 @@ from proxyless.channel.idle import Idleness
 from proxyless.channel.method import Method, choose_call_type, make_method
 from proxyless.channel.retry import KEPT_BYTES_MAX, RetryThrottle
 from proxyless.channel.retrying import choose_strategy
-from proxyless.channel.security import secure_subchannel, server_name_of
+from proxyless.channel.security import secure_subchannel
 from proxyless.channel.service_config import ServiceConfig, parse_service_config
 from proxyless.channel.statuses import (
     DEADLINE_EXCEEDED,
@@ -49,6 +49,7 @@ from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
 from proxyless.lb.policies.pick_first import CONNECTION_ATTEMPT_DELAY
 from proxyless.metrics import NO_METRICS, Metrics
 from proxyless.resolver.api import Resolver, ResolverContext, ResolverResult
+from proxyless.transport.names import server_name_of
 from proxyless.wire import StreamEnd
 
 if TYPE_CHECKING:

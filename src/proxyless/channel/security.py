@@ -43,11 +43,3 @@ def secure_subchannel(
     if source is not None:
         transport = replace(transport, tls_source=source)
     return replace(options, transport=transport)
-
-
-def server_name_of(authority: str) -> str:
-    """The name that a certificate must show: the authority without its port."""
-    host, colon, port = authority.rpartition(":")
-    if colon and port.isdigit() and (host.endswith("]") or ":" not in host):
-        return host.strip("[]")
-    return authority.strip("[]")

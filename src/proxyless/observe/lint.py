@@ -7,6 +7,7 @@ reading files, and checking that resources find each other, are the command's bu
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from google.protobuf.message import DecodeError
@@ -28,7 +29,7 @@ from proxyless.xds.parsing import (
 from proxyless.xds.parsing.cluster import CLUSTER
 from proxyless.xds.parsing.endpoint import CLUSTER_LOAD_ASSIGNMENT, parse_endpoints
 from proxyless.xds.parsing.listener import LISTENER
-from proxyless.xds.parsing.route import ROUTE_CONFIGURATION
+from proxyless.xds.parsing.route import ROUTE_CONFIGURATION, may_rewrite_authority
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -7,6 +7,7 @@ server     Server: a small gRPC server on our own wire, for simulation and tests
 pump       Pump: one socket, one wire connection, one write per turn of the loop
 keepalive  whether to ask the peer if it is still there (pure)
 tls        contexts, ALPN, and who the peer is
+names      for which hosts a certificate speaks (pure)
 tunnel     a connection through an HTTP proxy
 http_connect  what is said to a proxy, and what it answers (pure)
 spiffe     whose roots count for a peer, by its trust domain

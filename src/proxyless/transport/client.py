@@ -21,7 +21,9 @@ from proxyless.transport.keepalive import (
     Ping,
     choose_keepalive,
 )
+from proxyless.transport.names import server_name_of
 from proxyless.transport.pump import Pump, ReadBuffer
+from proxyless.transport.tls import refuse_name
 from proxyless.wire import (
     ClientConnection,
     ErrorCode,
@@ -101,6 +103,8 @@ class ClientTransport(Pump):
         self._wire.on_refused = self._on_refused
         # Set by the peer, before `on_unusable`: the next connection should ask less often.
         self.has_pinged_too_often = False
+        # The authority that was asked about last, and what was said.
+        self._last_authority: tuple[str, Status | None] = ("", None)
 
     # Calls
 
@@ -115,6 +119,24 @@ class ClientTransport(Pump):
     def expire_later(self, timeout_s: float, on_deadline: Callable[[], None]) -> Deadline:
         """Call back when a call's time is up."""
         return self._deadlines.add(self._clock.now_s() + timeout_s, on_deadline)
+
+    def refuse_authority(self, authority: str) -> Status | None:
+        """Why a call here cannot have an authority that is not the channel's, or None (A81)."""
+        last, refusal = self._last_authority
+        if authority != last:
+            refusal = self._compare_authority(authority)
+            self._last_authority = (authority, refusal)
+        return refusal
+
+    def _compare_authority(self, authority: str) -> Status | None:
+        # "still be subject to any configured secure naming check" - A81
+        socket = self._socket
+        peer = None if socket is None else socket.get_extra_info("ssl_object")
+        refusal = None if peer is None else refuse_name(peer, server_name_of(authority))
+        if refusal is None:
+            return None
+        text = f"authority {authority!r}: TLS: {refusal}"
+        return Status(StatusCode.UNAVAILABLE, text)
 
     # What the wire says
 

@@ -14,6 +14,7 @@ from typing import Final, Protocol, cast
 
 from proxyless.base import Status
 from proxyless.base.frozen import frozen
+from proxyless.transport.names import match_host
 from proxyless.transport.spiffe import SpiffeContext, TrustBundles
 
 ALPN: Final = "h2"
@@ -159,6 +160,17 @@ def refuse_peer(transport_ssl: ssl.SSLObject, check_peer: CheckPeer | None) -> s
     if transport_ssl.context.check_hostname and not _has_name(transport_ssl, certificate):
         return f"certificate has other names than {transport_ssl.server_hostname!r}"
     return None if check_peer is None else check_peer(certificate)
+
+
+def refuse_name(transport_ssl: ssl.SSLObject, host: str) -> str | None:
+    """Why the peer of a connection cannot be called this, or None; also if nobody compares names.
+
+    It was connected to under another name, which is not asked about here.
+    """
+    if not transport_ssl.context.check_hostname:
+        return None
+    certificate = _read_certificate(transport_ssl)
+    return None if match_host(certificate, host) else f"certificate has other names than {host!r}"
 
 
 def _has_name(transport_ssl: ssl.SSLObject, certificate: PeerCertificate) -> bool:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 from proxyless.base import Status
 from proxyless.base.frozen import frozen
 from proxyless.transport import ClientTls, TrustBundles
+from proxyless.transport.names import match_dns_name, server_name_of
 from proxyless.xds.attributes import HOSTNAME, UPSTREAM_TLS
 from proxyless.xds.matching import compile_string
 from proxyless.xds.resources import SanMatcher
@@ -93,23 +94,6 @@ def _accepts(matcher: StringMatcher | SanMatcher, kind: str, name: str) -> bool:
     return bool(name) and _compiled(matcher)(name)
 
 
-def match_dns_name(name: str, wanted: str) -> bool:
-    """Whether a certificate's DNS name is for this host, whatever the case.
-
-    A whole first label of it may be a wildcard: `*.example` is for `a.example`, but neither for
-    `example` nor for `b.a.example`.
-    """
-    name, wanted = (text.lower().removesuffix(".") for text in (name, wanted))
-    if not name or not wanted or wanted.startswith("."):
-        return False
-    if "*" not in name:
-        return name == wanted
-    star, dot, domain = name.partition(".")
-    label, _, rest = wanted.partition(".")
-    is_wildcard = star == "*" and bool(dot) and bool(domain) and "*" not in domain
-    return is_wildcard and bool(label) and rest == domain
-
-
 def _names(certificate: PeerCertificate) -> Iterator[tuple[str, str]]:
     """Every name that counts, and of which kind it is."""
     yield from (("DNS", name) for name in certificate.dns_names)
@@ -145,16 +129,9 @@ def _refusal(certificate: PeerCertificate, wanted: str) -> str:
 
 def choose_sni(tls: UpstreamTls, hostname: str) -> str:
     """The name that the server is asked by; empty: none (A101)."""
-    if tls.auto_host_sni and (name := _sendable(_without_port(hostname))):
+    if tls.auto_host_sni and (name := _sendable(server_name_of(hostname))):
         return name
     return _sendable(tls.sni)
-
-
-def _without_port(hostname: str) -> str:
-    """As authority it may have a port, which is no part of the name (A101)."""
-    host, colon, port = hostname.rpartition(":")
-    has_port = colon and port.isdigit() and (host.endswith("]") or ":" not in host)
-    return (host if has_port else hostname).strip("[]")
 
 
 def _sendable(name: str) -> str:

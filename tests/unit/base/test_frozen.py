@@ -1,6 +1,7 @@
 """A `frozen` class is what `dataclass(frozen=True, slots=True)` makes of the same fields."""
 
 import copy
+import inspect
 import pickle
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
@@ -203,6 +204,21 @@ def test_a_subclass_is_another_kind() -> None:
     assert Longer(1) != Point(1)
     assert (Plain(1).x, Plain(1)) == (1, Plain(1))
     assert Point(1) != Plain(1)
+
+
+def test_who_looks_sees_the_parameters_before_there_is_an_object() -> None:
+    @frozen
+    class Fresh:
+        x: int
+        y: str = ""
+
+    class Special(Fresh):
+        def __init__(self, other: float) -> None:
+            super().__init__(1, str(other))
+
+    assert str(inspect.signature(Fresh)) == "(x: int, y: str = '') -> None"
+    assert str(inspect.signature(Special)) == "(other: float) -> None"
+    assert Fresh(2) == Fresh(2, "")
 
 
 def test_methods_are_written_when_they_are_first_called() -> None:

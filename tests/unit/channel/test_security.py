@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from proxyless.base import EMPTY_ATTRIBUTES, HTTP_PROXY, Attributes, HttpProxy, IpAddress, Key
 from proxyless.channel import ChannelOptions, SubchannelOptions
-from proxyless.channel.security import secure_subchannel, server_name_of
+from proxyless.channel.security import secure_subchannel
 from proxyless.transport import ClientTls, TlsSource, TransportOptions
 
 NAME: Key[str] = Key("name")
@@ -80,18 +78,3 @@ def test_the_scheme_says_what_the_security_is_for() -> None:
     assert ChannelOptions(subchannel=OWN).scheme == "https"
     assert ChannelOptions(security=Security()).scheme == "https"
     assert TransportOptions(tls_source=FixedSource()).scheme == "https"
-
-
-@pytest.mark.parametrize(
-    ("authority", "name"),
-    [
-        ("host.example", "host.example"),
-        ("host.example:443", "host.example"),
-        ("host.example:https", "host.example:https"),
-        ("[::1]:443", "::1"),
-        ("[::1]", "::1"),
-        ("::1", "::1"),
-    ],
-)
-def test_a_certificate_shows_the_authority_without_its_port(authority: str, name: str) -> None:
-    assert server_name_of(authority) == name

@@ -21,7 +21,6 @@ from proxyless.xds.security import (
     XdsSecurity,
     choose_check,
     choose_sni,
-    match_dns_name,
 )
 
 PROVIDERS = {"mesh": CertificateProviderConfig("fixed"), "none": CertificateProviderConfig("none")}
@@ -66,37 +65,6 @@ def accepts(matcher: StringMatcher, shown: PeerCertificate) -> bool:
 
 
 # Server authorization
-
-
-@pytest.mark.parametrize(
-    ("name", "wanted", "is_match"),
-    [
-        ("orders.example", "orders.example", True),
-        ("Orders.Example", "oRDERS.eXAMPLE", True),
-        ("orders.example.", "orders.example", True),
-        ("orders.example", "orders.example.", True),
-        ("orders.example", "other.example", False),
-        ("orders.example", "a.orders.example", False),
-        ("*.example", "orders.example", True),
-        ("*.EXAMPLE", "orders.example", True),
-        ("*.example", "a.orders.example", False),
-        ("*.example", "example", False),
-        ("*.example", ".example", False),
-        ("*.", "orders", False),
-        ("*", "orders", False),
-        ("*", "*", False),
-        ("o*.example", "orders.example", False),
-        ("*s.example", "orders.example", False),
-        ("a.*.example", "a.b.example", False),
-        ("*.*.example", "a.b.example", False),
-        ("", "", False),
-        ("", "orders.example", False),
-        ("orders.example", "", False),
-        (".", ".", False),
-    ],
-)
-def test_dns_names(name: str, wanted: str, is_match: bool) -> None:
-    assert match_dns_name(name, wanted) is is_match
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ Specs: A61 and the gRPC "Load Balancing" document; requirements RR-01 to RR-07.
 
 Connections and reports are the business of `petiole`; here is the picker that goes around. While
 endpoints become READY one after the other it grows: with a new one for each, thousands of endpoints
-would cost the square of their number.
+would cost the square of their number (ADR 0015).
 """
 
 from collections.abc import Iterable, Mapping

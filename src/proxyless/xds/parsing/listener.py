@@ -6,13 +6,18 @@ clients behind proxies), D20 (stream duration).
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Final
 
 from proxyless.xds.parsing.decoding import TYPE_URL_PREFIX, decode_resource
 from proxyless.xds.parsing.http_filters import parse_http_filters
 from proxyless.xds.parsing.parts import PartMemory
 from proxyless.xds.parsing.plugins import NO_PLUGINS
-from proxyless.xds.parsing.route import RouteContext, parse_route_configuration
+from proxyless.xds.parsing.route import (
+    RouteContext,
+    may_rewrite_authority,
+    parse_route_configuration,
+)
 from proxyless.xds.proto_fields import check_config_source, decode_any_as, read_duration_s
 from proxyless.xds.resources.listener import HttpConnectionManager, Listener
 from proxyless.xds.resources.route import Route

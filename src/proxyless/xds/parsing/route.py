@@ -9,6 +9,7 @@ client does not have is dropped, so that a control plane can serve clients of al
 
 from __future__ import annotations
 
+import os
 from dataclasses import field
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
     from proxyless.base import ValidationErrors
     from proxyless.protos import Proto
+    from proxyless.xds.bootstrap import ServerConfig
     from proxyless.xds.client.api import DecodeContext, Decoded
     from proxyless.xds.filters.api import FilterRegistry
     from proxyless.xds.parsing.plugins import PluginParsers
