@@ -566,6 +566,25 @@ HEALTH = (
     ),
 )
 
+AUTHORITY = (
+    Mutation(
+        "authority-is-rewritten-for-every-route",
+        "xds/lb/cluster_impl.py",
+        "return self._rewritten if info.attributes.get(AUTO_HOST_REWRITE) else self._as_it_is",
+        "return self._rewritten",
+        "A78-01",
+        tests=("tests/spec/test_a81_authority.py",),
+    ),
+    Mutation(
+        "authority-is-sent-whatever-the-certificate-says",
+        "channel/call.py",
+        "elif (refusal := transport.refuse_authority(authority)) is not None:",
+        "elif (refusal := None) is not None:",
+        "A78-01",
+        tests=("tests/spec/test_a81_authority.py",),
+    ),
+)
+
 METRICS = (
     Mutation(
         "cluster-is-not-said-to-who-measures",
@@ -595,6 +614,7 @@ MUTATIONS = (
     *SECURITY,
     *PROXIES,
     *HEALTH,
+    *AUTHORITY,
     *METRICS,
     *SIMULATED,
 )

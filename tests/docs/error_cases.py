@@ -36,14 +36,21 @@ from proxyless.controlplane import (
 from proxyless.protos import message_class
 from proxyless.runtime import VirtualClock
 from proxyless.sim import UNARY, World, pause
-from proxyless.transport import PeerCertificate, TrustBundles
+from proxyless.transport import (
+    ClientTls,
+    PeerCertificate,
+    TrustBundles,
+    client_context,
+    server_context,
+)
 from proxyless.transport.http_connect import ConnectAnswer, Refused
 from proxyless.transport.spiffe import refuse_chain
+from proxyless.transport.tls import refuse_name
 from proxyless.xds.bootstrap import CertificateProviderConfig
 from proxyless.xds.certificates import Certificates, FileWatcherPlugin
 from proxyless.xds.resources import CertificateInstance, StringMatcher
 from proxyless.xds.security import SanCheck
-from tests.certificates import CertificateAuthority, trust_bundle_map
+from tests.certificates import CertificateAuthority, shake_hands, trust_bundle_map
 from tests.connect_proxy import proxied, with_proxy
 
 if TYPE_CHECKING:
@@ -355,6 +362,15 @@ def certificate_shows_another_name() -> str:
     return refusal
 
 
+def certificate_is_for_another_authority() -> str:
+    vouching = CertificateAuthority()
+    client = client_context(ClientTls(root_certificates=vouching.certificate_pem))
+    peer, _ = shake_hands(client, server_context(*vouching.issue(["orders.test"])), "orders.test")
+    refusal = refuse_name(peer, "web.test")
+    assert refusal is not None
+    return refusal
+
+
 def provider_is_unknown() -> str:
     found = Certificates({}, {}, VirtualClock()).roots(CertificateInstance("spire"))
     assert isinstance(found, Status)
@@ -439,6 +455,7 @@ REFUSALS: tuple[Story, ...] = (listener_is_refused, route_config_is_refused, clu
 REASONS: tuple[Callable[[], str], ...] = (
     proxy_wants_to_know_who_asks,
     certificate_shows_another_name,
+    certificate_is_for_another_authority,
     trust_domain_is_unknown,
     authority_is_of_another_trust_domain,
     provider_is_unknown,

@@ -126,7 +126,7 @@ class GrpcioClient:
 async def grpcio_client(
     bootstrap: Mapping[str, Any], target: str, *, credentials: str = "insecure", **environ: str
 ) -> AsyncIterator[GrpcioClient]:
-    """Insecure, or with the credentials "xds"."""
+    """Insecure, or with the credentials "xds", or "ssl:" and the file of its roots."""
     environment = {**os.environ, "GRPC_XDS_BOOTSTRAP_CONFIG": json.dumps(bootstrap), **environ}
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -217,6 +217,9 @@ def _cookies(metadata: Untyped) -> list[str]:
 def _open(target: str, credentials: str) -> Untyped:
     if credentials == "insecure":
         return grpc.aio.insecure_channel(target)
+    if credentials.startswith("ssl:"):
+        roots = Path(credentials.removeprefix("ssl:")).read_bytes()
+        return grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(roots))
     fallback = grpc.local_channel_credentials()
     return grpc.aio.secure_channel(target, grpc.xds_channel_credentials(fallback))
 

@@ -101,6 +101,11 @@ class FakeTransport:
 
     def __init__(self) -> None:
         self.streams: list[FakeStream] = []
+        # Authorities that the peer's certificate is not for, and what is said about them.
+        self.refusals: dict[str, Status] = {}
+
+    def refuse_authority(self, authority: str) -> Status | None:
+        return self.refusals.get(authority)
 
     def open(self, block: bytes, listener: CallListener) -> FakeStream:
         self.streams.append(FakeStream(block, listener))

@@ -185,10 +185,10 @@ class FakePool:
 class FakeClient:
     """Where an XdsClient stands: watches, and whoever counts the load if the test has one."""
 
-    def __init__(self, watches: Watches, load_stats: Any) -> None:  # noqa: ANN401
-        self.watch = watches.watch
-        self.load_stats = load_stats
-        self.bootstrap = BOOTSTRAP
+    def __init__(self, world: MeshWorld) -> None:
+        self.watch = world.watches.watch
+        self.load_stats = world.load_stats
+        self.bootstrap = world.bootstrap
 
 
 class MeshFactory:
@@ -205,7 +205,7 @@ class MeshFactory:
         tools = XdsTools(
             cast("Any", None), lambda _: None, TYPES, world.registries.filters, world.dns
         )
-        client = cast("Any", FakeClient(world.watches, world.load_stats))
+        client = cast("Any", FakeClient(world))
         self.resolver = XdsResolver(Wanted(SERVICE, SERVICE, NODE), client, told, context, tools)
         return self.resolver
 
@@ -222,6 +222,7 @@ class MeshWorld:
         self.dns = FakeDns()
         self.registries = registries or Registries()
         self.factory = MeshFactory(self)
+        self.bootstrap = BOOTSTRAP
         # XdsClient.load_stats, for tests of load reports.
         self.load_stats: Any = None
         self._backends: dict[str, Backend] = {}

@@ -289,6 +289,7 @@ def _explain_route(situation: Situation, entry: TableRoute) -> Explanation:
     parts = (
         _explain_timeout(action, defaults),
         _explain_retry(action, defaults),
+        *_explain_authority(action),
         *clusters,
     )
     facts = {"index": entry.index, "destination": destination, "is_lost": is_lost, "waits": waits}
@@ -332,6 +333,13 @@ def _explain_retry(action: RouteAction, defaults: RouteDefaults) -> Explanation:
     codes = sorted(code.name for code in policy.retryable_codes)
     text = f"retry: up to {policy.attempts_max} attempts on {', '.join(codes)}, from {whose}"
     return Explanation("retry", text, {"attempts_max": policy.attempts_max, "codes": codes})
+
+
+def _explain_authority(action: RouteAction) -> Iterator[Explanation]:
+    """Where it is not the channel's (A81)."""
+    if action.auto_host_rewrite:
+        text = "authority: the hostname of the endpoint if it has one, from the route"
+        yield Explanation("authority", text, {"auto_host_rewrite": True})
 
 
 def _describe_destination(action: RouteAction, clusters: list[Explanation]) -> str:

@@ -202,6 +202,9 @@ def _explain_endpoint(endpoint: EndpointInfo) -> Explanation:
     if not _is_active(endpoint):
         text += ", only for sessions that it has"
     facts = {"addresses": addresses, "health": health, "weight": endpoint.weight}
+    if endpoint.hostname:
+        text += f", hostname {quote(endpoint.hostname)}"
+        facts["hostname"] = endpoint.hostname
     return Explanation("endpoint", text, facts)
 
 

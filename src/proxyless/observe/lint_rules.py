@@ -1,6 +1,6 @@
 """Which fields do something else than they say, depending on what else is set?
 
-Specs: A27-20..23, A28, A31 with D20, A32, A42, A44, A48, A52, A55, A75, A86.
+Specs: A27-20..23, A28, A31 with D20, A32, A42, A44, A48, A52, A55, A75, A81, A86.
 
 A rule looks at one message and says what is worth saying about it: where this client drops or skips
 what it was given, and, from what their sources and documents say, where grpcio or Envoy take the
@@ -102,9 +102,9 @@ def _check_action(message: Proto) -> Iterator[Finding]:
     kind = message.WhichOneof("cluster_specifier")
     if kind not in ("cluster", "weighted_clusters", "cluster_specifier_plugin"):
         yield _warning(kind or "cluster_specifier", "is not supported: the route is dropped")
-    if message.HasField("auto_host_rewrite"):
-        text = "counts only if the bootstrap gives the server the feature trusted_xds_server"
-        yield _note("auto_host_rewrite", text)
+    if message.auto_host_rewrite.value:
+        text = "counts for endpoints that have a hostname, and only if the bootstrap gives the"
+        yield _note("auto_host_rewrite", f"{text} server the feature trusted_xds_server")
     yield from _check_timeouts(message)
 
 

@@ -206,7 +206,7 @@ SPECIAL: Final[Mapping[tuple[str, str], str]] = {
     (ROUTE_ACTION, "request_mirror_policies"): "nothing is mirrored",
     (ROUTE_ACTION, "prefix_rewrite"): "the path is sent as it is",
     (ROUTE_ACTION, "regex_rewrite"): "the path is sent as it is",
-    (ROUTE_ACTION, "host_rewrite_literal"): "the authority is sent as it is",
+    (ROUTE_ACTION, "host_rewrite_literal"): "only auto_host_rewrite changes the authority",
     (ROUTE_ACTION, "metadata_match"): "subsets are not made: RPCs go to all endpoints",
     (ROUTE_ACTION, "hedge_policy"): "nothing is hedged",
     (ROUTE_MATCH, "grpc"): "every request is gRPC",

@@ -135,8 +135,9 @@ class ClientTransport(Pump):
         refusal = None if peer is None else refuse_name(peer, server_name_of(authority))
         if refusal is None:
             return None
+        # The code is grpcio's.
         text = f"authority {authority!r}: TLS: {refusal}"
-        return Status(StatusCode.UNAVAILABLE, text)
+        return Status(StatusCode.UNAUTHENTICATED, text)
 
     # What the wire says
 

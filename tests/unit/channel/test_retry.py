@@ -123,6 +123,14 @@ def test_the_server_is_told_of_attempts_from_the_second_on(
     assert encode_previous_attempts(attempts) == metadata
 
 
+def test_streams_that_the_server_never_saw_are_not_told_of() -> None:
+    replaced = NO_RETRIES.following(is_retry_free=True)
+    assert replaced is not None
+    assert NO_RETRIES.count_attempts(1) == EMPTY_METADATA
+    assert replaced.count_attempts(2) == EMPTY_METADATA
+    assert replaced.count_attempts(3) == (("grpc-previous-rpc-attempts", "1"),)
+
+
 def test_an_rpc_may_keep_256_kib() -> None:
     assert KEPT_BYTES_MAX == 262_144
 

@@ -107,6 +107,12 @@ def test_a_pick_of_the_outer_subchannel_is_passed_on_as_one_of_the_inner(
     assert outer.pass_on(picked) is outer.pass_on(picked)
 
 
+def test_the_authority_that_a_child_chose_is_passed_on(inner: FakeSubchannel) -> None:
+    outer = ForwardingSubchannel(inner)
+    assert outer.pass_on(Complete(outer)).authority == ""
+    assert outer.pass_on(Complete(outer, authority="a.test")).authority == "a.test"
+
+
 def test_trackers_of_all_levels_are_told_outside_first(inner: FakeSubchannel) -> None:
     heard: list[str] = []
     outer = ForwardingSubchannel(inner, Notes("outer", heard))

@@ -438,3 +438,13 @@ def test_filters_with_the_layer_that_decides() -> None:
     assert 'filter "off" (Off): off' in to_text(
         explain(config(made, http_filters=chain), Rpc(PATH))
     )
+
+
+# Authority
+
+
+@pytest.mark.parametrize("is_rewritten", [False, True])
+def test_a_rewritten_authority_is_said_by_its_route(is_rewritten: bool) -> None:
+    told = explain(config(route("a", auto_host_rewrite=is_rewritten)), Rpc(PATH))
+    text = "authority: the hostname of the endpoint if it has one, from the route"
+    assert lines(told, "authority") == ([text] if is_rewritten else [])

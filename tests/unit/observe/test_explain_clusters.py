@@ -56,6 +56,14 @@ def test_all_of_a_cluster_in_words() -> None:
     )
 
 
+def test_an_endpoint_is_shown_with_its_hostname() -> None:
+    info = EndpointInfo((parse_address("127.0.0.1:1"),), hostname="a.test:80")
+    found = prioritized("a", [LocalityEndpoints(Locality(), 1, (info,))])
+    (line,) = explained(cluster("a"), found).find("endpoint")
+    assert line.text == '127.0.0.1:1: UNKNOWN, hostname "a.test:80"'
+    assert line.facts["hostname"] == "a.test:80"
+
+
 GOOD = endpoints("a", "127.0.0.1:1")
 
 

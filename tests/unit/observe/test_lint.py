@@ -121,6 +121,19 @@ def test_times_of_a_route(context: LintContext) -> None:
     assert said(message, context) == {f"{place}.timeout": (Severity.WARNING, text)}
 
 
+def test_a_rewritten_authority_takes_trust_and_hostnames(context: LintContext) -> None:
+    message = route_config("r", route(cluster="a"))
+    action = message.virtual_hosts[0].routes[0].route
+    place = "virtual_hosts[0].routes[0].route.auto_host_rewrite"
+    action.auto_host_rewrite.value = False
+    assert place not in notes(message, context)
+    action.auto_host_rewrite.value = True
+    text = notes(message, context)[place]
+    assert "hostname" in text
+    assert "trusted_xds_server" in text
+    assert said(message, context) == {}
+
+
 def test_retries_and_hashes(context: LintContext) -> None:
     message = route_config("r", route(cluster="a"))
     action = message.virtual_hosts[0].routes[0].route

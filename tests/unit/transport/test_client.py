@@ -6,11 +6,19 @@ from itertools import product
 import pytest
 
 from proxyless.base import Status, StatusCode
-from proxyless.transport import KeepaliveConfig, TransportOptions, UnaryCall
+from proxyless.transport import (
+    ClientTls,
+    KeepaliveConfig,
+    TransportOptions,
+    UnaryCall,
+    client_context,
+    server_context,
+)
 from proxyless.transport.client import REFUSAL_REMEMBERED_S
 from proxyless.wire import ErrorCode
 from proxyless.wire import frames as kinds
 from proxyless.wire.frames import STREAM_ID_MASK
+from tests.certificates import CertificateAuthority, shake_hands
 from tests.unit.transport.world import BLOCK, ClientWorld, is_over, turn
 from tests.wire_world import answer, goaway, ping, rst_stream, settings, window_update
 
@@ -58,6 +66,39 @@ async def test_it_is_refused_if_the_connection_is_lost_before() -> None:
     world.socket.lose()
     await turn()
     assert world.transport.ready.result().details == "connection lost: closed by peer"
+
+
+# The authority of a call (A81)
+
+
+async def test_without_tls_a_call_may_have_any_authority() -> None:
+    assert ClientWorld().transport.refuse_authority("a.test") is None
+
+
+async def test_with_tls_one_that_the_certificate_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    vouching = CertificateAuthority()
+    peer, _ = shake_hands(
+        client_context(ClientTls(root_certificates=vouching.certificate_pem)),
+        server_context(*vouching.issue(["api.test", "a.test"])),
+        "api.test",
+    )
+    world = ClientWorld()
+    asked: list[str] = []
+
+    def tell(name: str) -> object:
+        asked.append(name)
+        return peer
+
+    monkeypatch.setattr(world.socket, "get_extra_info", tell)
+    for authority in ("a.test", "a.test", "a.test:443"):
+        assert world.transport.refuse_authority(authority) is None
+    text = "authority 'b.test:443': TLS: certificate has other names than 'b.test'"
+    for _ in range(2):
+        refused = world.transport.refuse_authority("b.test:443")
+        assert refused == Status(StatusCode.UNAUTHENTICATED, text)
+    assert world.transport.refuse_authority("a.test") is None
+    # A certificate is read again for another authority only.
+    assert asked == ["ssl_object"] * 4
 
 
 # Refused calls

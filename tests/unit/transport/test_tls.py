@@ -14,6 +14,7 @@ from proxyless.transport.tls import (
     check_identity,
     check_roots,
     client_context,
+    refuse_name,
     refuse_peer,
     server_context,
 )
@@ -258,6 +259,21 @@ def test_an_address_is_a_name() -> None:
     server = server_context(*AUTHORITY.issue(["192.0.2.1"], common_name=NAME))
     client, _ = shake_hands(client_context(tls()), server, "192.0.2.1")
     assert refuse_peer(client, None) is None
+
+
+def test_other_names_of_the_peer_are_good_later_if_the_certificate_has_them() -> None:
+    names = [NAME, "*.wild.test", "192.0.2.1"]
+    server = server_context(*AUTHORITY.issue(names, common_name="subject.test"))
+    client, _ = shake_hands(client_context(tls()), server)
+    assert [refuse_name(client, each) for each in (NAME, "a.wild.test", "192.0.2.1")] == [None] * 3
+    for other in ("other.test", "subject.test", "192.0.2.2"):
+        assert refuse_name(client, other) == f"certificate has other names than {other!r}"
+
+
+def test_where_nobody_compares_names_every_name_is_good() -> None:
+    unchecked = client_context(replace(tls(), is_name_checked=False))
+    client, _ = shake_hands(unchecked, server_context(*SERVER))
+    assert refuse_name(client, "other.test") is None
 
 
 def test_the_check_does_not_see_a_peer_without_http2() -> None:

@@ -362,6 +362,14 @@ def test_known_features_have_names_and_unknown_ones_are_left_out() -> None:
     assert not config.fails_on_data_errors
 
 
+def test_any_server_may_be_the_trusted_one() -> None:
+    plain, trusted = parse_server(), parse_server(server_features=["trusted_xds_server"])
+    assert not Bootstrap(servers=(plain,)).has_trusted_server
+    assert Bootstrap(servers=(plain, trusted)).has_trusted_server
+    of_another = Authority((trusted,), "xdstp://other/%s")
+    assert Bootstrap(servers=(plain,), authorities={"other": of_another}).has_trusted_server
+
+
 def test_servers_that_differ_only_in_unknown_things_are_one() -> None:
     plain = parse_server()
     assert plain == parse_server(server_features=["xds_v3", {}], later=1)
