@@ -576,6 +576,14 @@ AUTHORITY = (
         tests=("tests/spec/test_a81_authority.py",),
     ),
     Mutation(
+        "authority-is-lost-on-the-way-up",
+        "lb/forwarding.py",
+        "passed_on = Complete(self.inner, tracker, result.authority)",
+        "passed_on = Complete(self.inner, tracker)",
+        "A78-01",
+        tests=("tests/spec/test_a81_authority.py",),
+    ),
+    Mutation(
         "authority-is-sent-whatever-the-certificate-says",
         "channel/call.py",
         "elif (refusal := transport.refuse_authority(authority)) is not None:",

@@ -27,12 +27,14 @@ from proxyless.xds.resources import (
     HashPolicy,
     Locality,
     LocalityEndpoints,
+    OutlierDetection,
     RetryOnPolicy,
     RouteAction,
 )
 from tests.cluster_world import BOOTSTRAP, SERVER
 from tests.metrics_world import RecordingPlugin
 from tests.spec.mesh_world import MeshWorld
+from tests.spec.test_a55_session_filter import cookie, session_listener
 from tests.spec.xds_world import (
     SERVICE,
     aggregate,
@@ -216,6 +218,27 @@ def test_routes_with_hashes_and_several_clusters_rewrite_as_well() -> None:
     )
     seen = {world.carried(metadata=(("user", str(each)),)) for each in range(20)}
     assert seen == {"a.test", "b.test"}
+
+
+def test_policies_above_and_below_pass_the_authority_on() -> None:
+    # Outlier detection stands above xds_cluster_impl, sessions below it; both wrap subchannels.
+    world = AuthorityWorld()
+    routes = (route("a", "/rewritten/", auto_host_rewrite=True), route("a"))
+    detection = OutlierDetection({"failurePercentageEjection": {}})
+    world.say(
+        session_listener(),
+        hosts(host(*routes)),
+        cluster("a", outlier_detection=detection),
+        named("a", a="a.test", b="b.test"),
+    )
+    world.channel.request_connection()
+    world.settle()
+    for _ in range(2):
+        for address, hostname in ((A, "a.test"), (B, "b.test")):
+            there = cookie(f"{address};a")
+            assert world.carried("/rewritten/M", there) == hostname
+            assert world.carried("/plain/M", there) == SERVICE
+        assert {world.carried("/rewritten/M") for _ in range(2)} == {"a.test", "b.test"}
 
 
 def test_each_attempt_has_the_authority_of_its_own_endpoint() -> None:
