@@ -519,8 +519,8 @@ HEALTH = (
     Mutation(
         "health-asks-again-without-a-pause",
         "channel/health.py",
-        "if self.phase is Phase.TOLD:",
-        "if self.phase is not Phase.WAITING:",
+        "if self.phase is Phase.TOLD and",
+        "if self.phase is not Phase.WAITING and",
         "HC-05",
         tests=("tests/unit/channel/test_health.py",),
     ),

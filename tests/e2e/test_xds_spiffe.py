@@ -6,12 +6,14 @@ Two trust domains, each with its authority; the client's file_watcher reads a ma
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections import Counter
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 import pytest
 
+from proxyless.base import IpAddress, Status
 from proxyless.controlplane import (
     ControlPlane,
     Snapshot,
@@ -19,6 +21,15 @@ from proxyless.controlplane import (
     endpoints,
     listener,
     route,
+)
+from proxyless.transport import (
+    ClientTls,
+    ClientTransport,
+    Connector,
+    Server,
+    TransportOptions,
+    TrustBundles,
+    server_context,
 )
 from tests.certificates import CertificateAuthority
 from tests.mtls_world import (
@@ -42,6 +53,7 @@ ON_BOTH_LOOPS = True
 
 A, B = "a.example", "b.example"
 A_ID, B_ID = f"spiffe://{A}/orders", f"spiffe://{B}/orders"
+CLIENT_ID = f"spiffe://{A}/client"
 OURS, THEIRS = CertificateAuthority("ours"), CertificateAuthority("theirs")
 # Of a TLS record: what an endpoint says when the handshake's keys are there is of this type.
 ENCRYPTED = 23
@@ -228,8 +240,8 @@ def _record_types(stream: bytes) -> list[int]:
 
 
 @asynccontextmanager
-async def tapped(to: TlsBackend) -> AsyncIterator[Tap]:
-    tap = Tap(to.port)
+async def tapped(port: int) -> AsyncIterator[Tap]:
+    tap = Tap(port)
     server = await asyncio.start_server(tap, "127.0.0.1", 0)
     tap.port = server.sockets[0].getsockname()[1]
     async with server:
@@ -241,7 +253,7 @@ async def tapped(to: TlsBackend) -> AsyncIterator[Tap]:
 async def test_a_refused_server_does_not_learn_who_we_are(files: Files, trusted: str) -> None:
     """Our certificate is in the client's last flight, which a server of the wrong domain misses."""
     name = f"spiffe://{trusted}/orders"
-    async with tls_backends(backend("a", OURS, name)) as [server], tapped(server) as tap:
+    async with tls_backends(backend("a", OURS, name)) as [server], tapped(server.port) as tap:
         cluster = secured(eds_cluster("orders"))
         snapshot = Snapshot.of(
             [
@@ -258,3 +270,31 @@ async def test_a_refused_server_does_not_learn_who_we_are(files: Files, trusted:
                 await until(lambda: tap.silent, "the client to leave")
     assert all((ENCRYPTED in types) is (trusted == A) for types in tap.types())
     assert tap.said
+
+
+@pytest.mark.parametrize("trusted", [A, B])
+async def test_nor_does_one_of_tls_1_2_where_certificates_are_not_encrypted(trusted: str) -> None:
+    context = server_context(*OURS.issue([f"spiffe://{trusted}/orders"]), OURS.certificate_pem)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    server = Server({})
+    address = await server.listen(IpAddress("127.0.0.1", 0), tls=context)
+    assert isinstance(address, IpAddress)
+    chain, key = OURS.issue([CLIENT_ID], client=True)
+    roots = {A: frozenset({OURS.certificate_der}), B: frozenset({THEIRS.certificate_der})}
+    tls = ClientTls(
+        trust_bundles=TrustBundles.of(b"both", roots),
+        certificate_chain=chain,
+        private_key=key,
+        server_name="",
+        is_name_checked=False,
+    )
+    async with tapped(address.port) as tap:
+        there = IpAddress("127.0.0.1", tap.port)
+        made = await Connector().connect(there, TransportOptions(tls=tls))
+        if isinstance(made, ClientTransport):
+            made.close()
+            await made.wait_closed()
+    await server.close()
+    [said] = tap.said
+    assert (CLIENT_ID.encode() in said) is (trusted == A)
+    assert isinstance(made, Status) is (trusted == B)

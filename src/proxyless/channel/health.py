@@ -8,6 +8,7 @@ and what is to be done comes out as an effect. It knows no stream and no loop.
 
     NOTHING → (connected) ASKING → (answer) TOLD → (end) ASKING
                           ASKING → (end) WAITING → (backoff over) ASKING
+                          TOLD → (end, for the fourth time in a while) WAITING
                           ASKING, TOLD → (end with UNIMPLEMENTED) UNCHECKED
 
 Every state goes back to NOTHING when the connection is lost: then the health is the connection's
@@ -16,6 +17,7 @@ own state. Who asks, and on which stream, is the business of `health_checker`.
 
 from __future__ import annotations
 
+from collections import deque
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -50,6 +52,8 @@ _FIXED_BYTES: Final = {_FIXED64: 8, _FIXED32: 4}
 _MORE: Final = 0x80
 _VARINT_BYTES_MAX: Final = 10
 _ENUM_MASK: Final = 2**32 - 1
+# An answer has two bytes, and room for fields that it may get. Fields cost us more than the peer.
+_ANSWER_BYTES_MAX: Final = 1024
 
 
 def encode_question(service: str) -> bytes:
@@ -60,6 +64,8 @@ def encode_question(service: str) -> bytes:
 
 def decode_answer(message: bytes) -> int | None:
     """The number in a `HealthCheckResponse`, known to `ServingStatus` or not; None: unreadable."""
+    if len(message) > _ANSWER_BYTES_MAX:
+        return None
     number, at = 0, 0
     try:
         while at < len(message):
@@ -129,11 +135,12 @@ class Ended:
     """The stream is over, and we did not end it."""
 
     status: Status
+    now_s: float
 
 
 @frozen
 class BackoffOver:
-    """The time to wait after a stream that brought nothing has passed."""
+    """The time to wait after a stream has passed."""
 
 
 Event = Connected | Disconnected | Answered | Ended | BackoffOver
@@ -159,13 +166,20 @@ class Stop:
 Effect = Ask | Wait | Stop
 
 
+# How many streams in what time are followed by the next one at once, because they brought an answer.
+# A17 has no limit. But who answers and ends, as a proxy may that knows no streams, would be asked
+# as fast as both of us can.
+ASKED_AT_ONCE_MAX: Final = 3
+ASKED_AT_ONCE_S: Final = 10.0
+
+
 class Phase(Enum):
     """How far the conversation on this connection is."""
 
     NOTHING = "no connection"
     ASKING = "a stream, and no answer yet"
     TOLD = "a stream, and at least one answer"
-    WAITING = "no stream: the last one brought nothing"
+    WAITING = "no stream: the last one brought nothing, or several ended early"
     UNCHECKED = "the backend does not know how to answer"
 
 
@@ -185,6 +199,8 @@ class Health:
         self.status = OK
         self.phase = Phase.NOTHING
         self._backoff = Backoff()
+        # When streams were last followed by another one at once.
+        self._at_once_s: deque[float] = deque(maxlen=ASKED_AT_ONCE_MAX)
 
     def step(self, event: Event) -> Effect | None:
         """Take the event; say what is to be done."""
@@ -197,8 +213,8 @@ class Health:
                 return None if phase in _QUIET else Stop()
             case Phase.ASKING | Phase.TOLD, Answered(number):
                 return self._on_answer(number)
-            case Phase.ASKING | Phase.TOLD, Ended(status):
-                return self._on_end(status)
+            case Phase.ASKING | Phase.TOLD, Ended(status, now_s):
+                return self._on_end(status, now_s)
             case Phase.WAITING, BackoffOver():
                 return self._ask()
             case _:
@@ -223,17 +239,22 @@ class Health:
             self._enter(Phase.TOLD, State.TRANSIENT_FAILURE, failure)
         return None
 
-    def _on_end(self, status: Status) -> Ask | Wait | None:
+    def _on_end(self, status: Status, now_s: float) -> Ask | Wait | None:
         if status.code is StatusCode.UNIMPLEMENTED:
             # "the client will act as if health checking is disabled" - A17
             self._enter(Phase.UNCHECKED, State.READY)
             return None
-        if self.phase is Phase.TOLD:
+        if self.phase is Phase.TOLD and self._may_ask_at_once(now_s):
             # "the next attempt will occur immediately" - A17. TRANSIENT_FAILURE would last no time
             # at all, and would fail RPCs that can wait for the answer.
+            self._at_once_s.append(now_s)
             return self._ask()
         details = f": {one_line(status.details)}" if status.details else ""
         return self._wait(f"watch of {self._whose} ended with {status.code.name}{details}")
+
+    def _may_ask_at_once(self, now_s: float) -> bool:
+        before_s = self._at_once_s
+        return len(before_s) < ASKED_AT_ONCE_MAX or now_s - before_s[0] >= ASKED_AT_ONCE_S
 
     def _wait(self, why: str) -> Wait:
         self._enter(Phase.WAITING, State.TRANSIENT_FAILURE, self._unavailable(why))

@@ -30,6 +30,7 @@ from proxyless.wire import RequestEncoder
 
 if TYPE_CHECKING:
     from proxyless.base import Metadata
+    from proxyless.channel.credentials import Withdraw
     from proxyless.channel.health import Effect, Event
     from proxyless.channel.health_watch import HealthWatch, Question
     from proxyless.channel.subchannel import Subchannel, SubchannelTools
@@ -103,7 +104,7 @@ class HealthChecker:
     def on_end(self, stream: _WatchStream, status: Status) -> None:
         if stream is self._stream:
             self._stream = None
-            self._step(Ended(status))
+            self._step(Ended(status, self._tools.clock.now_s()))
             if self._health.phase is Phase.UNCHECKED:
                 # "It will also log a message at priority ERROR" - A17
                 text = "%s does not know health checking, so it counts as healthy: %s"
@@ -114,10 +115,11 @@ class HealthChecker:
     def _step(self, event: Event) -> None:
         before = self.latest
         effect = self._health.step(event)
-        if effect is not None:
-            self._enact(effect)
+        # First, so that a state that the effect ends soon is told before.
         if self.latest != before:
             self._publish()
+        if effect is not None:
+            self._enact(effect)
 
     def _enact(self, effect: Effect) -> None:
         match effect:
@@ -137,7 +139,7 @@ class HealthChecker:
             where, service = self.subchannel.address, self.question.service
             trace.emit("health.state", address=where, service=service, state=state, status=status)
         for watch in self._watches:
-            watch.post(state, status)
+            watch.on_change()
 
     def _ask(self) -> None:
         assert self._transport is not None, "the timer ends with the connection"
@@ -157,12 +159,14 @@ class HealthChecker:
 class _WatchStream:
     """One call of the backend's `Watch`. Driven by the call credentials and the wire."""
 
-    __slots__ = ("_is_cancelled", "_owner", "_stream")
+    __slots__ = ("_is_cancelled", "_owner", "_stream", "_withdraw")
 
     def __init__(self, owner: HealthChecker) -> None:
         self._owner: Final = owner
         self._is_cancelled = False
         self._stream: ClientStream | None = None
+        # What spares call credentials the work, if they did not answer at once.
+        self._withdraw: Withdraw | None = None
 
     def open(self, transport: ClientTransport, encoder: RequestEncoder) -> None:
         question = self._owner.question
@@ -179,12 +183,15 @@ class _WatchStream:
         if question.credentials is None:
             on_metadata(())
         else:
-            question.credentials.request(question.service_url, WATCH_PATH, on_metadata)
+            request = question.credentials.request
+            self._withdraw = request(question.service_url, WATCH_PATH, on_metadata)
 
     def cancel(self) -> None:
         self._is_cancelled = True
         if self._stream is not None:
             self._stream.cancel(_NOT_WANTED)
+        elif self._withdraw is not None:
+            self._withdraw()
 
     # What the wire says
 

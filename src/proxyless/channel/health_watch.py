@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from proxyless.base import OK, State, Status
 from proxyless.base.frozen import frozen
-from proxyless.channel.watch import Watch
+from proxyless.runtime import IDLE_TIMER, Timer
 
 if TYPE_CHECKING:
     from proxyless.channel.channel import Channel
@@ -90,14 +90,27 @@ class ChannelHealth:
         """Tell of each change from now on, until the watch is cancelled."""
         watch = HealthWatch(listener, clock, subchannel, checkers, self._watches)
         self._watches[watch] = None
-        watch.hear(self._question)
+        watch.start(self._question)
         return watch
 
 
-class HealthWatch(Watch):
-    """What one policy wants to know of one subchannel. Driven by the policy and the channel."""
+class HealthWatch:
+    """What one policy wants to know of one subchannel. Driven by the policy and the channel.
 
-    __slots__ = ("_checker", "_checkers", "_siblings", "_subchannel")
+    Told soon, as by `watch.Watch`, but only the newest: how often a health changes is up to the
+    backend, and a loop that told every change could be kept from everything else.
+    """
+
+    __slots__ = (
+        "_checker",
+        "_checkers",
+        "_clock",
+        "_listener",
+        "_siblings",
+        "_subchannel",
+        "_timer",
+        "_told",
+    )
 
     def __init__(
         self,
@@ -107,14 +120,19 @@ class HealthWatch(Watch):
         checkers: HealthCheckers,
         siblings: dict[HealthWatch, None],
     ) -> None:
-        super().__init__(listener, clock)
         # Fixed at construction.
+        self._listener = listener
+        self._clock = clock
         self._subchannel = subchannel
         self._checkers = checkers
         # All of the channel, to be left at the end.
         self._siblings = siblings
         # Changed by the channel: whom to hear; None if the backend is not asked.
         self._checker: HealthChecker | None = None
+        # What the policy knows.
+        self._told = _HEALTHY
+        # Pending while it may be something else than what is.
+        self._timer: Timer = IDLE_TIMER
 
     @property
     def latest(self) -> tuple[State, Status]:
@@ -122,8 +140,31 @@ class HealthWatch(Watch):
         checker = self._checker
         return _HEALTHY if checker is None else checker.latest
 
-    def hear(self, question: Question | None) -> None:
-        """Hear of this from now on."""
+    def start(self, question: Question | None) -> tuple[State, Status]:
+        """Hear of this, and be told what it is now; from now on, changes are told."""
+        self._hear(question)
+        self._told = self.latest
+        return self._told
+
+    def change(self, question: Question | None) -> None:
+        """Hear of this from now on, and tell if that is something else."""
+        self._hear(question)
+        self.on_change()
+
+    def on_change(self) -> None:
+        """The health may be another: tell it soon, whatever it is by then."""
+        if not self._timer.pending:
+            self._timer = self._clock.call_later(0, self._tell)
+
+    def cancel(self) -> None:
+        """Tell nothing more. Idempotent."""
+        self._timer.cancel()
+        self._siblings.pop(self, None)
+        checker, self._checker = self._checker, None
+        if checker is not None:
+            self._leave(checker)
+
+    def _hear(self, question: Question | None) -> None:
         before, self._checker = self._checker, None
         if question is not None:
             self._checker = self._checkers.acquire(self._subchannel, question)
@@ -131,19 +172,11 @@ class HealthWatch(Watch):
         if before is not None:
             self._leave(before)
 
-    def change(self, question: Question | None) -> None:
-        """Hear of this from now on, and tell if that is something else."""
-        before = self.latest
-        self.hear(question)
-        if self.latest != before:
-            self.post(*self.latest)
-
-    def cancel(self) -> None:
-        super().cancel()
-        self._siblings.pop(self, None)
-        checker, self._checker = self._checker, None
-        if checker is not None:
-            self._leave(checker)
+    def _tell(self) -> None:
+        latest = self.latest
+        if latest != self._told:
+            self._told = latest
+            self._listener(*latest)
 
     def _leave(self, checker: HealthChecker) -> None:
         checker.remove(self)

@@ -6,6 +6,7 @@ to be called while it is at it. What there is to say meanwhile is said soon afte
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from proxyless.runtime import IDLE_TIMER, Clock, Timer
@@ -23,21 +24,26 @@ class Watch:
     def __init__(self, listener: StateListener, clock: Clock) -> None:
         self._listener = listener
         self._clock = clock
-        # Almost always empty, and there are thousands of us: a deque is never small.
-        self._untold: tuple[tuple[State, Status], ...] = ()
+        # Almost always nothing, and there are thousands of us: a deque is never small.
+        self._untold: deque[tuple[State, Status]] | None = None
         # Pending while there is something untold.
         self._timer: Timer = IDLE_TIMER
 
     def post(self, state: State, status: Status) -> None:
-        self._untold += ((state, status),)
-        if not self._timer.pending:
+        if self._untold is None:
+            self._untold = deque()
             self._timer = self._clock.call_later(0, self._tell)
+        self._untold.append((state, status))
 
     def _tell(self) -> None:
-        (state, status), *rest = self._untold
-        self._untold = tuple(rest)
+        untold = self._untold
+        assert untold, "the timer is pending only while there is something untold"
+        state, status = untold.popleft()
         # Before the listener is told: whatever it raises, the rest is told, too.
-        self._timer = self._clock.call_later(0, self._tell) if rest else IDLE_TIMER
+        if untold:
+            self._timer = self._clock.call_later(0, self._tell)
+        else:
+            self._untold = None
         self._listener(state, status)
 
     def cancel(self) -> None:

@@ -116,14 +116,6 @@ class Verdict(Enum):
     NACKED = "refused"
 
 
-class _Grace(Enum):
-    """The time that clusters have after they are gone."""
-
-    NONE = "not begun"
-    RUNNING = "running"
-    OVER = "over"
-
-
 @dataclass(slots=True)
 class _TypeState:
     """One type on one stream. Changed only by its stream."""
@@ -184,8 +176,11 @@ class AdsStream:
         self._snapshot: Snapshot | None = None
         self._withheld = NOTHING_WITHHELD
         self._is_patience_over = False
-        # For the clusters that are gone, since the client uses no route that needs them.
-        self._grace = _Grace.NONE
+        # Clusters that are gone and that no route of the client's needs: those that it may keep for
+        # the grace, and those that had theirs.
+        self._in_grace: frozenset[str] = frozenset()
+        self._past_grace: frozenset[str] = frozenset()
+        self._graces = 0
         # From requests and responses.
         self._types: dict[str, _TypeState] = {}
         self._responses = 0
@@ -261,14 +256,14 @@ class AdsStream:
 
     def on_grace_over(self) -> list[Proto]:
         """RPCs that were routed before the client switched have had their time."""
-        if self._grace is _Grace.RUNNING:
-            self._grace = _Grace.OVER
+        self._past_grace |= self._in_grace
+        self._in_grace = frozenset()
         return self._advance()
 
     @property
-    def is_grace_running(self) -> bool:
-        """Whether the owner is to call `on_grace_over`, in `removal_grace_s`."""
-        return self._grace is _Grace.RUNNING
+    def grace(self) -> int | None:
+        """The number of the grace that is running, of which the owner is to tell the end."""
+        return self._graces if self._in_grace else None
 
     def has_removal_pending(self) -> bool:
         """Whether the client has still to be told that some clusters are gone."""
@@ -343,15 +338,14 @@ class AdsStream:
         if not state.is_answer_due and (state.has_seen(resources) or self._must_wait(type_url)):
             return None
         wanted = self._select(type_url, state, resources)
-        is_complete = type_url != CLUSTER or self._may_remove_clusters(snapshot, state, wanted)
-        if not is_complete:
-            wanted = {**state.told, **wanted}
+        kept = self._choose_kept(snapshot, state, wanted) if type_url == CLUSTER else frozenset()
+        wanted |= {name: state.told[name] for name in sorted(kept)}
         answer = choose_answer(
             type_url, wanted=wanted, told=state.told, names_added=state.is_answer_due
         )
         state.told = wanted
         state.is_answer_due = False
-        state.seen = resources if is_complete else None
+        state.seen = None if kept else resources
         if answer.resources is None:
             return None
         return self._respond(type_url, state, snapshot.version_of(type_url), answer.resources)
@@ -362,25 +356,24 @@ class AdsStream:
             return False
         return any(self.verdict(earlier) is Verdict.PENDING for earlier in _FIRST_STAGE)
 
-    def _may_remove_clusters(
+    def _choose_kept(
         self, snapshot: Snapshot, state: _TypeState, wanted: Mapping[str, Resource]
-    ) -> bool:
-        """Whether nothing that the client does needs the clusters that are gone, if any are."""
-        if not self._is_paced:
-            return True
-        has_removal = not state.told.keys() <= wanted.keys()
-        is_busy = has_removal and self._is_second_stage_busy(snapshot)
-        if not has_removal or is_busy:
-            self._grace = _Grace.NONE
-            return not is_busy
-        has_switched = self._has_switched(snapshot, state)
-        if has_switched and self._grace is _Grace.NONE and self.removal_grace_s > 0:
+    ) -> frozenset[str]:
+        """Which of the clusters that are gone the client keeps for now."""
+        gone = frozenset(state.told.keys() - wanted.keys())
+        if not gone or not self._is_paced:
+            self._in_grace = self._past_grace = frozenset()
+            return frozenset()
+        self._in_grace &= gone
+        self._past_grace &= gone
+        is_free = not self._is_second_stage_busy(snapshot) and self._has_switched(snapshot, state)
+        if is_free and not self.removal_grace_s:
+            return frozenset()
+        if is_free and not self._in_grace and gone != self._past_grace:
             # An RPC may have been routed just before the switch, and may yet be picked or retried.
-            self._grace = _Grace.RUNNING
-        if self._grace is _Grace.RUNNING or not has_switched:
-            return False
-        self._grace = _Grace.NONE
-        return True
+            self._in_grace = gone - self._past_grace
+            self._graces += 1
+        return gone - self._past_grace
 
     def _has_switched(self, snapshot: Snapshot, state: _TypeState) -> bool:
         """Whether the client uses the routes that it was told last."""

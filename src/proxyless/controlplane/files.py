@@ -17,7 +17,7 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from stat import S_ISDIR, S_ISREG
+from stat import S_ISDIR, S_ISLNK, S_ISREG
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar, cast
 
 from proxyless.base import ValidationError, ValidationErrors
@@ -172,7 +172,13 @@ class FileSource:
         return look.snapshot
 
     def _look(self) -> None:
-        self._offload(self._read_changes, self._on_look)
+        try:
+            self._offload(self._read_changes, self._on_look)
+        except Exception as error:
+            if self._is_closed or self._timer.pending:  # It is our owner who raised.
+                raise
+            # As when there can be no more threads now. Later there may be.
+            self._on_look(self._failed(error))
 
     def _on_look(self, look: _Look) -> None:
         if self._is_closed:
@@ -192,17 +198,22 @@ class FileSource:
     # Reading. Nothing of ours is changed by it: it may happen in another thread.
 
     def _read_changes(self) -> _Look:
-        errors = ValidationErrors()
-        is_same = self._list_files(errors) == self._last.stamps and errors.ok
-        # What cannot be read now may be readable soon, and look the same.
-        if is_same and not self._problem:
-            return _Look(self._last.stamps, self._last.parsed)
+        """What is new. It raises nothing: whoever is told looks again, and must not miss it."""
         try:
+            errors = ValidationErrors()
+            is_same = self._list_files(errors) == self._last.stamps and errors.ok
+            # What cannot be read now may be readable soon, and look the same.
+            if is_same and not self._problem:
+                return _Look(self._last.stamps, self._last.parsed)
             return self._read_all()
         except Exception as error:  # A bug. What is served must not depend on it.
-            LOGGER.exception("directory %r cannot be read", str(self._directory))
-            errors.add(f"{type(error).__name__}: {error}")
-            return _Look({}, {}, error=self._refusal(errors))
+            return self._failed(error)
+
+    def _failed(self, error: Exception) -> _Look:
+        LOGGER.error("directory %r cannot be read", str(self._directory), exc_info=error)
+        errors = ValidationErrors()
+        errors.add(f"{type(error).__name__}: {error}")
+        return _Look({}, {}, error=self._refusal(errors))
 
     def _read_all(self) -> _Look:
         errors = ValidationErrors()
@@ -232,9 +243,9 @@ class FileSource:
 
     def _list_files(self, errors: ValidationErrors) -> dict[Path, _Stamp]:
         """The files that count, in a fixed order; hidden ones do not."""
-        if not self._directory.is_dir():
-            is_file = self._directory.exists()
-            errors.add("is no directory" if is_file else "there is no such directory")
+        refusal = _refuse_directory(self._directory)
+        if refusal is not None:
+            errors.add(refusal)
             return {}
         stamps: dict[Path, _Stamp] = {}
         for path in list_files(self._directory, errors):
@@ -252,7 +263,7 @@ class FileSource:
             try:
                 stat = path.stat()
             except OSError as error:
-                if path.is_symlink() or not isinstance(error, FileNotFoundError):
+                if not isinstance(error, FileNotFoundError) or _may_be_link(path):
                     # It is still there, so what it holds is not to be taken from the mesh.
                     errors.add(f"cannot be read: {error.strerror}")
                 return None
@@ -277,6 +288,27 @@ class FileSource:
 
     def _name(self, path: Path) -> str:
         return path.relative_to(self._directory).as_posix()
+
+
+def _refuse_directory(directory: Path) -> str | None:
+    """Why nothing in it can be looked at, or None."""
+    try:
+        mode = directory.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return "there is no such directory"
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    return None if S_ISDIR(mode) else "is no directory"
+
+
+def _may_be_link(path: Path) -> bool:
+    """Whether what was not found is there all the same: a link that leads nowhere."""
+    try:
+        return S_ISLNK(path.lstat().st_mode)
+    except FileNotFoundError:
+        return False
+    except OSError:  # Nobody knows, so nobody says that it has gone.
+        return True
 
 
 def list_files(directory: Path, errors: ValidationErrors) -> list[Path]:

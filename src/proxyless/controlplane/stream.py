@@ -79,7 +79,9 @@ class StreamPump:
         self._has_work = asyncio.Event()
         self._has_room = asyncio.Event()
         self._removal_timer = IDLE_TIMER
+        # For which grace of the core's.
         self._grace_timer = IDLE_TIMER
+        self._grace: int | None = None
         # From the owner.
         self._end: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
 
@@ -152,11 +154,12 @@ class StreamPump:
             self._removal_timer.cancel()
         elif not self._removal_timer.pending:
             self._removal_timer = self._clock.call_later(REMOVAL_PATIENCE_S, self._on_patience_over)
-        if not self.core.is_grace_running:
+        if self.core.grace != self._grace:
+            self._grace = self.core.grace
             self._grace_timer.cancel()
-        elif not self._grace_timer.pending:
-            grace_s = self.core.removal_grace_s
-            self._grace_timer = self._clock.call_later(grace_s, self._on_grace_over)
+            if self._grace is not None:
+                grace_s = self.core.removal_grace_s
+                self._grace_timer = self._clock.call_later(grace_s, self._on_grace_over)
 
     def _on_patience_over(self) -> None:
         self._outbox += self.core.on_patience_over()

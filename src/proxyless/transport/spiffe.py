@@ -4,9 +4,9 @@ Specs: A87 (SPIFFE verification), SPIFFE-ID (what an ID consists of).
 
 Theory of operation: which roots count is known when the peer's certificate is there, and Python's
 ssl module asks nobody at that moment. So OpenSSL accepts who is vouched for by a root of any trust
-domain; then, as the last step of the handshake, the chain that it verified has to lead to a root of
-the peer's own domain. Until then nothing was sent that says who we are. Why so, and what it costs:
-ADR 0014.
+domain; then, before the next flight of the handshake is sent, the chain that it verified has to
+lead to a root of the peer's own domain. Until then nothing was sent that says who we are. Why so,
+and what it costs: ADR 0014.
 
 What a file of trust bundles looks like is not known here (`xds.trust_bundles`).
 """
@@ -169,11 +169,13 @@ class SpiffeHandshake(ssl.SSLObject):
                 text = explain_refusal(context.bundles, _uris_of(shown), error.verify_message)
                 error.verify_message = text
             raise
-        chain = _inner(self).get_verified_chain() or ()
-        ders = [certificate.public_bytes(_DER) for certificate in chain]
-        refusal = refuse_chain(context.bundles, _uris_of(chain), ders)
-        if refusal is not None:
-            raise _refused(refusal)
+        except ssl.SSLWantReadError:
+            # With TLS 1.2 our certificate may be written now, though the peer is not done. Whoever
+            # drives this sends what is written if more is wanted, and drops it if we refuse.
+            if chain := _inner(self).get_verified_chain():
+                _check_chain(context.bundles, chain)
+            raise
+        _check_chain(context.bundles, _inner(self).get_verified_chain() or ())
 
 
 class SpiffeContext(ssl.SSLContext):
@@ -193,6 +195,13 @@ class SpiffeContext(ssl.SSLContext):
     def wrap_socket(self, *_: object, **__: object) -> NoReturn:
         """Not offered: such a handshake would not look at trust domains."""
         raise TypeError("SPIFFE is verified with wrap_bio only")
+
+
+def _check_chain(bundles: TrustBundles, chain: Sequence[Any]) -> None:
+    ders = [certificate.public_bytes(_DER) for certificate in chain]
+    refusal = refuse_chain(bundles, _uris_of(chain), ders)
+    if refusal is not None:
+        raise _refused(refusal)
 
 
 def _refused(refusal: str) -> ssl.SSLCertVerificationError:

@@ -31,8 +31,8 @@ from proxyless.runtime import seeded_random
 ADDRESS = IpAddress("10.0.0.1", 80)
 SERVING, NOT_SERVING = Answered(1), Answered(2)
 LOST = Disconnected(State.IDLE, OK)
-BROKEN = Ended(Status(StatusCode.INTERNAL, "broken\nand two lines"))
-UNIMPLEMENTED = Ended(Status(StatusCode.UNIMPLEMENTED, "what?"))
+BROKEN = Ended(Status(StatusCode.INTERNAL, "broken\nand two lines"), 0.0)
+UNIMPLEMENTED = Ended(Status(StatusCode.UNIMPLEMENTED, "what?"), 0.0)
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 
@@ -180,7 +180,7 @@ def test_every_phase_meets_every_event(phase: Phase, event: str) -> None:
         (Answered(9), "{} is in status 9, which is not known"),
         (Answered(None), "answer about {} cannot be read"),
         (BROKEN, "watch of {} ended with INTERNAL: broken and two lines"),
-        (Ended(OK), "watch of {} ended with OK"),
+        (Ended(OK, 0.0), "watch of {} ended with OK"),
     ],
 )
 def test_a_failure_names_address_service_and_answer(event: Event, said: str) -> None:

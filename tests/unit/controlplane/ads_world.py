@@ -83,7 +83,7 @@ class Client:
         return self._take(self.stream.on_snapshot(snapshot))
 
     def is_in_grace(self) -> bool:
-        return self.stream.is_grace_running
+        return self.stream.grace is not None
 
     def end_grace(self) -> list[str]:
         """The owner's timer; shows what that brings."""

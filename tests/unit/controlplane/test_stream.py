@@ -198,6 +198,7 @@ async def test_removed_clusters_are_told_when_the_grace_is_over(world: World) ->
     assert await world.heard() == []
     # The timer is running; here is one that is as good as over.
     world.pump._grace_timer.cancel()
+    world.pump._grace = None
     world.pump.core.removal_grace_s = 1e-9
     world.pump.wake()
     assert await world.heard() == ["CDS 2: b"]

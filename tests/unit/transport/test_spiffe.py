@@ -1,6 +1,7 @@
 """Unit tests of proxyless.transport.spiffe: IDs, chains, and handshakes in memory."""
 
 import ssl
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
@@ -23,6 +24,7 @@ OURS, THEIRS = CertificateAuthority("ours"), CertificateAuthority("theirs")
 STRANGER = CertificateAuthority("stranger")
 A, B = "a.example", "b.example"
 A_ID, B_ID = f"spiffe://{A}/orders", f"spiffe://{B}/orders"
+CLIENT_ID = f"spiffe://{A}/client"
 
 
 def bundles(**roots: CertificateAuthority | list[CertificateAuthority]) -> TrustBundles:
@@ -239,12 +241,67 @@ def test_a_stranger_is_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_each_version_of_tls_is_checked(version: ssl.TLSVersion) -> None:
-    context = client_context(ClientTls(trust_bundles=BOTH, is_name_checked=False))
-    server = server_context(*OURS.issue([B_ID]))
-    server.maximum_version = version
+@pytest.mark.parametrize("bytes_at_once", [1, 100, 1 << 16])
+def test_each_version_of_tls_is_checked_before_we_say_who_we_are(
+    version: ssl.TLSVersion, bytes_at_once: int
+) -> None:
+    context = server_context(*OURS.issue([B_ID]), client_roots=OURS.certificate_pem)
+    context.maximum_version = version
+    server = Server(context)
     with pytest.raises(ssl.SSLCertVerificationError, match="vouches for"):
-        shake_hands(context, server)
+        server.receive(identified(BOTH), bytes_at_once)
+    assert server.seen is None
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize("bytes_at_once", [1, 100, 1 << 16])
+def test_a_peer_of_its_own_domain_learns_who_we_are(
+    version: ssl.TLSVersion, bytes_at_once: int
+) -> None:
+    context = server_context(*OURS.issue([A_ID]), client_roots=OURS.certificate_pem)
+    context.maximum_version = version
+    server = Server(context)
+    server.receive(identified(BOTH), bytes_at_once)
+    assert server.seen == (("URI", CLIENT_ID),)
+
+
+def identified(trusted: TrustBundles) -> ssl.SSLContext:
+    """For a client that has a certificate to show."""
+    chain, key = OURS.issue([CLIENT_ID], client=True)
+    return client_context(
+        ClientTls(
+            trust_bundles=trusted,
+            certificate_chain=chain,
+            private_key=key,
+            is_name_checked=False,
+        )
+    )
+
+
+class Server:
+    """One end of a handshake whose other end is driven as loops drive it."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._from_client, self._to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._end = context.wrap_bio(self._from_client, self._to_client, server_side=True)
+        # The names in the client's certificate, once the handshake is over.
+        self.seen: object = None
+
+    def receive(self, context: ssl.SSLContext, bytes_at_once: int) -> None:
+        """Shake hands. What we say comes in pieces; what the client says before it raises counts.
+
+        asyncio and uvloop send what a client has written when it wants to read or is done.
+        """
+        from_server, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = context.wrap_bio(from_server, to_server)
+        while self.seen is None:
+            with suppress(ssl.SSLWantReadError):
+                client.do_handshake()
+            self._from_client.write(to_server.read())
+            with suppress(ssl.SSLWantReadError):
+                self._end.do_handshake()
+                self.seen = (self._end.getpeercert() or {}).get("subjectAltName")
+            from_server.write(self._to_client.read(bytes_at_once))
 
 
 def test_intermediate_authorities_are_followed_to_the_root() -> None:

@@ -102,7 +102,7 @@ def _track(child: CountedChild) -> Complete:
     """What a pick of this child gives."""
     picker = child.picker
     assert isinstance(picker, SubchannelPicker), "a pick_first that is READY has one subchannel"
-    return Complete(picker.result.subchannel, child)
+    return Complete(picker.result.subchannel, child, picker.result.authority)
 
 
 # ---------------------------------------------------------------------------------------------
