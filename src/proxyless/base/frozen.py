@@ -30,8 +30,13 @@ def frozen(
     """A class whose objects are their fields. Without `eq` an object is equal to itself only."""
 
     def declare(cls: type[T]) -> type[T]:
-        # This collects the fields and makes the slots; it writes no method.
-        declared = dataclass(init=False, repr=False, eq=False, slots=True, kw_only=kw_only)(cls)
+        # A dataclass is frozen if what it extends is, and then it is as slow to declare as ever.
+        extends_frozen = any(_is_frozen(base) for base in cls.__mro__[1:])
+        # This collects the fields and makes the slots; otherwise it writes no method.
+        declare_fields = dataclass(
+            init=False, repr=False, eq=False, slots=True, kw_only=kw_only, frozen=extends_frozen
+        )
+        declared = declare_fields(cls)
         _add_methods(declared, is_compared=eq)
         return declared
 
@@ -41,6 +46,8 @@ def frozen(
 # Any: it has the fields of whoever declares it.
 def _add_methods(cls: Any, *, is_compared: bool) -> None:  # noqa: ANN401
     own = cls.__dict__
+    # For `dataclass`, when it declares a class that extends this one.
+    cls.__dataclass_params__.frozen = True
     cls.__setattr__, cls.__delattr__ = _refuse_to_set, _refuse_to_delete
     cls.__getstate__, cls.__setstate__ = _get_state, _set_state
     cls.__signature__ = _SIGNATURE
@@ -157,11 +164,25 @@ def _write_tuple(owner: str, names: list[str]) -> str:
 
 
 def _refuse_to_set(self: object, name: str, value: object) -> None:
-    raise FrozenInstanceError(f"cannot assign to field {name!r}")
+    if _is_kept(self, name):
+        raise FrozenInstanceError(f"cannot assign to field {name!r}")
+    object.__setattr__(self, name, value)
 
 
 def _refuse_to_delete(self: object, name: str) -> None:
-    raise FrozenInstanceError(f"cannot delete field {name!r}")
+    if _is_kept(self, name):
+        raise FrozenInstanceError(f"cannot delete field {name!r}")
+    object.__delattr__(self, name)
+
+
+def _is_kept(self: Any, name: str) -> bool:  # noqa: ANN401
+    """Whether this is frozen; what an undecorated subclass adds is its own."""
+    return _is_frozen(type(self)) or name in self.__dataclass_fields__
+
+
+def _is_frozen(cls: type) -> bool:
+    params = cls.__dict__.get("__dataclass_params__")
+    return params is not None and params.frozen
 
 
 def _show(self: Any) -> str:  # noqa: ANN401

@@ -137,7 +137,7 @@ class AttemptMeter:
         # Fixed at construction.
         self._recorder: Final = recorder
         self._clock: Final = clock
-        self._began_s: Final = clock.now_s()
+        self._began_s: Final = clock.measured_s()
         # The call's to set.
         self.pick_labels: dict[str, str] = {}
         # Counted on the way to the wire and back.
@@ -158,7 +158,7 @@ class AttemptMeter:
             if not stream.id:
                 # It waited for its turn until its end: nothing left.
                 sent_bytes = 0
-        duration_s = self._clock.now_s() - self._began_s
+        duration_s = self._clock.measured_s() - self._began_s
         self._recorder.on_attempt_end(
             status.code.name, duration_s, sent_bytes, received_bytes, self.pick_labels
         )
@@ -176,7 +176,7 @@ class MeasuredObserver:
         self._observer: Final = observer
         self._recorder: Final = recorder
         self._clock: Final = clock
-        self._began_s: Final = clock.now_s()
+        self._began_s: Final = clock.measured_s()
 
     def on_head(self, metadata: Metadata) -> None:
         self._observer.on_head(metadata)
@@ -188,7 +188,7 @@ class MeasuredObserver:
         self._observer.on_writable()
 
     def on_end(self, end: StreamEnd) -> None:
-        self._recorder.on_call_end(end.status.code.name, self._clock.now_s() - self._began_s)
+        self._recorder.on_call_end(end.status.code.name, self._clock.measured_s() - self._began_s)
         self._observer.on_end(end)
 
 

@@ -8,6 +8,7 @@ once, when the channel is made: whoever is registered later hears of later chann
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from threading import Lock
 from typing import Final, TypeVar
 
 from proxyless.metrics.api import Cancel, Instrument, Observe, StatsPlugin
@@ -87,24 +88,27 @@ def _do_nothing() -> None:
     return
 
 
-# Replaced, never changed: channels are made in any thread.
+# Replaced, never changed: channels are made in any thread. Replaced with the lock.
 _global_plugins: tuple[StatsPlugin, ...] = ()
+_lock: Final = Lock()
 
 
 def register_global(plugin: StatsPlugin) -> None:
     """Collect for every channel that this process makes from now on."""
     global _global_plugins  # noqa: PLW0603 - the one state of this process, and said so in its name
-    if plugin in _global_plugins:
-        raise RuntimeError(f"stats plugin {plugin!r} is registered already")
-    _global_plugins = (*_global_plugins, plugin)
+    with _lock:
+        if plugin in _global_plugins:
+            raise RuntimeError(f"stats plugin {plugin!r} is registered already")
+        _global_plugins = (*_global_plugins, plugin)
 
 
 def deregister_global(plugin: StatsPlugin) -> None:
     """Collect for no channel that is made from now on; those that are there keep the plugin."""
     global _global_plugins  # noqa: PLW0603
-    if plugin not in _global_plugins:
-        raise RuntimeError(f"stats plugin {plugin!r} is not registered")
-    _global_plugins = tuple(each for each in _global_plugins if each is not plugin)
+    with _lock:
+        if plugin not in _global_plugins:
+            raise RuntimeError(f"stats plugin {plugin!r} is not registered")
+        _global_plugins = tuple(each for each in _global_plugins if each is not plugin)
 
 
 def choose_plugins(target: str, own: Iterable[StatsPlugin] = ()) -> Metrics:

@@ -8,6 +8,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable
+from types import FunctionType
 from typing import Final, Protocol
 
 
@@ -37,6 +38,13 @@ class Clock(Protocol):
 
     def now_s(self) -> float:
         """Seconds since some moment in the past; never goes back."""
+        ...
+
+    def measured_s(self) -> float:
+        """Seconds since a moment that may be another; for measuring how long something takes.
+
+        As fine as the machine has it, where `now_s` may be as coarse as the timers. In any thread.
+        """
         ...
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
@@ -74,13 +82,17 @@ class LoopClock:
     A timer may fire early by the resolution of the loop: uvloop counts milliseconds.
     """
 
-    __slots__ = ("_loop", "now_s")
+    __slots__ = ("_loop", "measured_s", "now_s")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         # Every RPC with a timeout asks, and asyncio's own loops would only ask on.
-        is_plain = getattr(loop.time, "__func__", None) is asyncio.BaseEventLoop.time
+        read: object = getattr(loop.time, "__func__", loop.time)
+        is_plain = read is asyncio.BaseEventLoop.time
         self.now_s: Callable[[], float] = time.monotonic if is_plain else loop.time
+        # Who makes time up does so in Python; a compiled loop, as uvloop's, has the machine's.
+        is_real = is_plain or not isinstance(read, FunctionType)
+        self.measured_s: Callable[[], float] = time.monotonic if is_real else loop.time
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
         return _LoopTimer(self._loop, finite_delay_s(delay_s), callback)

@@ -34,6 +34,9 @@ class VirtualClock:
     def now_s(self) -> float:
         return self._now_ns / _NS_PER_S
 
+    def measured_s(self) -> float:
+        return self.now_s()
+
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
         when_ns = self._now_ns + _to_ns(finite_delay_s(delay_s))
         timer = _VirtualTimer(self, callback, when_ns / _NS_PER_S)

@@ -274,6 +274,58 @@ def test_a_directory_that_cannot_be_listed_takes_nothing_from_the_mesh(
     assert world.names() == ["a"]
 
 
+@pytest.mark.parametrize("error_number", [errno.EACCES, errno.EIO, errno.ESTALE])
+@pytest.mark.parametrize("place", ["", "below/a.yaml"])
+def test_what_cannot_be_looked_at_is_looked_at_again(
+    world: World, monkeypatch: pytest.MonkeyPatch, place: str, error_number: int
+) -> None:
+    """As while a directory can be listed but not entered, or a disk or its server has trouble."""
+    world.write("below/a.yaml", clusters("a"))
+    world.start()
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "stat", refusing({world.directory / place: error_number}))
+        world.look()
+        world.look()
+        assert f"error:cannot be read: {os.strerror(error_number)}]" in world.complaint()
+    [problem] = world.problems
+    assert f"error:cannot be read: {os.strerror(error_number)}]" in problem
+    assert world.names() == ["a"]
+    world.write("below/a.yaml", clusters("b"))
+    world.look()
+    assert world.names() == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("error_number", "expected"), [(errno.ENOENT, []), (errno.EIO, ["a"]), (0, [])]
+)
+def test_only_what_has_gone_for_sure_is_taken_from_the_mesh(
+    world: World, monkeypatch: pytest.MonkeyPatch, error_number: int, expected: list[str]
+) -> None:
+    """It was listed, then not found; whether it is a link that leads nowhere is what is asked."""
+    path = world.directory / "a.yaml"
+    world.write("a.yaml", clusters("a"))
+    world.start()
+    monkeypatch.setattr(Path, "stat", refusing({path: errno.ENOENT}, {path: error_number}))
+    world.look()
+    assert world.names() == expected
+    assert len(world.problems) == len(expected)
+
+
+def refusing(
+    followed: dict[Path, int], links: dict[Path, int] | None = None
+) -> Callable[..., os.stat_result]:
+    """Path.stat where it raises these errors; 0 is none. Links are as the files if not said."""
+    really_stat = Path.stat
+
+    def stat(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        numbers = followed if follow_symlinks or links is None else links
+        if number := numbers.get(path):
+            raise OSError(number, os.strerror(number), str(path))
+        return really_stat(path, follow_symlinks=follow_symlinks)
+
+    return stat
+
+
 def test_hidden_directories_are_not_looked_into(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -377,6 +429,65 @@ def test_a_bug_in_reading_is_a_problem_and_looks_go_on(
     assert world.names() == ["a"]
     world.look()
     assert world.names() == ["b"]
+
+
+def test_a_bug_in_listing_is_a_problem_and_looks_go_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.write("a.yaml", clusters("a"))
+    world.start()
+
+    def fail(directory: Path, errors: ValidationErrors) -> list[Path]:
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files_module, "list_files", fail)
+        world.look()
+    [problem] = world.problems
+    assert problem.endswith("[error:RuntimeError: a bug]")
+    world.write("a.yaml", clusters("b"))
+    world.look()
+    assert world.names() == ["b"]
+
+
+def test_a_look_that_nobody_can_take_is_a_problem_and_looks_go_on(tmp_path: Path) -> None:
+    """As when the process has too many threads."""
+    has_threads = False
+
+    def offload(work: Callable[[], Any], tell: Callable[[Any], None], /) -> None:
+        if not has_threads:
+            raise RuntimeError("can't start new thread")
+        tell(work())
+
+    world = World(tmp_path, offload)
+    world.start()
+    world.write("a.yaml", clusters("a"))
+    world.look()
+    world.look()
+    [problem] = world.problems
+    assert problem.endswith("[error:RuntimeError: can't start new thread]")
+    has_threads = True
+    world.look()
+    assert world.names() == ["a"]
+
+
+def test_an_owner_that_raises_is_told_once_and_looks_go_on(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.start()
+    heard: list[Snapshot] = []
+
+    def fail(snapshot: Snapshot) -> None:
+        heard.append(snapshot)
+        raise RuntimeError("a bug of the owner")
+
+    world.source._on_snapshot = fail  # type: ignore[misc]  # noqa: SLF001
+    for name in ("a", "b"):
+        world.write("a.yaml", clusters(name))
+        with pytest.raises(RuntimeError, match="of the owner"):
+            world.look()
+        assert world.clock.timers_pending == 1
+    assert world.problems == []
+    assert [list(each.resources(CLUSTER)) for each in heard] == [["a"], ["b"]]
 
 
 async def test_a_loop_goes_on_while_a_file_is_read_in_a_thread(

@@ -8,6 +8,7 @@ them, in a thread of their own: what is read for them is copied in one step (`Xd
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from typing import TYPE_CHECKING, Final, Protocol
 from weakref import ref
@@ -77,11 +78,12 @@ class ClientMetrics:
     def __init__(self, metrics: Metrics, client: Observed) -> None:
         self._metrics: Final = metrics
         # Weak: a client whose loop was closed without it is not kept alive by who measures it.
-        observed = ref(client)
+        observed, process_id = ref(client), os.getpid()
 
         def observe(report: Report) -> None:
             client = observed()
-            if client is not None:
+            # The child of a fork has the client of its parent, and nobody who drives it.
+            if client is not None and os.getpid() == process_id:
                 report_gauges(metrics.target, client, report)
 
         self.close: Final[Cancel] = metrics.watch(_GAUGES, observe)
