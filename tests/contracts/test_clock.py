@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
+from threading import Thread
 
 import pytest
 import uvloop
@@ -49,6 +50,20 @@ def test_time_moves_on_with_what_passes(world: World) -> None:
     start_s = world.clock.now_s()
     world.let_pass(STEP_S)
     assert world.clock.now_s() >= start_s + STEP_S - RESOLUTION_S
+
+
+def test_what_takes_time_is_measured(world: World) -> None:
+    start_s = world.clock.measured_s()
+    world.let_pass(STEP_S)
+    assert world.clock.measured_s() >= start_s + STEP_S - RESOLUTION_S
+
+
+def test_time_is_measured_in_any_thread_and_never_goes_back(world: World) -> None:
+    start_s, read_s = world.clock.measured_s(), list[float]()
+    thread = Thread(target=lambda: read_s.append(world.clock.measured_s()))
+    thread.start()
+    thread.join()
+    assert start_s <= read_s[0] <= world.clock.measured_s()
 
 
 def test_a_timer_fires_once_and_not_before_its_time(world: World) -> None:

@@ -6,6 +6,7 @@ endpoints are left alone is in tests/spec/test_a81_authority.py.
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import grpc
 import pytest
 
 import proxyless
-from proxyless.controlplane import ControlPlane, Snapshot
+from proxyless.controlplane import ENDPOINTS, ControlPlane, Snapshot
 from proxyless.xds.parsing.route import AUTHORITY_REWRITE_GUARD
 from tests.authority_world import (
     NAME,
@@ -160,3 +161,35 @@ async def test_with_xds_credentials_the_clusters_matchers_decide_alone(tmp_path:
             certificate_providers={"mesh": files.provider},
         ) as seen:
             assert await seen() == "a.test"
+
+
+@pytest.mark.parametrize(
+    "fields", [None, {}, {"auto_host_sni": True, "auto_sni_san_validation": True}]
+)
+async def test_with_xds_credentials_another_hostname_is_seen_soon(
+    tmp_path: Path, fields: dict[str, Any] | None
+) -> None:
+    """Without TLS, with it, and where another hostname takes another connection."""
+    files = Files(tmp_path / "mesh")
+    files.write_roots(AUTHORITY)
+    names = ["a.test", "b.test"]
+    async with telling(None if fields is None else AUTHORITY.issue(names)) as server:
+
+        def snapshot(hostname: str) -> Snapshot:
+            cluster, found = found_by_eds(server, hostname)
+            if fields is not None:
+                cluster = secured(cluster, has_identity=False, **fields)
+            return rewriting(cluster, found)
+
+        async with ControlPlane(snapshot("a.test")) as plane:
+            document = bootstrap_of(plane, is_trusted=True)
+            document["certificate_providers"] = {"mesh": files.provider}
+            credentials = proxyless.xds_channel_credentials(proxyless.local_channel_credentials())
+            channel = proxyless.aio.secure_channel(TARGET, credentials, bootstrap=document)
+            async with channel, asyncio.timeout(PATIENCE_S):
+                call = channel.unary_unary(SEEN)
+                assert await call(b"") == b"a.test"
+                plane.set_snapshot(snapshot("b.test"))
+                await plane.wait_for_ack(ENDPOINTS)
+                while (seen := await call(b"")) != b"b.test":
+                    assert seen == b"a.test"

@@ -12,6 +12,8 @@ import pytest
 
 from proxyless.base import IpAddress
 from proxyless.controlplane import (
+    CLUSTER,
+    ENDPOINTS,
     ControlPlane,
     Snapshot,
     dns_cluster,
@@ -24,6 +26,7 @@ from proxyless.controlplane import (
 from proxyless.transport import Server, ServerCall, server_context
 from tests.certificates import CertificateAuthority
 from tests.mtls_world import WHERE, Files, joined, refusal, secured
+from tests.transport_world import until
 
 if TYPE_CHECKING:
     import ssl
@@ -201,6 +204,32 @@ async def test_the_authority_is_sent_where_no_name_is_if_the_switch_says_so(
 
 
 # The system's roots
+
+
+async def test_another_hostname_takes_another_connection_only_if_servers_are_asked_by_it(
+    files: Files,
+) -> None:
+    async with (
+        serving("other.test", "a.test", "b.test", "c.test") as server,
+        ControlPlane(found_by_eds(server, "a.test")) as plane,
+        joined(plane, mesh=files) as where,
+    ):
+
+        async def change(snapshot: Snapshot, type_url: str) -> None:
+            plane.set_snapshot(snapshot)
+            await plane.wait_for_ack(type_url)
+            assert await where() == "here"
+
+        assert await where() == "here"
+        await change(found_by_eds(server, "b.test"), ENDPOINTS)
+        assert server.asked == [None]
+        checked = {"auto_host_sni": True, "auto_sni_san_validation": True}
+        # The hostname counts as it is now, not as it was when the connection was made.
+        await change(found_by_eds(server, "b.test", **checked), CLUSTER)
+        await until(lambda: server.asked == [None, "b.test"], "a connection by the hostname")
+        await change(found_by_eds(server, "c.test", **checked), ENDPOINTS)
+        await until(lambda: server.asked == [None, "b.test", "c.test"], "one by the next one")
+        assert await where() == "here"
 
 
 def by_system_roots(server: NamedServer) -> Snapshot:

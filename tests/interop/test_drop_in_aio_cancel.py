@@ -134,6 +134,53 @@ async def test_a_stream_that_is_answered_but_not_read_may_be_cancelled(
     assert told["details"] == "Locally cancelled by application!"
 
 
+async def test_a_stream_that_nobody_reads_ends_at_its_deadline(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        await stage.channel.channel_ready()
+        # It is answered long before that. If not, on a slow machine, it ends all the same.
+        call = stage.guide.ListPlaces(stage.way(3), timeout=0.5)
+        called: list[object] = []
+        call.add_done_callback(called.append)
+        code = await call.code()
+        await until(lambda: called, "the callback")
+        return code, call.done(), call.cancelled(), call.cancel()
+
+    assert await both(story) == (grpc.StatusCode.DEADLINE_EXCEEDED, True, False, False)
+
+
+@pytest.mark.parametrize("reads", [0, 1])
+async def test_closing_the_channel_ends_a_stream_that_nobody_reads(both: Both, reads: int) -> None:
+    async def story(stage: Stage) -> object:
+        call = await answered(stage)
+        called: list[object] = []
+        call.add_done_callback(called.append)
+        for _ in range(reads):
+            await call.read()
+        waiting = asyncio.ensure_future(call.code())
+        await stage.channel.close()
+        await until(lambda: called, "the callback")
+        return await waiting, await describe(call), call.cancel()
+
+    code, told, again = await both(story)
+    assert code is grpc.StatusCode.CANCELLED
+    assert (told["details"], again) == ("Locally cancelled by application!", False)
+
+
+async def test_we_still_give_the_responses_that_were_here_when_the_channel_was_closed(
+    protos: Protos,
+) -> None:
+    """With grpcio they are gone."""
+
+    async def story(stage: Stage) -> object:
+        call = await answered(stage)
+        await stage.channel.close()
+        names = [(await call.read()).name for _ in range(3)]
+        return names, await outcome_of(call.read())
+
+    names, outcome = await on_ours(protos, story)
+    assert (len(names), outcome) == (3, ("CancelledError",))
+
+
 async def test_a_cancelled_stream_gives_no_more_responses(both: Both) -> None:
     async def story(stage: Stage) -> object:
         call = stage.guide.ListPlaces(stage.way(20), metadata=HANG)
@@ -466,6 +513,18 @@ async def test_we_cancel_an_abandoned_stream(protos: Protos) -> None:
         await stage.until_event("ListPlaces cancelled")
 
     await on_ours(protos, story)
+
+
+async def test_nothing_is_left_of_an_abandoned_stream_that_was_answered(protos: Protos) -> None:
+    async def story(stage: Stage) -> object:
+        call = await answered(stage)
+        core = stage.channel.core()
+        calls = core.calls
+        del call
+        await until(lambda: not core.calls, "the end of the stream")
+        return calls
+
+    assert await on_ours(protos, story) == 1
 
 
 async def test_we_cancel_a_stream_whose_loop_was_left(protos: Protos) -> None:

@@ -194,6 +194,46 @@ async def test_closing_waits_no_longer_than_for_the_last_call(both: Both) -> Non
     assert (await both(story))[0] == ("returned", grpc.aio.EOF)
 
 
+@pytest.mark.parametrize("is_answered_before", [False, True])
+async def test_closing_waits_for_who_reads_what_the_server_said_last(
+    both: Both, is_answered_before: bool
+) -> None:
+    async def story(stage: Stage) -> object:
+        call = stage.guide.Chat()
+        await call.write(stage.note("a"))
+        await call.write(stage.note("b"))
+        if is_answered_before:
+            await call.done_writing()
+            await stage.until_event("Chat finished")
+            await stage.greeter.SayHello(stage.hello())
+        closing = asyncio.create_task(stage.channel.close(grace=PATIENCE_S))
+        await asyncio.sleep(0.02)
+        if not is_answered_before:
+            await call.done_writing()
+            await stage.until_event("Chat finished")
+            await asyncio.sleep(0.02)
+        was_closed = closing.done()
+        notes = [note.text for note in await collect(call)]
+        await asyncio.wait_for(closing, PATIENCE_S / 2)
+        return was_closed, notes, await call.code()
+
+    assert await both(story) == (False, ["a", "b"], grpc.StatusCode.OK)
+
+
+async def test_closing_waits_no_longer_than_its_grace_for_a_reader(both: Both) -> None:
+    async def story(stage: Stage) -> object:
+        call = stage.guide.ListPlaces(stage.way(3))
+        await stage.until_event("ListPlaces finished")
+        await stage.greeter.SayHello(stage.hello())
+        called: list[object] = []
+        call.add_done_callback(called.append)
+        await stage.channel.close(grace=0.05)
+        await until(lambda: called, "the callback")
+        return await describe(call)
+
+    assert (await both(story))["code"] is grpc.StatusCode.CANCELLED
+
+
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_closed_channel_takes_no_calls(both: Both, kind: str) -> None:
     async def story(stage: Stage) -> object:

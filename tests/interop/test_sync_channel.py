@@ -493,6 +493,64 @@ def test_a_stream_that_is_answered_but_not_read_may_be_cancelled(
     assert code is grpc.StatusCode.CANCELLED
 
 
+def test_a_stream_that_nobody_reads_ends_at_its_deadline(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        stage.greeter.SayHello(stage.hello(), timeout=PATIENCE_S)
+        # It is answered long before that. If not, on a slow machine, it ends all the same.
+        call = stage.guide.ListPlaces(stage.way(3), timeout=0.5)
+        called: list[int] = []
+        assert call.add_callback(lambda: called.append(1))
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(call.code)
+            until_sync(lambda: called, "the callback")
+            code = waiting.result(PATIENCE_S)
+        return code, call.is_active(), call.cancelled(), call.cancel()
+
+    assert both(story) == (grpc.StatusCode.DEADLINE_EXCEEDED, False, False, False)
+
+
+@pytest.mark.parametrize("reads", [0, 1])
+def test_closing_the_channel_ends_a_stream_that_nobody_reads(both: BothSync, reads: int) -> None:
+    def story(stage: SyncStage) -> object:
+        call = answered(stage)
+        called: list[int] = []
+        assert call.add_callback(lambda: called.append(1))
+        for _ in range(reads):
+            next(call)
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(call.code)
+            stage.channel.close()
+            until_sync(lambda: called, "the callback")
+            code = waiting.result(PATIENCE_S)
+        return code, call.is_active(), call.cancelled(), call.cancel()
+
+    assert both(story) == (grpc.StatusCode.CANCELLED, False, False, False)
+
+
+def test_nothing_is_left_of_a_dropped_stream_that_was_answered(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        call = answered(stage)
+        core = stage.channel.bind().core
+        calls = core.calls
+        del call
+        gc.collect()
+        until_sync(lambda: not core.calls, "the end of the stream")
+        return calls
+
+    assert both.ours(story) == 1
+
+
+def test_nothing_is_left_of_a_stream_that_was_read(both: BothSync) -> None:
+    def story(stage: SyncStage) -> object:
+        call = answered(stage, timeout=PATIENCE_S)
+        core = stage.channel.bind().core
+        responses = len(collect(call))
+        until_sync(lambda: not core.calls, "the end of the stream")
+        return responses
+
+    assert both.ours(story) == 3
+
+
 def test_a_result_that_is_not_read_is_waited_for(both: BothSync) -> None:
     def story(stage: SyncStage) -> object:
         call = answered(stage)

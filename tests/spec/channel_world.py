@@ -61,6 +61,7 @@ class FakeStream:
         self.is_held = False
         self.id = 1
         self.unpacked_bytes = 0
+        self.queue = None
 
     def send_message(
         self, message: bytes, *, is_compressed: bool = False, end_stream: bool = False

@@ -105,7 +105,7 @@ class FakeSubchannel:
         self.backoff_resets = 0
         self.health_watches = 0
         self._world = world
-        self.state, self._error = world.shared.get(at, (IDLE, OK))
+        self.state, self._error = world.shared.get(at) or world.state_at(at)
         self._health, self._health_error = READY, OK
         # How often each watch of the load wants reports, and who gets them.
         self.load_watches: list[tuple[float, LoadListener]] = []
@@ -233,6 +233,11 @@ class World:
         return self
 
     # What the policy calls.
+
+    def state_at(self, at: Address) -> tuple[State, Status]:
+        """As a pool has it: whoever wants the connection that somebody has shares it."""
+        is_ready = any(each.address == at and each.state is READY for each in self.live)
+        return (READY if is_ready else IDLE), OK
 
     def create_subchannel(self, address: Address, attributes: Attributes) -> FakeSubchannel:
         subchannel = FakeSubchannel(self, address, attributes)

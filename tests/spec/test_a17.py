@@ -605,6 +605,23 @@ def test_after_an_answer_the_next_attempt_is_at_once_and_the_backoff_starts_over
 
 
 @pytest.mark.spec("HC-06")
+def test_a_backend_that_answers_and_ends_is_asked_with_pauses(shop: Shop) -> None:
+    async def story() -> None:
+        channel = await shop.open(SERVING)
+        shop["a"].end = OK
+        await connect(channel)
+        await pause(100)
+        # 1 s or a little less between them, but for 3 in each 10 s.
+        assert 80 < len(shop["a"].asked) < 100 / 0.8 + 3 * 11
+        await shop["a"].say(SERVING, end=None)
+        shop["a"].end = None
+        await pause(1.2 + SOON_S)
+        assert await call(channel, wait_for_ready=True) == "a"
+
+    shop.run(story())
+
+
+@pytest.mark.spec("HC-06")
 def test_while_a_stream_is_replaced_rpcs_wait_and_do_not_fail(shop: Shop) -> None:
     async def story() -> None:
         channel = await shop.open(SERVING)

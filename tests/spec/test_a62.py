@@ -5,15 +5,25 @@ from itertools import pairwise
 
 import pytest
 
-from proxyless.base import Key, ValidationErrors
+from proxyless.base import (
+    EMPTY_ATTRIBUTES,
+    HTTP_PROXY,
+    HttpProxy,
+    IpAddress,
+    Key,
+    State,
+    ValidationErrors,
+)
 from proxyless.lb import PolicyRegistry
 from proxyless.lb.policies.pick_first import PickFirstFactory
 from tests.spec.lb_world import (
+    CHANGE,
     CONNECTING,
     FAILURE,
     IDLE,
     READY,
     DeadAddresses,
+    FakeSubchannel,
     Name,
     World,
     endpoint,
@@ -22,6 +32,7 @@ from tests.spec.lb_world import (
 GUARD = "GRPC_EXPERIMENTAL_PICKFIRST_LB_CONFIG"
 SHUFFLE = {"shuffleAddressList": True}
 BACKOFF_MAX_S = 120 * 1.2
+WEIGHT = Key[int]("weight")
 
 
 @pytest.fixture
@@ -423,26 +434,124 @@ def test_an_update_without_the_connected_address_means_idle(world: World) -> Non
 
 
 def test_changed_attributes_do_not_cost_the_connection(world: World) -> None:
-    weight = Key[int]("weight")
     world.update("a", "b")
     world["a"].ready()
     world.take_requests()
-    heavy = endpoint("a")
-    world.update(endpoint("a", heavy.attributes.with_(weight, 2)), "b")
-    world.expect_reports(CONNECTING, READY)
+    world.update(endpoint("a", EMPTY_ATTRIBUTES.with_(WEIGHT, 2)), "b")
+    world.expect_reports(CONNECTING, READY, READY)
     world.expect_requests()
     world.expect_pick("a")
-    world.expect_subchannels("a")
+    assert world["a"].attributes.get(WEIGHT) == 2
+
+
+def renewed(world: World) -> tuple[FakeSubchannel, FakeSubchannel]:
+    """The selected subchannel of an address whose attributes have changed, and the new one."""
+    world.update("a", "b")
+    world["a"].ready()
+    # The attributes are part of what makes a connection.
+    world.share("a", IDLE)
+    world.update(endpoint("a", EMPTY_ATTRIBUTES.with_(WEIGHT, 2)), "b")
+    world.expect_reports(CONNECTING, READY)
+    world.expect_requests("a", "a")
+    old, new = world.live
+    return old, new
+
+
+def test_a_connection_for_changed_attributes_replaces_the_old_one_when_it_is_there(
+    world: World,
+) -> None:
+    old, new = renewed(world)
+    new.connecting()
+    new.fail()
+    world.expect_reports()
+    # Its backoff is over.
+    new.idle()
+    world.expect_requests("a")
+    new.connecting()
+    world.expect_reports()
+    assert not old.is_released
+    new.ready()
+    world.expect_reports(READY)
+    assert world["a"] is new
+    new.idle()
+    world.expect_reports(IDLE)
+    world.expect_subchannels()
+
+
+def test_attributes_that_change_again_count_as_they_are_now(world: World) -> None:
+    _, second = renewed(world)
+    heavier = endpoint("a", EMPTY_ATTRIBUTES.with_(WEIGHT, 3))
+    # Another address has come, and what is under way goes on.
+    world.update(endpoint("a", second.attributes), "b", "c")
+    assert second in world.live
+    world.expect_requests()
+    world.update(heavier, "b", "c")
+    assert second not in world.live
+    world.expect_requests("a")
+    old, third = world.live
+    assert third.attributes.get(WEIGHT) == 3
+    # As they were at first.
+    world.update("a", "b", "c")
+    assert world["a"] is old
+    world.expect_requests()
+    world.expect_reports()
+
+
+@pytest.mark.parametrize("state", [IDLE, CONNECTING, FAILURE])
+def test_a_connection_that_is_lost_before_it_is_replaced_is_lost(
+    world: World, state: State
+) -> None:
+    """One that goes on by itself is no reason to rest (A105)."""
+    old, new = renewed(world)
+    CHANGE[state](old)
+    assert (old.is_released, new.is_released) == (True, True)
+    if state is IDLE:
+        world.expect_reports(IDLE)
+        world.expect_subchannels()
+    else:
+        world.expect_reports(CONNECTING)
+        world.expect_subchannels("a", "b")
+        assert world["a"].attributes.get(WEIGHT) == 2
+
+
+def test_nothing_is_left_of_a_connection_that_was_to_replace_another(world: World) -> None:
+    _, new = renewed(world)
+    world.policy.reset_backoff()
+    assert new.backoff_resets == 1
+    world.policy.close()
+    world.expect_subchannels()
+
+
+def test_an_update_without_the_address_ends_its_replacement_too(world: World) -> None:
+    renewed(world)
+    world.update("b")
+    world.expect_reports(IDLE)
+    world.expect_subchannels()
+
+
+def test_another_proxy_is_for_the_next_connection(world: World) -> None:
+    """Decision D41: names of proxies have other addresses whenever they are looked up."""
+    proxies = [HttpProxy(IpAddress("10.9.9.9", port)) for port in (1, 2)]
+    first, second = (endpoint("a", EMPTY_ATTRIBUTES.with_(HTTP_PROXY, each)) for each in proxies)
+    world.update(first)
+    world["a"].ready()
+    world.take_requests()
+    world.share("a", IDLE)
+    world.update(second)
+    world.expect_requests()
+    assert world["a"].attributes == first.attributes
+    world["a"].idle()
+    world.policy.exit_idle()
+    assert world["a"].attributes == second.attributes
 
 
 def test_changed_attributes_reach_a_shared_connection(world: World) -> None:
-    weight = Key[int]("weight")
     world.update("a", "b")
     world["a"].ready()
     world.share("a", READY)
-    world.update(endpoint("a", endpoint("a").attributes.with_(weight, 2)), "b")
+    world.update(endpoint("a", endpoint("a").attributes.with_(WEIGHT, 2)), "b")
     world.expect_reports(CONNECTING, READY, READY)
     world.expect_pick("a")
-    assert world["a"].attributes.get(weight) == 2
+    assert world["a"].attributes.get(WEIGHT) == 2
     world["a"].idle()
     world.expect_reports(IDLE)

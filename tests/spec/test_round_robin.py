@@ -6,7 +6,16 @@ import pytest
 
 from proxyless.base import EMPTY_ATTRIBUTES, Key
 from proxyless.lb.policies.round_robin import RoundRobinFactory
-from tests.spec.lb_world import CONNECTING, FAILURE, READY, Name, World, endpoint, unavailable
+from tests.spec.lb_world import (
+    CONNECTING,
+    FAILURE,
+    IDLE,
+    READY,
+    Name,
+    World,
+    endpoint,
+    unavailable,
+)
 
 
 @pytest.fixture
@@ -69,6 +78,7 @@ def test_an_endpoint_is_the_set_of_its_addresses(world: World) -> None:
     ready(world, "a", "c")
     connected = world["a"]
     world.take_requests()
+    world.share("c", IDLE)
     world.update(("d", "c", "e"), ("b", "a"))
     assert world["a"] is connected
     world.expect_requests("d")  # {c, d, e} is another endpoint than {c, d} was.

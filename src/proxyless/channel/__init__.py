@@ -18,6 +18,7 @@ health_checker   who asks one backend for the health of one service
 health_watch     who wants to know
 pool             who else has a connection to this address
 watch            how a policy hears of changes
+unread           an RPC that is over but for its reader
 view             what is there to see of a channel, for explanations
 idle             when nobody needs the channel
 

@@ -105,8 +105,8 @@ class ChannelOptions:
     connection_attempt_delay_s: float | None = None
     # Whether backends are asked how they are, if the service config says so (A17).
     is_health_checked: bool = True
-    # As the application wrote them, for resolvers.
-    by_name: Mapping[str, object] = field(default_factory=dict)
+    # As the application wrote them, for resolvers. Not shown: a proxy may have a password.
+    by_name: Mapping[str, object] = field(default_factory=dict, repr=False)
 
     # Whether the connections keep secrets: over TLS, or on this machine only.
     is_private: bool = False

@@ -166,9 +166,9 @@ class Stop:
 Effect = Ask | Wait | Stop
 
 
-# How many streams in what time are followed by the next one at once, because they brought an answer.
-# A17 has no limit. But who answers and ends, as a proxy may that knows no streams, would be asked
-# as fast as both of us can.
+# How many streams that brought an answer are followed by the next one at once, in what time. A17
+# has no limit; but who answers and ends, as a proxy may that knows no streams, would be asked as
+# fast as both of us can.
 ASKED_AT_ONCE_MAX: Final = 3
 ASKED_AT_ONCE_S: Final = 10.0
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from proxyless.transport import ClientTransport
     from proxyless.wire import ClientStream, RequestEncoder, ResponseBlock, StreamEnd
     from proxyless.wire.client import CallListener
+    from proxyless.wire.flow import SendQueue
 
 
 class MeasuredCall(Call):
@@ -128,6 +129,7 @@ class AttemptMeter:
         "_is_ended",
         "_recorder",
         "pick_labels",
+        "queue",
         "received_bytes",
         "sent_bytes",
         "stream",
@@ -142,6 +144,9 @@ class AttemptMeter:
         self.pick_labels: dict[str, str] = {}
         # Counted on the way to the wire and back.
         self.stream: ClientStream | None = None
+        # Where the last message waits for the peer's window, if it does. It knows how much of it
+        # is left when the stream, which has ended, does not any more.
+        self.queue: SendQueue | None = None
         self.sent_bytes = 0
         self.received_bytes = 0
         self._is_ended = False
@@ -158,6 +163,9 @@ class AttemptMeter:
             if not stream.id:
                 # It waited for its turn until its end: nothing left.
                 sent_bytes = 0
+        if self.queue is not None:
+            # With the prefix of each message that has not begun: usually there is none.
+            sent_bytes = max(sent_bytes - self.queue.size, 0)
         duration_s = self._clock.measured_s() - self._began_s
         self._recorder.on_attempt_end(
             status.code.name, duration_s, sent_bytes, received_bytes, self.pick_labels
@@ -215,6 +223,7 @@ class MeasuredTransport:
         stream = self._transport.open_unary(block, listener, message)
         # Now, because a stream that has ended by this time has sent nothing.
         self._meter.stream = stream
+        self._meter.queue = stream.queue
         self._meter.sent_bytes += len(message)
         return stream
 
@@ -242,6 +251,7 @@ class MeasuredStream:
     def send_message(self, message: bytes, *, is_compressed: bool, end_stream: bool) -> None:
         self._meter.sent_bytes += len(message)
         self._stream.send_message(message, is_compressed=is_compressed, end_stream=end_stream)
+        self._meter.queue = self._stream.queue
 
     def cancel(self, status: Status) -> None:
         self._stream.cancel(status)

@@ -214,8 +214,10 @@ class SubchannelHandle:
             return
         self._is_released = True
         self.transport = None
-        for watch in (*self._watches, *self._health_watches):
+        for watch in self._watches:
             watch.cancel()
+        for health_watch in self._health_watches:
+            health_watch.cancel()
         self._watches.clear()
         self._health_watches = ()
         for stop in self._load_watches:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, TypeVar
 from weakref import WeakSet
 
@@ -252,6 +253,13 @@ class AioChannel(Explaining, grpc.aio.Channel):
             self.loop.call_soon_threadsafe(core.call_when_no_calls, core.close)
 
     async def _wait_calls(self, core: Channel, timeout_s: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                # Again: an RPC that has ended counts again if its responses are not read.
+                while core.calls:
+                    await self._wait_no_calls(core)
+
+    async def _wait_no_calls(self, core: Channel) -> None:
         ended: asyncio.Future[None] = self.loop.create_future()
 
         def on_no_calls() -> None:
@@ -259,7 +267,7 @@ class AioChannel(Explaining, grpc.aio.Channel):
                 ended.set_result(None)
 
         core.call_when_no_calls(on_no_calls)
-        await asyncio.wait([ended], timeout=timeout_s)
+        await ended
 
     # For the calls of this channel
 

@@ -15,6 +15,7 @@ import grpc.aio
 
 from proxyless.base import EMPTY_METADATA, Metadata, Status, StatusCode
 from proxyless.channel.call import CANCELLED
+from proxyless.channel.unread import await_reader
 from proxyless.front.explaining import ask_here, remember
 from proxyless.front.values import (
     NO_MESSAGE,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from proxyless.channel import Call
+    from proxyless.channel.unread import Unread
 
 # In Python 3.11 naming the member of an enum runs a function, and every RPC asks for this one.
 _OK: Final = StatusCode.OK
@@ -196,11 +198,13 @@ class StreamOutcome(Outcome):
     """The outcome of an RPC with any number of responses, in a bounded queue.
 
     As with grpcio, what the server says last stands in the queue behind its responses: the RPC is
-    over when they are read. Every other end is seen at once.
+    over when they are read. Every other end is seen at once, also while that one waits: at the
+    deadline, and when the channel is closed.
     """
 
     # What the server said last, while there are responses before it.
     _last_word: StreamEnd | None = None
+    _unread: Unread | None = None
 
     def __init__(self, loop: asyncio.AbstractEventLoop, deserializer: Deserializer) -> None:
         super().__init__(loop, deserializer)
@@ -219,12 +223,23 @@ class StreamOutcome(Outcome):
     def on_end(self, end: StreamEnd) -> None:
         if end.is_last_word and self._received:
             self._last_word = end
+            self._unread = await_reader(self.core, self._on_cut)
             if self.stop_sending is not None:
                 self.stop_sending()
             # Who writes need not wait, and who waits for the connection has waited long enough.
             self.wake()
         else:
             Outcome.on_end(self, end)
+
+    def _on_cut(self, status: Status) -> None:
+        """Nobody has read everything in time. As with any other end, what is here can be read."""
+        self._conclude(StreamEnd(status))
+
+    def _conclude(self, end: StreamEnd) -> None:
+        """End an RPC that waited for its reader."""
+        if self._unread is not None:
+            self._unread.forget()
+        Outcome.on_end(self, end)
 
     def cancel(self, status: Status = CANCELLED) -> bool:
         if self.end is not None:
@@ -234,7 +249,7 @@ class StreamOutcome(Outcome):
         if self._last_word is None:
             self.core.cancel(status)
         else:
-            Outcome.on_end(self, StreamEnd(status))
+            self._conclude(StreamEnd(status))
         return True
 
     async def read(self) -> Any:
@@ -259,5 +274,5 @@ class StreamOutcome(Outcome):
             self.core.release()
         if self._last_word is not None and not self._received and self.end is None:
             status = self._last_word.status if problem is None else problem
-            Outcome.on_end(self, StreamEnd(status, self._last_word.trailers))
+            self._conclude(StreamEnd(status, self._last_word.trailers))
         return response if problem is None else grpc.aio.EOF

@@ -171,7 +171,7 @@ class _PluginCredentials:
             try:
                 # The service is part of the URL, so it is told only the last part of the path.
                 self._plugin(service_url, path.rpartition("/")[2], on_answer)
-            except Exception as error:
+            except BaseException as error:  # Who asks waits, whatever it was.
                 on_answer(None, None, f"{type(error).__name__}: {error}")
 
         def withdraw() -> None:
@@ -179,7 +179,10 @@ class _PluginCredentials:
             is_wanted = False
 
         # In a thread, as in grpcio: plugins fetch tokens, and wait for them.
-        plugin_threads().post(ask)
+        try:
+            plugin_threads().post(ask)
+        except RuntimeError as error:
+            on_answer(None, None, str(error))
         return withdraw
 
 

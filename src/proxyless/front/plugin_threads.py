@@ -41,27 +41,34 @@ class PluginThreads:
         self._idle = 0
 
     def post(self, job: Callable[[], None]) -> None:
-        """Run this as soon as a thread is free. Never blocks."""
+        """Run this as soon as a thread is free. Waits for no job.
+
+        RuntimeError if there is no thread, and none can be started.
+        """
+        # Held while a thread starts, so that nobody counts on one that does not.
         with self._news:
             self._jobs.append(job)
             if len(self._jobs) <= self._idle:
                 self._news.notify()
-                return
-            if self.threads >= self._threads_max:
-                return
-            self.threads += 1
+            elif self.threads < self._threads_max:
+                self._start()
+
+    def _start(self) -> None:
         try:
             Thread(target=self._run, name="proxyless-plugin", daemon=True).start()
         except RuntimeError:  # The machine has no more, or the process is about to end.
             _LOGGER.warning("no thread could be started for call credentials")
-            with self._news:
-                self.threads -= 1
+            if not self.threads:
+                self._jobs.pop()
+                raise
+        else:
+            self.threads += 1
 
     def _run(self) -> None:
         while (job := self._next()) is not None:
             try:
                 job()
-            except Exception:
+            except BaseException:  # SystemExit, too: it would end the thread, and not the process.
                 _LOGGER.exception("exception in a plugin of call credentials")
 
     def _next(self) -> Callable[[], None] | None:

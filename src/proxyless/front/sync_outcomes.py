@@ -24,6 +24,7 @@ from proxyless.base import EMPTY_METADATA, Metadata, State, Status, StatusCode
 from proxyless.base.frozen import frozen
 from proxyless.channel.call import CANCELLED
 from proxyless.channel.channel import CHANNEL_CLOSED
+from proxyless.channel.unread import await_reader
 from proxyless.front.values import COLLECTED, NO_MESSAGE, SECOND_MESSAGE, deserialize
 from proxyless.wire import StreamEnd
 from proxyless.wire.limits import BUFFERED_BYTES_MAX, MESSAGE_OVERHEAD_BYTES
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from proxyless.channel import Call, Channel
+    from proxyless.channel.unread import Unread
     from proxyless.front.background import Background, CallbackThread
     from proxyless.front.sync_requests import RequestFeeder
     from proxyless.front.values import Deserializer
@@ -313,7 +315,8 @@ class StreamOutcome(Outcome):
     """The outcome of an RPC with any number of responses, in a bounded queue.
 
     As with grpcio, what the server says last stands in the queue behind its responses: the RPC is
-    over when they are read. Every other end is seen at once.
+    over when they are read. Every other end is seen at once, also while that one waits: at the
+    deadline, and when the channel is closed.
     """
 
     __slots__ = (
@@ -323,6 +326,7 @@ class StreamOutcome(Outcome):
         "_received",
         "_received_bytes",
         "_taken_bytes",
+        "_unread",
     )
 
     def __init__(self, binding: Binding, deserializer: Deserializer, keep_alive: object) -> None:
@@ -332,8 +336,9 @@ class StreamOutcome(Outcome):
         self._received_bytes = 0
         self._taken_bytes = 0
         self._is_held = False
-        # What the server said last.
+        # What the server said last, and what looks after the RPC while that waits for the reader.
         self._last_word: StreamEnd | None = None
+        self._unread: Unread | None = None
         # One thread reads at a time.
         self._reading = Lock()
 
@@ -365,8 +370,26 @@ class StreamOutcome(Outcome):
             if self.feeder is not None:
                 self.feeder.wake()
             self._conclude_if_read()
+            if self.end is None:
+                self._await_reader()
         else:
             self._conclude(end)
+
+    def _await_reader(self) -> None:
+        self._unread = unread = await_reader(self.call, self._on_cut)
+        if self.end is not None:
+            # A reader who took the last response just now has not seen it.
+            unread.forget()
+
+    def _on_cut(self, status: Status) -> None:
+        """Nobody has read everything in time. As with any other end, what is here can be read."""
+        self._conclude(StreamEnd(status))
+
+    def _on_collected(self) -> None:
+        self.call.cancel(COLLECTED)
+        if self._unread is not None:
+            # Then that was void.
+            self._unread.cancel(COLLECTED)
 
     # In any thread
 
@@ -378,6 +401,16 @@ class StreamOutcome(Outcome):
         """The server's last word is the end when nothing is left to be read before it."""
         if self._last_word is not None and (not self._received or self.end is not None):
             self._conclude(self._last_word)
+
+    def _conclude(self, end: StreamEnd) -> None:
+        super()._conclude(end)
+        unread, self._unread = self._unread, None
+        if unread is not None:
+            self.binding.background.post(unread.forget)
+
+    def collect(self) -> None:
+        if self.end is None:
+            self.binding.background.post(self._on_collected)
 
     # On the application's threads
 

@@ -8,7 +8,6 @@ once, when the channel is made: whoever is registered later hears of later chann
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from threading import Lock
 from typing import Final, TypeVar
 
 from proxyless.metrics.api import Cancel, Instrument, Observe, StatsPlugin
@@ -88,32 +87,27 @@ def _do_nothing() -> None:
     return
 
 
-# Replaced, never changed: channels are made in any thread. Replaced with the lock.
-_global_plugins: tuple[StatsPlugin, ...] = ()
-_lock: Final = Lock()
+# In the order in which they were registered, each with the mark of who did it. Changed and read in
+# any thread, so in single steps of a dict only.
+_global_plugins: dict[StatsPlugin, object] = {}
 
 
 def register_global(plugin: StatsPlugin) -> None:
     """Collect for every channel that this process makes from now on."""
-    global _global_plugins  # noqa: PLW0603 - the one state of this process, and said so in its name
-    with _lock:
-        if plugin in _global_plugins:
-            raise RuntimeError(f"stats plugin {plugin!r} is registered already")
-        _global_plugins = (*_global_plugins, plugin)
+    mark = object()
+    if _global_plugins.setdefault(plugin, mark) is not mark:
+        raise RuntimeError(f"stats plugin {plugin!r} is registered already")
 
 
 def deregister_global(plugin: StatsPlugin) -> None:
     """Collect for no channel that is made from now on; those that are there keep the plugin."""
-    global _global_plugins  # noqa: PLW0603
-    with _lock:
-        if plugin not in _global_plugins:
-            raise RuntimeError(f"stats plugin {plugin!r} is not registered")
-        _global_plugins = tuple(each for each in _global_plugins if each is not plugin)
+    if _global_plugins.pop(plugin, None) is None:
+        raise RuntimeError(f"stats plugin {plugin!r} is not registered")
 
 
 def choose_plugins(target: str, own: Iterable[StatsPlugin] = ()) -> Metrics:
     """The plugins of a channel: the registered ones and its own, if they want this target."""
     # Each once: who is registered and given to the channel, too, would count twice.
-    plugins = dict.fromkeys((*_global_plugins, *own))
+    plugins = dict.fromkeys((*tuple(_global_plugins), *own))
     wanted = [each for each in plugins if ask(False, each.is_interested_in, target)]
     return Metrics(target, wanted) if wanted else NO_METRICS

@@ -83,8 +83,8 @@ class ResolverContext:
     clock: Clock
     random: Random
     trace: Trace = NULL_TRACE
-    # The channel's options by name, as grpcio spells them.
-    options: Mapping[str, object] = field(default_factory=dict)
+    # The channel's options by name, as grpcio spells them. Not shown: a proxy may have a password.
+    options: Mapping[str, object] = field(default_factory=dict, repr=False)
 
 
 class ResolverFactory(Protocol):

@@ -84,6 +84,9 @@ def parse_proxy_uri(text: str) -> ProxyServer:
         raise ValueError(f"is not a URI of a proxy: {_WANTED}")
     if uri[1] != "http":
         raise ValueError(f"has the scheme {uri[1]!r}, which is not supported: {_WANTED}")
+    if uri[3] and "@" in uri[3]:
+        # A password with a slash, rather than a path: what looks like the host is part of it.
+        raise ValueError(f"has '@' behind '/', '?' or '#', which passwords have encoded: {_WANTED}")
     user_info, _, host_port = uri[2].rpartition("@")
     try:
         host, port = parse_host_port(host_port)

@@ -63,10 +63,11 @@ class Connector:
                     status = await self._handshake(address, options.tls, server_name, make)
                 else:
                     status = await self._handshake_through(address, options, server_name, make)
-        except TimeoutError:
-            status = Status(
-                StatusCode.UNAVAILABLE, f"no connection within {options.connect_timeout_s:g} s"
-            )
+        except TimeoutError as error:
+            # One with a number is the system's, which has given up before us.
+            is_ours = error.errno is None
+            text = f"no connection within {options.connect_timeout_s:g} s"
+            status = Status(StatusCode.UNAVAILABLE, text if is_ours else _describe(error))
         except (OSError, ValueError) as error:
             status = Status(StatusCode.UNAVAILABLE, _describe(error))
         except BaseException:

@@ -10,6 +10,8 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ipaddress import IPv4Address, IPv6Address
+
     from proxyless.transport.tls import PeerCertificate
 
 
@@ -44,4 +46,12 @@ def match_host(certificate: PeerCertificate, host: str) -> bool:
         address = ip_address(host)
     except ValueError:
         return any(match_dns_name(name, host) for name in certificate.dns_names)
-    return any(address == ip_address(text.strip()) for text in certificate.ip_addresses)
+    return any(address == _parse_address(text) for text in certificate.ip_addresses)
+
+
+def _parse_address(text: str) -> IPv4Address | IPv6Address | None:
+    """None: what a certificate says is no address, so it is nobody's."""
+    try:
+        return ip_address(text.strip())
+    except ValueError:
+        return None

@@ -29,6 +29,9 @@ LOCALITY: Final[Key[Locality]] = Key("locality")
 LOCALITY_WEIGHT: Final[Key[int]] = Key("locality_weight")
 HEALTH_STATUS: Final[Key[HealthStatus]] = Key("health_status")
 HOSTNAME: Final[Key[str]] = Key("hostname")
+# There, and true, where servers are asked by their hostnames (A101), so that another hostname takes
+# another connection. Otherwise connections do not care for it.
+HAS_HOST_SNI: Final[Key[bool]] = Key("has_host_sni")
 
 
 class ClusterTls:

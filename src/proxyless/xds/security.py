@@ -15,7 +15,7 @@ without matchers whoever the roots vouch for is accepted.
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import lru_cache
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
@@ -24,7 +24,7 @@ from proxyless.base import Status
 from proxyless.base.frozen import frozen
 from proxyless.transport import ClientTls, TrustBundles
 from proxyless.transport.names import match_dns_name, server_name_of
-from proxyless.xds.attributes import HOSTNAME, UPSTREAM_TLS
+from proxyless.xds.attributes import HAS_HOST_SNI, HOSTNAME, UPSTREAM_TLS
 from proxyless.xds.matching import compile_string
 from proxyless.xds.resources import SanMatcher
 
@@ -176,7 +176,10 @@ class ClusterSecurity:
 
     certificates: Certificates
     cluster: ClusterTls
-    hostname: str
+    # That of the endpoint as it was when the subchannel was made.
+    hostname: str = field(compare=False)
+    # The same where connections are made by it, otherwise empty: they are the same by any hostname.
+    host_sni: str = ""
     # Where no name is to be sent, that of the channel's authority is. Nobody compares it.
     sends_authority: bool = False
 
@@ -206,8 +209,9 @@ class XdsSecurity:
         if cluster is None:
             return None
         hostname = attributes.get(HOSTNAME) or ""
+        host_sni = hostname if attributes.get(HAS_HOST_SNI) else ""
         certificates = self._certificates(cluster)
-        return ClusterSecurity(certificates, cluster, hostname, self._sends_authority)
+        return ClusterSecurity(certificates, cluster, hostname, host_sni, self._sends_authority)
 
     def release(self) -> None:
         if self._held is not None:

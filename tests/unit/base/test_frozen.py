@@ -146,6 +146,8 @@ def test_nothing_can_be_set_or_deleted() -> None:
         point.x = 2  # type: ignore[misc]
     with pytest.raises(FrozenInstanceError, match="cannot delete field 'y'"):
         del point.y
+    with pytest.raises(FrozenInstanceError, match="cannot assign to field 'other'"):
+        point.other = 2  # type: ignore[attr-defined]
     assert (point.x, point.y) == (1, 0)
 
 
@@ -204,6 +206,38 @@ def test_a_subclass_is_another_kind() -> None:
     assert Longer(1) != Point(1)
     assert (Plain(1).x, Plain(1)) == (1, Plain(1))
     assert Point(1) != Plain(1)
+
+
+def test_a_dataclass_may_extend_it_as_any_frozen_one() -> None:
+    @dataclass(frozen=True)
+    class Longer(Point):
+        z: int = 3
+
+    longer = Longer(1, 2, z=4)
+    assert (longer.x, longer.z) == (1, 4)
+    assert repr(longer).endswith("Longer(x=1, y=2, tags=[], z=4)")
+    for name in ("x", "z", "other"):
+        with pytest.raises(FrozenInstanceError):
+            setattr(longer, name, 2)
+    with pytest.raises(TypeError, match="cannot inherit non-frozen dataclass from a frozen one"):
+        dataclass(type("Changing", (Point,), {}))
+
+
+def test_a_subclass_that_is_not_declared_has_attributes_of_its_own() -> None:
+    class Noted(Point):
+        def __init__(self, comment: str) -> None:
+            super().__init__(1)
+            self.comment = comment
+
+    noted = Noted("mine")
+    noted.comment = "changed"
+    assert noted.comment == "changed"
+    del noted.comment
+    with pytest.raises(FrozenInstanceError, match="cannot assign to field 'x'"):
+        noted.x = 2  # type: ignore[misc]
+    with pytest.raises(FrozenInstanceError, match="cannot delete field 'x'"):
+        del noted.x
+    assert noted.x == 1
 
 
 def test_who_looks_sees_the_parameters_before_there_is_an_object() -> None:

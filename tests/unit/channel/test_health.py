@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from proxyless.base import OK, IpAddress, State, Status, StatusCode
 from proxyless.channel.health import (
+    ASKED_AT_ONCE_MAX,
+    ASKED_AT_ONCE_S,
     Answered,
     Ask,
     BackoffOver,
@@ -90,6 +92,14 @@ def test_what_ends_too_early_is_no_answer(data: bytes) -> None:
 def test_the_last_of_several_counts_and_nothing_is_unknown() -> None:
     assert decode_answer(b"\x08\x02\x08\x01") == 1
     assert decode_answer(b"") == ServingStatus.UNKNOWN.value
+
+
+def test_an_answer_may_grow_but_not_without_a_limit() -> None:
+    """Each field costs a step, and a peer could write two million of them."""
+    field = _field(2, 0, _varint(0))
+    serving = b"\x08\x01"
+    assert decode_answer(serving + field * 511) == ServingStatus.SERVING.value
+    assert decode_answer(serving + field * 512) is None
 
 
 def test_the_statuses_are_those_of_the_protocol() -> None:
@@ -229,3 +239,31 @@ def test_an_answer_that_cannot_be_read_does_not_start_the_backoff_over() -> None
     effect = subject.step(Answered(None))
     assert isinstance(effect, Wait)
     assert effect.delay_s > 5
+
+
+def end_after_answer(subject: Health, now_s: float) -> Effect | None:
+    """What follows a stream that brought an answer and ended then."""
+    subject.step(SERVING)
+    return subject.step(Ended(BROKEN.status, now_s))
+
+
+def test_who_answers_and_ends_again_and_again_is_asked_with_pauses() -> None:
+    subject = health()
+    subject.step(Connected())
+    for _ in range(ASKED_AT_ONCE_MAX):
+        assert end_after_answer(subject, 0.0) == Ask()
+    for now_s in (0.0, 1.0, ASKED_AT_ONCE_S - 0.1):
+        effect = end_after_answer(subject, now_s)
+        assert isinstance(effect, Wait)
+        # An answer starts the backoff over, so it does not grow.
+        assert 0.8 <= effect.delay_s <= 1.2
+        assert (subject.phase, subject.state) == (Phase.WAITING, State.TRANSIENT_FAILURE)
+        assert "ended with INTERNAL" in subject.status.details
+        subject.step(BackoffOver())
+
+
+def test_streams_that_live_for_a_while_are_followed_at_once() -> None:
+    subject = health()
+    subject.step(Connected())
+    for number in range(20):
+        assert end_after_answer(subject, number * 4.0) == Ask()

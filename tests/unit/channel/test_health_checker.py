@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from proxyless.base import EMPTY_METADATA, Metadata, Status, StatusCode, Trace, hits
-from proxyless.channel.credentials import OnMetadata
+from proxyless.channel.credentials import OnMetadata, Withdraw
 from proxyless.wire import RequestEncoder
 from tests.subchannel_world import CONNECTING, FAILURE, IDLE, READY, feed, goaway, lose
 from tests.unit.channel.health_world import (
@@ -74,6 +74,50 @@ async def test_an_answer_is_told_soon_and_not_inside(world: HealthWorld) -> None
     assert seen.take() == []
     await world.settle()
     assert seen.take() == [READY]
+
+
+async def test_a_health_that_flaps_is_told_once_as_it_is_by_then(world: HealthWorld) -> None:
+    """A backend says it as often as it likes, and must not keep the loop busy with telling."""
+    handle, seen = world.watched()
+    await world.connect(handle)
+    seen.take()
+    timers = world.clock.timers_pending
+    for _ in range(1000):
+        world.stream.say(SERVING)
+        world.stream.say(NOT_SERVING)
+    assert world.clock.timers_pending == timers + 1
+    await world.settle()
+    assert seen.take() == [FAILURE]
+    assert "is NOT_SERVING" in seen.last.details
+    world.stream.say(SERVING)
+    world.stream.say(NOT_SERVING)
+    await world.settle()
+    assert seen.take() == [], "it is what was told before"
+
+
+async def test_an_answer_of_a_megabyte_is_not_read(world: HealthWorld) -> None:
+    handle, seen = world.watched()
+    await world.connect(handle)
+    stream = world.stream
+    stream.listener.on_message(b"\x08\x01" * 500_000)
+    assert stream.is_ended
+    await world.settle()
+    assert seen.states[-1] is FAILURE
+
+
+async def test_who_answers_and_ends_at_once_is_not_asked_without_pause(world: HealthWorld) -> None:
+    handle, seen = world.watched()
+    await world.connect(handle)
+    for _ in range(3):
+        world.stream.say(SERVING)
+        await world.finish()
+    assert seen.states[-1] is CONNECTING
+    world.stream.say(SERVING)
+    await world.finish()
+    assert seen.states[-1] is FAILURE
+    assert len(world.streams) == 4
+    await world.advance(1.2)
+    assert len(world.streams) == 5
 
 
 async def test_a_lost_connection_ends_the_stream_and_the_next_has_its_own(
@@ -172,11 +216,16 @@ class Credentials:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str]] = []
+        self.withdrawn = 0
         self._on_metadata: list[OnMetadata] = []
 
-    def request(self, service_url: str, path: str, on_metadata: OnMetadata) -> None:
+    def request(self, service_url: str, path: str, on_metadata: OnMetadata) -> Withdraw:
         self.asked.append((service_url, path))
         self._on_metadata.append(on_metadata)
+        return self._withdraw
+
+    def _withdraw(self) -> None:
+        self.withdrawn += 1
 
     def answer(self, found: Metadata | Status) -> None:
         self._on_metadata.pop(0)(found)
@@ -215,5 +264,16 @@ async def test_call_credentials_that_answer_too_late_open_nothing(world: HealthW
     handle, _ = world.watched(channel_health(credentials=credentials))
     await world.connect(handle)
     handle.release()
+    assert credentials.withdrawn == 1
     credentials.answer(EMPTY_METADATA)
     assert world.streams == []
+
+
+async def test_call_credentials_that_have_answered_are_not_withdrawn(world: HealthWorld) -> None:
+    credentials = Credentials()
+    handle, _ = world.watched(channel_health(credentials=credentials))
+    await world.connect(handle)
+    credentials.answer(EMPTY_METADATA)
+    handle.release()
+    assert world.streams[0].is_ended
+    assert credentials.withdrawn == 0

@@ -1,10 +1,12 @@
 """Unit tests of proxyless.channel.measured: RPCs of a channel that somebody measures."""
 
+from typing import Any
+
 import pytest
 
 from proxyless.base import OK, Status, StatusCode
 from proxyless.channel import Call
-from proxyless.channel.measured import MeasuredCall
+from proxyless.channel.measured import AttemptMeter, MeasuredCall, MeasuredTransport
 from proxyless.lb import QUEUE_PICKER, Drop, Fail
 from proxyless.lb.api import PickInfo, PickResult
 from proxyless.lb.attributes import PICK_LABELS
@@ -19,6 +21,8 @@ from proxyless.metrics.instruments import (
     LOCALITY,
 )
 from proxyless.wire import StreamEnd
+from proxyless.wire.frames import WINDOW_DEFAULT, encode_settings, encode_window_update
+from proxyless.wire.messages import PREFIX_BYTES
 from tests.metrics_world import TARGET, RecordingPlugin
 from tests.spec.channel_world import (
     UNAVAILABLE,
@@ -27,6 +31,7 @@ from tests.spec.channel_world import (
     RecordingPicker,
 )
 from tests.subchannel_world import CONNECTING, FAILURE
+from tests.wire_world import CallRecorder, ClientSide
 
 NAME = "pkg.Service/Method"
 REFUSED = Status(StatusCode.UNAVAILABLE, "nobody there")
@@ -219,6 +224,42 @@ def test_a_stream_that_never_had_its_turn_has_sent_nothing(world: MeasuredWorld)
     world.streams[0].id = 0
     world.streams[0].end(UNAVAILABLE)
     assert world.sizes == [(0, 0)]
+
+
+@pytest.mark.parametrize("is_unary", [True, False])
+def test_what_still_waits_for_the_window_was_not_sent(is_unary: bool) -> None:
+    """The rest is forgotten with the stream, before who measures it hears of the end."""
+    world, client = MeasuredWorld(), ClientSide()
+    recorder = world.method.recorder
+    assert recorder is not None
+    meter = AttemptMeter(recorder, world.clock)
+    core: Any = client.core
+    attempt: Any = CallRecorder()
+    transport, message = MeasuredTransport(core, meter), bytes(100_000)
+    if is_unary:
+        stream: Any = transport.open_unary(b"", attempt, message)
+    else:
+        stream = transport.open(b"", attempt)
+        stream.send_message(b"first", is_compressed=False, end_stream=False)
+        stream.send_message(message, is_compressed=False, end_stream=True)
+    stream.cancel(REFUSED)
+    prefixes = 1 if is_unary else 2
+    assert world.sizes == [(WINDOW_DEFAULT - prefixes * PREFIX_BYTES, 0)]
+
+
+def test_what_waited_and_was_sent_counts() -> None:
+    world, client = MeasuredWorld(), ClientSide()
+    recorder = world.method.recorder
+    assert recorder is not None
+    meter = AttemptMeter(recorder, world.clock)
+    core: Any = client.core
+    attempt: Any = CallRecorder()
+    stream = MeasuredTransport(core, meter).open_unary(b"", attempt, bytes(100_000))
+    client.core.receive(encode_settings(()))
+    for stream_id in (0, stream.id):
+        client.core.receive(encode_window_update(stream_id, 100_000))
+    stream.cancel(REFUSED)
+    assert world.sizes == [(100_000, 0)]
 
 
 def test_a_transparent_retry_is_another_attempt(world: MeasuredWorld) -> None:

@@ -480,7 +480,7 @@ def test_an_owner_that_raises_is_told_once_and_looks_go_on(tmp_path: Path) -> No
         heard.append(snapshot)
         raise RuntimeError("a bug of the owner")
 
-    world.source._on_snapshot = fail  # type: ignore[misc]  # noqa: SLF001
+    world.source._on_snapshot = fail  # type: ignore[misc]
     for name in ("a", "b"):
         world.write("a.yaml", clusters(name))
         with pytest.raises(RuntimeError, match="of the owner"):

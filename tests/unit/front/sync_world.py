@@ -8,6 +8,7 @@ from proxyless.base import OK, State, Status, StatusCode
 from proxyless.front.sync_outcomes import Binding, StreamOutcome, UnaryOutcome
 from proxyless.front.values import Deserializer
 from proxyless.wire import StreamEnd
+from tests.unit.channel.unread_world import FakeChannel
 
 if TYPE_CHECKING:
     from proxyless.channel import Call
@@ -21,7 +22,8 @@ FAILED = StreamEnd(Status(StatusCode.ABORTED, "not today"), (("reason", "sunday"
 class FakeCall:
     """A call that notes what it is told. `is_writable` is the test's to change."""
 
-    def __init__(self) -> None:
+    def __init__(self, channel: FakeChannel) -> None:
+        self._channel = channel
         self.told: list[object] = []
         self.is_writable = True
 
@@ -98,7 +100,8 @@ class OutcomeWorld:
         self.background = FakeBackground()
         self.callbacks = FakeCallbacks()
         self.core = FakeCore()
-        self.call = FakeCall()
+        self.channel = FakeChannel()
+        self.call = FakeCall(self.channel)
         self._binding = cast("Binding", self)
 
     def unary(self, deserializer: Deserializer = None) -> UnaryOutcome:

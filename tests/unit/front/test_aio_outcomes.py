@@ -13,6 +13,7 @@ from proxyless.channel.call import CANCELLED
 from proxyless.front.aio_outcomes import StreamOutcome
 from proxyless.wire import StreamEnd
 from proxyless.wire.limits import BUFFERED_BYTES_MAX
+from tests.unit.channel.unread_world import FakeChannel
 from tests.unit.transport.world import turn
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class FakeCall:
 
     def __init__(self, outcome: StreamOutcome) -> None:
         self._outcome = outcome
+        self._channel = self.channel = FakeChannel()
         self.is_ended = False
         self.is_connected = False
         self.told: list[str] = []
@@ -39,6 +41,9 @@ class FakeCall:
 
     def cancel(self, status: Status) -> None:
         self.end(StreamEnd(status))
+
+    def time_remaining_s(self) -> float | None:
+        return 7.0
 
     def hold(self) -> None:
         self.told.append("hold")
@@ -72,6 +77,33 @@ async def test_the_last_word_is_the_end_when_everything_is_read() -> None:
     assert called[-1] == "done"
     assert await outcome.read() is grpc.aio.EOF
     assert not outcome.cancel()
+    assert call.channel.is_left_alone
+
+
+@pytest.mark.parametrize("code", [StatusCode.DEADLINE_EXCEEDED, StatusCode.CANCELLED])
+async def test_an_rpc_that_nobody_reads_ends_at_its_deadline_or_with_its_channel(
+    code: StatusCode,
+) -> None:
+    outcome, call, called = start()
+    outcome.on_message(b"1")
+    outcome.on_message(b"2")
+    call.end(LAST_WORD)
+    assert await outcome.read() == b"1"
+    waiting = asyncio.ensure_future(outcome.wait_end())
+    call.channel.clock.advance(6.9)
+    await turn()
+    assert not waiting.done()
+    if code is StatusCode.CANCELLED:
+        call.channel.close(CANCELLED)
+    else:
+        call.channel.clock.advance(0.2)
+    end = await waiting
+    assert (end.status.code, called.count("done")) == (code, 1)
+    assert call.channel.is_left_alone
+    # Nothing that came is hidden, and the server's last word does not count any more.
+    assert [await outcome.read(), await outcome.read()] == [b"2", grpc.aio.EOF]
+    assert outcome.end is end
+    assert not outcome.cancel()
 
 
 async def test_any_other_end_is_seen_at_once_and_hides_no_response() -> None:
@@ -93,6 +125,7 @@ async def test_who_cancels_gets_no_more_responses(is_answered: bool) -> None:
     assert outcome.end == StreamEnd(CANCELLED)
     assert await outcome.read() is grpc.aio.EOF
     assert not outcome.cancel()
+    assert call.channel.is_left_alone
 
 
 @pytest.mark.parametrize("is_answered", [False, True])
@@ -109,6 +142,7 @@ async def test_a_response_that_cannot_be_read_is_the_end(is_answered: bool) -> N
     assert outcome.end is not None
     assert outcome.end.status.code is StatusCode.INTERNAL
     assert outcome.end.trailers == (LAST_WORD.trailers if is_answered else ())
+    assert call.channel.is_left_alone
     assert called[-1] == "done"
     assert await outcome.read() is grpc.aio.EOF
 

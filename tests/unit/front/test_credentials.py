@@ -238,3 +238,34 @@ async def test_a_plugin_that_raises_is_an_error() -> None:
     assert isinstance(status, Status)
     assert status.code is StatusCode.UNAVAILABLE
     assert "ValueError: what is this?" in status.details
+
+
+async def test_a_plugin_that_exits_is_an_error() -> None:
+    def plugin(*_: object) -> None:
+        raise SystemExit("enough")
+
+    asked = Asked()
+    _PluginCredentials(plugin).request("https://a/b", "/b/c", asked)
+    await asked.came.wait()
+    (status,) = asked.answers
+    assert isinstance(status, Status)
+    assert status.code is StatusCode.UNAVAILABLE
+    assert "SystemExit: enough" in status.details
+
+
+async def test_a_plugin_that_gets_no_thread_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    pool = PluginThreads()
+    monkeypatch.setattr(front_credentials, "plugin_threads", lambda: pool)
+    asked = Asked()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        _PluginCredentials(lambda *_: None).request("https://a/b", "/b/c", asked)
+    assert asked.answers == [], "it is told soon, and not inside"
+    await asked.came.wait()
+    (status,) = asked.answers
+    assert isinstance(status, Status)
+    assert status.code is StatusCode.UNAVAILABLE
+    assert "can't start new thread" in status.details

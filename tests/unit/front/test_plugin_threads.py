@@ -83,6 +83,56 @@ def test_a_job_that_raises_does_not_harm_the_next(caplog: pytest.LogCaptureFixtu
     assert "exception in a plugin of call credentials" in caplog.text
 
 
+def test_a_job_that_exits_does_not_harm_the_next(caplog: pytest.LogCaptureFixture) -> None:
+    threads = PluginThreads(threads_max=1)
+
+    def leave() -> None:
+        raise SystemExit
+
+    job = Job()
+    threads.post(leave)
+    threads.post(job)
+    assert job.began.wait(PATIENCE_S)
+    assert threads.threads == 1
+    job.go_on.set()
+    assert "exception in a plugin of call credentials" in caplog.text
+
+
+def test_without_a_thread_a_job_is_refused_and_the_next_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads, refused, job = PluginThreads(), Job(), Job()
+    job.go_on.set()
+    with monkeypatch.context() as patch:
+        patch.setattr(Thread, "start", refuse_to_start)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            threads.post(refused)
+    assert threads.threads == 0
+    threads.post(job)
+    assert job.began.wait(PATIENCE_S)
+    assert not refused.began.is_set()
+
+
+def test_a_job_that_gets_no_thread_of_its_own_waits_for_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads, first, second = PluginThreads(), Job(), Job()
+    threads.post(first)
+    assert first.began.wait(PATIENCE_S)
+    with monkeypatch.context() as patch:
+        patch.setattr(Thread, "start", refuse_to_start)
+        threads.post(second)
+    assert threads.threads == 1
+    first.go_on.set()
+    assert second.began.wait(PATIENCE_S)
+    assert second.thread is first.thread
+    second.go_on.set()
+
+
+def refuse_to_start(_: Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
 def test_the_child_of_a_fork_has_threads_of_its_own() -> None:
     job = Job()
     plugin_threads().post(job)

@@ -1,12 +1,17 @@
 """Do threads and the loop agree on an RPC? Both sides are played by the test."""
 
+from collections.abc import Callable
 from threading import Thread
 
 import pytest
 
-from proxyless.base import EMPTY_METADATA, OK, State, StatusCode
+from proxyless.base import EMPTY_METADATA, OK, State, Status, StatusCode
+from proxyless.channel import Call
+from proxyless.channel.channel import CHANNEL_CLOSED
+from proxyless.channel.unread import Unread, await_reader
 from proxyless.front import sync_outcomes
 from proxyless.front.sync_outcomes import NO_MORE, Outcome, Waiters
+from proxyless.front.values import COLLECTED
 from proxyless.wire import StreamEnd
 from proxyless.wire.limits import BUFFERED_BYTES_MAX, MESSAGE_OVERHEAD_BYTES
 from tests.unit.front.sync_world import ENDED, FAILED, LAST_WORD, OutcomeWorld
@@ -373,6 +378,7 @@ def test_the_last_word_is_the_end_when_everything_is_read(world: OutcomeWorld) -
     assert outcome.read() is NO_MORE
     assert not outcome.cancel()
     world.expect_told()
+    assert world.channel.is_left_alone
 
 
 def test_the_last_word_without_responses_is_the_end(world: OutcomeWorld) -> None:
@@ -400,6 +406,69 @@ def test_an_rpc_whose_responses_are_not_read_may_be_cancelled(world: OutcomeWorl
     assert code_of(outcome) is StatusCode.CANCELLED
     assert outcome.read() is NO_MORE
     assert not outcome.cancel()
+    world.background.run()
+    assert world.channel.is_left_alone
+
+
+@pytest.mark.parametrize("code", [StatusCode.DEADLINE_EXCEEDED, StatusCode.CANCELLED])
+def test_an_rpc_that_nobody_reads_ends_at_its_deadline_or_with_its_channel(
+    world: OutcomeWorld, code: StatusCode
+) -> None:
+    outcome = world.stream()
+    assert outcome.call_when_done(lambda: None)
+    outcome.on_message(b"1")
+    outcome.on_message(b"2")
+    outcome.on_end(LAST_WORD)
+    assert outcome.read() == b"1"
+    waiting = Thread(target=outcome.wait_end, daemon=True)
+    waiting.start()
+    world.channel.clock.advance(6.9)
+    assert outcome.end is None
+    if code is StatusCode.CANCELLED:
+        world.channel.close(CHANNEL_CLOSED)
+    else:
+        world.channel.clock.advance(0.2)
+    waiting.join(PATIENCE_S)
+    assert not waiting.is_alive()
+    assert (code_of(outcome), outcome.is_cancelled) == (code, False)
+    assert len(world.callbacks.posted) == 1
+    # Nothing that came is hidden, and the server's last word does not count any more.
+    assert [outcome.read(), outcome.read()] == [b"2", NO_MORE]
+    assert code_of(outcome) is code
+    assert not outcome.cancel()
+    world.background.run()
+    assert world.channel.is_left_alone
+
+
+def test_an_rpc_that_is_dropped_before_it_is_read_is_over(world: OutcomeWorld) -> None:
+    outcome = world.stream()
+    assert outcome.call_when_done(lambda: None)
+    outcome.on_message(b"1")
+    outcome.on_end(LAST_WORD)
+    outcome.collect()
+    # In whatever thread that was, and whatever it holds: not there.
+    assert outcome.wait_end(0) is None
+    world.background.run()
+    assert outcome.end == StreamEnd(COLLECTED)
+    assert len(world.callbacks.posted) == 1
+    assert world.channel.is_left_alone
+
+
+def test_a_reader_of_the_last_response_may_be_quicker_than_who_looks_after_it(
+    world: OutcomeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome = world.stream()
+    outcome.on_message(b"1")
+
+    def read_first(call: Call, on_cut: Callable[[Status], None]) -> Unread:
+        assert outcome.read() == b"1"
+        return await_reader(call, on_cut)
+
+    monkeypatch.setattr(sync_outcomes, "await_reader", read_first)
+    outcome.on_end(LAST_WORD)
+    assert outcome.end == LAST_WORD
+    world.background.run()
+    assert world.channel.is_left_alone
 
 
 def test_a_response_that_comes_before_the_loop_knows_of_a_cancellation_is_dropped(

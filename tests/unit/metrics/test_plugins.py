@@ -1,7 +1,9 @@
 """Unit tests of proxyless.metrics.plugins."""
 
 import logging
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from threading import Thread
 
 import pytest
 
@@ -114,3 +116,29 @@ def test_what_a_plugin_raises_is_logged_and_harms_nobody(
         assert choose_plugins("dns:///a", [Broken(), plugin]).plugins == (plugin,)
     assert plugin.count_of(ATTEMPT_STARTED) == 1
     assert caplog.text.count("raised\n") == 3
+
+
+def test_threads_that_register_at_once_are_all_heard() -> None:
+    shares = [[RecordingPlugin() for _ in range(100)] for _ in range(8)]
+
+    def do_with_all(what: Callable[[RecordingPlugin], None]) -> None:
+        def do_with(share: list[RecordingPlugin]) -> None:
+            for each in share:
+                what(each)
+
+        threads = [Thread(target=do_with, args=[share]) for share in shares]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        do_with_all(register_global)
+        heard = set(choose_plugins("dns:///a").plugins)
+        do_with_all(deregister_global)
+    finally:
+        sys.setswitchinterval(interval_s)
+    assert heard == {each for share in shares for each in share}
+    assert choose_plugins("dns:///a") is NO_METRICS

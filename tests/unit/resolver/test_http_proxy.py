@@ -19,6 +19,7 @@ from proxyless.base import (
     Status,
     StatusCode,
 )
+from proxyless.channel import ChannelOptions
 from proxyless.resolver import (
     STATIC_FACTORIES,
     DnsFactory,
@@ -28,6 +29,7 @@ from proxyless.resolver import (
     ResolverResult,
 )
 from proxyless.resolver.http_proxy import (
+    PROXY_OPTION,
     ProxyServer,
     _ProxyListener,
     choose_proxy,
@@ -39,6 +41,7 @@ from proxyless.resolver.http_proxy import (
 from proxyless.runtime import AsyncioNetwork, VirtualClock, seeded_random
 
 SECRET = "dXNlcjpzZWNyZXQ="
+ENCODED = "has '@' behind '/', '?' or '#', which passwords have encoded"
 
 
 # The URI
@@ -73,6 +76,9 @@ def test_a_uri_has_a_host_a_port_and_maybe_a_user(text: str, expected: ProxyServ
         ("http://user:secret@pro xy:1", "has no host of a proxy"),
         ("http://user:secret@proxy:99999", "has no host of a proxy"),
         (f"http://user:secret@{'é' * 200}:1", "has no host of a proxy"),
+        ("http://user:p@secret/w@proxy:1", ENCODED),
+        ("http://user:1?secret@proxy:1", ENCODED),
+        ("http://user:1#secret@proxy:1", ENCODED),
     ],
 )
 def test_what_is_no_uri_of_a_proxy_is_refused_and_not_shown(text: str, reason: str) -> None:
@@ -92,6 +98,13 @@ def test_any_text_is_a_proxy_or_a_value_error(text: str) -> None:
         # Nothing of it can end a line of a request.
         assert proxy.authorization.isascii()
         assert proxy.authorization.isprintable()
+
+
+def test_those_who_carry_the_option_do_not_show_it() -> None:
+    options = {PROXY_OPTION: "http://user:secret@proxy:1"}
+    context = ResolverContext(Names(), VirtualClock(), seeded_random(1), options=options)
+    assert "secret" not in repr(context)
+    assert "secret" not in repr(ChannelOptions(by_name=options))
 
 
 def test_a_proxy_does_not_show_who_we_are() -> None:

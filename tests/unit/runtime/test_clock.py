@@ -2,11 +2,14 @@
 
 import asyncio
 import gc
+import time  # noqa: TID251 - what a real loop is compared with
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 
 import pytest
+import uvloop
 
 from proxyless.runtime.clock import IDLE_TIMER, LoopClock, _LoopTimer, finite_delay_s
 
@@ -15,6 +18,27 @@ async def test_time_is_the_loops_time(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = asyncio.get_running_loop()
     monkeypatch.setattr(loop, "time", lambda: 42.0)
     assert LoopClock(loop).now_s() == 42.0
+    assert LoopClock(loop).measured_s() == 42.0
+
+
+@pytest.mark.parametrize("factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_on_a_real_loop_time_is_measured_as_finely_as_the_machine_has_it(
+    factory: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    with closing(factory()) as loop:
+        assert LoopClock(loop).measured_s is time.monotonic
+
+
+@pytest.mark.parametrize("parent", [asyncio.SelectorEventLoop, uvloop.Loop])
+def test_on_a_loop_that_makes_time_up_it_is_measured_there(
+    parent: type[asyncio.AbstractEventLoop],
+) -> None:
+    class MadeUp(parent):  # type: ignore[valid-type,misc]
+        def time(self) -> float:
+            return 42.0
+
+    with closing(MadeUp()) as loop:
+        assert LoopClock(loop).measured_s() == 42.0
 
 
 async def test_timers_without_delay_keep_their_order_while_time_stands_still(

@@ -173,6 +173,10 @@ ERRORS: dict[str, tuple[Exception, str]] = {
         OSError(errno.EHOSTUNREACH, "Connect call failed ('192.0.2.1', 443)"),
         "no route to host",
     ),
+    "the system's patience": (
+        TimeoutError(errno.ETIMEDOUT, "Connect call failed ('192.0.2.1', 443)"),
+        "connection timed out",
+    ),
     "no number of the system": (
         socket.gaierror(socket.EAI_NONAME, "Name or service not known"),
         "name or service not known",

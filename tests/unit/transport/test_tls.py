@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from proxyless.transport.spiffe import TrustBundles
 from proxyless.transport.tls import (
     ClientTls,
     PeerCertificate,
@@ -52,6 +53,13 @@ def test_both_ends_agree_on_http2_and_tls_1_2_at_least() -> None:
     assert client.selected_alpn_protocol() == server.selected_alpn_protocol() == "h2"
     for context in (client_context(tls()), server_context(*SERVER)):
         assert context.minimum_version is ssl.TLSVersion.TLSv1_2
+
+
+@pytest.mark.parametrize("bundles", [None, TrustBundles.of(b"", {})])
+def test_neither_end_negotiates_again(bundles: TrustBundles | None) -> None:
+    """RFC 9113, 9.2.1. Python's ssl module cannot ask for it, so the option is looked at."""
+    for context in (client_context(ClientTls(trust_bundles=bundles)), server_context(*SERVER)):
+        assert ssl.OP_NO_RENEGOTIATION in context.options
 
 
 def test_a_server_of_an_unknown_authority_is_refused() -> None:

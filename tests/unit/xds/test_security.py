@@ -9,7 +9,7 @@ import pytest
 from proxyless.base import EMPTY_ATTRIBUTES, Attributes, Status, StatusCode
 from proxyless.runtime import VirtualClock
 from proxyless.transport import ClientTls, PeerCertificate, TrustBundles
-from proxyless.xds.attributes import HOSTNAME, UPSTREAM_TLS, ClusterTls
+from proxyless.xds.attributes import HAS_HOST_SNI, HOSTNAME, UPSTREAM_TLS, ClusterTls
 from proxyless.xds.bootstrap import CertificateProviderConfig
 from proxyless.xds.certificates import CertificateStore, Identity
 from proxyless.xds.resources import CertificateInstance, SanMatcher, StringMatcher, UpstreamTls
@@ -353,7 +353,10 @@ def test_channels_of_one_bootstrap_can_share_connections_and_providers() -> None
     assert hash(one) == hash(same)
     elsewhere = EMPTY_ATTRIBUTES.with_(UPSTREAM_TLS, ClusterTls(PROVIDERS))
     assert world.security.choose(elsewhere) != one
-    assert world.security.choose(world.attributes.with_(HOSTNAME, "a")) != one
+    named = world.attributes.with_(HOSTNAME, "a")
+    assert world.security.choose(named) == one
+    # Where servers are asked by it.
+    assert world.security.choose(named.with_(HAS_HOST_SNI, value=True)) != one
     world.cluster.tls = UpstreamTls(ca=MESH)
     assert one is not None
     assert isinstance(one.current(), ClientTls)

@@ -13,6 +13,8 @@ Theory of operation
     connected again and again, with no RPC needed.
     Selected: one subchannel is left. READY, or what its health watch says. When its connection is
     lost, IDLE.
+    Renewed: the selected address has got other attributes, and needs another connection for them.
+    The selected one serves until that is READY, and is then replaced.
 """
 
 import os
@@ -33,8 +35,9 @@ from proxyless.base import (
     ValidationErrors,
 )
 from proxyless.base.frozen import frozen
-from proxyless.lb.api import Cancel, Complete, Helper, Picker, Policy, Subchannel, Update
+from proxyless.lb.api import Complete, Helper, Picker, Policy, Update
 from proxyless.lb.attributes import HEALTH_WATCH
+from proxyless.lb.candidate import Candidate
 from proxyless.lb.config import type_name
 from proxyless.lb.happy_eyeballs import (
     NO_OVERLAP_S,
@@ -49,7 +52,7 @@ from proxyless.lb.happy_eyeballs import (
 )
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker, IdlePicker, SubchannelPicker
 from proxyless.lb.registry import PolicyRegistry
-from proxyless.lb.view import LbNode, describe_subchannel
+from proxyless.lb.view import LbNode
 from proxyless.metrics.instruments import (
     PICK_FIRST_ATTEMPTS_FAILED,
     PICK_FIRST_ATTEMPTS_SUCCEEDED,
@@ -130,6 +133,7 @@ class PickFirst:
         "_helper",
         "_last_error",
         "_pass",
+        "_renewed",
         "_selected",
         "_settings",
         "_state",
@@ -148,8 +152,10 @@ class PickFirst:
         self._state: State | None = None
         # In a pass: one candidate per target. Later: at most one, selected.
         self._pass: Pass | None = None
-        self._candidates: list[_Candidate] = []
-        self._selected: _Candidate | None = None
+        self._candidates: list[Candidate] = []
+        self._selected: Candidate | None = None
+        # Only beside a selected one, which it is to replace.
+        self._renewed: Candidate | None = None
         self._last_error = _NEVER_TRIED
         # Actions of the pass that are still to be done, while some are being done.
         self._todo: deque[Action] | None = None
@@ -182,6 +188,8 @@ class PickFirst:
     def reset_backoff(self) -> None:
         for candidate in self._candidates:
             candidate.subchannel.reset_backoff()
+        if self._renewed is not None:
+            self._renewed.subchannel.reset_backoff()
 
     def close(self) -> None:
         self._release_all()
@@ -229,16 +237,37 @@ class PickFirst:
             self._start_pass()
         elif (attributes := dict(self._targets).get(self._selected.address)) is None:
             self._go_idle()
-        elif attributes != self._selected.attributes:
-            self._renew_selected(self._selected.address, attributes)
+        elif attributes == self._selected.attributes:
+            self._drop_renewed()
+        elif self._renewed is None or attributes != self._renewed.attributes:
+            self._renew(self._selected, attributes)
 
-    def _renew_selected(self, address: Address, attributes: Attributes) -> None:
-        """Let those above know the new attributes, if that does not cost the connection."""
-        renewed = self._create_candidate(address, attributes)
+    def _renew(self, selected: Candidate, attributes: Attributes) -> None:
+        """Let those above know the new attributes, without a time without a connection."""
+        self._drop_renewed()
+        renewed = self._create_candidate(selected.address, attributes)
         if renewed.state is State.READY:
             self._select(renewed)
-        else:
+        elif _is_other_way_only(selected.attributes, attributes):
             renewed.subchannel.release()
+        else:
+            self._renewed = renewed
+            self._on_renewed_state(renewed)
+
+    def _on_renewed_state(self, renewed: Candidate) -> None:
+        match renewed.state:
+            case State.READY:
+                self._renewed = None
+                self._select(renewed)
+            case State.IDLE:  # New, or its backoff is over.
+                renewed.subchannel.request_connection()
+            case _:
+                return
+
+    def _drop_renewed(self) -> None:
+        dropped, self._renewed = self._renewed, None
+        if dropped is not None:
+            dropped.subchannel.release()
 
     # The pass.
 
@@ -262,7 +291,7 @@ class PickFirst:
     def _replace_candidates(self) -> None:
         """Have one candidate per target, keeping those that fit."""
         before = {candidate.address: candidate for candidate in self._candidates}
-        after: list[_Candidate] = []
+        after: list[Candidate] = []
         for index, (address, attributes) in enumerate(self._targets):
             candidate = before.get(address)
             if candidate is None or candidate.attributes != attributes:
@@ -275,10 +304,11 @@ class PickFirst:
         # Not earlier: a connection that one of the new ones shares has to survive.
         for candidate in before.values():
             candidate.subchannel.release()
+        self._drop_renewed()
 
-    def _create_candidate(self, address: Address, attributes: Attributes) -> "_Candidate":
+    def _create_candidate(self, address: Address, attributes: Attributes) -> Candidate:
         subchannel = self._helper.create_subchannel(address, attributes)
-        return _Candidate(self, address, attributes, subchannel)
+        return Candidate(self, address, attributes, subchannel)
 
     def _perform(self, actions: Iterable[Action]) -> None:
         """Do these after those that are being done: a loop, however fast addresses fail."""
@@ -324,7 +354,7 @@ class PickFirst:
 
     # Candidates, the selected one among them.
 
-    def on_candidate_state(self, candidate: "_Candidate", before: State) -> None:
+    def on_candidate_state(self, candidate: Candidate, before: State) -> None:
         """A candidate has changed its state, or tells its first one."""
         if self._helper.context.metrics.active:
             self._measure(candidate, before)
@@ -332,22 +362,24 @@ class PickFirst:
             self._last_error = candidate.error
         if candidate is self._selected:
             self._on_selected_state(candidate.state)
+        elif candidate is self._renewed:
+            self._on_renewed_state(candidate)
         elif self._pass is not None and self._is_current(candidate):
             self._perform(self._pass.on_state(candidate.index, candidate.state))
 
-    def _measure(self, candidate: "_Candidate", before: State) -> None:
+    def _measure(self, candidate: Candidate, before: State) -> None:
         """Count what this change is to the channel: others may share the subchannel (A78)."""
         metrics = self._helper.context.metrics
         if candidate is self._selected:
             if before is State.READY and candidate.state is not State.READY:
                 metrics.count(PICK_FIRST_DISCONNECTIONS, (metrics.target,))
-        elif before is State.CONNECTING and self._is_current(candidate):
+        elif before is State.CONNECTING and self._is_wanted(candidate):
             if candidate.state is State.TRANSIENT_FAILURE:
                 metrics.count(PICK_FIRST_ATTEMPTS_FAILED, (metrics.target,))
             elif candidate.state is State.READY:
                 metrics.count(PICK_FIRST_ATTEMPTS_SUCCEEDED, (metrics.target,))
 
-    def on_candidate_health(self, candidate: "_Candidate", state: State, error: Status) -> None:
+    def on_candidate_health(self, candidate: Candidate, state: State, error: Status) -> None:
         """The health of the selected candidate is this now."""
         if candidate is not self._selected:
             return
@@ -359,11 +391,14 @@ class PickFirst:
             case _:  # If its connection is lost, its own state is about to say so.
                 self._report_connecting()
 
-    def _is_current(self, candidate: "_Candidate") -> bool:
+    def _is_wanted(self, candidate: Candidate) -> bool:
+        return candidate is self._renewed or self._is_current(candidate)
+
+    def _is_current(self, candidate: Candidate) -> bool:
         index = candidate.index
         return index < len(self._candidates) and self._candidates[index] is candidate
 
-    def _select(self, chosen: "_Candidate") -> None:
+    def _select(self, chosen: Candidate) -> None:
         self._stop_pass()
         released, self._candidates = self._candidates, [chosen]
         self._selected = chosen
@@ -409,10 +444,11 @@ class PickFirst:
         released, self._candidates, self._selected = self._candidates, [], None
         for candidate in released:
             candidate.subchannel.release()
+        self._drop_renewed()
 
     # Reports.
 
-    def _report_ready(self, selected: "_Candidate") -> None:
+    def _report_ready(self, selected: Candidate) -> None:
         self._report(State.READY, SubchannelPicker(Complete(selected.subchannel)))
 
     def _report_connecting(self) -> None:
@@ -428,56 +464,12 @@ class PickFirst:
         self._helper.update_state(state, picker)
 
 
-class _Candidate:
-    """One address of the list and its subchannel. Driven by the subchannel."""
+def _is_other_way_only(before: Attributes, after: Attributes) -> bool:
+    """Whether nothing but the proxy differs. That is for the next connection.
 
-    __slots__ = (
-        "_owner",
-        "address",
-        "attributes",
-        "end_health_watch",
-        "error",
-        "health_error",
-        "index",
-        "state",
-        "subchannel",
-    )
-
-    def __init__(
-        self, owner: PickFirst, address: Address, attributes: Attributes, subchannel: Subchannel
-    ) -> None:
-        # Fixed at construction. A subchannel may know its address by another name.
-        self._owner = owner
-        self.address: Final = address
-        self.attributes: Final = attributes
-        self.subchannel: Final = subchannel
-        # The owner's to set: where in the list the address is.
-        self.index = 0
-        # Told by the subchannel.
-        self.state = State.IDLE
-        self.error = self.health_error = OK
-        self.end_health_watch: Cancel = _nothing_to_end
-        subchannel.watch(self.on_state)
-
-    def on_state(self, state: State, error: Status) -> None:
-        before, self.state, self.error = self.state, state, error
-        self._owner.on_candidate_state(self, before)
-
-    def describe(self) -> LbNode:
-        proxy = self.attributes.get(HTTP_PROXY)
-        note = "" if proxy is None else proxy.describe()
-        return describe_subchannel(self.address, self.state, self.error, note)
-
-    def watch_health(self) -> None:
-        self.end_health_watch = self.subchannel.watch_health(self.on_health)
-
-    def on_health(self, state: State, error: Status) -> None:
-        self.health_error = error
-        self._owner.on_candidate_health(self, state, error)
-
-
-def _nothing_to_end() -> None:
-    return
+    It may differ whenever the name of a proxy is looked up, and all ways lead to the same place.
+    """
+    return before.without(HTTP_PROXY) == after.without(HTTP_PROXY)
 
 
 class PickFirstFactory:

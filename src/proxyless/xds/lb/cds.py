@@ -305,6 +305,7 @@ class Cds:
             resource,
             names[: len(resource.priorities)],
             has_http_proxies=entry.cluster.has_http_proxies,
+            has_host_sni=entry.cluster.tls is not None and entry.cluster.tls.auto_host_sni,
         )
         # "The value will be copied from `cds`'s service config `cluster` key" - A89
         attributes = update.attributes.with_(BACKEND_SERVICE, entry.cluster_name)

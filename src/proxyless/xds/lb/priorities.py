@@ -14,7 +14,13 @@ from proxyless.base import EMPTY_ATTRIBUTES, HTTP_PROXY, Endpoint, HttpProxy
 from proxyless.base.frozen import frozen
 from proxyless.lb import ENDPOINT_WEIGHT, HASH_KEY
 from proxyless.lb.hierarchy import with_path
-from proxyless.xds.attributes import HEALTH_STATUS, HOSTNAME, LOCALITY, LOCALITY_WEIGHT
+from proxyless.xds.attributes import (
+    HAS_HOST_SNI,
+    HEALTH_STATUS,
+    HOSTNAME,
+    LOCALITY,
+    LOCALITY_WEIGHT,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,8 +34,9 @@ if TYPE_CHECKING:
     )
 
 Priority = tuple["LocalityEndpoints", ...]
-# Child, locality and its weight, and whether proxies are used, with that of the locality.
-_Place = tuple[str, "Locality", int, tuple[bool, "IpAddress | None"]]
+# Child, locality and its weight; whether proxies are used, with that of the locality; whether
+# servers are asked by their hostnames.
+_Place = tuple[str, "Locality", int, tuple[bool, "IpAddress | None", bool]]
 
 
 @frozen
@@ -88,14 +95,19 @@ class EndpointMaker:
         self._made: dict[int, tuple[EndpointInfo, _Place, Endpoint]] = {}
 
     def make(
-        self, resource: EndpointResource, names: Sequence[str], *, has_http_proxies: bool = False
+        self,
+        resource: EndpointResource,
+        names: Sequence[str],
+        *,
+        has_http_proxies: bool = False,
+        has_host_sni: bool = False,
     ) -> tuple[Endpoint, ...]:
         """All endpoints of a cluster, tagged with child, locality and weights (A74-59)."""
         made: dict[int, tuple[EndpointInfo, _Place, Endpoint]] = {}
         shared: dict[object, Attributes] = {}
         for name, priority in zip(names, resource.priorities, strict=True):
             for entry in priority:
-                way = (has_http_proxies, entry.http_proxy)
+                way = (has_http_proxies, entry.http_proxy, has_host_sni)
                 place = (name, entry.locality, entry.weight, way)
                 for info in entry.endpoints:
                     known = self._made.get(id(info))
@@ -119,7 +131,7 @@ def _share_attributes(
 
 
 def _make_attributes(info: EndpointInfo, place: _Place) -> Attributes:
-    child, locality, weight, (has_http_proxies, proxy) = place
+    child, locality, weight, (has_http_proxies, proxy, has_host_sni) = place
     attributes = (
         EMPTY_ATTRIBUTES.with_(LOCALITY, locality)
         .with_(LOCALITY_WEIGHT, weight)
@@ -129,6 +141,8 @@ def _make_attributes(info: EndpointInfo, place: _Place) -> Attributes:
     )
     if info.hostname:
         attributes = attributes.with_(HOSTNAME, info.hostname)
+        if has_host_sni:
+            attributes = attributes.with_(HAS_HOST_SNI, value=True)
     if info.hash_key:
         attributes = attributes.with_(HASH_KEY, info.hash_key)
     # "look for the key first in the endpoint-level metadata. If not found there, [...] in the

@@ -1,6 +1,7 @@
 """Unit tests of proxyless.xds.client.metrics; see the spec test of A78 for what a client tells."""
 
 import gc
+import os
 
 import pytest
 
@@ -68,6 +69,21 @@ def test_gauges_are_what_the_client_is_when_somebody_looks() -> None:
     assert plugin.gauges(XDS_RESOURCES)[TARGET, "#old", "acked", "test.v3.Listener"] == 1
     metrics.close()
     assert plugin.gauges(XDS_CONNECTED) == plugin.gauges(XDS_RESOURCES) == {}
+
+
+def test_the_child_of_a_fork_does_not_report_the_gauges_of_its_parent() -> None:
+    plugin, client = RecordingPlugin(), FakeClient()
+    metrics = ClientMetrics(plugin.metrics, client)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            code = len(plugin.gauges(XDS_CONNECTED)) + len(plugin.gauges(XDS_RESOURCES))
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    assert plugin.gauges(XDS_CONNECTED)
+    metrics.close()
 
 
 def test_a_client_that_is_gone_is_not_kept_for_its_gauges() -> None:
