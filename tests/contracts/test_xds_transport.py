@@ -328,6 +328,17 @@ async def test_a_stream_waits_while_the_server_cannot_be_reached(world: World) -
     stream.close()
 
 
+async def test_a_stream_on_a_connection_that_is_there_is_ready_too(world: World) -> None:
+    await world.start_server()
+    heard = Heard()
+    for number in range(2):
+        stream = world.open(heard)
+        await world.until(lambda: heard.events == ["ready"])
+        stream.send(b"%d" % number)
+        stream.close()
+        heard.events.clear()
+
+
 async def test_who_watches_later_hears_that_the_server_cannot_be_reached(world: World) -> None:
     stream = world.open(Heard())
     await world.until(lambda: bool(world.failures))

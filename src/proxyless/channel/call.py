@@ -396,8 +396,8 @@ class Call:
                 self._send_on(stream, kept[-1], end_stream=self.is_half_closed)
             elif self.is_half_closed:
                 stream.close_sending()
-        if self._has_waited:
-            # Who wrote before there was a stream may wait, too.
+        if self._has_waited or not self.is_half_closed:
+            # Who has more to write waits for this; so may who wrote before there was a stream.
             self.on_attempt_writable()
         if self._strategy is not None:
             self._commit_if_too_much()
