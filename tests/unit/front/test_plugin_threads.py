@@ -1,11 +1,12 @@
 """Do plugins get threads, and no more than there may be?"""
 
-import os
+import subprocess
+import sys
 from threading import Event, Thread, current_thread
 
 import pytest
 
-from proxyless.front.plugin_threads import PluginThreads, plugin_threads
+from proxyless.front.plugin_threads import PluginThreads
 from tests.transport_world import PATIENCE_S
 
 
@@ -133,16 +134,27 @@ def refuse_to_start(_: Thread) -> None:
     raise RuntimeError("can't start new thread")
 
 
+# In a process of its own: a child of pytest's that went wrong would be a second pytest.
+FORK = """
+import os, threading
+from proxyless.front.plugin_threads import plugin_threads
+
+began, go_on = threading.Event(), threading.Event()
+def job():
+    began.set()
+    go_on.wait(20)
+plugin_threads().post(job)
+assert began.wait(20)
+with plugin_threads()._news:  # As another thread may hold it when the process is forked.
+    child = os.fork()
+    if child == 0:
+        again = threading.Event()
+        plugin_threads().post(again.set)
+        os._exit(0 if again.wait(20) else 1)
+go_on.set()
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
 def test_the_child_of_a_fork_has_threads_of_its_own() -> None:
-    job = Job()
-    plugin_threads().post(job)
-    assert job.began.wait(PATIENCE_S)
-    with plugin_threads()._news:  # As another thread may hold it when the process is forked.
-        child = os.fork()
-        if child == 0:
-            again = Job()
-            again.go_on.set()
-            plugin_threads().post(again)
-            os._exit(0 if again.began.wait(PATIENCE_S) else 1)
-    job.go_on.set()
-    assert os.waitpid(child, 0)[1] == 0
+    subprocess.run([sys.executable, "-c", FORK], check=True, timeout=50)

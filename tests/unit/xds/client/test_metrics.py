@@ -71,17 +71,15 @@ def test_gauges_are_what_the_client_is_when_somebody_looks() -> None:
     assert plugin.gauges(XDS_CONNECTED) == plugin.gauges(XDS_RESOURCES) == {}
 
 
-def test_the_child_of_a_fork_does_not_report_the_gauges_of_its_parent() -> None:
+def test_the_child_of_a_fork_does_not_report_the_gauges_of_its_parent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     plugin, client = RecordingPlugin(), FakeClient()
     metrics = ClientMetrics(plugin.metrics, client)
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            code = len(plugin.gauges(XDS_CONNECTED)) + len(plugin.gauges(XDS_RESOURCES))
-        finally:
-            os._exit(code)
-    assert os.waitpid(child, 0)[1] == 0
+    parent = os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: parent + 1)
+    assert plugin.gauges(XDS_CONNECTED) == plugin.gauges(XDS_RESOURCES) == {}
+    monkeypatch.undo()
     assert plugin.gauges(XDS_CONNECTED)
     metrics.close()
 

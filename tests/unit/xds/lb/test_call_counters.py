@@ -91,7 +91,11 @@ def test_forked_process_has_no_calls_under_way() -> None:
     try:
         child = os.fork()
         if child == 0:
-            os._exit(PROCESS_COUNTERS.acquire(KEY).total())
+            code = 1
+            try:
+                code = PROCESS_COUNTERS.acquire(KEY).total()
+            finally:  # A child that raises would be a second pytest.
+                os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert counter.total() == 1
     finally:
