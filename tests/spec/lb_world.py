@@ -210,6 +210,7 @@ class World:
         self.context = Context(self.clock, seeded_random(seed), registry, self.trace)
         # Subchannels that the policy has not released.
         self.live: list[FakeSubchannel] = []
+        self._at: dict[Address, list[FakeSubchannel]] = {}
         # How many there ever were.
         self.created = 0
         self.reresolutions = 0
@@ -236,12 +237,14 @@ class World:
 
     def state_at(self, at: Address) -> tuple[State, Status]:
         """As a pool has it: whoever wants the connection that somebody has shares it."""
-        is_ready = any(each.address == at and each.state is READY for each in self.live)
+        live = self._at[at] = [each for each in self._at.get(at, ()) if not each.is_released]
+        is_ready = any(each.state is READY for each in live)
         return (READY if is_ready else IDLE), OK
 
     def create_subchannel(self, address: Address, attributes: Attributes) -> FakeSubchannel:
         subchannel = FakeSubchannel(self, address, attributes)
         self.live.append(subchannel)
+        self._at.setdefault(address, []).append(subchannel)
         self.created += 1
         return subchannel
 
