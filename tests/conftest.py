@@ -50,7 +50,7 @@ async def no_task_left() -> AsyncIterator[None]:
 
 # Rings whose tests meet real time and processes that we did not write. A pause of the machine may
 # fail one of them, so they have another try; the summary names who needed it. Nobody else has one.
-_RINGS_ON_REAL_TIME = {"bench", "docs", "e2e", "interop"}
+_RINGS_ON_REAL_TIME = {"bench", "contracts", "docs", "e2e", "interop"}
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
