@@ -7,6 +7,7 @@ configured to treat a warning as an error.
 import asyncio
 import inspect
 import os
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -14,6 +15,10 @@ import pytest
 from hypothesis import settings
 
 pytest_plugins = ["tools.spec_plugin"]
+
+# A shell that starts something in the background has it ignore Ctrl-C, of which some tests are.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No deadline: a shared machine is slow at times, and that proves nothing about the code. The same
 # examples each run: a red build is then about the change. `--hypothesis-profile=explore` looks
