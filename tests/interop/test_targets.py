@@ -1,0 +1,191 @@
+"""Channels to targets that cannot be resolved, ours beside grpcio's.
+
+grpcio makes a channel to any text, and its RPCs fail: those to a target that its scheme refuses at
+once, with UNKNOWN; those to a name that DNS cannot have with UNAVAILABLE, unless they wait.
+"""
+
+from types import ModuleType
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+import pytest
+
+import proxyless
+import proxyless.aio
+
+PATH: Final = "/proxyless.Test/Look"
+# Long enough for a look-up that fails on this machine, short enough to wait for its end.
+WAIT_S: Final = 0.3
+PATIENCE_S: Final = 10.0
+
+BLOCKING: Final[dict[str, ModuleType]] = {"grpcio": grpc, "proxyless": proxyless}
+ASYNCIO: Final[dict[str, ModuleType]] = {"grpcio": grpc.aio, "proxyless": proxyless.aio}
+
+# The scheme refuses these.
+MALFORMED: Final = (
+    "",
+    "dns:",
+    "dns:///",
+    "dns://localhost:1",
+    "xds:",
+    "xds:///",
+    "xds:///name/",
+    "ipv4:127.0.0",
+    "ipv4:localhost:1",
+    "ipv4:127.0.0.1:99999",
+    "ipv4:127.0.0.1:abc",
+    "ipv4:127.0.0.1:1,nothing",
+    "ipv4://authority/127.0.0.1:1",
+    "ipv4:[::1]:1",
+    "ipv6:127.0.0.1:1",
+    "ipv6:[::1:1",
+    "unix://nothing",
+    "unix://authority/path",
+    "unix-abstract://name",
+)
+# Names for DNS, as far as anybody can tell, that it cannot have.
+UNRESOLVABLE: Final = (
+    ":50051",
+    ":",
+    " ",
+    "://",
+    "[::1",
+    "http://localhost:1",
+    "https://localhost",
+    "nosuch:///name",
+    "nosuch:name",
+    "localhost:abc",
+    "one:two:three",
+    "vsock:1:2",
+    "host name:1",
+    "user@localhost:1",
+    "one\ntwo",
+    "dns:///:50051",
+    "dns:///localhost:abc",
+    "dns:///%ff",
+    "xds:///name",  # There is no bootstrap.
+    "xds://authority/name",
+)
+# Nothing is wrong with these but that there is no server.
+REFUSED: Final = (
+    "localhost:1",
+    b"localhost:1",
+    "local%68ost:1",
+    "localhost:1?query#fragment",
+    "127.0.0.1:1",
+    "[::1]:1",
+    "ipv4:127.0.0.1:1,",
+    "ipv4:///127.0.0.1:1",
+    "ipv6:[::1]:1",
+    "unix:relative/nothing",
+    "unix:/proxyless/nothing,/proxyless/neither",
+    "unix:///proxyless/nothing",
+    "unix-abstract:proxyless/nothing",
+)
+
+
+@pytest.fixture(autouse=True)
+def _no_bootstrap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GRPC_XDS_BOOTSTRAP", raising=False)
+    monkeypatch.delenv("GRPC_XDS_BOOTSTRAP_CONFIG", raising=False)
+
+
+def code_of(call: Any, **said: Any) -> grpc.StatusCode:
+    with pytest.raises(grpc.RpcError) as caught:
+        call(b"", **said)
+    code: grpc.StatusCode = caught.value.code()
+    return code
+
+
+def tell_blocking(stack: ModuleType, target: str | bytes) -> list[object]:
+    """What an application sees of a blocking channel to this target."""
+    seen: list[object] = []
+    with stack.insecure_channel(target) as channel:
+        states: list[grpc.ChannelConnectivity] = []
+        channel.subscribe(states.append)
+        call = channel.unary_unary(PATH)
+        seen.append(code_of(call, timeout=PATIENCE_S))
+        seen.append(code_of(call, timeout=WAIT_S, wait_for_ready=True))
+        # What stands between the first and the last goes by too quickly to be seen each time.
+        return [*seen, states[0], states[-1]]
+
+
+async def tell_asyncio(stack: ModuleType, target: str | bytes) -> list[object]:
+    """The same of a channel for asyncio."""
+    seen: list[object] = []
+    async with stack.insecure_channel(target) as channel:
+        seen.append(channel.get_state())
+        call = channel.unary_unary(PATH)
+        for said in ({"timeout": PATIENCE_S}, {"timeout": WAIT_S, "wait_for_ready": True}):
+            with pytest.raises(grpc.RpcError) as caught:
+                await call(b"", **said)
+            seen.append(caught.value.code())
+        return [*seen, channel.get_state()]
+
+
+NOT_YET = pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+REFUSING = [
+    *(pytest.param(target, marks=NOT_YET) for target in MALFORMED),
+    *(
+        target if target.startswith("xds:") else pytest.param(target, marks=NOT_YET)
+        for target in UNRESOLVABLE
+    ),
+    *(
+        pytest.param(target, marks=NOT_YET if target == b"localhost:1" else ())
+        for target in REFUSED
+    ),
+]
+
+
+@pytest.mark.parametrize("target", REFUSING)
+def test_blocking_channel_fails_rpcs_as_grpcios_does(target: str | bytes) -> None:
+    theirs, ours = (tell_blocking(stack, target) for stack in BLOCKING.values())
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("target", REFUSING)
+async def test_asyncio_channel_fails_rpcs_as_grpcios_does(target: str | bytes) -> None:
+    theirs, ours = [await tell_asyncio(stack, target) for stack in ASYNCIO.values()]
+    assert ours == theirs
+
+
+@NOT_YET
+@pytest.mark.parametrize("kind", ["unary_stream", "stream_unary", "stream_stream"])
+def test_streams_to_a_malformed_target_fail_as_grpcios_do(kind: str) -> None:
+    request = (lambda: iter([b""])) if kind.startswith("stream") else lambda: b""
+    codes = []
+    for stack in BLOCKING.values():
+        with stack.insecure_channel("ipv4:127.0.0") as channel:
+            with pytest.raises(grpc.RpcError) as caught:
+                answer = getattr(channel, kind)(PATH)(request(), timeout=PATIENCE_S)
+                list(answer if kind.endswith("stream") else [answer])
+            codes.append(caught.value.code())
+    assert codes == [grpc.StatusCode.UNKNOWN] * 2
+
+
+@NOT_YET
+@pytest.mark.parametrize("target", ["localhost:65537", "127.0.0.1:65537"])
+def test_port_out_of_range_is_refused_where_grpcio_connects_to_another(target: str) -> None:
+    """grpcio takes it modulo 65,536."""
+    details = []
+    for stack in BLOCKING.values():
+        with (
+            stack.insecure_channel(target) as channel,
+            pytest.raises(grpc.RpcError) as caught,
+        ):
+            channel.unary_unary(PATH)(b"", timeout=PATIENCE_S)
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        details.append(caught.value.details())
+    theirs, ours = details
+    assert "127.0.0.1:1:" in theirs
+    assert "has port '65537': wanted 0 to 65535" in ours
+
+
+@NOT_YET
+@pytest.mark.parametrize("target", ["ipv4:", "ipv6:", "unix:", "unix-abstract:"])
+def test_list_without_an_address_is_malformed_where_grpcios_is_resolved(target: str) -> None:
+    theirs, ours = (tell_blocking(stack, target) for stack in BLOCKING.values())
+    failing = grpc.ChannelConnectivity.TRANSIENT_FAILURE
+    assert theirs[:2] == [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED]
+    assert ours == [grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNKNOWN, failing, failing]
