@@ -12,8 +12,15 @@ from dataclasses import field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
+from proxyless.base import StatusCode
 from proxyless.base.frozen import frozen
-from proxyless.channel import Channel, LoopStack, SubchannelPool, parse_default_config
+from proxyless.channel import (
+    Channel,
+    LameChannel,
+    LoopStack,
+    SubchannelPool,
+    parse_default_config,
+)
 from proxyless.front import (
     AioChannel,
     ChannelCredentials,
@@ -28,7 +35,7 @@ from proxyless.lb.policies.round_robin import RoundRobinFactory
 from proxyless.lb.policies.weighted_target import WeightedTargetFactory
 from proxyless.lb.registry import DeferredFactory
 from proxyless.metrics import choose_plugins
-from proxyless.resolver import STATIC_FACTORIES, DnsFactory, ProxiedFactory
+from proxyless.resolver import STATIC_FACTORIES, DnsFactory, ProxiedFactory, UnresolvableTargets
 from proxyless.runtime import (
     AsyncioNetwork,
     LogTrace,
@@ -271,10 +278,12 @@ def _core_opener(
     resolvers = _with_xds(known, settings, lambda: metrics)
     # What is wrong is said now, not when the first RPC wants to be sent.
     parse_default_config(channel_options, known.policies)
-    if not isinstance(target, str):
-        raise TypeError(f"target is {target!r}, wanted a string")
-    factory, parsed = resolvers.match_target(target)
-    factory.default_authority(parsed)
+    target = _target_text(target)
+    # As in grpcio, what is wrong with a target is said by its RPCs.
+    reason = resolvers.refuse_target(target)
+    if reason is not None:
+        resolvers = UnresolvableTargets(reason)
+    _, parsed = resolvers.match_target(target)
     metrics = choose_plugins(str(parsed), known.metrics)
 
     # "when xDS is not in use (such as when the `xds:` scheme is not used" the fallback is - A29
@@ -282,13 +291,11 @@ def _core_opener(
 
     def open_core() -> Channel:
         security = make_security() if is_secured_by_xds else None
-        return Channel(
-            target,
-            replace(channel_options, security=security, metrics=metrics),
-            settings.stacks.channel(),
-            policies=known.policies,
-            resolvers=resolvers,
-        )
+        options = replace(channel_options, security=security, metrics=metrics)
+        stack, policies = settings.stacks.channel(), known.policies
+        if reason is not None and reason.code is StatusCode.UNKNOWN:
+            return LameChannel(target, options, stack, policies=policies, reason=reason)
+        return Channel(target, options, stack, policies=policies, resolvers=resolvers)
 
     def make_security() -> XdsSecurity:
         from proxyless.xds.security import XdsSecurity  # noqa: PLC0415 - few meshes have it
@@ -299,6 +306,15 @@ def _core_opener(
         return settings.stacks.xds().certificates
 
     return open_core
+
+
+def _target_text(target: str | bytes) -> str:
+    """The target of a channel. grpcio takes bytes, too."""
+    if isinstance(target, bytes):
+        return target.decode("utf-8", "replace")
+    if not isinstance(target, str):
+        raise TypeError(f"target is {target!r}, wanted a string")
+    return target
 
 
 @cache

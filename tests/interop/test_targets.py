@@ -13,11 +13,16 @@ import pytest
 
 import proxyless
 import proxyless.aio
+from tests.interop.drop_in_sync import until_sync
 
 PATH: Final = "/proxyless.Test/Look"
 # Long enough for a look-up that fails on this machine, short enough to wait for its end.
-WAIT_S: Final = 0.3
+WAIT_S: Final = 0.1
 PATIENCE_S: Final = 10.0
+PATIENT_OR_NOT: Final[tuple[dict[str, Any], ...]] = (
+    {"timeout": PATIENCE_S},
+    {"timeout": WAIT_S, "wait_for_ready": True},
+)
 
 BLOCKING: Final[dict[str, ModuleType]] = {"grpcio": grpc, "proxyless": proxyless}
 ASYNCIO: Final[dict[str, ModuleType]] = {"grpcio": grpc.aio, "proxyless": proxyless.aio}
@@ -91,24 +96,22 @@ def _no_bootstrap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GRPC_XDS_BOOTSTRAP_CONFIG", raising=False)
 
 
-def code_of(call: Any, **said: Any) -> grpc.StatusCode:
-    with pytest.raises(grpc.RpcError) as caught:
-        call(b"", **said)
-    code: grpc.StatusCode = caught.value.code()
-    return code
-
-
 def tell_blocking(stack: ModuleType, target: str | bytes) -> list[object]:
     """What an application sees of a blocking channel to this target."""
     seen: list[object] = []
     with stack.insecure_channel(target) as channel:
         states: list[grpc.ChannelConnectivity] = []
         channel.subscribe(states.append)
+        until_sync(lambda: states, "the first state")
         call = channel.unary_unary(PATH)
-        seen.append(code_of(call, timeout=PATIENCE_S))
-        seen.append(code_of(call, timeout=WAIT_S, wait_for_ready=True))
+        for said in PATIENT_OR_NOT:
+            with pytest.raises(grpc.RpcError) as caught:
+                call(b"", **said)
+            seen.append(caught.value.code())
+        failing = grpc.ChannelConnectivity.TRANSIENT_FAILURE
+        until_sync(lambda: states[-1] is failing, "the channel to fail")
         # What stands between the first and the last goes by too quickly to be seen each time.
-        return [*seen, states[0], states[-1]]
+        return [*seen, states[0]]
 
 
 async def tell_asyncio(stack: ModuleType, target: str | bytes) -> list[object]:
@@ -117,54 +120,37 @@ async def tell_asyncio(stack: ModuleType, target: str | bytes) -> list[object]:
     async with stack.insecure_channel(target) as channel:
         seen.append(channel.get_state())
         call = channel.unary_unary(PATH)
-        for said in ({"timeout": PATIENCE_S}, {"timeout": WAIT_S, "wait_for_ready": True}):
+        for said in PATIENT_OR_NOT:
             with pytest.raises(grpc.RpcError) as caught:
                 await call(b"", **said)
             seen.append(caught.value.code())
         return [*seen, channel.get_state()]
 
 
-NOT_YET = pytest.mark.xfail(strict=True, reason="fixed in the next commit")
-REFUSING = [
-    *(pytest.param(target, marks=NOT_YET) for target in MALFORMED),
-    *(
-        target if target.startswith("xds:") else pytest.param(target, marks=NOT_YET)
-        for target in UNRESOLVABLE
-    ),
-    *(
-        pytest.param(target, marks=NOT_YET if target == b"localhost:1" else ())
-        for target in REFUSED
-    ),
-]
-
-
-@pytest.mark.parametrize("target", REFUSING)
+@pytest.mark.parametrize("target", [*MALFORMED, *UNRESOLVABLE, *REFUSED])
 def test_blocking_channel_fails_rpcs_as_grpcios_does(target: str | bytes) -> None:
     theirs, ours = (tell_blocking(stack, target) for stack in BLOCKING.values())
     assert ours == theirs
 
 
-@pytest.mark.parametrize("target", REFUSING)
+@pytest.mark.parametrize("target", [*MALFORMED, *UNRESOLVABLE, *REFUSED])
 async def test_asyncio_channel_fails_rpcs_as_grpcios_does(target: str | bytes) -> None:
     theirs, ours = [await tell_asyncio(stack, target) for stack in ASYNCIO.values()]
     assert ours == theirs
 
 
-@NOT_YET
 @pytest.mark.parametrize("kind", ["unary_stream", "stream_unary", "stream_stream"])
 def test_streams_to_a_malformed_target_fail_as_grpcios_do(kind: str) -> None:
     request = (lambda: iter([b""])) if kind.startswith("stream") else lambda: b""
     codes = []
     for stack in BLOCKING.values():
         with stack.insecure_channel("ipv4:127.0.0") as channel:
-            with pytest.raises(grpc.RpcError) as caught:
-                answer = getattr(channel, kind)(PATH)(request(), timeout=PATIENCE_S)
-                list(answer if kind.endswith("stream") else [answer])
-            codes.append(caught.value.code())
+            call = getattr(channel, kind)(PATH)
+            call = call if kind.endswith("stream") else call.future
+            codes.append(call(request(), timeout=PATIENCE_S).code())
     assert codes == [grpc.StatusCode.UNKNOWN] * 2
 
 
-@NOT_YET
 @pytest.mark.parametrize("target", ["localhost:65537", "127.0.0.1:65537"])
 def test_port_out_of_range_is_refused_where_grpcio_connects_to_another(target: str) -> None:
     """grpcio takes it modulo 65,536."""
@@ -182,10 +168,9 @@ def test_port_out_of_range_is_refused_where_grpcio_connects_to_another(target: s
     assert "has port '65537': wanted 0 to 65535" in ours
 
 
-@NOT_YET
 @pytest.mark.parametrize("target", ["ipv4:", "ipv6:", "unix:", "unix-abstract:"])
 def test_list_without_an_address_is_malformed_where_grpcios_is_resolved(target: str) -> None:
     theirs, ours = (tell_blocking(stack, target) for stack in BLOCKING.values())
     failing = grpc.ChannelConnectivity.TRANSIENT_FAILURE
     assert theirs[:2] == [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED]
-    assert ours == [grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNKNOWN, failing, failing]
+    assert ours == [grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNKNOWN, failing]

@@ -26,40 +26,48 @@ def make(request: pytest.FixtureRequest) -> Callable[..., Any]:
 # Targets
 
 
+UNKNOWN, UNAVAILABLE = grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNAVAILABLE
+
+
 @pytest.mark.parametrize(
-    ("target", "text"),
+    ("target", "code", "text"),
     [
-        ("", "target is empty: wanted scheme:///name or host:port"),
-        ("dns:///", "target 'dns:///' has no name to resolve: wanted dns:///name"),
-        ("dns://host", "target 'dns://host' has no name to resolve: wanted dns:///host"),
-        ("dns:///host:port", "name 'host:port' has port 'port': wanted 0 to 65535"),
-        ("host:99999", "name 'host:99999' has port '99999': wanted 0 to 65535"),
-        ("host:80/path", "name 'host:80/path' has port '80/path': wanted 0 to 65535"),
-        ("[::1", "name '[::1' is not valid: wanted [ipv6] or [ipv6]:port"),
-        ("a b:80", "name 'a b:80' has host 'a b': wanted host, host:port or [ipv6]:port"),
-        ("dns://8.8.8.8/host", "authority '8.8.8.8' is not valid: wanted none"),
-        ("ipv4:1.2.3", "host '1.2.3' is not valid: wanted a literal IP address"),
-        ("ipv4:1.2.3.4:80,host:80", "host 'host' is not valid: wanted a literal IP address"),
-        ("ipv4:[::1]:80", "address '[::1]:80' is not valid: wanted an IPv4 address"),
-        ("ipv6:1.2.3.4:80", "address '1.2.3.4:80' is not valid: wanted [ipv6]:port"),
-        ("unix:", "target 'unix:' has no name to resolve: wanted unix:///name"),
+        ("", UNKNOWN, "target is empty: wanted scheme:///name or host:port"),
+        ("dns:///", UNKNOWN, "target 'dns:///' has no name to resolve: wanted dns:///name"),
+        ("dns://host", UNKNOWN, "target 'dns://host' has no name to resolve: wanted dns:///host"),
+        ("dns:///host:port", UNAVAILABLE, "name 'host:port' has port 'port': wanted 0 to 65535"),
+        ("host:99999", UNAVAILABLE, "name 'host:99999' has port '99999': wanted 0 to 65535"),
+        ("host:80/path", UNAVAILABLE, "name 'host:80/path' has port '80/path': wanted 0 to 65535"),
+        ("foo/bar", UNAVAILABLE, "name 'foo/bar' has host 'foo/bar': wanted host, host:port"),
+        (b"host:99999", UNAVAILABLE, "name 'host:99999' has port '99999': wanted 0 to 65535"),
+        ("[::1", UNAVAILABLE, "name '[::1' is not valid: wanted [ipv6] or [ipv6]:port"),
+        ("a b:80", UNAVAILABLE, "name 'a b:80' has host 'a b': wanted host, host:port or [ipv6]"),
+        ("dns://8.8.8.8/host", UNAVAILABLE, "authority '8.8.8.8' is not valid: wanted none"),
+        ("ipv4:1.2.3", UNKNOWN, "host '1.2.3' is not valid: wanted a literal IP address"),
+        ("ipv4:1.2.3.4:80,host:80", UNKNOWN, "host 'host' is not valid: wanted a literal IP"),
+        ("ipv4:[::1]:80", UNKNOWN, "address '[::1]:80' is not valid: wanted an IPv4 address"),
+        ("ipv6:1.2.3.4:80", UNKNOWN, "address '1.2.3.4:80' is not valid: wanted [ipv6]:port"),
+        ("unix:", UNKNOWN, "target 'unix:' has no name to resolve: wanted unix:///name"),
+        (
+            "htps://backend",
+            UNAVAILABLE,
+            "target 'htps://backend' has the unknown scheme 'htps': wanted one of dns, ipv4, ipv6,",
+        ),
     ],
 )
-def test_a_malformed_target(make: Callable[..., Any], target: str, text: str) -> None:
-    with pytest.raises(ValueError, match="target") as caught:
-        make(target)
-    assert text in str(caught.value)
+async def test_rpc_says_what_is_wrong_with_its_target(
+    target: str | bytes, code: grpc.StatusCode, text: str
+) -> None:
+    async with proxyless.aio.insecure_channel(target) as channel:  # type: ignore[arg-type]
+        with pytest.raises(grpc.RpcError) as caught:
+            await channel.unary_unary("/a.B/C")(b"", timeout=10.0)
+        assert caught.value.code() is code
+        assert text in (caught.value.details() or "")
+        assert text in proxyless.explain_error(caught.value).text
+        assert text in channel.explain("/a.B/C").problem
 
 
-def test_an_unknown_scheme(make: Callable[..., Any]) -> None:
-    with pytest.raises(ValueError, match="htps") as caught:
-        make("htps://backend")
-    expected = "target 'htps://backend' has the unknown scheme 'htps': wanted one of "
-    assert str(caught.value).startswith(expected)
-    assert "dns, ipv4, ipv6, unix" in str(caught.value)
-
-
-@pytest.mark.parametrize("target", [None, 5, b"host:80"])
+@pytest.mark.parametrize("target", [None, 5])
 def test_a_target_that_is_no_text(make: Callable[..., Any], target: object) -> None:
     with pytest.raises(TypeError) as caught:
         make(target)

@@ -21,6 +21,7 @@ watch            how a policy hears of changes
 unread           an RPC that is over but for its reader
 view             what is there to see of a channel, for explanations
 idle             when nobody needs the channel
+lame             LameChannel: the target is malformed, every RPC fails
 
 No room here knows grpcio: `front` shows channels as grpcio's.
 """
@@ -36,6 +37,7 @@ from proxyless.channel.channel import (
 )
 from proxyless.channel.config_selector import CONFIG_SELECTOR, CallConfig, ConfigSelector
 from proxyless.channel.credentials import CallCredentials
+from proxyless.channel.lame import LameChannel
 from proxyless.channel.method import Method
 from proxyless.channel.pool import SubchannelPool
 from proxyless.channel.security import SecuritySource
@@ -53,6 +55,7 @@ __all__ = [
     "ChannelOptions",
     "ChannelView",
     "ConfigSelector",
+    "LameChannel",
     "LoopStack",
     "Method",
     "SecuritySource",

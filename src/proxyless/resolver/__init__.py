@@ -7,6 +7,7 @@ dns       names, looked up through the Network; when to look up again
 http_proxy  ProxiedFactory: the same behind an HTTP proxy, which looks the name up
 polling   what has to be looked at again and again
 static    addresses that stand in the target: ipv4, ipv6, unix, unix-abstract
+unresolvable  stand-ins for targets that cannot be resolved
 
 The scheme `xds` is not here: its resolver needs the room above. No resolver ever sees the channel.
 """
@@ -28,6 +29,7 @@ from proxyless.resolver.static import (
     StaticResolver,
 )
 from proxyless.resolver.target import Target, encode_authority, parse_host_port, parse_target
+from proxyless.resolver.unresolvable import UnresolvableFactory, UnresolvableTargets
 
 __all__ = [
     "STATIC_FACTORIES",
@@ -43,6 +45,8 @@ __all__ = [
     "StaticFactory",
     "StaticResolver",
     "Target",
+    "UnresolvableFactory",
+    "UnresolvableTargets",
     "encode_authority",
     "parse_host_port",
     "parse_proxy_uri",

@@ -5,8 +5,9 @@ A registry is an object handed over; nothing registers itself (ADR 0003).
 
 from collections.abc import Iterable
 
+from proxyless.base import Status, StatusCode, one_line
 from proxyless.resolver.api import ResolverFactory
-from proxyless.resolver.target import Target, is_scheme, parse_target
+from proxyless.resolver.target import Target, has_name, is_scheme, parse_target
 
 DEFAULT_SCHEME = "dns"
 
@@ -59,6 +60,21 @@ class ResolverRegistry:
                 f"wanted one of {', '.join(self._factories) or 'none'}"
             )
         return factory, target
+
+    def refuse_target(self, text: str) -> Status | None:
+        """Why this target cannot be resolved; None if it can, as far as its text says.
+
+        The codes are grpcio's: UNKNOWN if the scheme cannot read the target, UNAVAILABLE if DNS,
+        which is also for text without a known scheme, cannot have such a name.
+        """
+        try:
+            factory, target = self.match_target(text)
+            factory.default_authority(target)
+        except ValueError as error:
+            is_name = has_name(text, self._factories, self._default_scheme)
+            code = StatusCode.UNAVAILABLE if is_name else StatusCode.UNKNOWN
+            return Status(code, one_line(str(error)))
+        return None
 
     def extended(self, factories: Iterable[ResolverFactory]) -> "ResolverRegistry":
         """A registry that knows these, too."""

@@ -8,7 +8,7 @@ Nothing to look up, so the only result comes soon after the start and stays true
 from collections.abc import Callable
 from typing import Final
 
-from proxyless.base import Address, Endpoint, IpAddress, parse_address
+from proxyless.base import Address, Endpoint, IpAddress, Status, parse_address
 from proxyless.base.frozen import frozen
 from proxyless.resolver.api import ResolverContext, ResolverListener, ResolverResult
 from proxyless.resolver.target import Target, encode_host_port, naming_target, parse_host_port
@@ -25,7 +25,7 @@ class StaticResolver:
     __slots__ = ("_clock", "_listener", "_result", "_timer")
 
     def __init__(
-        self, endpoints: tuple[Endpoint, ...], listener: ResolverListener, clock: Clock
+        self, endpoints: tuple[Endpoint, ...] | Status, listener: ResolverListener, clock: Clock
     ) -> None:
         self._result = ResolverResult(endpoints)
         self._listener = listener

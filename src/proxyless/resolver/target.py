@@ -73,6 +73,16 @@ def parse_target(text: str, schemes: Collection[str], default_scheme: str = "dns
     return _take_apart(default_scheme, f"///{text}", text)
 
 
+def has_name(text: str, schemes: Collection[str], scheme: str = "dns") -> bool:
+    """Whether text has a name of this scheme, the default one, whatever it is."""
+    prefix = _PREFIX(text)
+    if prefix is None or prefix[1].lower() not in schemes:
+        return bool(text)
+    rest = _QUERY_OR_FRAGMENT.sub("", text[prefix.end() :])
+    path = rest if not rest.startswith("//") else "/" + rest[2:].partition("/")[2]
+    return prefix[1].lower() == scheme and path not in ("", "/")
+
+
 def _take_apart(scheme: str, rest: str, text: str) -> Target:
     rest = _QUERY_OR_FRAGMENT.sub("", rest)
     authority, path = "", rest

@@ -63,3 +63,31 @@ def test_extending_leaves_the_registry_as_it_was() -> None:
     extended = registry.extended([UNIX])
     assert registry.schemes == ("dns",)
     assert extended.schemes == ("dns", "unix")
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("", "UNKNOWN"),
+        ("dns:", "UNKNOWN"),
+        ("DNS:///?query", "UNKNOWN"),
+        ("dns://name", "UNKNOWN"),
+        ("ipv4:1.2.3", "UNKNOWN"),
+        ("unix://authority/path", "UNKNOWN"),
+        (":80", "UNAVAILABLE"),
+        ("nosuch://name", "UNAVAILABLE"),
+        ("dns:///a:b", "UNAVAILABLE"),
+        ("dns:a b", "UNAVAILABLE"),
+        ("dns://server/name", "UNAVAILABLE"),
+    ],
+)
+def test_target_is_refused_with_grpcios_code(text: str, code: str) -> None:
+    refusal = ResolverRegistry([DNS, *STATIC_FACTORIES]).refuse_target(text)
+    assert refusal is not None
+    assert refusal.code.name == code
+    assert refusal.details.startswith("target ")
+
+
+@pytest.mark.parametrize("text", ["backend:80", "dns:backend", "ipv4:1.2.3.4:80", "unix:/s"])
+def test_target_that_can_be_resolved_is_not_refused(text: str) -> None:
+    assert ResolverRegistry([DNS, *STATIC_FACTORIES]).refuse_target(text) is None

@@ -1,0 +1,47 @@
+"""LameChannel: a channel to a target that is malformed.
+
+The name is that of gRPC's C++, whose behaviour this is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from proxyless.base import State, Status
+from proxyless.channel.channel import Channel, ChannelOptions, LoopStack
+from proxyless.lb.pickers import FailPicker
+from proxyless.resolver import StaticResolver, UnresolvableTargets
+from proxyless.wire import StreamEnd
+
+if TYPE_CHECKING:
+    from proxyless.channel.call import Call
+    from proxyless.lb.registry import PolicyRegistry
+
+
+class LameChannel(Channel):
+    """Channel whose RPCs all fail at once with one status, wait-for-ready ones included.
+
+    It is in TRANSIENT_FAILURE from the start until it is closed, and opens no connection.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        options: ChannelOptions,
+        stack: LoopStack,
+        *,
+        policies: PolicyRegistry,
+        reason: Status,
+    ) -> None:
+        targets = UnresolvableTargets(reason)
+        super().__init__(target, options, stack, policies=policies, resolvers=targets)
+        self._reason = reason
+        # It is never started. A channel without a resolver would leave IDLE with its first RPC.
+        self._resolver = StaticResolver(reason, self, stack.clock)
+        self._set_state(State.TRANSIENT_FAILURE, FailPicker(reason))
+
+    def wait_for_selector(self, call: Call) -> None:
+        if self.state is State.SHUTDOWN:
+            super().wait_for_selector(call)
+        else:
+            call.finish(StreamEnd(self._reason))
