@@ -143,7 +143,6 @@ def compute_engine() -> grpc.ChannelCredentials:
     return grpc.compute_engine_channel_credentials(grpc.access_token_call_credentials("token"))
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 @pytest.mark.parametrize("maker", [proxyless.aio.secure_channel, proxyless.secure_channel])
 @pytest.mark.parametrize(
     ("make_credentials", "reason", "instead"),
@@ -165,8 +164,8 @@ def compute_engine() -> grpc.ChannelCredentials:
                 " can use"
             ),
             (
-                "wanted TLS and a token, as in"
-                " grpc.composite_channel_credentials(grpc.ssl_channel_credentials(), call_credentials)"
+                "wanted TLS and a token, as in grpc.composite_channel_credentials("
+                "grpc.ssl_channel_credentials(), call_credentials)"
             ),
         ),
     ],

@@ -1,8 +1,8 @@
 """Which credentials does an application bring, and what do they mean for us?
 
 grpcio's own objects are taken as they are, as far as they show what is in them: certificates,
-composites, metadata plugins. What only exists inside grpcio's C++ (ALTS, Google default) is
-refused with a reason.
+composites, metadata plugins. What only exists inside grpcio's C++ (ALTS, Google default, custom
+signers) is refused with a reason, and with what to use in its place.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import grpc
 
@@ -30,6 +30,20 @@ from proxyless.transport import ClientTls
 
 # An application's own call credentials: gets the service URL and the path, returns metadata.
 MetadataFunction = Callable[[str, str], Awaitable[Iterable[tuple[str, str | bytes]]]]
+
+
+_NO_SIGNER: Final = (
+    "channel credentials have a custom signer, which Python's ssl module cannot call:"
+    " wanted grpc.ssl_channel_credentials(...) with the private key"
+)
+# By the class that grpcio's C++ has for them.
+_INSTEAD: Final = {
+    "ALTSChannelCredentials": "TLS, as in grpc.ssl_channel_credentials(...)",
+    "ComputeEngineChannelCredentials": (
+        "TLS and a token, as in"
+        " grpc.composite_channel_credentials(grpc.ssl_channel_credentials(), call_credentials)"
+    ),
+}
 
 
 @frozen(eq=False)
@@ -106,6 +120,8 @@ def to_channel_credentials(credentials: object) -> ChannelCredentials:
         return credentials
     inner: Any = getattr(credentials, "_credentials", credentials)
     if hasattr(inner, "_pem_root_certificates"):
+        if getattr(inner, "_private_key_signer", None) is not None:  # A107
+            raise TypeError(_NO_SIGNER)
         return ssl_channel_credentials(
             inner._pem_root_certificates, inner._private_key, inner._certificate_chain
         )
@@ -117,12 +133,19 @@ def to_channel_credentials(credentials: object) -> ChannelCredentials:
         return local_channel_credentials()
     if type(inner).__name__ == "InsecureChannelCredentials":
         return insecure_channel_credentials()
-    is_grpcios = isinstance(credentials, grpc.ChannelCredentials)
-    reason = ", which only grpcio itself can use" if is_grpcios else ""
-    raise TypeError(
-        f"channel credentials are {type(inner).__name__}{reason}:"
-        " wanted proxyless.ssl_channel_credentials(...) or grpc.ssl_channel_credentials(...)"
+    raise TypeError(f"channel credentials are {_describe_unreadable(credentials, inner)}")
+
+
+def _describe_unreadable(credentials: object, inner: object) -> str:
+    """The kind of credentials, why they cannot be used, and what can."""
+    name = type(inner).__name__
+    wanted = _INSTEAD.get(
+        name, "proxyless.ssl_channel_credentials(...) or grpc.ssl_channel_credentials(...)"
     )
+    # Those inside of others have lost their outer object.
+    is_grpcios = name in _INSTEAD or isinstance(credentials, grpc.ChannelCredentials)
+    reason = ", which only grpcio itself can use" if is_grpcios else ""
+    return f"{name}{reason}: wanted {wanted}"
 
 
 def to_call_credentials(credentials: object) -> CallCredentials:
