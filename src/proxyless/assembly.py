@@ -35,7 +35,8 @@ from proxyless.lb.policies.round_robin import RoundRobinFactory
 from proxyless.lb.policies.weighted_target import WeightedTargetFactory
 from proxyless.lb.registry import DeferredFactory
 from proxyless.metrics import choose_plugins
-from proxyless.resolver import STATIC_FACTORIES, DnsFactory, ProxiedFactory, UnresolvableTargets
+from proxyless.resolver import STATIC_FACTORIES, DnsFactory, ProxiedFactory
+from proxyless.resolver.unresolvable import UnresolvableTargets
 from proxyless.runtime import (
     AsyncioNetwork,
     LogTrace,

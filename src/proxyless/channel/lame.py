@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from proxyless.base import State, Status
 from proxyless.channel.channel import Channel, ChannelOptions, LoopStack
 from proxyless.lb.pickers import FailPicker
-from proxyless.resolver import StaticResolver, UnresolvableTargets
+from proxyless.resolver import StaticResolver
+from proxyless.resolver.unresolvable import UnresolvableTargets
 from proxyless.wire import StreamEnd
 
 if TYPE_CHECKING:

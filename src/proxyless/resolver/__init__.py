@@ -29,7 +29,6 @@ from proxyless.resolver.static import (
     StaticResolver,
 )
 from proxyless.resolver.target import Target, encode_authority, parse_host_port, parse_target
-from proxyless.resolver.unresolvable import UnresolvableFactory, UnresolvableTargets
 
 __all__ = [
     "STATIC_FACTORIES",
@@ -45,8 +44,6 @@ __all__ = [
     "StaticFactory",
     "StaticResolver",
     "Target",
-    "UnresolvableFactory",
-    "UnresolvableTargets",
     "encode_authority",
     "parse_host_port",
     "parse_proxy_uri",

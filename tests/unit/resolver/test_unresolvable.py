@@ -3,7 +3,7 @@
 import pytest
 
 from proxyless.base import Status, StatusCode
-from proxyless.resolver import UnresolvableFactory, UnresolvableTargets
+from proxyless.resolver.unresolvable import UnresolvableFactory, UnresolvableTargets
 from tests.resolver_world import ResolverWorld
 
 REASON = Status(StatusCode.UNAVAILABLE, "no such name")
