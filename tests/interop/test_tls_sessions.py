@@ -85,11 +85,9 @@ async def ask_aio(
         return answer
 
 
-NOT_YET = pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 EXPECTED: Final = [NEW, RESUMED, RESUMED, NEW, RESUMED, NEW]
 
 
-@NOT_YET
 def test_blocking_channels_resume_sessions_as_grpcios_do(
     start: Start, credentials: grpc.ChannelCredentials
 ) -> None:
@@ -101,7 +99,6 @@ def test_blocking_channels_resume_sessions_as_grpcios_do(
         assert [ask(each, credentials, options, stack) for each in targets] == EXPECTED
 
 
-@NOT_YET
 async def test_asyncio_channels_resume_sessions_as_grpcios_do(
     start: Start, credentials: grpc.ChannelCredentials
 ) -> None:
@@ -120,7 +117,6 @@ def test_channels_without_a_cache_resume_nothing(
     assert [ask(target, credentials, options, stack) for _ in range(3)] == [NEW] * 3
 
 
-@NOT_YET
 def test_blocking_and_asyncio_channels_share_a_cache(
     start: Start, credentials: grpc.ChannelCredentials
 ) -> None:
@@ -161,7 +157,6 @@ def test_server_of_an_unknown_authority_is_refused_when_there_is_a_session_of_it
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
-@NOT_YET
 def test_value_that_is_no_cache_is_refused(credentials: grpc.ChannelCredentials) -> None:
     wanted = r"wanted grpc\.experimental\.session_cache\.ssl_session_cache_lru\(\.\.\.\)"
     for make in (proxyless.secure_channel, proxyless.aio.secure_channel):

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import grpc
 
@@ -26,7 +27,7 @@ from proxyless.channel.credentials import (
 )
 from proxyless.front.plugin_threads import plugin_threads
 from proxyless.front.values import to_metadata
-from proxyless.transport import ClientTls
+from proxyless.transport import ClientTls, TlsSessions
 
 # An application's own call credentials: gets the service URL and the path, returns metadata.
 MetadataFunction = Callable[[str, str], Awaitable[Iterable[tuple[str, str | bytes]]]]
@@ -44,6 +45,10 @@ _INSTEAD: Final = {
         " grpc.composite_channel_credentials(grpc.ssl_channel_credentials(), call_credentials)"
     ),
 }
+
+
+# They live as long as grpcio's cache, or a channel that uses them.
+_tls_sessions: WeakKeyDictionary[object, TlsSessions] = WeakKeyDictionary()
 
 
 @frozen(eq=False)
@@ -146,6 +151,17 @@ def _describe_unreadable(credentials: object, inner: object) -> str:
     is_grpcios = name in _INSTEAD or isinstance(credentials, grpc.ChannelCredentials)
     reason = ", which only grpcio itself can use" if is_grpcios else ""
     return f"{name}{reason}: wanted {wanted}"
+
+
+def to_tls_sessions(name: str, cache: object) -> TlsSessions:
+    """The sessions of a cache of grpcio's, by which channels name them; its own are in C++."""
+    # Has been imported by what made the cache.
+    from grpc.experimental.session_cache import SSLSessionCache  # noqa: PLC0415
+
+    if not isinstance(cache, SSLSessionCache):
+        wanted = "grpc.experimental.session_cache.ssl_session_cache_lru(...)"
+        raise TypeError(f"option {name!r} is {cache!r}, wanted {wanted}")
+    return _tls_sessions.setdefault(cache, TlsSessions())
 
 
 def to_call_credentials(credentials: object) -> CallCredentials:

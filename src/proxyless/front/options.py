@@ -21,6 +21,7 @@ from proxyless.channel.credentials import (
     CombinedCredentials,
     RefusedCredentials,
 )
+from proxyless.front.credentials import to_tls_sessions
 from proxyless.lb.happy_eyeballs import NO_OVERLAP_S
 from proxyless.resolver import parse_proxy_uri
 from proxyless.transport import KeepaliveConfig, TransportOptions
@@ -159,6 +160,7 @@ _READERS: Final[dict[str, Callable[[str, object], Any]]] = {
     "grpc.secondary_user_agent": _header_text,
     "grpc.service_config": _service_config,
     "grpc.service_config_disable_resolution": _flag,
+    "grpc.ssl_session_cache": to_tls_sessions,
     "grpc.ssl_target_name_override": _authority,
     "proxyless.dns_refresh_interval_ms": _seconds_or_never,
     # Try one address after the other, as before Happy Eyeballs.
@@ -277,6 +279,8 @@ def _subchannel_options(
     read: Mapping[str, Any], credentials: ChannelCredentials
 ) -> SubchannelOptions:
     tls = credentials.tls
+    if tls is not None and (sessions := read.get("grpc.ssl_session_cache")) is not None:
+        tls = replace(tls, sessions=sessions)
     if tls is not None and (name := read.get("grpc.ssl_target_name_override")):
         tls = replace(tls, server_name=name)
     options = SubchannelOptions(

@@ -10,6 +10,7 @@ tls        contexts, ALPN, and who the peer is
 names      for which hosts a certificate speaks (pure)
 tunnel     a connection through an HTTP proxy
 http_connect  what is said to a proxy, and what it answers (pure)
+tls_sessions  sessions of earlier connections, which later ones resume
 spiffe     whose roots count for a peer, by its trust domain
 """
 
@@ -28,6 +29,7 @@ from proxyless.transport.tls import (
     client_context,
     server_context,
 )
+from proxyless.transport.tls_sessions import TlsSessions
 
 if TYPE_CHECKING:
     from proxyless.transport.calls import StreamingCall, UnaryCall
@@ -54,6 +56,7 @@ __all__ = [
     "Server",
     "ServerCall",
     "StreamingCall",
+    "TlsSessions",
     "TlsSource",
     "TransportOptions",
     "TrustBundles",

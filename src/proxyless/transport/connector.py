@@ -101,8 +101,7 @@ class Connector:
         refusal = refuse_peer(socket.get_extra_info("ssl_object"), tls.check_peer)
         if refusal is not None:
             return _refuse(refusal)
-        status = await transport.ready
-        return status if status.is_ok else _explain_refusal(status, tls)
+        return await _wait_for_settings(transport, socket, tls)
 
     async def _handshake_through(
         self,
@@ -132,8 +131,7 @@ class Connector:
         if not status.is_ok:
             tunnel.abort()
             return status
-        status = await transport.ready
-        return status if status.is_ok or tls is None else _explain_refusal(status, tls)
+        return await _wait_for_settings(transport, tunnel.socket, tls)
 
     async def _secure_tunnel(
         self, tunnel: Tunnel, tls: ClientTls, server_name: str | None
@@ -175,6 +173,20 @@ def _secure(options: TransportOptions) -> TransportOptions | Status:
     if current is None:
         return options
     return replace(options, tls=current, is_local_only=False)
+
+
+async def _wait_for_settings(
+    transport: ClientTransport, socket: asyncio.Transport, tls: ClientTls | None
+) -> Status:
+    """Wait for the peer's SETTINGS. The peer of TLS is verified."""
+    status = await transport.ready
+    if tls is None:
+        return status
+    if not status.is_ok:
+        return _explain_refusal(status, tls)
+    if tls.sessions is not None:
+        tls.sessions.keep(socket.get_extra_info("ssl_object"))
+    return status
 
 
 def _explain_refusal(status: Status, tls: ClientTls) -> Status:

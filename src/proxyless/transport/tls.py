@@ -16,6 +16,7 @@ from proxyless.base import Status
 from proxyless.base.frozen import frozen
 from proxyless.transport.names import match_host
 from proxyless.transport.spiffe import SpiffeContext, TrustBundles
+from proxyless.transport.tls_sessions import ResumingContext, TlsSessions
 
 ALPN: Final = "h2"
 _ROOTS_VARIABLE: Final = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
@@ -53,6 +54,8 @@ class ClientTls:
     # False where only `check_peer` decides about names.
     is_name_checked: bool = True
     check_peer: CheckPeer | None = None
+    # Where connections find sessions to resume, and leave theirs; not with trust bundles.
+    sessions: TlsSessions | None = None
 
     def __repr__(self) -> str:
         """Without the key: this may end up in a log."""
@@ -124,7 +127,10 @@ def _prepare_for_http2(context: ssl.SSLContext) -> None:
 def _trusting(tls: ClientTls, roots_file: _RootsFile | None) -> ssl.SSLContext:
     """A context with the roots alone."""
     if tls.trust_bundles is None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        if tls.sessions is None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        else:
+            context = ResumingContext.of(tls.sessions)
         _load_roots(context, tls.root_certificates, roots_file)
         return context
     trusting = SpiffeContext.of(tls.trust_bundles)

@@ -1,10 +1,12 @@
 """Unit tests of proxyless.front.options."""
 
 import logging
+from dataclasses import replace
 from math import inf
 from typing import Any
 
 import pytest
+from grpc.experimental import session_cache
 
 from proxyless.channel import ChannelOptions
 from proxyless.front import (
@@ -14,6 +16,7 @@ from proxyless.front import (
     ssl_channel_credentials,
 )
 from proxyless.front.options import make_channel_options
+from proxyless.transport import TlsSessions
 
 NEVER_MS = 2**31 - 1
 
@@ -50,6 +53,11 @@ BAD: dict[str, tuple[type[Exception], str, tuple[object, ...]]] = {
     "grpc.secondary_user_agent": (TypeError, "a string", BAD_TEXTS),
     "grpc.service_config": (TypeError, "a string", BAD_TEXTS),
     "grpc.service_config_disable_resolution": (TypeError, "0 or 1", BAD_FLAGS),
+    "grpc.ssl_session_cache": (
+        TypeError,
+        "grpc.experimental.session_cache.ssl_session_cache_lru(...)",
+        (5, None, "lru"),
+    ),
     "grpc.ssl_target_name_override": (TypeError, "a string", BAD_TEXTS),
     "proxyless.dns_refresh_interval_ms": (TypeError, "an integer", BAD_INTEGERS),
 }
@@ -257,3 +265,28 @@ def test_health_is_checked_unless_that_is_inhibited() -> None:
     assert make().is_health_checked
     assert make(("grpc.inhibit_health_checking", 0)).is_health_checked
     assert not make(("grpc.inhibit_health_checking", 1)).is_health_checked
+
+
+# TLS sessions
+
+
+def test_channels_with_one_session_cache_share_their_sessions() -> None:
+    credentials = ssl_channel_credentials()
+    caches = [session_cache.ssl_session_cache_lru(1) for _ in range(2)]
+
+    def sessions_of(cache: object) -> TlsSessions | None:
+        options = make_channel_options([("grpc.ssl_session_cache", cache)], credentials)
+        assert options.subchannel.transport.tls is not None
+        return options.subchannel.transport.tls.sessions
+
+    first, again, other = (sessions_of(cache) for cache in (caches[0], caches[0], caches[1]))
+    assert first is not None
+    assert first is again
+    assert first is not other
+
+
+def test_session_cache_has_no_effect_without_tls() -> None:
+    cache = session_cache.ssl_session_cache_lru(1)
+    assert make(("grpc.ssl_session_cache", cache)) == replace(
+        make(), by_name={"grpc.ssl_session_cache": cache}
+    )
