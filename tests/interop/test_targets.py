@@ -4,6 +4,7 @@ grpcio makes a channel to any text, and its RPCs fail: those to a target that it
 once, with UNKNOWN; those to a name that DNS cannot have with UNAVAILABLE, unless they wait.
 """
 
+import socket
 from types import ModuleType
 from typing import Any, Final
 
@@ -114,6 +115,19 @@ def tell_blocking(stack: ModuleType, target: str | bytes) -> list[object]:
         return [*seen, states[0]]
 
 
+def details_of(target: str) -> list[str]:
+    """What the RPCs of both say that fail."""
+    details = []
+    for stack in BLOCKING.values():
+        with (
+            stack.insecure_channel(target) as channel,
+            pytest.raises(grpc.RpcError) as caught,
+        ):
+            channel.unary_unary(PATH)(b"", timeout=PATIENCE_S)
+        details.append(caught.value.details() or "")
+    return details
+
+
 async def tell_asyncio(stack: ModuleType, target: str | bytes) -> list[object]:
     """The same of a channel for asyncio."""
     seen: list[object] = []
@@ -154,16 +168,7 @@ def test_streams_to_a_malformed_target_fail_as_grpcios_do(kind: str) -> None:
 @pytest.mark.parametrize("target", ["localhost:65537", "127.0.0.1:65537"])
 def test_port_out_of_range_is_refused_where_grpcio_connects_to_another(target: str) -> None:
     """grpcio takes it modulo 65,536."""
-    details = []
-    for stack in BLOCKING.values():
-        with (
-            stack.insecure_channel(target) as channel,
-            pytest.raises(grpc.RpcError) as caught,
-        ):
-            channel.unary_unary(PATH)(b"", timeout=PATIENCE_S)
-        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-        details.append(caught.value.details())
-    theirs, ours = details
+    theirs, ours = details_of(target)
     assert "127.0.0.1:1:" in theirs
     assert "has port '65537': wanted 0 to 65535" in ours
 
@@ -174,3 +179,30 @@ def test_list_without_an_address_is_malformed_where_grpcios_is_resolved(target: 
     failing = grpc.ChannelConnectivity.TRANSIENT_FAILURE
     assert theirs[:2] == [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED]
     assert ours == [grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNKNOWN, failing]
+
+
+@pytest.mark.parametrize("target", ["ipv4:127.0.0.1", "ipv6:[::1]"])
+def test_address_without_a_port_is_taken_where_grpcios_is_malformed(target: str) -> None:
+    """Nothing listens at port 443 of this machine, where tests run."""
+    theirs, ours = details_of(target)
+    assert "the target uri is not valid" in theirs
+    assert ":443: connection refused" in ours
+
+
+def test_name_server_of_a_target_is_not_asked_where_grpcio_asks_it() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as name_server:
+        name_server.bind(("127.0.0.1", 0))
+        name_server.settimeout(PATIENCE_S)
+        target = f"dns://127.0.0.1:{name_server.getsockname()[1]}/nothing.test:1"
+        with grpc.insecure_channel(target) as channel:
+            call = channel.unary_unary(PATH).future(b"", timeout=PATIENCE_S)
+            assert b"\x07nothing\x04test" in name_server.recv(512)
+            call.cancel()
+        with (
+            proxyless.insecure_channel(target) as channel,
+            pytest.raises(
+                grpc.RpcError, match="since the system's name servers are asked"
+            ) as caught,
+        ):
+            channel.unary_unary(PATH)(b"", timeout=PATIENCE_S)
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
