@@ -31,15 +31,15 @@ Start = Callable[..., str]
 Options = tuple[tuple[str, Any], ...]
 
 
-class Resumption(grpc.GenericRpcHandler):
-    """Answers whether the session of the RPC's connection was resumed."""
+def is_reused(_: bytes, context: grpc.ServicerContext) -> bytes:
+    """Whether the session of the RPC's connection was resumed, as the server sees it."""
+    told: bytes = context.auth_context()["ssl_session_reused"][0]
+    return told
 
-    def service(self, handler_call_details: object) -> grpc.RpcMethodHandler:
-        def tell(_: bytes, context: grpc.ServicerContext) -> bytes:
-            told: bytes = context.auth_context()["ssl_session_reused"][0]
-            return told
 
-        return grpc.unary_unary_rpc_method_handler(tell)
+METHODS: Final = grpc.method_handlers_generic_handler(
+    "proxyless.Test", {"IsReused": grpc.unary_unary_rpc_method_handler(is_reused)}
+)
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def start(authority: CertificateAuthority) -> Iterator[Start]:
     servers: list[grpc.Server] = []
 
     def start(signer: CertificateAuthority = authority, name: str = NAME) -> str:
-        server = grpc.server(ThreadPoolExecutor(1), [Resumption()])
+        server = grpc.server(ThreadPoolExecutor(1), [METHODS])
         certificate, key = signer.issue([name])
         credentials = grpc.ssl_server_credentials([(key, certificate)])
         port = server.add_secure_port("127.0.0.1:0", credentials)
