@@ -50,6 +50,9 @@ MALFORMED: Final = (
     "unix://authority/path",
     "unix-abstract://name",
 )
+# A socket's address has room for 107 bytes.
+TOO_LONG: Final = ("unix:/" + 107 * "x", "unix:/short,/" + 107 * "x", "unix-abstract:" + 108 * "x")
+JUST_SHORT_ENOUGH: Final = ("unix:/" + 106 * "x", "unix-abstract:" + 107 * "x")
 # Names for DNS, as far as anybody can tell, that it cannot have.
 UNRESOLVABLE: Final = (
     ":50051",
@@ -151,6 +154,21 @@ def test_blocking_channel_fails_rpcs_as_grpcios_does(target: str | bytes) -> Non
 async def test_asyncio_channel_fails_rpcs_as_grpcios_does(target: str | bytes) -> None:
     theirs, ours = [await tell_asyncio(stack, target) for stack in ASYNCIO.values()]
     assert ours == theirs
+
+
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+@pytest.mark.parametrize("target", TOO_LONG, ids=len)
+def test_path_that_is_too_long_for_a_socket_is_malformed(target: str) -> None:
+    theirs, ours = (tell_blocking(stack, target) for stack in BLOCKING.values())
+    assert ours == theirs
+    assert theirs[0] is grpc.StatusCode.UNKNOWN
+
+
+@pytest.mark.parametrize("target", JUST_SHORT_ENOUGH, ids=len)
+def test_path_that_is_just_short_enough_for_a_socket_is_dialled(target: str) -> None:
+    theirs, ours = (tell_blocking(stack, target) for stack in BLOCKING.values())
+    assert ours == theirs
+    assert theirs[0] is grpc.StatusCode.UNAVAILABLE
 
 
 @pytest.mark.parametrize("kind", ["unary_stream", "stream_unary", "stream_stream"])
