@@ -156,7 +156,6 @@ async def test_asyncio_channel_fails_rpcs_as_grpcios_does(target: str | bytes) -
     assert ours == theirs
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 @pytest.mark.parametrize("target", TOO_LONG, ids=len)
 def test_path_that_is_too_long_for_a_socket_is_malformed(target: str) -> None:
     theirs, ours = (tell_blocking(stack, target) for stack in BLOCKING.values())

@@ -5,7 +5,9 @@ Specs: gRPC Name Resolution (`ipv4`, `ipv6`, `unix`, `unix-abstract`).
 Nothing to look up, so the only result comes soon after the start and stays true.
 """
 
+import os
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from proxyless.base import Address, Endpoint, IpAddress, Status, parse_address
@@ -17,6 +19,9 @@ from proxyless.runtime import IDLE_TIMER, Clock, Timer
 # Differs from grpcio, which sends the path percent-encoded: servers that check the authority
 # refuse that (grpc/grpc#38142), and TLS cannot use it.
 UNIX_AUTHORITY: Final = "localhost"
+
+# What the address of a socket has room for, beside a zero byte; Linux's number, as in grpcio.
+PATH_BYTES_MAX: Final = 107
 
 
 class StaticResolver:
@@ -103,6 +108,13 @@ def _parse_ipv6(text: str) -> IpAddress:
     return address
 
 
+def _parse_unix(scheme: str, text: str) -> Address:
+    length = len(os.fsencode(text))
+    if length > PATH_BYTES_MAX:
+        raise ValueError(f"path has {length} bytes: wanted at most {PATH_BYTES_MAX}")
+    return parse_address(f"{scheme}:{text}")
+
+
 def _unix_authority(_: str) -> str:
     return UNIX_AUTHORITY
 
@@ -111,8 +123,6 @@ def _unix_authority(_: str) -> str:
 STATIC_FACTORIES: Final = (
     StaticFactory("ipv4", _parse_ipv4, encode_host_port),
     StaticFactory("ipv6", _parse_ipv6, encode_host_port),
-    StaticFactory("unix", lambda text: parse_address(f"unix:{text}"), _unix_authority),
-    StaticFactory(
-        "unix-abstract", lambda text: parse_address(f"unix-abstract:{text}"), _unix_authority
-    ),
+    StaticFactory("unix", partial(_parse_unix, "unix"), _unix_authority),
+    StaticFactory("unix-abstract", partial(_parse_unix, "unix-abstract"), _unix_authority),
 )
