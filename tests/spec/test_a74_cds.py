@@ -382,6 +382,16 @@ def test_table_of_child_numbers() -> None:
     assert numbers("bc ad", "abc d") == [(0, 1), (1, 2)]
 
 
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+@pytest.mark.spec("A74-60")
+def test_child_numbers_stay_when_a_locality_stands_in_two_priorities() -> None:
+    assert numbers("a a", "a a", "a a") == [(0, 1), (0, 1), (0, 1)]
+    assert numbers("a ab", "b a") == [(0, 1), (1, 0)], "no child is new"
+    assert numbers("a a", "c a a") == [(0, 1), (2, 0, 1)]
+    assert numbers("ab ac", "ac ab") == [(0, 1), (0, 1)], "a decides, in order of priorities"
+    assert numbers("a a", "a", "a a") == [(0, 1), (0,), (0, 2)]
+
+
 @pytest.mark.spec("A74-60")
 def test_first_locality_in_sorted_order_decides_however_they_are_listed() -> None:
     assert numbers("ab cd", "da") == numbers("ab cd", "ad") == [(0, 1), (0,)]
@@ -420,6 +430,26 @@ def test_localities_that_move_keep_their_connections() -> None:
     world.clock.advance(1.0)
     assert world.serve() == A
     assert world.backend(A).accepts == 1
+
+
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+@pytest.mark.spec("A74-60")
+def test_children_do_not_accumulate_when_a_locality_stands_in_two_priorities() -> None:
+    registries, spies = spying("round_robin")
+    world = MeshWorld(registries)
+    twice = [locality("x", A)], [locality("x", B)]
+    world.backend(A).is_up = False
+    world.start(route_config("a"), cluster("a"), prioritized("a", *twice))
+    assert world.serve() == B
+    for weight in range(2, 62):
+        twice = [locality("x", A, weight=weight)], [locality("x", B, weight=weight)]
+        world.say(prioritized("a", *twice))
+        world.clock.advance(1.0)
+        assert world.serve() == B
+        assert len(spies["round_robin"].alive) == 2
+        assert [len(world.backend(each).handles) for each in (A, B)] == [1, 1]
+    assert len(spies["round_robin"].created) == 2
+    assert world.backend(B).accepts == 1
 
 
 def test_cluster_below_itself_fails_its_own_rpcs_only() -> None:

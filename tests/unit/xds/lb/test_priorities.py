@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,6 +42,50 @@ def test_same_priorities_have_the_same_numbers(layout: list[list[str]]) -> None:
     first = assign_numbers(ChildNumbers(), [priority(zones) for zones in layout])
     again = assign_numbers(first, [priority(zones[::-1]) for zones in layout])
     assert again.numbers == first.numbers
+
+
+# Localities by priority; a locality may stand in several of them.
+OVERLAPPING = st.lists(st.sets(st.sampled_from("abcd"), min_size=1).map(sorted), max_size=4)
+
+
+def numbers_after(layouts: list[list[list[str]]]) -> ChildNumbers:
+    state = ChildNumbers()
+    for layout in layouts:
+        state = assign_numbers(state, [priority(zones) for zones in layout])
+    return state
+
+
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+@given(st.lists(OVERLAPPING, max_size=4), OVERLAPPING)
+def test_numbers_stay_the_same_when_an_update_is_repeated(
+    earlier: list[list[list[str]]], layout: list[list[str]]
+) -> None:
+    once = numbers_after([*earlier, layout])
+    assert numbers_after([*earlier, layout, layout]) == once
+
+
+@given(st.lists(OVERLAPPING, max_size=6))
+def test_numbers_are_distinct_and_never_reused_when_localities_stand_in_several_priorities(
+    layouts: list[list[list[str]]],
+) -> None:
+    state = ChildNumbers()
+    used: set[int] = set()
+    for layout in layouts:
+        before = set(state.numbers)
+        state = assign_numbers(state, [priority(zones) for zones in layout])
+        assert len(set(state.numbers)) == len(layout)
+        assert not (set(state.numbers) - before) & used, "a number came back"
+        used |= set(state.numbers)
+
+
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+@given(st.lists(OVERLAPPING, max_size=4), OVERLAPPING, st.sampled_from("abcd"))
+def test_numbers_stay_the_same_when_a_new_locality_joins_a_priority(
+    earlier: list[list[list[str]]], layout: list[list[str]], zone: str
+) -> None:
+    joined = [[*layout[0], f"{zone}-new"], *layout[1:]] if layout else []
+    once = numbers_after([*earlier, layout])
+    assert numbers_after([*earlier, layout, joined]).numbers == once.numbers
 
 
 INFO = EndpointInfo((parse_address("10.0.0.1:80"),), weight=2, hostname="h", hash_key="k")
