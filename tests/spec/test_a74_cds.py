@@ -382,7 +382,6 @@ def test_table_of_child_numbers() -> None:
     assert numbers("bc ad", "abc d") == [(0, 1), (1, 2)]
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 @pytest.mark.spec("A74-60")
 def test_child_numbers_stay_when_a_locality_stands_in_two_priorities() -> None:
     assert numbers("a a", "a a", "a a") == [(0, 1), (0, 1), (0, 1)]
@@ -432,7 +431,6 @@ def test_localities_that_move_keep_their_connections() -> None:
     assert world.backend(A).accepts == 1
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 @pytest.mark.spec("A74-60")
 def test_children_do_not_accumulate_when_a_locality_stands_in_two_priorities() -> None:
     registries, spies = spying("round_robin")

@@ -23,7 +23,7 @@ from proxyless.xds.attributes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from proxyless.base import Attributes, IpAddress
     from proxyless.xds.resources import (
@@ -45,36 +45,42 @@ class ChildNumbers:
 
     # Highest priority first.
     numbers: tuple[int, ...] = ()
-    # None stands for the priority of a cluster that has no locality.
-    by_locality: Mapping[Locality | None, int] = field(default_factory=dict)
+    # Each locality's numbers, in order of the priorities that it stands in. None stands for the
+    # priority of a cluster that has no locality.
+    by_locality: Mapping[Locality | None, Sequence[int]] = field(default_factory=dict)
     # Numbers are never used again for another priority (A74-62).
     next_number: int = 0
 
 
 def assign_numbers(before: ChildNumbers, priorities: Sequence[Priority]) -> ChildNumbers:
-    """Each priority takes the number of its first locality that had one, if it is still free."""
+    """The numbers of these priorities: repeating an update changes none of them.
+
+    Each priority takes the first number of its first locality that has one no higher priority took.
+    """
     next_number = before.next_number
     numbers: list[int] = []
-    by_locality: dict[Locality | None, int] = {}
-    taken: set[int] = set()
+    by_locality: dict[Locality | None, list[int]] = {}
     for priority in priorities:
         localities: Sequence[Locality | None] = sorted(each.locality for each in priority)
-        number = _kept_number(localities or (None,), before.by_locality, taken)
+        localities = localities or (None,)
+        number = _kept_number(localities, before.by_locality, numbers)
         if number is None:
             number, next_number = next_number, next_number + 1
-        taken.add(number)
         numbers.append(number)
-        by_locality.update(dict.fromkeys(localities or (None,), number))
+        for locality in localities:
+            by_locality.setdefault(locality, []).append(number)
     return ChildNumbers(tuple(numbers), by_locality, next_number)
 
 
 def _kept_number(
-    localities: Sequence[Locality | None], known: Mapping[Locality | None, int], taken: set[int]
+    localities: Sequence[Locality | None],
+    before: Mapping[Locality | None, Sequence[int]],
+    taken: Collection[int],
 ) -> int | None:
     for locality in localities:
-        number = known.get(locality)
-        if number is not None and number not in taken:
-            return number
+        for number in before.get(locality, ()):
+            if number not in taken:
+                return number
     return None
 
 

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,7 +54,6 @@ def numbers_after(layouts: list[list[list[str]]]) -> ChildNumbers:
     return state
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 @given(st.lists(OVERLAPPING, max_size=4), OVERLAPPING)
 def test_numbers_stay_the_same_when_an_update_is_repeated(
     earlier: list[list[list[str]]], layout: list[list[str]]
@@ -78,7 +76,6 @@ def test_numbers_are_distinct_and_never_reused_when_localities_stand_in_several_
         used |= set(state.numbers)
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 @given(st.lists(OVERLAPPING, max_size=4), OVERLAPPING, st.sampled_from("abcd"))
 def test_numbers_stay_the_same_when_a_new_locality_joins_a_priority(
     earlier: list[list[list[str]]], layout: list[list[str]], zone: str
