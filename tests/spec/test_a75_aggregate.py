@@ -240,6 +240,49 @@ def test_leaf_with_two_priorities_tries_both_before_the_next_leaf() -> None:
     assert waiting.status == OK
 
 
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+@pytest.mark.spec("A75-08")
+def test_leaf_tries_its_new_priority_when_it_comes_while_the_failover_timer_runs() -> None:
+    world = MeshWorld()
+    world.backend(A).connect = lambda: None  # type: ignore[method-assign]
+    world.start(
+        route_config("top"),
+        aggregate("top", "x", "y"),
+        *(cluster(name) for name in "xy"),
+        prioritized("x", [locality("p", A)]),
+        endpoints("y", C),
+    )
+    _, waiting = world.call(wait_for_ready=True)
+    world.clock.advance(5.0)
+    world.say(prioritized("x", [locality("p", A)], [locality("q", B)]))
+    world.clock.advance(5.1)
+    assert world.backend(B).accepts == 1, "the second priority of the first leaf"
+    assert world.backend(C).accepts == 0
+    world.answer_all()
+    assert waiting.status == OK
+
+
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+@pytest.mark.spec("A75-08")
+def test_next_leaf_is_used_earlier_when_a_leaf_loses_a_priority_while_its_timer_runs() -> None:
+    world = MeshWorld()
+    for address in (A, B):
+        world.backend(address).connect = lambda: None  # type: ignore[method-assign]
+    world.start(
+        route_config("top"),
+        aggregate("top", "x", "y"),
+        *(cluster(name) for name in "xy"),
+        prioritized("x", [locality("p", A)], [locality("q", B)]),
+        endpoints("y", C),
+    )
+    world.clock.advance(5.0)
+    world.say(prioritized("x", [locality("q", B)]))
+    world.clock.advance(4.9)
+    assert world.backend(C).accepts == 0
+    world.clock.advance(0.2)
+    assert world.backend(C).accepts == 1
+
+
 @pytest.mark.spec("A75-09")
 def test_reordering_keeps_the_branches_of_leaves_that_stay() -> None:
     registries, spies = spying(IMPL)

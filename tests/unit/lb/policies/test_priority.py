@@ -167,8 +167,10 @@ def world() -> ChildrenWorld:
     return ChildrenWorld(PriorityFactory())
 
 
-def prioritize(world: ChildrenWorld, *names: str) -> None:
-    children = {name: {"config": stub_config(name)} for name in names}
+def prioritize(world: ChildrenWorld, *names: str, inner_priorities: int = 1) -> None:
+    """Update; the first child has this number of priorities of its own."""
+    children: dict[str, dict[str, object]] = {name: {"config": stub_config(name)} for name in names}
+    children[names[0]]["innerPriorities"] = inner_priorities
     world.update(config={"children": children, "priorities": list(names)})
 
 
@@ -209,3 +211,106 @@ def test_it_may_be_told_anything_before_its_first_update(world: ChildrenWorld) -
     world.expect_reports()
     world.policy.close()
     world.expect_closed()
+
+
+# The failover timer of a child with priorities of its own
+
+
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+@pytest.mark.parametrize(
+    ("numbers", "deadline_s"),
+    [
+        pytest.param([1, 2], 20.0, id="longer"),
+        pytest.param([1, 2, 3], 30.0, id="longer twice"),
+        pytest.param([3, 1], 10.0, id="shorter"),
+        pytest.param([1, 2, 1, 2], 20.0, id="longer, shorter and longer"),
+    ],
+)
+def test_failover_timer_follows_the_number_of_inner_priorities_while_it_runs(
+    world: ChildrenWorld, numbers: list[int], deadline_s: float
+) -> None:
+    for number in numbers:
+        prioritize(world, "p0", "p1", inner_priorities=number)
+        world.advance(3.0)
+    world.advance(deadline_s - 3.0 * len(numbers) - 0.001)
+    world.expect_children("p0")
+    world.advance(0.001)
+    world.expect_children("p0", "p1")
+
+
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+def test_failover_timer_fires_at_once_when_the_shorter_deadline_has_passed(
+    world: ChildrenWorld,
+) -> None:
+    prioritize(world, "p0", "p1", inner_priorities=3)
+    world.advance(15.0)
+    prioritize(world, "p0", "p1", inner_priorities=1)
+    world.expect_children("p0")
+    world.advance(0)
+    world.expect_children("p0", "p1")
+
+
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+def test_failover_timer_that_is_due_is_put_off_when_priorities_return_in_the_same_turn(
+    world: ChildrenWorld,
+) -> None:
+    prioritize(world, "p0", "p1", inner_priorities=3)
+    world.advance(15.0)
+    prioritize(world, "p0", "p1", inner_priorities=1)
+    prioritize(world, "p0", "p1", inner_priorities=2)
+    world.advance(4.999)
+    world.expect_children("p0")
+    world.advance(0.001)
+    world.expect_children("p0", "p1")
+
+
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+def test_restarted_failover_timer_counts_from_its_restart_when_priorities_are_added(
+    world: ChildrenWorld,
+) -> None:
+    prioritize(world, "p0", "p1")
+    world.advance(5.0)
+    world.say("p0", READY, CONNECTING)
+    world.advance(9.0)
+    prioritize(world, "p0", "p1", inner_priorities=2)
+    world.advance(10.999)
+    world.expect_children("p0")
+    world.advance(0.001)
+    world.expect_children("p0", "p1")
+
+
+@pytest.mark.parametrize("state", [READY, IDLE, FAILURE])
+def test_failover_timer_stays_cancelled_when_the_number_of_inner_priorities_changes(
+    world: ChildrenWorld, state: State
+) -> None:
+    prioritize(world, "p0")
+    world.say("p0", state)
+    prioritize(world, "p0", inner_priorities=2)
+    assert world.clock.timers_pending == 0
+
+
+def test_failover_timer_is_not_started_again_when_it_has_fired_and_priorities_are_added(
+    world: ChildrenWorld,
+) -> None:
+    prioritize(world, "p0")
+    world.advance(FAILOVER_TIMEOUT_S)
+    prioritize(world, "p0", inner_priorities=2)
+    assert world.clock.timers_pending == 0
+
+
+# The newest picker
+
+
+@pytest.mark.parametrize("current", ["p0", "p1"])
+def test_newest_picker_is_published_when_a_failing_child_becomes_connecting(
+    world: ChildrenWorld, current: str
+) -> None:
+    prioritize(world, "p0", "p1")
+    world.say("p0", FAILURE)
+    world.say("p1", FAILURE)
+    world.expect_state(FAILURE)
+    world.say(current, CONNECTING)
+    world.expect_uses(current)
+    world.expect_picker_queues()
+    world.say(current, CONNECTING)
+    world.expect_uses(current)
