@@ -240,7 +240,6 @@ def test_leaf_with_two_priorities_tries_both_before_the_next_leaf() -> None:
     assert waiting.status == OK
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 @pytest.mark.spec("A75-08")
 def test_leaf_tries_its_new_priority_when_it_comes_while_the_failover_timer_runs() -> None:
     world = MeshWorld()
@@ -262,7 +261,6 @@ def test_leaf_tries_its_new_priority_when_it_comes_while_the_failover_timer_runs
     assert waiting.status == OK
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 @pytest.mark.spec("A75-08")
 def test_next_leaf_is_used_earlier_when_a_leaf_loses_a_priority_while_its_timer_runs() -> None:
     world = MeshWorld()

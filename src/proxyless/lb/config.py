@@ -51,6 +51,18 @@ def parse_policy_list(
     return chosen
 
 
+def parse_flag(json: Mapping[str, object], errors: ValidationErrors, *spellings: str) -> bool:
+    """A boolean field, false if it is missing; either spelling is JSON of the same proto field."""
+    result = False
+    for spelling in spellings:
+        flag = json.get(spelling, False)
+        with errors.field(spelling):
+            if not isinstance(flag, bool):
+                errors.add(f"is {type_name(flag)}, wanted a boolean")
+        result |= flag is True
+    return result
+
+
 def type_name(json: object) -> str:
     """What JSON calls the type of this value, for error texts."""
     match json:

@@ -23,7 +23,7 @@ from typing import ClassVar, Final
 from proxyless.base import State, Status, StatusCode, ValidationErrors
 from proxyless.base.frozen import frozen
 from proxyless.lb.api import Helper, Picker, Policy, Update
-from proxyless.lb.config import PolicyConfig, parse_policy_list, type_name
+from proxyless.lb.config import PolicyConfig, parse_flag, parse_policy_list, type_name
 from proxyless.lb.hierarchy import NO_SPLIT, split_by_child
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
 from proxyless.lb.registry import PolicyRegistry
@@ -86,14 +86,8 @@ def _parse_child(
     if not isinstance(json, dict):
         errors.add(f"is {type_name(json)}, wanted an object")
         return None
-    ignores_requests = False
-    # Either spelling is JSON of the same proto field.
-    for key in ("ignore_reresolution_requests", "ignoreReresolutionRequests"):
-        flag = json.get(key, False)
-        with errors.field(key):
-            if not isinstance(flag, bool):
-                errors.add(f"is {type_name(flag)}, wanted a boolean")
-        ignores_requests |= flag is True
+    spellings = ("ignore_reresolution_requests", "ignoreReresolutionRequests")
+    ignores_requests = parse_flag(json, errors, *spellings)
     inner_priorities = json.get("innerPriorities", 1)
     with errors.field("innerPriorities"):
         if type(inner_priorities) is not int or inner_priorities < 1:
@@ -104,9 +98,7 @@ def _parse_child(
             errors.add("is missing, wanted a list of policies")
             return None
         policy = parse_policy_list(json["config"], errors, registry)
-    if policy is None:
-        return None
-    return ChildConfig(policy, ignores_requests, inner_priorities)
+    return None if policy is None else ChildConfig(policy, ignores_requests, inner_priorities)
 
 
 def _parse_priorities(
@@ -355,7 +347,7 @@ class Priority:
         """Send the child its part of the last update. Returns why it cannot use it, if so."""
         config = self._config.children[child.name]
         child.ignores_requests = config.ignore_reresolution_requests
-        child.inner_priorities = config.inner_priorities
+        child.allow(config.inner_priorities)
         return child.update_policy(self._update, self._split.of(child.name), config.policy)
 
     def _enact(self, choice: Use, names: Sequence[str]) -> None:
@@ -399,10 +391,11 @@ class _Child(RetainedChild):
 
     __slots__ = (
         "_earns_failover_time",
+        "_failover_started_s",
         "_failover_timer",
+        "_inner_priorities",
         "_owner",
         "ignores_requests",
-        "inner_priorities",
         "report",
     )
 
@@ -412,7 +405,7 @@ class _Child(RetainedChild):
         self._owner: Final = owner
         # From the last update; the owner's to set.
         self.ignores_requests = False
-        self.inner_priorities = inner_priorities
+        self._inner_priorities = inner_priorities
         # From the last report, or the failover timer.
         self.report = _Report(State.CONNECTING, QUEUE_PICKER)
         # Whether READY or IDLE was reported "more recently than TRANSIENT_FAILURE" - A56
@@ -423,6 +416,14 @@ class _Child(RetainedChild):
     @property
     def view(self) -> ChildView:
         return ChildView(self.report.state, self._failover_timer.pending)
+
+    def allow(self, inner_priorities: int) -> None:
+        """Set the number of priorities inside; a timer that runs keeps its start (A75-08)."""
+        before, self._inner_priorities = self._inner_priorities, inner_priorities
+        if inner_priorities != before and self._failover_timer.pending:
+            self._failover_timer.cancel()
+            elapsed_s = self.context.clock.now_s() - self._failover_started_s
+            self._failover_timer = self._start_failover_timer(elapsed_s)
 
     def close(self) -> None:
         self._failover_timer.cancel()
@@ -465,12 +466,14 @@ class _Child(RetainedChild):
 
     # The failover timer.
 
-    def _start_failover_timer(self) -> Timer:
-        return self.context.clock.call_later(self._timeout_s, self._on_failover_timeout)
+    def _start_failover_timer(self, elapsed_s: float = 0.0) -> Timer:
+        clock = self.context.clock
+        self._failover_started_s = clock.now_s() - elapsed_s
+        return clock.call_later(self._timeout_s - elapsed_s, self._on_failover_timeout)
 
     @property
     def _timeout_s(self) -> float:
-        return FAILOVER_TIMEOUT_S * self.inner_priorities
+        return FAILOVER_TIMEOUT_S * self._inner_priorities
 
     def _on_failover_timeout(self) -> None:
         self.trace("failover timer fired")

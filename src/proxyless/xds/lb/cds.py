@@ -17,13 +17,14 @@ from proxyless.base.frozen import frozen
 from proxyless.lb import QUEUE_PICKER, Drop, Fail, GracefulSwitch, Update
 from proxyless.lb.api import Picker, PickInfo, PickResult
 from proxyless.lb.attributes import BACKEND_SERVICE
+from proxyless.lb.config import parse_flag
 from proxyless.lb.forwarding import ForwardingHelper
 from proxyless.lb.pickers import FailPicker
 from proxyless.lb.view import LbNode, wrap
 from proxyless.xds.attributes import CLUSTER_SUBSCRIPTIONS, XDS_CONFIG
 from proxyless.xds.config import ClusterConfig, ClusterError
 from proxyless.xds.error_texts import name_cluster, node_phrase, with_node
-from proxyless.xds.lb.child_config import parse_cluster_name, parse_flag
+from proxyless.xds.lb.child_config import parse_cluster_name
 from proxyless.xds.lb.cluster_policies import AggregatePolicies, LeafPolicies
 from proxyless.xds.lb.labels import ServicePicker
 from proxyless.xds.lb.priorities import (

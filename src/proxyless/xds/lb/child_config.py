@@ -36,15 +36,3 @@ def parse_cluster_name(
         if not name:
             errors.add("is empty, wanted the name of a cluster")
     return name
-
-
-def parse_flag(json: Mapping[str, object], errors: ValidationErrors, *spellings: str) -> bool:
-    """A boolean field, false if it is missing; either spelling is JSON of the same proto field."""
-    result = False
-    for spelling in spellings:
-        flag = json.get(spelling, False)
-        with errors.field(spelling):
-            if not isinstance(flag, bool):
-                errors.add(f"is {type_name(flag)}, wanted a boolean")
-        result |= flag is True
-    return result

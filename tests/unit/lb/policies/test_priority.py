@@ -216,7 +216,6 @@ def test_it_may_be_told_anything_before_its_first_update(world: ChildrenWorld) -
 # The failover timer of a child with priorities of its own
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 @pytest.mark.parametrize(
     ("numbers", "deadline_s"),
     [
@@ -238,7 +237,6 @@ def test_failover_timer_follows_the_number_of_inner_priorities_while_it_runs(
     world.expect_children("p0", "p1")
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 def test_failover_timer_fires_at_once_when_the_shorter_deadline_has_passed(
     world: ChildrenWorld,
 ) -> None:
@@ -250,7 +248,6 @@ def test_failover_timer_fires_at_once_when_the_shorter_deadline_has_passed(
     world.expect_children("p0", "p1")
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 def test_failover_timer_that_is_due_is_put_off_when_priorities_return_in_the_same_turn(
     world: ChildrenWorld,
 ) -> None:
@@ -264,7 +261,6 @@ def test_failover_timer_that_is_due_is_put_off_when_priorities_return_in_the_sam
     world.expect_children("p0", "p1")
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 def test_restarted_failover_timer_counts_from_its_restart_when_priorities_are_added(
     world: ChildrenWorld,
 ) -> None:
