@@ -5,6 +5,7 @@ The server notes the SNI of each handshake, and may choose its certificate by it
 
 from __future__ import annotations
 
+from base64 import b64encode
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +20,11 @@ from proxyless.controlplane import (
     dns_cluster,
     eds_cluster,
     endpoints,
+    keep_sessions,
     lb_endpoint,
     listener,
     route,
+    session_filter,
 )
 from proxyless.transport import Server, ServerCall, server_context
 from tests.certificates import CertificateAuthority
@@ -230,6 +233,42 @@ async def test_another_hostname_takes_another_connection_only_if_servers_are_ask
         await change(found_by_eds(server, "c.test", **checked), ENDPOINTS)
         await until(lambda: server.asked == [None, "b.test", "c.test"], "one by the next one")
         assert await where() == "here"
+
+
+def with_session_host(near: NamedServer, far: NamedServer, hostname: str) -> Snapshot:
+    """Sessions may stay on the far server, of this name, in the second priority."""
+    places = {
+        0: [lb_endpoint(f"127.0.0.1:{near.port}", hostname="near.test")],
+        1: [lb_endpoint(f"127.0.0.1:{far.port}", hostname=hostname)],
+    }
+    tls = {"auto_host_sni": True, "auto_sni_san_validation": True}
+    return Snapshot.of(
+        [
+            listener("api", [route(cluster="orders")], filters=[session_filter("session")]),
+            secured(keep_sessions(eds_cluster("orders")), has_identity=False, **tls),
+            endpoints("orders", places),
+        ]
+    )
+
+
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+@pytest.mark.spec("A29-02", "A75-66")
+async def test_session_host_gets_another_connection_when_its_hostname_changes(files: Files) -> None:
+    async with (
+        serving("near.test") as near,
+        serving("other.test", "old.test", "new.test") as far,
+        ControlPlane(with_session_host(near, far, "old.test")) as plane,
+        joined(plane, mesh=files) as where,
+    ):
+        place = f"127.0.0.1:{far.port};orders"
+        session = (("cookie", f"session={b64encode(place.encode()).decode()}"),)
+        assert await where(metadata=session) == "here"
+        assert far.asked == ["old.test"]
+        plane.set_snapshot(with_session_host(near, far, "new.test"))
+        await plane.wait_for_ack(ENDPOINTS)
+        await until(lambda: far.asked == ["old.test", "new.test"], "a connection by the new name")
+        assert await where(metadata=session) == "here"
+        assert far.asked == ["old.test", "new.test"]
 
 
 def by_system_roots(server: NamedServer) -> Snapshot:
