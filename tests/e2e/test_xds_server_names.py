@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
+    from proxyless.controlplane import Locality
     from proxyless.protos import Proto
 
 ON_BOTH_LOOPS = True
@@ -237,11 +238,11 @@ async def test_another_hostname_takes_another_connection_only_if_servers_are_ask
 
 def with_session_host(near: NamedServer, far: NamedServer, hostname: str) -> Snapshot:
     """Sessions may stay on the far server, of this name, in the second priority."""
-    places = {
+    places: dict[int | Locality, list[Proto]] = {
         0: [lb_endpoint(f"127.0.0.1:{near.port}", hostname="near.test")],
         1: [lb_endpoint(f"127.0.0.1:{far.port}", hostname=hostname)],
     }
-    tls = {"auto_host_sni": True, "auto_sni_san_validation": True}
+    tls: dict[str, Any] = {"auto_host_sni": True, "auto_sni_san_validation": True}
     return Snapshot.of(
         [
             listener("api", [route(cluster="orders")], filters=[session_filter("session")]),
@@ -251,7 +252,6 @@ def with_session_host(near: NamedServer, far: NamedServer, hostname: str) -> Sna
     )
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 @pytest.mark.spec("A29-02", "A75-66")
 async def test_session_host_gets_another_connection_when_its_hostname_changes(files: Files) -> None:
     async with (

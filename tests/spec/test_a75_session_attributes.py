@@ -73,7 +73,6 @@ def fail_sessions_at_c(world: MeshWorld) -> None:
         world.serve()
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 @pytest.mark.spec("A75-66", "A75-05")
 def test_session_host_is_ejected_when_outlier_detection_is_turned_on_later() -> None:
     world = MeshWorld()
@@ -90,7 +89,6 @@ def test_session_host_is_ejected_when_outlier_detection_is_turned_on_later() -> 
     assert {world.serve() for _ in range(4)} == {D}, "C is ejected"
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 @pytest.mark.spec("A75-66", "LRS-01")
 def test_load_of_a_session_host_is_reported_for_its_new_locality_when_it_moves() -> None:
     world = ReportedWorld()
@@ -115,7 +113,6 @@ def named(hostname: str) -> EndpointResource:
     return prioritized("a", [first], [LocalityEndpoints(Locality(zone="y"), 1, (info,))])
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 @pytest.mark.spec("A75-66")
 def test_rpcs_of_a_session_have_the_new_authority_when_the_hostname_changes() -> None:
     world = AuthorityWorld()
@@ -184,7 +181,6 @@ def begin_renewal(world: RenewalWorld) -> tuple[FakeSubchannel, FakeSubchannel]:
     return old, second
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 @pytest.mark.spec("A75-66")
 def test_session_subchannel_is_replaced_at_once_when_the_new_one_shares_the_connection(
     world: RenewalWorld,
@@ -197,7 +193,6 @@ def test_session_subchannel_is_replaced_at_once_when_the_new_one_shares_the_conn
     world.expect_requests()
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 def test_session_subchannel_is_replaced_when_the_connection_of_the_new_one_is_ready(
     world: RenewalWorld,
 ) -> None:
@@ -212,7 +207,6 @@ def test_session_subchannel_is_replaced_when_the_connection_of_the_new_one_is_re
     assert world.at("c") == [new]
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 def test_session_subchannel_stays_when_the_new_one_cannot_connect(world: RenewalWorld) -> None:
     old, new = begin_renewal(world)
     new.connecting()
@@ -226,7 +220,6 @@ def test_session_subchannel_stays_when_the_new_one_cannot_connect(world: Renewal
     assert world.used() is new
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 def test_new_session_subchannel_takes_over_when_the_old_connection_is_lost(
     world: RenewalWorld,
 ) -> None:
@@ -239,7 +232,6 @@ def test_new_session_subchannel_takes_over_when_the_old_connection_is_lost(
     assert world.used() is new
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 def test_new_session_subchannel_is_released_when_the_old_attributes_return(
     world: RenewalWorld,
 ) -> None:
@@ -250,7 +242,6 @@ def test_new_session_subchannel_is_released_when_the_old_attributes_return(
     assert world.used() is old
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 def test_new_session_subchannel_is_replaced_when_the_attributes_change_again(
     world: RenewalWorld,
 ) -> None:
@@ -266,7 +257,6 @@ def test_new_session_subchannel_is_replaced_when_the_attributes_change_again(
     assert old.is_released
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 def test_new_session_subchannel_stays_when_an_update_repeats_its_attributes(
     world: RenewalWorld,
 ) -> None:
@@ -279,7 +269,6 @@ def test_new_session_subchannel_stays_when_an_update_repeats_its_attributes(
     world.expect_requests()
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 @pytest.mark.parametrize("state", [IDLE, CONNECTING, FAILURE])
 def test_session_subchannel_without_connection_is_replaced_at_once(
     world: RenewalWorld, state: object
@@ -300,7 +289,6 @@ def test_session_subchannel_without_connection_is_replaced_at_once(
     world.sticks("c")
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 def test_waiting_rpc_is_picked_again_when_its_connecting_session_subchannel_is_replaced(
     world: RenewalWorld,
 ) -> None:
@@ -319,7 +307,6 @@ def test_waiting_rpc_is_picked_again_when_its_connecting_session_subchannel_is_r
     world.expect_requests("c")
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 @pytest.mark.spec("A78-01")
 def test_session_subchannel_stays_when_only_the_proxy_changes_until_its_connection_is_lost(
     world: RenewalWorld,
@@ -348,7 +335,6 @@ def test_session_subchannel_stays_when_only_weight_and_health_change(world: Rene
     assert world.used() is old
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 @pytest.mark.spec("A75-66", "A75-47")
 def test_subchannel_that_a_session_takes_over_has_the_attributes_of_the_same_update(
     world: RenewalWorld,
@@ -363,7 +349,6 @@ def test_subchannel_that_a_session_takes_over_has_the_attributes_of_the_same_upd
     world.expect_requests("a", "b")
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 @pytest.mark.parametrize("how", ["close", "unlist", "sweep", "child"])
 def test_both_session_subchannels_are_released_when_the_host_is_not_needed(
     world: RenewalWorld, how: str
@@ -383,7 +368,6 @@ def test_both_session_subchannels_are_released_when_the_host_is_not_needed(
     world.clock.advance(0)
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 def test_backoff_of_both_session_subchannels_is_reset(world: RenewalWorld) -> None:
     old, new = begin_renewal(world)
     world.policy.reset_backoff()

@@ -6,7 +6,7 @@ the policy that reads them.
 
 from typing import Final
 
-from proxyless.base import Key
+from proxyless.base import HTTP_PROXY, Attributes, Key
 
 # Of an RPC: where on the ring it belongs, 64 bits (A42).
 REQUEST_HASH: Final = Key[int]("request_hash")
@@ -28,3 +28,11 @@ HEALTH_WATCH: Final = Key[bool]("health_watch")
 ENDPOINT_WEIGHT: Final = Key[int]("endpoint_weight")
 # Of an endpoint: what is hashed in place of its first address (A76). Empty is as if not set.
 HASH_KEY: Final = Key[str]("hash_key")
+
+
+def is_other_way_only(before: Attributes, after: Attributes) -> bool:
+    """Whether two endpoints' attributes differ in nothing but the proxy, for the next connection.
+
+    It may differ whenever the name of a proxy is looked up, and all ways lead to the same place.
+    """
+    return before.without(HTTP_PROXY) == after.without(HTTP_PROXY)

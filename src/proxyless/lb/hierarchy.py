@@ -27,8 +27,13 @@ def with_path(endpoint: Endpoint, path: Path) -> Endpoint:
     """The endpoint with this path. With an empty one it is as if it never had any."""
     attributes = endpoint.attributes
     return Endpoint(
-        endpoint.addresses, attributes.with_(_PATH, path) if path else attributes.without(_PATH)
+        endpoint.addresses, attributes.with_(_PATH, path) if path else without_path(attributes)
     )
+
+
+def without_path(attributes: Attributes) -> Attributes:
+    """The attributes of an endpoint that never had a path."""
+    return attributes.without(_PATH)
 
 
 @frozen(eq=False)

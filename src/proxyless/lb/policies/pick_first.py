@@ -23,7 +23,6 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from proxyless.base import (
-    HTTP_PROXY,
     OK,
     Address,
     Attributes,
@@ -36,7 +35,7 @@ from proxyless.base import (
 )
 from proxyless.base.frozen import frozen
 from proxyless.lb.api import Complete, Helper, Picker, Policy, Update
-from proxyless.lb.attributes import HEALTH_WATCH
+from proxyless.lb.attributes import HEALTH_WATCH, is_other_way_only
 from proxyless.lb.candidate import Candidate
 from proxyless.lb.config import type_name
 from proxyless.lb.happy_eyeballs import (
@@ -248,7 +247,7 @@ class PickFirst:
         renewed = self._create_candidate(selected.address, attributes)
         if renewed.state is State.READY:
             self._select(renewed)
-        elif _is_other_way_only(selected.attributes, attributes):
+        elif is_other_way_only(selected.attributes, attributes):
             renewed.subchannel.release()
         else:
             self._renewed = renewed
@@ -462,14 +461,6 @@ class PickFirst:
             trace.emit("pick_first.state", before=self._state, after=state, status=picker.status)
         self._state = state
         self._helper.update_state(state, picker)
-
-
-def _is_other_way_only(before: Attributes, after: Attributes) -> bool:
-    """Whether nothing but the proxy differs. That is for the next connection.
-
-    It may differ whenever the name of a proxy is looked up, and all ways lead to the same place.
-    """
-    return before.without(HTTP_PROXY) == after.without(HTTP_PROXY)
 
 
 class PickFirstFactory:

@@ -168,8 +168,7 @@ class OverrideHostPolicy:
 
     def reset_backoff(self) -> None:
         for host in self.hosts:
-            if host.owned is not None:
-                host.owned.reset_backoff()
+            host.reset_backoff()
         self._child.reset_backoff()
 
     def close(self) -> None:
@@ -238,6 +237,9 @@ class OverrideHostPolicy:
 
     # Called by hosts.
 
+    def create_inner(self, address: Address, attributes: Attributes) -> Subchannel:
+        return self._helper.create_subchannel(address, attributes)
+
     def keeps(self, host: Host) -> bool:
         """Whether a subchannel that the child releases is still needed (A75-41)."""
         keeps = host.endpoint is not None and not host.is_expired(
@@ -286,15 +288,11 @@ class OverrideHostPolicy:
         if host.endpoint is None:
             # It vanished; the update that did it told those who wait (A75-67).
             return False
-        self.hosts.own(host, self._helper.create_subchannel(host.address, host.attributes))
+        self.hosts.own(host)
         self._trace("override_host.created", host)
         return True
 
     # Called by the child.
-
-    def create_subchannel(self, address: Address, attributes: Attributes) -> Subchannel:
-        inner = self._helper.create_subchannel(address, attributes)
-        return self.hosts.wrap_for_child(inner, address)
 
     def on_report(self, state: State, picker: Picker) -> None:
         self._report = (state, picker)
@@ -326,7 +324,7 @@ class _ChildHelper(ForwardingHelper):
         self._owner: Final = owner
 
     def create_subchannel(self, address: Address, attributes: Attributes) -> Subchannel:
-        return self._owner.create_subchannel(address, attributes)
+        return self._owner.hosts.create_for_child(address, attributes)
 
     def update_state(self, state: State, picker: Picker) -> None:
         self._owner.on_report(state, picker)

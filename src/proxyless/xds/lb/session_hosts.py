@@ -8,6 +8,9 @@ Theory of operation
     that a subchannel that it gives back stays as it is, connection and all, if we go on holding it.
     An address that is not listed has a host only as long as the child holds a subchannel to it.
 
+    A subchannel that only sessions use is replaced when an update changes its attributes: at once
+    if it has no connection, or if the new one shares it; otherwise when the new one is READY.
+
 `choose_host` is the decision for one RPC. Nothing here reports, waits or reads the clock.
 """
 
@@ -15,13 +18,14 @@ from __future__ import annotations
 
 import math
 from enum import Enum
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from proxyless.base import EMPTY_ATTRIBUTES, Address, Attributes, State, Status
+from proxyless.base import EMPTY_ATTRIBUTES, Address, Attributes, Key, State, Status
 from proxyless.lb.api import Complete
+from proxyless.lb.attributes import ENDPOINT_WEIGHT, HASH_KEY, is_other_way_only
 from proxyless.lb.forwarding import ForwardingSubchannel
-from proxyless.lb.hierarchy import with_path
-from proxyless.xds.attributes import HEALTH_STATUS
+from proxyless.lb.hierarchy import without_path
+from proxyless.xds.attributes import HEALTH_STATUS, LOCALITY_WEIGHT
 from proxyless.xds.resources import HealthStatus
 
 if TYPE_CHECKING:
@@ -34,6 +38,14 @@ if TYPE_CHECKING:
 SWEEP_INTERVAL_MIN_S: Final = 5.0
 
 _NEVER: Final = -math.inf
+
+# Attributes of an endpoint that its subchannel does not depend on.
+_IRRELEVANT: Final[tuple[Key[Any], ...]] = (
+    HEALTH_STATUS,
+    LOCALITY_WEIGHT,
+    ENDPOINT_WEIGHT,
+    HASH_KEY,
+)
 
 # ---------------------------------------------------------------------------------------------
 # Decision: one RPC
@@ -120,6 +132,7 @@ class Host:
         "is_awaited",
         "last_used_s",
         "owned",
+        "renewed",
     )
 
     def __init__(self, address: Address) -> None:
@@ -135,6 +148,8 @@ class Host:
         # The child's subchannels, and ours: there is one only if the child has none.
         self.held_by_child: dict[HostSubchannel, None] = {}
         self.owned: HostSubchannel | None = None
+        # Only beside ours, which it replaces when it is READY.
+        self.renewed: HostSubchannel | None = None
 
     @property
     def subchannel(self) -> HostSubchannel | None:
@@ -145,7 +160,7 @@ class Host:
     def attributes(self) -> Attributes:
         """As policies further down see them, so that the same connection is meant."""
         endpoint = self.endpoint
-        return EMPTY_ATTRIBUTES if endpoint is None else with_path(endpoint, ()).attributes
+        return EMPTY_ATTRIBUTES if endpoint is None else without_path(endpoint.attributes)
 
     @property
     def state(self) -> State | None:
@@ -170,9 +185,21 @@ class Host:
 
     def drop_owned(self) -> None:
         """Release the subchannel that only sessions needed, if there is one."""
+        self.drop_renewed()
         subchannel, self.owned = self.owned, None
         if subchannel is not None:
             subchannel.inner.release()
+
+    def drop_renewed(self) -> None:
+        subchannel, self.renewed = self.renewed, None
+        if subchannel is not None:
+            subchannel.inner.release()
+
+    def reset_backoff(self) -> None:
+        """Of the subchannels that only sessions need."""
+        for subchannel in (self.owned, self.renewed):
+            if subchannel is not None:
+                subchannel.reset_backoff()
 
     def is_expired(self, now_s: float, idle_timeout_s: float) -> bool:
         """Whether no session used it for so long that none is likely to come back."""
@@ -185,11 +212,14 @@ class HostSubchannel(ForwardingSubchannel):
     Once the child has released it, the child hears nothing more, whoever holds it then.
     """
 
-    __slots__ = ("_child_watches", "_roster", "host", "override", "state")
+    __slots__ = ("_child_watches", "_roster", "attributes", "host", "override", "state")
 
-    def __init__(self, inner: Subchannel, host: Host, roster: Hosts) -> None:
+    def __init__(
+        self, inner: Subchannel, attributes: Attributes, host: Host, roster: Hosts
+    ) -> None:
         super().__init__(inner)
         # Fixed at construction.
+        self.attributes: Final = attributes
         self.host: Final = host
         self._roster: Final = roster
         # The result for an RPC whose session lives here.
@@ -232,8 +262,20 @@ class HostSubchannel(ForwardingSubchannel):
             self._roster.on_state(self, before)
 
 
+def _relevant(attributes: Attributes) -> Attributes:
+    """Those that a subchannel depends on, and those who wrap it."""
+    attributes = without_path(attributes)
+    for key in _IRRELEVANT:
+        attributes = attributes.without(key)
+    return attributes
+
+
 class HostsOwner(Protocol):
     """What hosts tell the policy, and ask it."""
+
+    def create_inner(self, address: Address, attributes: Attributes) -> Subchannel:
+        """A new subchannel, which is not wrapped yet."""
+        ...
 
     def keeps(self, host: Host) -> bool:
         """Whether the host's subchannel stays when the child is done with it."""
@@ -273,20 +315,20 @@ class Hosts:
             if known is None or known.endpoint is not endpoint:
                 self._list(self._have(address), endpoint)
 
-    def wrap_for_child(self, inner: Subchannel, address: Address) -> HostSubchannel:
+    def create_for_child(self, address: Address, attributes: Attributes) -> HostSubchannel:
         """The child's subchannel to this address; from now on it is not ours (A75-43)."""
         host = self._have(address)
-        subchannel = HostSubchannel(inner, host, self)
+        subchannel = self._create(host, attributes)
         host.held_by_child[subchannel] = None
         # Not earlier: the new one may share the connection, and meanwhile it stays open.
         host.drop_owned()
         self._tell_if_awaited(host)
         return subchannel
 
-    def own(self, host: Host, inner: Subchannel) -> None:
-        """Hold this subchannel to a host that has none, for sessions."""
+    def own(self, host: Host) -> None:
+        """Hold a new subchannel to a host that has none, for sessions."""
         assert host.subchannel is None, "a host has one subchannel at a time"
-        host.owned = HostSubchannel(inner, host, self)
+        host.owned = self._create(host, host.attributes)
 
     def clear(self) -> None:
         """List nothing, and let go of what only sessions needed."""
@@ -304,6 +346,7 @@ class Hosts:
         del host.held_by_child[subchannel]
         if host.subchannel is None and self._owner.keeps(host):
             host.owned = subchannel
+            self._renew(host)
             return
         subchannel.inner.release()
         self._forget_if_unused(host)
@@ -312,11 +355,14 @@ class Hosts:
     def on_state(self, subchannel: HostSubchannel, before: State) -> None:
         """Tell if RPCs of sessions may wait for this: the child need not report it."""
         host = subchannel.host
+        if subchannel is host.renewed:
+            self._renew(host)
         if subchannel is not host.subchannel or subchannel.state is before:
             return
         is_lost = before is State.READY and host.last_used_s != _NEVER
         if subchannel is host.owned or host.is_awaited or is_lost:
             host.is_awaited = False
+            self._renew(host)
             self._owner.on_news(is_during_call=False)
 
     def _tell_if_awaited(self, host: Host) -> None:
@@ -324,6 +370,37 @@ class Hosts:
         if host.is_awaited:
             host.is_awaited = False
             self._owner.on_news(is_during_call=True)
+
+    # Subchannels that only sessions use.
+
+    def _create(self, host: Host, attributes: Attributes) -> HostSubchannel:
+        inner = self._owner.create_inner(host.address, attributes)
+        return HostSubchannel(inner, attributes, host, self)
+
+    def _renew(self, host: Host) -> None:
+        """Have ours made with the newest attributes, without a time without a connection.
+
+        Idempotent. Called when the attributes, the holder or a state has changed.
+        """
+        owned, renewed = host.owned, host.renewed
+        if owned is None:
+            return
+        before, after = _relevant(owned.attributes), _relevant(host.attributes)
+        if before == after:
+            host.drop_renewed()
+            return
+        if renewed is None or _relevant(renewed.attributes) != after:
+            host.drop_renewed()
+            renewed = host.renewed = self._create(host, host.attributes)
+        if renewed.state is State.READY or owned.state is not State.READY:
+            host.owned, host.renewed = renewed, None
+            owned.inner.release()
+            self._tell_if_awaited(host)
+        elif is_other_way_only(before, after):
+            # A proxy is for the next connection: when this one is lost.
+            host.drop_renewed()
+        elif renewed.state is State.IDLE:  # New, or its backoff is over.
+            renewed.request_connection()
 
     # The list.
 
@@ -336,6 +413,7 @@ class Hosts:
     def _list(self, host: Host, endpoint: Endpoint) -> None:
         host.list_as(endpoint)
         self.listed[host.addresses[0]] = host
+        self._renew(host)
 
     def _unlist(self, host: Host) -> None:
         del self.listed[host.addresses[0]]

@@ -20,7 +20,7 @@ from proxyless.xds.lb.session_hosts import (
     sweep,
 )
 from proxyless.xds.resources import HealthStatus
-from tests.spec.lb_world import CONNECTING, FAILURE, IDLE, READY, FakeSubchannel, World, address
+from tests.spec.lb_world import CONNECTING, FAILURE, IDLE, READY, World, address
 
 USABLE: Final = frozenset({HealthStatus.UNKNOWN, HealthStatus.HEALTHY})
 
@@ -75,7 +75,8 @@ def test_the_best_host_decides_and_among_equals_the_first() -> None:
 class Owner:
     """A policy that keeps what it is told to keep."""
 
-    def __init__(self) -> None:
+    def __init__(self, world: World) -> None:
+        self.create_inner = world.create_subchannel
         self.is_keeping = False
         self.news: list[bool] = []
 
@@ -91,14 +92,11 @@ class Roster:
 
     def __init__(self) -> None:
         self.world = World(RoundRobinFactory())
-        self.owner = Owner()
+        self.owner = Owner(self.world)
         self.hosts = Hosts(self.owner)
 
-    def inner(self, name: str) -> FakeSubchannel:
-        return self.world.create_subchannel(address(name), EMPTY_ATTRIBUTES)
-
     def child_creates(self, name: str) -> HostSubchannel:
-        return self.hosts.wrap_for_child(self.inner(name), address(name))
+        return self.hosts.create_for_child(address(name), EMPTY_ATTRIBUTES)
 
     def host(self, name: str) -> Host:
         return self.hosts.listed[str(address(name))]
@@ -206,7 +204,7 @@ def test_expired_hosts_that_are_held_are_due_and_others_are_not(roster: Roster) 
     assert next_sweep_delay_s(roster.hosts, 1000.0, 60.0) == 30.0
     host.last_used_s = 900.0
     assert next_sweep_delay_s(roster.hosts, 1000.0, 60.0) == 60.0
-    roster.hosts.own(host, roster.inner("a"))
+    roster.hosts.own(host)
     assert next_sweep_delay_s(roster.hosts, 1000.0, 60.0) == 5.0
     assert sweep(roster.hosts, 1000.0, 60.0) == [host]
     assert roster.world.live == []
