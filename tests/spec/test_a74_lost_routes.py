@@ -74,7 +74,6 @@ def assert_released(world: MeshWorld) -> None:
     assert world.watches.names(EDS) == set()
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 @pytest.mark.spec("A74-48", "A74-49")
 @every_loss
 def test_new_endpoints_reach_routed_rpc_when_routes_are_lost(
@@ -93,7 +92,6 @@ def test_new_endpoints_reach_routed_rpc_when_routes_are_lost(
     assert_released(world)
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 @pytest.mark.spec("A31-41", "A31-42")
 @every_loss
 def test_deleted_cluster_drops_routed_rpc_when_routes_are_lost(
@@ -109,7 +107,6 @@ def test_deleted_cluster_drops_routed_rpc_when_routes_are_lost(
     assert_released(world)
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 @pytest.mark.spec("A31-43", "A74-57")
 def test_failed_cluster_keeps_routed_rpc_waiting_when_listener_is_lost() -> None:
     """An error that is not "does not exist" ends RPCs that are not wait-for-ready only."""
@@ -130,7 +127,6 @@ def test_failed_cluster_keeps_routed_rpc_waiting_when_listener_is_lost() -> None
     assert_released(world)
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 @pytest.mark.spec("A74-49")
 def test_new_endpoint_resource_reaches_routed_rpc_when_listener_is_lost() -> None:
     world, waiting = start_waiting()
@@ -144,7 +140,6 @@ def test_new_endpoint_resource_reaches_routed_rpc_when_listener_is_lost() -> Non
     assert_released(world)
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 @pytest.mark.spec("A74-49")
 def test_new_leaf_of_aggregate_reaches_routed_rpc_when_listener_is_lost() -> None:
     world, waiting = start_waiting(aggregate("all", "a"), routed="all")
@@ -156,7 +151,6 @@ def test_new_leaf_of_aggregate_reaches_routed_rpc_when_listener_is_lost() -> Non
     assert_released(world)
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 @pytest.mark.spec("A74-49")
 def test_new_endpoints_reach_routed_rpc_when_returned_listener_waits_for_routes() -> None:
     """The listener is back and names routes that do not come: the loss is still in force."""

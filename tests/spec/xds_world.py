@@ -262,17 +262,21 @@ class ConfigWatcher:
     """Remembers everything it was told, in order: configs, and texts for trouble."""
 
     events: list[XdsConfig | str] = field(default_factory=list)
+    # Of the last error: the config for RPCs that were routed before.
+    held: XdsConfig | None = None
 
     def on_update(self, config: XdsConfig) -> None:
         self.events.append(config)
 
-    def on_error(self, context: str, status: Status) -> None:
+    def on_error(self, context: str, status: Status, held: XdsConfig | None) -> None:
         assert status.details.startswith(f"{context}: ")
         self.events.append(f"error {status.details}")
+        self.held = held
 
-    def on_does_not_exist(self, context: str, status: Status) -> None:
+    def on_does_not_exist(self, context: str, status: Status, held: XdsConfig | None) -> None:
         assert status.details.startswith(f"{context}: does not exist")
         self.events.append(f"does not exist {context}")
+        self.held = held
 
 
 class World:

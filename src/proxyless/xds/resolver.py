@@ -10,7 +10,7 @@ Theory of operation
     A cluster that no route names any more stays in the load balancing config until the old selector
     is closed and the last RPC on it is committed; then a result without it follows by itself
     (A31-36). If listener or routes are lost, the result says so: new RPCs fail or wait, those that
-    were routed go on.
+    were routed go on, and what becomes of their clusters reaches them by further results.
 """
 
 from __future__ import annotations
@@ -185,15 +185,16 @@ class XdsResolver:
                 clusters=list(config.clusters),
             )
 
-    def on_error(self, context: str, status: Status) -> None:
-        self._lose(status)
+    def on_error(self, context: str, status: Status, held: XdsConfig | None) -> None:
+        self._lose(status, held)
 
-    def on_does_not_exist(self, context: str, status: Status) -> None:
-        self._lose(status)
+    def on_does_not_exist(self, context: str, status: Status, held: XdsConfig | None) -> None:
+        self._lose(status, held)
 
-    def _lose(self, status: Status) -> None:
-        LOGGER.warning("%s", status.details)
-        self._trouble = status
+    def _lose(self, status: Status, held: XdsConfig | None) -> None:
+        if status != self._trouble:
+            LOGGER.warning("%s", status.details)
+        self._config, self._trouble = held, status
         self._selector = None
         self._publish()
 

@@ -15,6 +15,7 @@ from proxyless.xds.filters import FilterRegistry
 from proxyless.xds.resolver import FailedResolver, XdsResolver, XdsResolverFactory, XdsTools
 from tests.spec.mesh_world import MeshWorld
 from tests.spec.xds_world import (
+    CDS,
     LDS,
     TYPES,
     FakeDns,
@@ -200,6 +201,21 @@ def test_the_log_says_in_the_words_of_the_rpcs_why_they_fail_and_that_they_do_no
         ("INFO", 'listener "orders": RPCs are routed again'),
     ]
     assert observer.status.details == 'listener "orders": does not exist (node id "node-1")'
+
+
+def test_loss_is_logged_once_when_held_clusters_change(caplog: pytest.LogCaptureFixture) -> None:
+    world = MeshWorld()
+    world.backend("10.0.0.1:80").is_up = False
+    world.start(route_config("a"), cluster("a"), endpoints("a", "10.0.0.1:80"))
+    world.call(wait_for_ready=True)
+    caplog.set_level(logging.INFO, "proxyless.xds.resolver")
+    world.remove(LDS, "orders")
+    world.say(endpoints("a", "10.0.0.1:80", "10.0.0.2:80"))
+    world.remove(CDS, "a")
+    found = [each for each in caplog.records if each.name == "proxyless.xds.resolver"]
+    assert [each.getMessage() for each in found] == [
+        'listener "orders": does not exist (node id "node-1")'
+    ]
 
 
 def test_a_target_that_cannot_be_resolved_is_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -126,6 +126,8 @@ class Plan:
     dns: dict[DnsName, None] = field(default_factory=dict)
     # None: something is missing.
     outcome: XdsConfig | Trouble | None = None
+    # Without a config: what is known about the clusters that are subscribed to.
+    subscribed: dict[str, ClusterResult] = field(default_factory=dict)
 
 
 def resolve(
@@ -189,10 +191,12 @@ class _Resolution:
                 else:
                     clusters[name] = result
         self._add_subscribed(clusters)
-        if not isinstance(found, tuple):
-            self.plan.outcome = found
-        elif is_complete:
+        if isinstance(found, tuple) and is_complete:
             self.plan.outcome = XdsConfig(*found, clusters, self._wanted.node_id)
+            return self.plan
+        self.plan.outcome = found if isinstance(found, Trouble) else None
+        names = self._subscribed
+        self.plan.subscribed = {name: clusters[name] for name in names if name in clusters}
         return self.plan
 
     # Listener, route configuration, virtual host

@@ -8,6 +8,10 @@ Theory of operation
     needed and what the config is: watches are opened and closed to match, and the watcher is told
     if the outcome is another one than it was told before. Nothing is called inside a call to the
     manager, so subscribers may call it from anywhere (A74-50).
+
+    While the listener or the routes cannot be used, there are no routes whose clusters have to
+    change in one step. Clusters that RPCs still hold then change on their own: new endpoints, an
+    error or a removal are published at once (A31-41, A74-49).
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from proxyless.xds.config.dependencies import (
     Wanted,
     resolve,
 )
-from proxyless.xds.config.xds_config import XdsConfig, XdsConfigWatcher
+from proxyless.xds.config.xds_config import ClusterResult, XdsConfig, XdsConfigWatcher
 from proxyless.xds.resources import EndpointInfo, EndpointResource, Locality, LocalityEndpoints
 
 if TYPE_CHECKING:
@@ -82,10 +86,10 @@ class XdsDependencyManager:
         self._dns: dict[DnsName, _DnsName] = {}
         # Subscribers by name of cluster; a name without any is not here.
         self._subscribed: dict[str, int] = {}
-        # What the watcher was told last.
-        self._told: XdsConfig | Trouble | None = None
-        # The last config, for what is taken over into the next.
+        # What was published last: the config, for what is taken over into the next; and why RPCs
+        # cannot be routed by it, then with the clusters that are subscribed to only.
         self._config: XdsConfig | None = None
+        self._trouble: Trouble | None = None
         # Pending while something heard is not looked at yet.
         self._timer: Timer = IDLE_TIMER
         self._is_closed = False
@@ -145,18 +149,29 @@ class XdsDependencyManager:
         self._clusters.keep(plan.clusters)
         self._endpoints.keep(plan.endpoints)
         self._keep_dns(plan.dns)
-        if plan.outcome is not None and not _is_same_outcome(plan.outcome, self._told):
-            self._tell(plan.outcome)
+        if isinstance(plan.outcome, XdsConfig):
+            self._publish_config(plan.outcome)
+        elif trouble := plan.outcome or self._trouble:
+            self._publish_trouble(trouble, plan.subscribed)
 
-    def _tell(self, outcome: XdsConfig | Trouble) -> None:
-        self._told = outcome
-        if isinstance(outcome, XdsConfig):
-            self._config = outcome
-            self._watcher.on_update(outcome)
-        elif outcome.does_not_exist:
-            self._watcher.on_does_not_exist(outcome.context, outcome.status)
+    def _publish_config(self, config: XdsConfig) -> None:
+        previous, trouble = self._config, self._trouble
+        if trouble is None and previous is not None and _is_same_config(config, previous):
+            return
+        self._config, self._trouble = config, None
+        self._watcher.on_update(config)
+
+    def _publish_trouble(self, trouble: Trouble, clusters: dict[str, ClusterResult]) -> None:
+        previous = self._config
+        is_same = previous is None or _are_same_clusters(clusters, previous.clusters)
+        if trouble == self._trouble and is_same:
+            return
+        self._trouble = trouble
+        self._config = held = None if previous is None else previous.with_clusters(clusters)
+        if trouble.does_not_exist:
+            self._watcher.on_does_not_exist(trouble.context, trouble.status, held)
         else:
-            self._watcher.on_error(outcome.context, outcome.status)
+            self._watcher.on_error(trouble.context, trouble.status, held)
 
     # DNS
 
@@ -320,18 +335,17 @@ class _Subscription:
             manager.on_release(self._name)
 
 
-def _is_same_outcome(new: XdsConfig | Trouble, told: XdsConfig | Trouble | None) -> bool:
-    """Whether the watcher would hear nothing new."""
-    if not isinstance(new, XdsConfig) or not isinstance(told, XdsConfig):
-        return new == told
+def _is_same_config(new: XdsConfig, old: XdsConfig) -> bool:
     return (
-        new.listener is told.listener
-        and new.route_config is told.route_config
-        and new.clusters.keys() == told.clusters.keys()
-        and all(
-            old is each or (not isinstance(each, tuple) and old == each)
-            for old, each in zip(
-                (told.clusters[name] for name in new.clusters), new.clusters.values(), strict=True
-            )
-        )
+        new.listener is old.listener
+        and new.route_config is old.route_config
+        and _are_same_clusters(new.clusters, old.clusters)
+    )
+
+
+def _are_same_clusters(new: Mapping[str, ClusterResult], old: Mapping[str, ClusterResult]) -> bool:
+    """By identity, except errors: unchanged clusters are taken over as the same objects."""
+    return new.keys() == old.keys() and all(
+        old[name] is result or (not isinstance(result, tuple) and old[name] == result)
+        for name, result in new.items()
     )

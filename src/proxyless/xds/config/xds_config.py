@@ -63,6 +63,12 @@ class XdsConfig:
     # Leaves that have no key of their own; made at the first question.
     _leaves: dict[str, ClusterConfig] = field(default_factory=dict, repr=False)
 
+    def with_clusters(self, clusters: dict[str, ClusterResult]) -> XdsConfig:
+        """The same listener and routes with other clusters."""
+        return XdsConfig(
+            self.listener, self.route_config, self.virtual_host, clusters, self.node_id
+        )
+
     def find(self, name: str) -> ClusterConfig | ClusterError | None:
         """What is known about this cluster, also if it is only a leaf of an aggregate."""
         result = self.clusters.get(name)
@@ -88,15 +94,17 @@ class XdsConfigWatcher(Protocol):
         """Everything that is needed is there."""
         ...
 
-    def on_error(self, context: str, status: Status) -> None:
+    def on_error(self, context: str, status: Status, held: XdsConfig | None) -> None:
         """The listener or the route configuration cannot be had; the context says which.
 
-        The status is one that RPCs may end with: its text begins with the context.
+        The status is one that RPCs may end with: its text begins with the context. `held` is for
+        RPCs that were routed before: the last config, with what is known now about the clusters
+        that are subscribed to; None if there was no config. Called again whenever it changes.
         """
         ...
 
-    def on_does_not_exist(self, context: str, status: Status) -> None:
-        """The listener or the route configuration does not exist; the context says which."""
+    def on_does_not_exist(self, context: str, status: Status, held: XdsConfig | None) -> None:
+        """The listener or the route configuration does not exist; the rest as for `on_error`."""
         ...
 
 

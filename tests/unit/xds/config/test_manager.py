@@ -1,6 +1,6 @@
 """The dependency manager: one look for all that is heard in a turn, and silence after the end."""
 
-from proxyless.xds.config import XdsConfig
+from proxyless.xds.config import ClusterConfig, ClusterError, XdsConfig
 from tests.spec.xds_world import (
     CDS,
     EDS,
@@ -73,3 +73,51 @@ def test_same_trouble_is_told_once() -> None:
     for _ in range(3):
         world.refuse(LDS, SERVICE, unavailable("no server"))
     assert world.events == [f'error listener "{SERVICE}": no server (node id "node-1")']
+
+
+def held_config(world: World) -> XdsConfig:
+    assert world.watcher.held is not None
+    return world.watcher.held
+
+
+def test_held_config_has_subscribed_clusters_only_when_listener_is_lost() -> None:
+    world = start_plain("a", "b")
+    subscription = world.manager.subscribe("a")
+    routes = world.config.route_config
+    world.remove(LDS, SERVICE)
+    lost = held_config(world)
+    assert lost.route_config is routes
+    assert list(lost.clusters) == ["a"]
+    world.say(endpoints("a", "10.0.0.2:80"))
+    assert held_config(world) is not lost
+    entry = held_config(world).find("a")
+    assert isinstance(entry, ClusterConfig)
+    assert entry.endpoints == endpoints("a", "10.0.0.2:80")
+    world.remove(CDS, "a")
+    assert isinstance(held_config(world).find("a"), ClusterError)
+    subscription.release()
+    world.settle()
+    assert held_config(world).clusters == {}
+    assert world.watches.names(CDS) == set()
+
+
+def test_error_is_published_once_when_subscribed_clusters_do_not_change() -> None:
+    world = start_plain("a", "b")
+    subscription = world.manager.subscribe("a")
+    world.remove(LDS, SERVICE)
+    count = len(world.events)
+    held = world.watcher.held
+    world.say(cluster("b"), endpoints("b", "10.0.0.9:80"))
+    world.remove(LDS, SERVICE)
+    assert (len(world.events), world.watcher.held) == (count, held)
+    subscription.release()
+
+
+def test_held_config_is_none_when_there_was_no_config() -> None:
+    world = World()
+    subscription = world.manager.subscribe("a")
+    world.remove(LDS, SERVICE)
+    world.say(cluster("a"), endpoints("a", "10.0.0.1:80"))
+    assert world.events == [f'does not exist listener "{SERVICE}"']
+    assert world.watcher.held is None
+    subscription.release()
