@@ -273,6 +273,41 @@ def test_update_that_does_not_know_a_dynamic_cluster_leaves_the_child_alone() ->
     assert subscriptions.released == ["d"]
 
 
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+@pytest.mark.spec("A74-53", "A74-54")
+def test_dynamic_cluster_is_subscribed_when_it_is_only_a_leaf() -> None:
+    """D46: what the aggregate knows about it is used at once, and does not end with that."""
+    world = MeshWorld()
+    world.start(
+        plugin_routes(name="leaf", routed="all"),
+        *(aggregate("all", "leaf"), cluster("leaf"), endpoints("leaf", A)),
+        *(cluster("other"), endpoints("other", B)),
+    )
+    assert world.serve("/dynamic.Service/Method") == A
+    for address in (C, A):
+        world.say(endpoints("other", address))
+    assert world.resolver._manager._subscribed["leaf"] == 1  # type: ignore[union-attr]  # noqa: SLF001
+    opened = world.watches.opened.count(("CDS", "leaf"))
+    world.say(aggregate("all", "other"))
+    assert world.serve("/dynamic.Service/Method") == A
+    assert world.watches.opened.count(("CDS", "leaf")) == opened, "its watch never ended"
+    world.say(endpoints("leaf", B))
+    assert world.serve("/dynamic.Service/Method") == B
+    # The plugin's child is retained by the cluster manager before it is destroyed.
+    world.say(route_config("all"))
+    world.clock.advance(15 * 60.0)
+    assert "leaf" not in world.watches.names(CDS)
+
+
+@pytest.mark.spec("A74-53")
+def test_leaf_is_not_subscribed_when_it_is_not_dynamic() -> None:
+    world = MeshWorld()
+    world.start(route_config("all"), aggregate("all", "leaf"), cluster("leaf"))
+    world.say(endpoints("leaf", A))
+    assert world.serve() == A
+    assert set(world.resolver._manager._subscribed) == {"all"}  # type: ignore[union-attr]  # noqa: SLF001
+
+
 @pytest.mark.spec("A74-56")
 def test_absent_cluster_that_is_not_dynamic_fails_clearly_and_recovers() -> None:
     helper = FakeHelper(registry=Registries().policies)
