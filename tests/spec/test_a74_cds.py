@@ -273,7 +273,6 @@ def test_update_that_does_not_know_a_dynamic_cluster_leaves_the_child_alone() ->
     assert subscriptions.released == ["d"]
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 @pytest.mark.spec("A74-53", "A74-54")
 def test_dynamic_cluster_is_subscribed_when_it_is_only_a_leaf() -> None:
     """D46: what the aggregate knows about it is used at once, and does not end with that."""

@@ -178,7 +178,7 @@ class Cds:
         self._endpoints = EndpointMaker()
         self._child_policies: LeafPolicies | AggregatePolicies | None = None
         self._child_config: PolicyConfig | None = None
-        # Held from the first update that did not know a dynamic cluster (A74-54).
+        # Held from the first update that has no key for a dynamic cluster (A74-54, D46).
         self._subscription: ClusterSubscription | None = None
         # For error texts: from the last update, and what was logged last.
         self._node_id = ""
@@ -195,17 +195,22 @@ class Cds:
         if config.cluster in above or len(above) >= NESTING_MAX:
             way = one_line(" > ".join((*above, config.cluster)))
             return self._fail_with(config.cluster, f"is nested too deep: {way}")
-        result = xds_config.clusters.get(config.cluster) or xds_config.find(config.cluster)
+        result = xds_config.clusters.get(config.cluster)
         if result is None:
-            return self._on_absent(config, update.attributes)
+            if config.is_dynamic:
+                self._subscribe(config.cluster, update.attributes)
+            # A leaf of an aggregate has no key of its own: what the aggregate has is used (D46).
+            leaf = xds_config.find(config.cluster)
+            if leaf is None:
+                return self._on_absent(config)
+            result = leaf if isinstance(leaf, ClusterError) else (leaf,)
         if isinstance(result, ClusterError):
             return self._on_error(result)
         attributes = update.attributes.with_(_ABOVE, (*above, config.cluster))
         update = update.with_attributes(attributes)
-        entries = result if isinstance(result, tuple) else (result,)
-        if isinstance(entries[0].cluster.discovery, AggregateCluster):
-            return self._update_aggregate(update, entries)
-        return self._update_leaf(update, entries[0])
+        if isinstance(result[0].cluster.discovery, AggregateCluster):
+            return self._update_aggregate(update, result)
+        return self._update_leaf(update, result[0])
 
     def exit_idle(self) -> None:
         if self._child is not None:
@@ -234,12 +239,15 @@ class Cds:
 
     # Clusters that are not there
 
-    def _on_absent(self, config: CdsConfig, attributes: Attributes) -> Status:
+    def _subscribe(self, cluster: str, attributes: Attributes) -> None:
+        """Once, whatever becomes of the cluster (A74-53)."""
         subscriptions = attributes.get(CLUSTER_SUBSCRIPTIONS)
-        if not config.is_dynamic or subscriptions is None:
+        if self._subscription is None and subscriptions is not None:
+            self._subscription = subscriptions.subscribe(cluster)
+
+    def _on_absent(self, config: CdsConfig) -> Status:
+        if not config.is_dynamic or self._subscription is None:
             return self._fail_with(config.cluster, "is not in the xDS config")
-        if self._subscription is None:
-            self._subscription = subscriptions.subscribe(config.cluster)
         if self._child is None:
             self._helper.update_state(State.CONNECTING, QUEUE_PICKER)
         return OK
