@@ -307,6 +307,20 @@ def test_leaf_is_not_subscribed_when_it_is_not_dynamic() -> None:
     assert set(world.resolver._manager._subscribed) == {"all"}  # type: ignore[union-attr]  # noqa: SLF001
 
 
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+@pytest.mark.spec("A74-53")
+def test_dynamic_cluster_is_subscribed_when_plugin_names_another_one() -> None:
+    world = MeshWorld()
+    world.start(plugin_routes(name="one"), cluster("a"), endpoints("a", A))
+    world.say(cluster("one"), endpoints("one", B))
+    assert world.serve("/dynamic.Service/Method") == B
+    world.say(plugin_routes(name="two"))
+    assert world.watches.names(CDS) == {"a", "two"}
+    world.say(cluster("two"), endpoints("two", C))
+    world.settle()
+    assert world.serve("/dynamic.Service/Method") == C
+
+
 @pytest.mark.spec("A74-56")
 def test_absent_cluster_that_is_not_dynamic_fails_clearly_and_recovers() -> None:
     helper = FakeHelper(registry=Registries().policies)
