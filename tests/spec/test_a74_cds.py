@@ -307,7 +307,6 @@ def test_leaf_is_not_subscribed_when_it_is_not_dynamic() -> None:
     assert set(world.resolver._manager._subscribed) == {"all"}  # type: ignore[union-attr]  # noqa: SLF001
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 @pytest.mark.spec("A74-53")
 def test_dynamic_cluster_is_subscribed_when_plugin_names_another_one() -> None:
     world = MeshWorld()

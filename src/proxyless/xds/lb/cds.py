@@ -180,6 +180,7 @@ class Cds:
         self._child_config: PolicyConfig | None = None
         # Held from the first update that has no key for a dynamic cluster (A74-54, D46).
         self._subscription: ClusterSubscription | None = None
+        self._subscribed = ""
         # For error texts: from the last update, and what was logged last.
         self._node_id = ""
         self._logged = ""
@@ -222,9 +223,7 @@ class Cds:
 
     def close(self) -> None:
         self._drop_child()
-        if self._subscription is not None:
-            self._subscription.release()
-            self._subscription = None
+        self._unsubscribe()
 
     def describe(self) -> LbNode:
         if self._child is None:
@@ -240,10 +239,16 @@ class Cds:
     # Clusters that are not there
 
     def _subscribe(self, cluster: str, attributes: Attributes) -> None:
-        """Once, whatever becomes of the cluster (A74-53)."""
+        """Once for each name, whatever becomes of the cluster (A74-53)."""
         subscriptions = attributes.get(CLUSTER_SUBSCRIPTIONS)
-        if self._subscription is None and subscriptions is not None:
-            self._subscription = subscriptions.subscribe(cluster)
+        if cluster != self._subscribed and subscriptions is not None:
+            self._unsubscribe()
+            self._subscription, self._subscribed = subscriptions.subscribe(cluster), cluster
+
+    def _unsubscribe(self) -> None:
+        if self._subscription is not None:
+            self._subscription.release()
+            self._subscription = None
 
     def _on_absent(self, config: CdsConfig) -> Status:
         if not config.is_dynamic or self._subscription is None:
