@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,6 +20,7 @@ from proxyless.controlplane import (
     ENDPOINTS,
     Snapshot,
     aggregate_cluster,
+    dns_cluster,
     eds_cluster,
     endpoints,
     keep_sessions,
@@ -37,6 +39,7 @@ from proxyless.sim import UNARY, World, pause
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
+    from proxyless.base.explanation import Explanation
     from proxyless.front import AioChannel
 
 PATH = "/pkg.Service/Method"
@@ -214,6 +217,104 @@ def test_a_newer_config_that_is_not_complete_is_told_beside_the_one_in_force(mes
         assert told.text == f'{UNARY} goes to cluster "web"'
         (pending,) = told.find("pending")
         assert pending.text.startswith('a newer config is not complete: cluster "new": not here')
+
+    mesh.run(story)
+
+
+def add_cluster(mesh: Mesh, new: Any, *resources: Any) -> Snapshot:  # noqa: ANN401
+    """The mesh with one more cluster, to which all RPCs go from now on."""
+    routed = listener("api", [route(cluster=new.name)])
+    web = (eds_cluster("web"), endpoints("web", mesh.places))
+    return Snapshot.of([routed, *web, new, *resources], version="2")
+
+
+def withheld_text(told: Explanation) -> str:
+    """What is said about the gate, with every time in it as N."""
+    assert told.text == f'{UNARY} goes to cluster "web"', "the config in force is used"
+    (pending,) = told.find("pending")
+    return re.sub(r"\b[0-9.]+ s\b", "N s", pending.text)
+
+
+SERVER = 'xds server "ipv4:10.0.0.3:18000"'
+
+
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+@pytest.mark.spec("A74-15", "A74-16")
+def test_explanation_names_cluster_that_gate_waits_for_when_update_is_withheld(mesh: Mesh) -> None:
+    async def story() -> None:
+        await mesh.until_connected()
+        mesh.control.withhold(CLUSTER, "new")
+        new = eds_cluster("new")
+        mesh.control.set_snapshot(add_cluster(mesh, new, endpoints("new", mesh.places)))
+        await pause(3.0)
+        told = mesh.channel.explain(UNARY)
+        assert withheld_text(told) == (
+            f'update withheld: has waited N s for cluster "new", {SERVER} has N s left to send it'
+        )
+        mesh.control.release()
+        await pause(1.0)
+        assert list(mesh.channel.explain(UNARY).find("pending")) == []
+
+    mesh.run(story)
+
+
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+@pytest.mark.spec("A74-15", "A74-16")
+def test_explanation_names_endpoints_that_gate_waits_for_when_update_is_withheld(
+    mesh: Mesh,
+) -> None:
+    async def story() -> None:
+        await mesh.until_connected()
+        mesh.control.withhold(ENDPOINTS, "new-eds")
+        new = eds_cluster("new", "new-eds")
+        mesh.control.set_snapshot(add_cluster(mesh, new, endpoints("new-eds", mesh.places)))
+        await pause(3.0)
+        told = mesh.channel.explain(UNARY)
+        whole = 'endpoints "new-eds" of cluster "new"'
+        assert withheld_text(told) == (
+            f"update withheld: has waited N s for {whole}, {SERVER} has N s left to send it"
+        )
+        (pending,) = told.find("pending")
+        (waited_s,) = pending.facts["waits"].values()  # type: ignore[attr-defined]
+        assert 2.5 < waited_s <= 3.0
+
+    mesh.run(story)
+
+
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+@pytest.mark.spec("A74-15", "A74-16")
+def test_explanation_names_dns_name_that_gate_waits_for_when_update_is_withheld(
+    mesh: Mesh,
+) -> None:
+    """Updates of the other cluster are withheld, too."""
+
+    async def story() -> None:
+        await mesh.until_connected()
+        mesh.world.fabric.lookup_s = 60.0
+        mesh.control.set_snapshot(add_cluster(mesh, dns_cluster("new", "db.example", 5432)))
+        await pause(20.0)
+        assert withheld_text(mesh.channel.explain(UNARY)) == (
+            'update withheld: has waited N s for dns name "db.example:5432" of cluster "new", '
+            "no answer from DNS yet"
+        )
+
+    mesh.run(story)
+
+
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+def test_explanation_counts_what_gate_waits_for_when_it_is_much(mesh: Mesh) -> None:
+    async def story() -> None:
+        await mesh.until_connected()
+        names = [f"c{number}" for number in range(8)]
+        mesh.control.withhold(CLUSTER, *names)
+        weighted = listener("api", [route(weighted=dict.fromkeys(names, 1))])
+        web = (eds_cluster("web"), endpoints("web", mesh.places))
+        clusters = (part for each in names for part in (eds_cluster(each), endpoints(each, [])))
+        mesh.control.set_snapshot(Snapshot.of([weighted, *web, *clusters], version="2"))
+        await pause(3.0)
+        text = withheld_text(mesh.channel.explain(UNARY))
+        assert text.count("has waited N s for cluster") == 5
+        assert text.endswith("; and 3 more")
 
     mesh.run(story)
 
