@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import grpc
@@ -32,10 +33,13 @@ if TYPE_CHECKING:
     from proxyless.channel import ChannelView
     from proxyless.channel.service_config import MethodConfig
     from proxyless.xds.client.api import ResourceDump, ServerView
+    from proxyless.xds.config.dependencies import Missing
     from proxyless.xds.resolver import XdsView
 
 # Resources in trouble; more are counted, not shown.
 RESOURCES_SHOWN_MAX: Final = 20
+# The same for what a withheld update waits for.
+WAITS_SHOWN_MAX: Final = 5
 
 # Kind of resource in words, and name.
 _Need = tuple[str, str]
@@ -137,8 +141,10 @@ def _explain_xds(view: ChannelView, xds: XdsView, rpc: Rpc) -> Explanation:
     if trouble is not None:
         return _fails(rpc, trouble.details, target)
     if xds.config is None:
-        missing = next(_find_missing(xds), "the config is about to come")
-        return _waits(rpc, missing, target)
+        first = next(iter(xds.waits_s), None)
+        if first is None:
+            return _waits(rpc, "the config is about to come", target)
+        return _waits(rpc, f"{first}: not here yet{_describe_source(xds, first)}", target)
     rpc = replace(rpc, authority=xds.wanted.authority)
     found = explain(xds.config, rpc, xds.default_timeout_s, view.find_lb)
     return replace(found, parts=(target, *found.parts))
@@ -147,9 +153,8 @@ def _explain_xds(view: ChannelView, xds: XdsView, rpc: Rpc) -> Explanation:
 def _explain_target(view: ChannelView, xds: XdsView) -> Explanation:
     parts = [_explain_server(server) for server in xds.servers]
     parts += _explain_resources(xds)
-    if xds.config is not None and xds.plan.outcome is None:
-        missing = "; ".join(_find_missing(xds))
-        parts.append(Explanation("pending", f"a newer config is not complete: {missing}"))
+    if xds.config is not None and xds.waits_s:
+        parts.append(_explain_gate(xds))
     return Explanation("target", _describe_target(view), {"state": view.state.name}, tuple(parts))
 
 
@@ -180,16 +185,29 @@ def _held(xds: XdsView) -> dict[_Need, ResourceDump]:
     return {(name_type(dump.type_url), dump.name): dump for dump in xds.resources}
 
 
-def _find_missing(xds: XdsView) -> Iterator[str]:
-    """What has not come yet, each with what is known about who should send it."""
-    held = _held(xds)
-    for kind, name in _needs(xds):
-        dump = held.get((kind, name))
-        if dump is not None and _is_awaited(dump):
-            yield _describe_missing(dump, xds.servers)
-    if xds.plan.dns:
-        names = ", ".join(name_dns(*name) for name in xds.plan.dns)
-        yield f"{names}: may not be resolved yet"
+def _explain_gate(xds: XdsView) -> Explanation:
+    """What keeps a newer config from being used: all of it waits for the slowest part (A74-15)."""
+    shown = dict(islice(xds.waits_s.items(), WAITS_SHOWN_MAX))
+    texts = [
+        f"has waited {in_seconds(waited_s)} for {each}{_describe_source(xds, each)}"
+        for each, waited_s in shown.items()
+    ]
+    if len(xds.waits_s) > len(shown):
+        texts.append(f"and {len(xds.waits_s) - len(shown)} more")
+    facts = {
+        "waits": {str(each): waited_s for each, waited_s in shown.items()},
+        "waits_total": len(xds.waits_s),
+    }
+    return Explanation("pending", f"update withheld: {'; '.join(texts)}", facts)
+
+
+def _describe_source(xds: XdsView, missing: Missing) -> str:
+    """What is known about where something missing has to come from, as the end of a sentence."""
+    for dump in xds.resources:
+        if name_resource(dump.type_url, dump.name) == missing.subject:
+            return _describe_sender(dump, xds.servers)
+    is_dns_name = any(name_dns(*name) == missing.subject for name in xds.plan.dns)
+    return ", no answer from DNS yet" if is_dns_name else ", not requested yet"
 
 
 def _is_awaited(dump: ResourceDump) -> bool:
@@ -198,17 +216,21 @@ def _is_awaited(dump: ResourceDump) -> bool:
 
 def _describe_missing(dump: ResourceDump, servers: Sequence[ServerView]) -> str:
     name = name_resource(dump.type_url, dump.name)
+    return f"{name}: not here yet{_describe_sender(dump, servers)}"
+
+
+def _describe_sender(dump: ResourceDump, servers: Sequence[ServerView]) -> str:
+    """Which server has to send a resource, and how long it may take, as the end of a sentence."""
     for server in servers:
         wait_s = server.waits.get((dump.type_url, dump.name))
         if wait_s is not None:
-            whose = name_server(server.uri)
-            return f"{name}: not here yet, {whose} has {in_seconds(wait_s)} left to send it"
+            return f", {name_server(server.uri)} has {in_seconds(wait_s)} left to send it"
     last = servers[-1] if servers else None
     if last is None:
-        return f"{name}: not here yet, nobody was asked"
+        return ", no server was asked"
     if not last.status.is_ok:
-        return f"{name}: not here yet: {last.status.details}"
-    return f"{name}: not here yet, {name_server(last.uri)} is being connected"
+        return f": {last.status.details}"
+    return f", {name_server(last.uri)} is being connected"
 
 
 def _explain_resources(xds: XdsView) -> Iterator[Explanation]:

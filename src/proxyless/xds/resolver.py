@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from proxyless.xds.client import XdsClient
     from proxyless.xds.client.api import ResourceDump, ServerView
     from proxyless.xds.config import XdsConfig
-    from proxyless.xds.config.dependencies import Plan
+    from proxyless.xds.config.dependencies import Missing, Plan
     from proxyless.xds.filters.api import FilterRegistry
 
 LOGGER: Final = logging.getLogger("proxyless.xds.resolver")
@@ -65,8 +65,9 @@ class XdsView:
     config: XdsConfig | None
     # Why RPCs cannot be routed, with or without a config; None if they can, or nothing is known.
     trouble: Status | None
-    # What is needed by what is known now.
+    # What is needed by what is known now, and what it is incomplete for, with the time so far.
     plan: Plan
+    waits_s: Mapping[Missing, float]
     # What the client holds, maybe for other targets, too.
     resources: Sequence[ResourceDump]
     servers: Sequence[ServerView]
@@ -148,11 +149,13 @@ class XdsResolver:
     def view(self) -> XdsView:
         """What explains the last result, or why there is none yet."""
         assert self._manager is not None, "a resolver that is looked at is running"
+        plan = self._manager.plan()
         return XdsView(
             self._wanted,
             self._config,
             self._trouble,
-            self._manager.plan(),
+            plan,
+            self._manager.waits_s(plan),
             self._client.dump(),
             self._client.servers(),
             default_timeout_s(),

@@ -116,6 +116,19 @@ class Trouble:
     does_not_exist: bool = False
 
 
+@frozen
+class Missing:
+    """A resource or a DNS name without an answer, for which a config is withheld."""
+
+    # As every text about it begins: `endpoints "a"`, `dns name "a:80"`.
+    subject: str
+    # The cluster that needs it: whose endpoints it has, or the aggregate above. Empty for others.
+    cluster: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.subject} of {name_cluster(self.cluster)}" if self.cluster else self.subject
+
+
 @dataclass(slots=True)
 class Plan:
     """What has to be watched, in the order in which it was found, and what came out."""
@@ -124,8 +137,9 @@ class Plan:
     clusters: dict[str, None] = field(default_factory=dict)
     endpoints: dict[str, None] = field(default_factory=dict)
     dns: dict[DnsName, None] = field(default_factory=dict)
-    # None: something is missing.
+    # None: something is missing, and this is what.
     outcome: XdsConfig | Trouble | None = None
+    missing: dict[Missing, None] = field(default_factory=dict)
     # Without a config: what is known about the clusters that are subscribed to.
     subscribed: dict[str, ClusterResult] = field(default_factory=dict)
 
@@ -176,22 +190,23 @@ class _Resolution:
         self.plan = Plan()
         # Trouble with listener and routes that stay in use, for every cluster's note.
         self._ambient: list[str] = []
+        # What has no answer yet, of what was looked at so far.
+        self._missing: dict[Missing, None] = {}
         # Clusters that are no aggregates, as far as they were looked at.
-        self._leaves: dict[str, ClusterConfig | None] = {}
+        self._leaves: dict[str, ClusterConfig | Missing] = {}
 
     def run(self) -> Plan:
         found = self._find_virtual_host()
         clusters: dict[str, ClusterResult] = {}
-        is_complete = True
         if isinstance(found, tuple):
             for name in routed_clusters(found[2]):
                 result = self._resolve_cluster(name)
-                if result is None:
-                    is_complete = False
-                else:
+                if result is not None:
                     clusters[name] = result
+        # Before the clusters that are only subscribed to: those hold nothing back (D25).
+        self.plan.missing = dict(self._missing)
         self._add_subscribed(clusters)
-        if isinstance(found, tuple) and is_complete:
+        if isinstance(found, tuple) and not self.plan.missing:
             self.plan.outcome = XdsConfig(*found, clusters, self._wanted.node_id)
             return self.plan
         self.plan.outcome = found if isinstance(found, Trouble) else None
@@ -207,7 +222,7 @@ class _Resolution:
         answer = self._known.listener
         context = name_listener(self._wanted.listener_name)
         if answer.resource is None:
-            return None if answer.is_missing else self._trouble(context, answer)
+            return self._trouble(context, answer)
         self._note_ambient(context, answer)
         listener = answer.resource
         if listener.api_listener is None:
@@ -220,7 +235,7 @@ class _Resolution:
         self.plan.route_configs[routes] = None
         route_answer: Answer[RouteConfiguration] = self._known.route_configs.get(routes, Answer())
         if route_answer.resource is None:
-            return None if route_answer.is_missing else self._trouble(context, route_answer)
+            return self._trouble(context, route_answer)
         self._note_ambient(context, route_answer)
         return self._choose_host(listener, route_answer.resource, context)
 
@@ -239,20 +254,26 @@ class _Resolution:
         """What the config says about this cluster; None if something is missing."""
         self.plan.clusters[name] = None
         answer = self.cluster_answer(name)
+        if answer.is_missing:
+            self._missing[Missing(name_cluster(name))] = None
+            return None
         if answer.resource is None:
-            return None if answer.is_missing else self._cluster_error(name, answer.error)
+            return self._cluster_error(name, answer.error)
         if isinstance(answer.resource.discovery, AggregateCluster):
             return self._resolve_aggregate(name, answer.resource)
         entry = self.resolve_leaf(name, answer.resource)
-        return None if entry is None else self._kept(name, (entry,))
+        if isinstance(entry, Missing):
+            self._missing[entry] = None
+            return None
+        return self._kept(name, (entry,))
 
-    def resolve_leaf(self, name: str, cluster: Cluster) -> ClusterConfig | None:
-        """One entry for all who lead to this cluster; None if its endpoints are missing."""
+    def resolve_leaf(self, name: str, cluster: Cluster) -> ClusterConfig | Missing:
+        """One entry for all clusters that lead to this one, or what it has no endpoints from."""
         if name not in self._leaves:
             self._leaves[name] = self._make_leaf(name, cluster)
         return self._leaves[name]
 
-    def _make_leaf(self, name: str, cluster: Cluster) -> ClusterConfig | None:
+    def _make_leaf(self, name: str, cluster: Cluster) -> ClusterConfig | Missing:
         discovery = cluster.discovery
         answer: Answer[EndpointResource]
         if isinstance(discovery, EdsCluster):
@@ -267,16 +288,17 @@ class _Resolution:
             answer = self._known.dns.get(dns_name, Answer())
             context = name_dns(discovery.host, discovery.port)
         if answer.is_missing:
-            return None
+            return Missing(context, name)
         note = self._note(name, context, answer)
         return ClusterConfig(name, cluster, answer.resource, note)
 
     def _resolve_aggregate(self, name: str, cluster: Cluster) -> ClusterResult | None:
-        walk = _Walk(self)
+        walk = _Walk(self, name)
         walk.visit(name, cluster, depth=1)
         if walk.limit:
             return self._aggregate_error(name, walk.limit)
-        if walk.is_missing:
+        if walk.missing:
+            self._missing |= walk.missing
             return None
         notes = walk.notes
         if not walk.leaves:
@@ -340,7 +362,11 @@ class _Resolution:
         whole = with_node(about(context, text), self._wanted.node_id)
         return Status(StatusCode.UNAVAILABLE, whole)
 
-    def _trouble(self, context: str, answer: Answer[T]) -> Trouble:
+    def _trouble(self, context: str, answer: Answer[T]) -> Trouble | None:
+        """Why there is no resource; None if it has not come yet."""
+        if answer.is_missing:
+            self._missing[Missing(context)] = None
+            return None
         status = self._status(context, answer.error.details)
         return Trouble(context, status, answer.does_not_exist)
 
@@ -358,12 +384,13 @@ class _Resolution:
 class _Walk:
     """One aggregate's graph: depth first, in listed order, each cluster once (A74-12, A74-13)."""
 
-    def __init__(self, resolution: _Resolution) -> None:
+    def __init__(self, resolution: _Resolution, root: str) -> None:
         self._resolution = resolution
+        self._root = root
         self._seen: set[str] = set()
         self.leaves: dict[str, ClusterConfig] = {}
         self.errors: dict[str, Status] = {}
-        self.is_missing = False
+        self.missing: dict[Missing, None] = {}
         # Which limit the graph exceeds, and where; empty if it does not.
         self.limit = ""
         # The clusters from the root to the one that is visited; and the first loop, in words.
@@ -408,14 +435,14 @@ class _Walk:
             return
         self._seen.add(name)
         if answer.is_missing:
-            self.is_missing = True
+            self.missing[Missing(name_cluster(name), self._root)] = None
         else:
             self.errors[name] = answer.error
 
     def _add_leaf(self, name: str, cluster: Cluster) -> None:
         entry = self._resolution.resolve_leaf(name, cluster)
-        if entry is None:
-            self.is_missing = True
+        if isinstance(entry, Missing):
+            self.missing[entry] = None
         else:
             self.leaves[name] = entry
 

@@ -26,6 +26,7 @@ from proxyless.xds.config.dependencies import (
     Answer,
     DnsName,
     Known,
+    Missing,
     Plan,
     Trouble,
     Wanted,
@@ -90,6 +91,8 @@ class XdsDependencyManager:
         # cannot be routed by it, then with the clusters that are subscribed to only.
         self._config: XdsConfig | None = None
         self._trouble: Trouble | None = None
+        # What the next config is withheld for, and since when.
+        self._missing_since_s: dict[Missing, float] = {}
         # Pending while something heard is not looked at yet.
         self._timer: Timer = IDLE_TIMER
         self._is_closed = False
@@ -125,6 +128,11 @@ class XdsDependencyManager:
         """What the target needs by what is known now, for explanations: nothing changes."""
         return resolve(self._wanted, self._known, self._subscribed, self._config)
 
+    def waits_s(self, plan: Plan) -> dict[Missing, float]:
+        """What a plan without an outcome waits for, and for how long already."""
+        now_s = self._tools.clock.now_s()
+        return {each: now_s - self._missing_since_s.get(each, now_s) for each in plan.missing}
+
     def close(self) -> None:
         """Stop every watch; the watcher hears nothing from now on. Idempotent."""
         if self._is_closed:
@@ -149,6 +157,8 @@ class XdsDependencyManager:
         self._clusters.keep(plan.clusters)
         self._endpoints.keep(plan.endpoints)
         self._keep_dns(plan.dns)
+        now_s, before = self._tools.clock.now_s(), self._missing_since_s
+        self._missing_since_s = {each: before.get(each, now_s) for each in plan.missing}
         if isinstance(plan.outcome, XdsConfig):
             self._publish_config(plan.outcome)
         elif trouble := plan.outcome or self._trouble:

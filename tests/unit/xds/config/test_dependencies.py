@@ -12,6 +12,7 @@ from proxyless.xds.config import ClusterError, XdsConfig
 from proxyless.xds.config.dependencies import (
     Answer,
     Known,
+    Missing,
     Trouble,
     Wanted,
     resolve,
@@ -23,6 +24,7 @@ from tests.spec.xds_world import (
     aggregate,
     cluster,
     dns,
+    eds,
     endpoints,
     host,
     listener,
@@ -173,3 +175,49 @@ def test_a_loop_of_aggregates_is_named() -> None:
         'cluster "a": aggregate has no leaf cluster: "b" > "c" > "b" is a loop (node id "node-1")'
     )
     assert '"a" > "a" is a loop' in loop_of(a=("a",))
+
+
+def missing_texts(known: Known, *subscribed: str) -> list[str]:
+    plan = resolve(WANTED, known, subscribed)
+    assert (plan.outcome is None) is bool(plan.missing)
+    return list(map(str, plan.missing))
+
+
+def test_missing_is_what_config_is_withheld_for_at_each_step() -> None:
+    known = Known()
+    assert missing_texts(known) == ['listener "orders"']
+    known.listener = Answer(listener())
+    assert missing_texts(known) == ['route configuration "routes"']
+    known.route_configs["routes"] = Answer(route_config("a", "all"))
+    assert missing_texts(known) == ['cluster "a"', 'cluster "all"']
+    known.clusters["a"] = Answer(eds("a", "service"))
+    known.clusters["all"] = Answer(aggregate("all", "a", "b", "c"))
+    known.clusters["b"] = Answer(dns("b", "host.example"))
+    assert missing_texts(known) == [
+        'endpoints "service" of cluster "a"',
+        'dns name "host.example:80" of cluster "b"',
+        'cluster "c" of cluster "all"',
+    ]
+    known.endpoints["service"] = Answer(endpoints("service", "10.0.0.1:80"))
+    known.dns["host.example", 80] = known.clusters["c"] = GONE
+    assert missing_texts(known) == []
+
+
+def test_missing_is_empty_when_only_subscribed_cluster_lacks_parts() -> None:
+    found, places, routes = parts()
+    known = Known(
+        listener=Answer(listener()),
+        route_configs={"routes": Answer(routes)},
+        clusters={"a": Answer(found), "c": Answer(cluster("c"))},
+        endpoints={"a": Answer(places)},
+    )
+    assert missing_texts(known, "b", "c") == []
+    del known.clusters["a"]
+    assert missing_texts(known, "b", "c") == ['cluster "a"']
+
+
+def test_missing_is_empty_when_listener_does_not_exist() -> None:
+    plan = resolve(WANTED, Known(listener=GONE), ["a"])
+    assert isinstance(plan.outcome, Trouble)
+    assert plan.missing == {}
+    assert str(Missing('cluster "a"')) == 'cluster "a"'

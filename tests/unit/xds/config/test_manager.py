@@ -121,3 +121,23 @@ def test_held_config_is_none_when_there_was_no_config() -> None:
     assert world.events == [f'does not exist listener "{SERVICE}"']
     assert world.watcher.held is None
     subscription.release()
+
+
+def test_time_of_wait_is_counted_from_when_each_part_went_missing() -> None:
+    world = start_plain("a")
+    world.say(route_config("a", "b"))
+    world.clock.advance(3.0)
+    assert waits_s(world) == {'cluster "b"': 3.0}
+    world.say(cluster("b"))
+    world.clock.advance(2.0)
+    world.say(endpoints("a", "10.0.0.2:80"))
+    assert waits_s(world) == {'endpoints "b" of cluster "b"': 2.0}
+    world.say(endpoints("b", "10.0.0.3:80"))
+    assert waits_s(world) == {}
+    world.say(route_config("a", "c"))
+    assert waits_s(world) == {'cluster "c"': 0.0}
+
+
+def waits_s(world: World) -> dict[str, float]:
+    waits = world.manager.waits_s(world.manager.plan())
+    return {str(missing): waited_s for missing, waited_s in waits.items()}
