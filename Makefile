@@ -12,7 +12,7 @@ SEEDS  ?= 20
 
 .DEFAULT_GOAL := help
 .PHONY: help env test check format lint types floors tidy fmt
-.PHONY: spec contracts e2e interop conformance docs bench bench-xds bench-scale fuzz
+.PHONY: spec contracts e2e interop conformance docs bench bench-xds bench-scale fuzz fuzz-mesh
 .PHONY: sim mutants interleavings demo screenshots clean
 
 help:  ## Show this list
@@ -67,9 +67,13 @@ bench-xds: $(STAMP)  ## Measure RPCs through a control plane against grpcio
 bench-scale: $(STAMP)  ## Measure large and changing meshes against grpcio
 	@$(PY) bench/scale.py $(ARGS)
 
-fuzz: $(STAMP)  ## Feed the wire room hostile bytes, and the parsers hostile resources
+fuzz: $(STAMP)  ## Feed the wire room hostile bytes, and the parsers hostile resources; then fuzz-mesh
 	@$(PY) tools/fuzz_wire.py --inputs 200000 $(ARGS)
 	@$(PY) -m tools.fuzz_xds --inputs 20000 $(ARGS)
+	@$(PY) -m tools.fuzz_mesh
+
+fuzz-mesh: $(STAMP)  ## Change a mesh at random under load, beside grpcio; ARGS='--seeds 20 --seconds 60'
+	@$(PY) -m tools.fuzz_mesh $(ARGS)
 
 sim: $(STAMP)  ## Run the whole mesh in virtual time, for SEEDS seeds of ten minutes
 	@$(PY) -m proxyless.sim --seeds $(SEEDS) --jobs $(JOBS) $(ARGS)
