@@ -1,7 +1,8 @@
 """Random faults: backends that die, drain or hang, and config that goes away and returns.
 
 Each function carries a fault out on the `WorldState` and returns a text, or returns None where it
-does not apply. A fault leaves a usable backend behind every cluster that is routed to.
+does not apply. A fault leaves a usable backend behind every cluster that is routed to, or has both
+clients fail for a while.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from tools.fuzz_mesh.changes import CHANGES, LEAVES
 from tools.fuzz_mesh.mesh import AGGREGATE, Group, Leaf, Mesh, number_priorities
-from tools.fuzz_mesh.state import WorldState, pick, sample
+from tools.fuzz_mesh.state import BACKOFF_S, BACKOFF_SHARE, WorldState, pick, sample
 
 if TYPE_CHECKING:
     from proxyless.runtime import Random
@@ -27,8 +28,11 @@ HOLE_S: Final = (0.5, 1.5, 3.5, 3.5)
 # Longer than the failover timeout of the priority policy, which is 10 s.
 LONG_HOLE_S: Final = 12.0
 OUTAGE_S: Final = (0.2, 1.0, 2.5)
-# Shorter than the first backoff of a client.
+# Clients have config that is served again after this time.
+RETURN_S: Final = 2.0
+# Shorter than the first backoff of a client, so that both clients come back at about one time.
 RELIST_S: Final = 0.3
+BLACKOUT_S: Final = (0.1, 0.3, 0.6)
 
 
 def draw_weighted(rng: Random, choices: tuple[tuple[int, T], ...]) -> T:
@@ -97,6 +101,21 @@ def kill_group(state: WorldState) -> str | None:
     for backend in lost:
         state.lose(backend)
     return f"kill {lost}, which is {leaf.name}/{group.zone} in priority {group.priority}"
+
+
+def black_out(state: WorldState) -> str | None:
+    """Kill all endpoints of a cluster that is routed to, and start them again."""
+    cluster = pick(state.rng, sorted(state.mesh.targets))
+    used = {each for leaf in state.mesh.leaves_of(cluster) for each in leaf.in_use}
+    lost = sorted(each for each in used if state.is_up(each))
+    state.settle()
+    for backend in lost:
+        state.lose(backend)
+    state.sleep(pick(state.rng, BLACKOUT_S))
+    for backend in lost:
+        state.start(backend)
+    state.expect_outage(BACKOFF_S + BACKOFF_SHARE * max(BLACKOUT_S))
+    return f"blackout of {lost}, which is {cluster}"
 
 
 def pause(state: WorldState) -> str | None:
@@ -205,6 +224,7 @@ def _lose_config(state: WorldState, *without: Mesh) -> None:
         state.serve(mesh)
         state.sleep(pick(state.rng, OUTAGE_S))
     state.serve(before)
+    state.expect_outage(RETURN_S)
 
 
 def lose_listener(state: WorldState) -> str | None:
@@ -258,6 +278,7 @@ FAULTS: Final[tuple[tuple[int, Fault], ...]] = (
     (3, kill_group),
     (2, drain_one),
     (2, flap),
+    (1, black_out),
     (1, pause),
     (3, start_one),
     (3, start_all),

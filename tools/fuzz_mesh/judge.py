@@ -2,7 +2,8 @@
 
 An RPC of ours is compared with grpcio's RPCs that started at about the same time. Nothing depends
 on how fast the machine is: a client that did not get the CPU is excused for that time, and so is an
-RPC that was under way on a connection when its backend was killed, in both clients.
+RPC that was under way on a connection when its backend was killed, in both clients. RPCs may fail
+while a plan has taken away what they need.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ LOST_TEXTS: Final = (
     "recvmsg:",
     "sendmsg:",
 )
+# What is said of a later attempt to connect; it may quote one of the above.
+CONNECT_TEXTS: Final = ("failed to connect", "backends failing")
 
 
 @frozen
@@ -85,6 +88,8 @@ def is_lost_with_backend(rpc: Rpc, timeline: Timeline) -> bool:
     """Whether a connection was lost under the RPC at about the time that a backend was killed."""
     details = rpc.details.lower()
     if rpc.code != "UNAVAILABLE" or not any(text in details for text in LOST_TEXTS):
+        return False
+    if any(text in details for text in CONNECT_TEXTS):
         return False
     kills_s = (kill_s for step in timeline.steps for kill_s in step.kills_s)
     return any(rpc.start_s <= kill_s + KILL_S and kill_s <= rpc.end_s for kill_s in kills_s)
@@ -134,6 +139,8 @@ def _classify(rpc: Rpc, alike: Sequence[Rpc], run: Run) -> str:
         return ""
     if is_lost_with_backend(rpc, run.timeline) or _was_stalled(rpc, run):
         return ""
+    if rpc.code == "UNAVAILABLE" and _is_in_outage(rpc, run.timeline):
+        return ""
     same_kind = [each for each in alike if each.kind == rpc.kind]
     if not rpc.is_ok:
         # How long an RPC waits before it fails depends on its kind.
@@ -141,6 +148,12 @@ def _classify(rpc: Rpc, alike: Sequence[Rpc], run: Run) -> str:
         return "" if any(_fails_alike(rpc, each, run.timeline) for each in comparable) else "failed"
     slowest_s = max((each.took_s for each in same_kind), default=PROMPT_S)
     return "starved" if slowest_s < PROMPT_S else ""
+
+
+def _is_in_outage(rpc: Rpc, timeline: Timeline) -> bool:
+    return any(
+        step.start_s <= rpc.end_s and rpc.start_s < step.outage_until_s for step in timeline.steps
+    )
 
 
 def _fails_alike(rpc: Rpc, other: Rpc, timeline: Timeline) -> bool:

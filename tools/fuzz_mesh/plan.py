@@ -12,11 +12,12 @@ from proxyless.base.frozen import frozen
 from proxyless.runtime import seeded_random
 from tools.fuzz_mesh.changes import draw_mesh
 from tools.fuzz_mesh.faults import FAULTS, apply_changes, draw_weighted
-from tools.fuzz_mesh.state import Step, WorldState
+from tools.fuzz_mesh.state import WorldState
 
 if TYPE_CHECKING:
     from proxyless.runtime import Random
     from tools.fuzz_mesh.mesh import Mesh
+    from tools.fuzz_mesh.state import Step
 
 STEPS_MAX: Final = 10_000
 CHANGES_MAX: Final = 3
@@ -47,9 +48,7 @@ def make_plan(seed: int, seconds: float) -> Plan:
     steps: list[Step] = []
     while state.now_s < seconds and len(steps) < STEPS_MAX:
         if (name := _draw_step(state)) is not None:
-            wait_s = _draw_wait_s(rng)
-            steps.append(Step(name, state.take_actions(), wait_s))
-            state.now_s += wait_s
+            steps.append(state.take_step(name, _draw_wait_s(rng)))
     return Plan(seed, mesh, (*steps, _end(state)))
 
 
@@ -80,4 +79,4 @@ def _end(state: WorldState) -> Step:
     for backend in state.choose(is_up=False):
         state.start(backend)
     state.serve(replace(state.mesh, has_listener=True, lost=frozenset()))
-    return Step(LAST_STEP, state.take_actions(), 0.0)
+    return state.take_step(LAST_STEP, 0.0)

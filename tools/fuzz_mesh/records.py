@@ -61,6 +61,8 @@ class StepTime:
     start_s: float
     # When backends were killed.
     kills_s: tuple[float, ...] = ()
+    # Until then RPCs may fail with UNAVAILABLE, from the start of the step on.
+    outage_until_s: float = 0.0
 
 
 @frozen

@@ -234,8 +234,9 @@ class World:
             if action.kind in {"kill", "hang"}:
                 kills_s.append(loop.time())
             await self.do(action)
+        outage_until_s = loop.time() + step.outage_s if step.outage_s else start_s
         await sleep(step.wait_s)
-        return StepTime(step.name, start_s, tuple(kills_s))
+        return StepTime(step.name, start_s, tuple(kills_s), outage_until_s)
 
 
 async def run_seed(plan: Plan, log: Path) -> Run:

@@ -53,6 +53,8 @@ class Step:
     name: str
     actions: tuple[Action, ...]
     wait_s: float
+    # RPCs may fail with UNAVAILABLE from its beginning until so long after its actions.
+    outage_s: float = 0.0
 
 
 @dataclass
@@ -83,13 +85,16 @@ class WorldState:
         self.now_s = 0.0
         self._backends: Final = [_BackendState() for _ in range(BACKENDS)]
         self._actions: list[Action] = []
+        self._outage_s = 0.0
         # When the mesh last changed.
         self._served_s = 0.0
 
-    def take_actions(self) -> tuple[Action, ...]:
-        """What was done since the last call."""
-        taken, self._actions = tuple(self._actions), []
-        return taken
+    def take_step(self, name: str, wait_s: float) -> Step:
+        """What was done since the last call, and the time that passes then."""
+        step = Step(name, tuple(self._actions), wait_s, self._outage_s)
+        self._actions, self._outage_s = [], 0.0
+        self.now_s += wait_s
+        return step
 
     # Questions
 
@@ -145,6 +150,10 @@ class WorldState:
         missing_s = self._served_s + SETTLE_S - self.now_s
         if missing_s > 0:
             self.sleep(missing_s)
+
+    def expect_outage(self, seconds: float) -> None:
+        """RPCs may fail in this step, and for so long after it."""
+        self._outage_s = seconds
 
     def break_streams(self) -> None:
         self._actions.append(Action("break_streams"))

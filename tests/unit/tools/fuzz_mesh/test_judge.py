@@ -62,10 +62,30 @@ def test_rpc_lost_with_a_killed_backend_is_excused_in_both_clients() -> None:
     assert findings(failed(20.6), theirs=(theirs,)) == [("failed", 1)]
 
 
+def test_connection_refused_after_a_kill_is_found_even_if_it_quotes_the_loss() -> None:
+    text = "connections to all backends failing; last error: recvmsg:Connection reset by peer"
+    assert findings(failed(20.6, text)) == [("failed", 1)]
+    assert findings(failed(20.6), theirs=(failed(20.6, text),)) == []
+
+
 @pytest.mark.parametrize("start_s", [15.0, 22.0])
 def test_lost_connection_is_found_when_no_backend_was_killed_then(start_s: float) -> None:
     [(kind, _)] = findings(failed(start_s, "connection lost: closed by peer"))
     assert kind == "failed"
+
+
+def test_unavailable_is_excused_when_the_plan_has_taken_away_what_it_needs() -> None:
+    step = replace(TIMELINE.steps[0], outage_until_s=15.0)
+    timeline = replace(TIMELINE, steps=(step, *TIMELINE.steps[1:]))
+
+    def kinds(rpc: Rpc) -> list[str]:
+        run = Run(timeline, ClientRecords((*STEADY, rpc)), ClientRecords(STEADY))
+        return [finding.kind for finding in judge(run)]
+
+    assert kinds(failed(14.9)) == []
+    assert kinds(failed(15.1)) == ["failed"]
+    assert kinds(rpc(14.9, code="DEADLINE_EXCEEDED")) == ["failed"]
+    assert kinds(rpc(14.9, 2.1)) == ["starved"]
 
 
 def test_rpc_is_starved_when_it_waits_for_long_and_none_of_grpcios_does() -> None:
