@@ -313,6 +313,19 @@ def test_only_what_was_connecting_is_an_attempt(first: World, plugin: RecordingP
     assert attempts_of(plugin) == (1, 0, 0)
 
 
+def test_attempt_for_another_policy_is_not_counted_when_it_succeeds_before_its_turn(
+    first: World, plugin: RecordingPlugin
+) -> None:
+    first.update("a", "b")
+    first["b"].connecting()
+    first["b"].ready()
+    assert attempts_of(plugin) == (0, 0, 0)
+    first["a"].connecting()
+    first["a"].fail()
+    first.expect_pick("b")
+    assert attempts_of(plugin) == (0, 1, 0)
+
+
 def test_a_connection_that_was_there_before_is_no_attempt(
     first: World, plugin: RecordingPlugin
 ) -> None:

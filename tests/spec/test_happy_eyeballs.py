@@ -22,7 +22,6 @@ from tests.spec.lb_world import (
 
 WITH_HEALTH = EMPTY_ATTRIBUTES.with_(HEALTH_WATCH, True)
 TICK_S = 0.001
-FIXED_NEXT = pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 
 
 @pytest.fixture
@@ -214,16 +213,6 @@ def test_hundreds_of_attempts_that_fail_inside_the_request_need_no_recursion(wor
     world.expect_reports(CONNECTING, FAILURE)
 
 
-def test_a_shared_connection_is_used_wherever_it_is_in_the_list(world: World) -> None:
-    world.share("c", READY)
-    world.update("a", "b", "c")
-    world.expect_reports(READY)
-    world.expect_requests()
-    world.expect_pick("c")
-    world.expect_subchannels("c")
-
-
-@FIXED_NEXT
 @pytest.mark.spec("A62-01", "HE-04")
 def test_shared_connection_is_selected_when_its_turn_comes(world: World) -> None:
     """Decision D47."""
@@ -253,7 +242,6 @@ def test_shared_connection_is_selected_at_once_when_it_is_first(world: World) ->
     world.expect_pick("b")
 
 
-@FIXED_NEXT
 @pytest.mark.spec("A62-01")
 def test_connection_made_for_another_policy_waits_for_its_turn(world: World) -> None:
     """Decision D47."""
@@ -268,7 +256,6 @@ def test_connection_made_for_another_policy_waits_for_its_turn(world: World) -> 
     world.expect_subchannels("a")
 
 
-@FIXED_NEXT
 def test_shared_connection_lost_before_its_turn_is_requested_in_its_turn(world: World) -> None:
     world.share("c", READY)
     world.update("a", "b", "c")

@@ -809,6 +809,8 @@ def test_rpcs_to_any_address_count_for_the_endpoint(world: OutlierWorld) -> None
     world.rpcs(first, failed=2)
     world[first].idle()
     world.settle()
+    world[first].connecting()
+    world[first].fail()
     second = "a6" if first == "a" else "a"
     world[second].connecting()
     world[second].ready()
@@ -825,6 +827,8 @@ def test_the_ejection_of_an_endpoint_covers_its_other_addresses(world: OutlierWo
     world.eject(first, "b")
     world[first].idle()
     world.settle()
+    world[first].connecting()
+    world[first].fail()
     second = "a6" if first == "a" else "a"
     world[second].connecting()
     world[second].ready()

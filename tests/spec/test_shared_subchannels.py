@@ -28,8 +28,6 @@ PICK_FIRST_TYPE = (
     "type.googleapis.com/envoy.extensions.load_balancing_policies.pick_first.v3.PickFirst"
 )
 
-FIXED_NEXT = pytest.mark.xfail(strict=True, reason="fixed in the next commit")
-
 
 @pytest.fixture
 def world() -> Iterator[World]:
@@ -55,7 +53,6 @@ def pick_first_cluster(name: str) -> Proto:
     return cluster
 
 
-@FIXED_NEXT
 @pytest.mark.spec("A62-20")
 def test_pick_first_uses_the_first_address_when_other_channels_are_connected_to_all(
     world: World,
@@ -91,7 +88,6 @@ def test_pick_first_uses_the_first_address_when_other_channels_are_connected_to_
     assert first == {"web-0": CHANNELS}
 
 
-@FIXED_NEXT
 @pytest.mark.spec("A62-20")
 def test_each_channel_uses_the_first_address_of_its_own_list(world: World) -> None:
     """Twenty channels with the same four addresses, in four orders."""

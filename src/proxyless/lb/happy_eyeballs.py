@@ -7,13 +7,14 @@ says what to do. Connecting, timers and reports are the policy's.
 
 Theory of operation
     A pass starts on one address after the other: on the next one when the delay is over or when
-    the address it started on last has failed. Earlier attempts go on meanwhile; the first address
-    that is READY wins, reached or not. When every address has failed since the pass reached it,
-    the pass is over, and from then on each address that is IDLE, as it is after its backoff, is
-    connected again at once. That never ends by itself.
+    the address it started on last has failed. Earlier attempts go on meanwhile; the first reached
+    address that is READY is selected. A connection that another policy shares is selected when
+    the pass reaches its address, not before: the order of the list decides (D47). When every
+    address has failed since the pass reached it, the pass is over, and from then on each address
+    that is IDLE, as it is after its backoff, is connected again at once. That never ends by itself.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from enum import Enum
 from itertools import zip_longest
 from typing import Final
@@ -107,11 +108,13 @@ class Pass:
     Takes the same time however many addresses there are, except where it goes over several.
     """
 
-    __slots__ = ("_failures", "_has_failed", "_reached", "_states", "_unfailed")
+    __slots__ = ("_failures", "_has_failed", "_reached", "_states", "_under_way", "_unfailed")
 
-    def __init__(self, states: Sequence[State]) -> None:
+    def __init__(self, states: Sequence[State], under_way: Collection[int] = ()) -> None:
         assert states, "a policy without addresses has nothing to try"
         self._states = list(states)
+        # Addresses that the policy's previous pass reached, and that are CONNECTING since then.
+        self._under_way = set(under_way)
         # How many addresses the pass has started on, from the front.
         self._reached = 0
         # Which of them have failed since then, and how many of all have not.
@@ -125,11 +128,20 @@ class Pass:
         """Whether every address has failed."""
         return self._unfailed == 0
 
+    def is_awaited(self, index: int) -> bool:
+        """Whether this address is selected as soon as it is READY."""
+        return index < self._reached or index in self._under_way
+
+    @property
+    def under_way(self) -> Collection[int]:
+        """Addresses that are selected as soon as they are READY, and CONNECTING now."""
+        connecting = (i for i, state in enumerate(self._states) if state is State.CONNECTING)
+        return tuple(filter(self.is_awaited, connecting))
+
     def begin(self) -> list[Action]:
-        if State.READY in self._states:
-            return [Select(self._states.index(State.READY))]
         actions = self._attempt_next()
-        return actions if self.is_over else [Signal.BEGUN, *actions]
+        is_settled = self.is_over or isinstance(actions[0], Select)
+        return actions if is_settled else [Signal.BEGUN, *actions]
 
     def on_delay_over(self) -> list[Action]:
         return self._attempt_next()
@@ -138,11 +150,14 @@ class Pass:
         self._states[index] = state
         match state:
             case State.READY:
-                return [Select(index)]
+                return [Select(index)] if self.is_awaited(index) else []
             case State.TRANSIENT_FAILURE:
                 return self._on_failure(index)
             case State.IDLE if self._is_wanted(index):
                 return [Connect(index)]
+            case State.IDLE:
+                self._under_way.discard(index)
+                return []
             case _:
                 return []
 
@@ -156,6 +171,7 @@ class Pass:
             self._failures += 1
             return [] if self._failures % len(self._states) else [Signal.ALL_FAILED_AGAIN]
         if index >= self._reached:
+            self._under_way.discard(index)
             return []  # It will be asked again when the pass gets there.
         self._note_failure(index)
         is_latest = index == self._reached - 1
@@ -167,13 +183,15 @@ class Pass:
             self._unfailed -= 1
 
     def _attempt_next(self) -> list[Action]:
-        """Start on the next address that is not failing already."""
+        """Start on the next address that is not failing already; select it if it is READY."""
         while self._reached < len(self._states):
             index = self._reached
             self._reached += 1
             if self._states[index] is State.TRANSIENT_FAILURE:
                 self._note_failure(index)
                 continue
+            if self._states[index] is State.READY:
+                return [Select(index)]
             is_last = self._reached == len(self._states)
             delay = Signal.STOP_DELAY if is_last else Signal.START_DELAY
             # One that is CONNECTING already, for somebody else, is as good as requested.

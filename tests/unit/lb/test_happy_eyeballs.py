@@ -1,8 +1,8 @@
 """Unit tests of proxyless.lb.happy_eyeballs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from copy import deepcopy
-from itertools import product
+from itertools import combinations, product
 
 import pytest
 
@@ -14,13 +14,13 @@ from tests.spec.lb_world import CHANGES, CONNECTING, FAILURE, IDLE, READY, addre
 class Model:
     """A pass, and all that its actions and its inputs amount to so far."""
 
-    def __init__(self, states: tuple[State, ...]) -> None:
+    def __init__(self, states: tuple[State, ...], under_way: tuple[int, ...] = ()) -> None:
         self.states = list(states)
         self.requested: set[int] = set()
         self.is_delay_running = False
         self.all_failed = False
         self.selected: int | None = None
-        self._pass = Pass(states)
+        self._pass = Pass(states, under_way)
         self._take(self._pass.begin())
 
     @property
@@ -54,6 +54,7 @@ class Model:
                     self.requested.add(index)
                 case Select(index):
                     assert self.states[index] is READY, "only a ready address can be selected"
+                    assert self._pass.is_awaited(index), "selected before its turn"
                     self.selected = index
                 case Signal.START_DELAY:
                     self.is_delay_running = True
@@ -68,14 +69,16 @@ class Model:
                     assert not self.all_failed, "begun after it was over"
 
     def check(self) -> None:
-        if READY in self.states:
-            assert self.selected is not None, "an address is ready and was not selected"
+        if self.selected is not None:
             return
+        awaited = set(filter(self._pass.is_awaited, range(len(self.states))))
+        ready = {index for index, state in enumerate(self.states) if state is READY}
+        assert not awaited & ready, "an address is ready in its turn and was not selected"
         assert self._pass.is_over == self.all_failed
         in_flight = {
             index
-            for index, state in enumerate(self.states)
-            if state is CONNECTING or index in self.requested
+            for index in awaited
+            if self.states[index] is CONNECTING or index in self.requested
         }
         if self.all_failed:
             idle = {index for index, state in enumerate(self.states) if state is IDLE}
@@ -85,11 +88,21 @@ class Model:
             assert in_flight, "nothing is under way, and nobody will notice"
 
 
+def subsets(indices: Iterable[int]) -> Iterator[tuple[int, ...]]:
+    listed = tuple(indices)
+    for size in range(len(listed) + 1):
+        yield from combinations(listed, size)
+
+
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_whatever_happens_the_pass_never_gets_stuck(size: int) -> None:
     """Every input in every state that can be reached, from every start."""
     seen: set[object] = set()
-    todo = [Model(states) for states in product((IDLE, CONNECTING, FAILURE, READY), repeat=size)]
+    todo = [
+        Model(states, under_way)
+        for states in product((IDLE, CONNECTING, FAILURE, READY), repeat=size)
+        for under_way in subsets(i for i, state in enumerate(states) if state is CONNECTING)
+    ]
     while todo:
         model = todo.pop()
         model.check()
@@ -115,6 +128,30 @@ def test_only_a_failure_after_the_address_was_reached_counts() -> None:
     assert not attempts.is_over
     assert attempts.on_state(1, FAILURE) == [Signal.STOP_DELAY, Signal.ALL_FAILED]
     assert attempts.is_over
+
+
+def test_ready_address_is_selected_when_the_pass_reaches_it() -> None:
+    attempts = Pass([IDLE, IDLE, READY])
+    assert attempts.begin() == [Signal.BEGUN, Connect(0), Signal.START_DELAY]
+    assert attempts.on_state(1, READY) == []
+    assert attempts.on_delay_over() == [Select(1)]
+
+
+def test_attempt_of_the_previous_pass_counts_until_it_fails() -> None:
+    attempts = Pass([IDLE, CONNECTING, CONNECTING, CONNECTING], under_way=(1, 2))
+    attempts.begin()
+    assert attempts.under_way == (1, 2)
+    assert attempts.on_state(1, FAILURE) == []
+    assert attempts.on_state(1, READY) == []
+    assert attempts.on_state(3, READY) == []
+    assert attempts.on_state(2, READY) == [Select(2)]
+
+
+def test_attempt_of_the_previous_pass_counts_until_it_is_given_up() -> None:
+    attempts = Pass([IDLE, CONNECTING], under_way=(1,))
+    attempts.begin()
+    assert attempts.on_state(1, IDLE) == []
+    assert attempts.on_state(1, READY) == []
 
 
 def test_failures_after_the_pass_are_counted_in_rounds() -> None:

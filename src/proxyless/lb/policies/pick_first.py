@@ -271,9 +271,15 @@ class PickFirst:
     # The pass.
 
     def _start_pass(self) -> None:
+        indices = () if self._pass is None else self._pass.under_way
+        under_way = {self._candidates[index] for index in indices}
         self._stop_pass()
         self._replace_candidates()
-        new_pass = Pass([candidate.state for candidate in self._candidates])
+        candidates = self._candidates
+        new_pass = Pass(
+            [candidate.state for candidate in candidates],
+            [candidate.index for candidate in candidates if candidate in under_way],
+        )
         actions = new_pass.begin()
         self._pass = new_pass
         # All are waiting for their next attempt, as they were before: nothing to say or to ask.
@@ -375,7 +381,7 @@ class PickFirst:
         elif before is State.CONNECTING and self._is_wanted(candidate):
             if candidate.state is State.TRANSIENT_FAILURE:
                 metrics.count(PICK_FIRST_ATTEMPTS_FAILED, (metrics.target,))
-            elif candidate.state is State.READY:
+            elif candidate.state is State.READY and self._is_awaited(candidate):
                 metrics.count(PICK_FIRST_ATTEMPTS_SUCCEEDED, (metrics.target,))
 
     def on_candidate_health(self, candidate: Candidate, state: State, error: Status) -> None:
@@ -392,6 +398,10 @@ class PickFirst:
 
     def _is_wanted(self, candidate: Candidate) -> bool:
         return candidate is self._renewed or self._is_current(candidate)
+
+    def _is_awaited(self, candidate: Candidate) -> bool:
+        """Whether a wanted candidate is selected when it is READY. Others wait for their turn."""
+        return self._pass is None or self._pass.is_awaited(candidate.index)
 
     def _is_current(self, candidate: Candidate) -> bool:
         index = candidate.index

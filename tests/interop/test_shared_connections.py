@@ -1,0 +1,73 @@
+"""Channels of one process that share connections, in grpcio and here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import grpc.aio
+
+import proxyless.aio
+from tests.interop.mesh_world import WHO, backends
+from tests.transport_world import PATIENCE_S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.interop.drop_in import Untyped
+
+CHANNELS = 20
+
+
+def open_ours(target: str) -> Untyped:
+    # Without a delay: on a slow machine the turn of the second address comes after 250 ms.
+    options = [("proxyless.serial_connection_attempts", 1)]
+    return proxyless.aio.insecure_channel(target, options=options)
+
+
+async def ask(channel: Untyped) -> str:
+    answer: bytes = await channel.unary_unary(WHO)(b"", timeout=PATIENCE_S)
+    return answer.decode()
+
+
+async def answers_of_second_channel(open_channel: Callable[[str], Untyped]) -> tuple[str, str]:
+    """The answers of two channels to one target, whose first address is down at the start."""
+    async with backends("first", "second") as (first, second):
+        target = f"ipv4:{first.address},{second.address}"
+        await first.leave()
+        async with open_channel(target) as early:
+            early_answer = await ask(early)
+            await first.start()
+            async with open_channel(target) as late:
+                return early_answer, await ask(late)
+
+
+async def test_grpcio_uses_the_address_that_another_channel_is_connected_to() -> None:
+    answers = await answers_of_second_channel(grpc.aio.insecure_channel)
+    assert answers == ("second", "second")
+
+
+async def test_we_use_the_first_address_when_another_channel_is_connected_to_a_later_one() -> None:
+    answers = await answers_of_second_channel(open_ours)
+    assert answers == ("second", "first")
+
+
+async def answers_in_rotated_order(open_channel: Callable[[str], Untyped]) -> Counter[str]:
+    """Whether the first address answered, for channels with the same addresses in other orders."""
+    results: Counter[str] = Counter()
+    async with backends("0", "1", "2", "3") as servers:
+        channels = []
+        for number in range(CHANNELS):
+            start = number % len(servers)
+            order = servers[start:] + servers[:start]
+            channel = open_channel("ipv4:" + ",".join(server.address for server in order))
+            channels.append(channel)
+            results["first" if await ask(channel) == order[0].name else "later"] += 1
+        for channel in channels:
+            await channel.close()
+    return results
+
+
+async def test_both_use_the_first_address_when_other_targets_are_connected_to_a_later_one() -> None:
+    assert await answers_in_rotated_order(grpc.aio.insecure_channel) == {"first": CHANNELS}
+    assert await answers_in_rotated_order(open_ours) == {"first": CHANNELS}
