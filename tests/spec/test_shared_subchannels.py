@@ -9,18 +9,23 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import grpc
 import pytest
 
 from proxyless.base import IpAddress
-from proxyless.controlplane import Snapshot, eds_cluster, endpoints, listener, route
-from proxyless.sim import UNARY, World
+from proxyless.controlplane import Locality, Snapshot, eds_cluster, endpoints, listener, route
+from proxyless.sim import UNARY, World, pause
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from proxyless.front import AioChannel
     from proxyless.protos import Proto
+    from proxyless.sim import Backend
 
+FIXED_NEXT = pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+
+TARGET = "xds:///api"
 CHANNELS = 20
 ENDPOINTS = 4
 SPREAD = "/test.Spread/Unary"
@@ -107,3 +112,120 @@ def test_each_channel_uses_the_first_address_of_its_own_list(world: World) -> No
         return [await ask(channel) for channel in channels]
 
     assert world.run(story()) == [names[number % ENDPOINTS] for number in range(CHANNELS)]
+
+
+# ---------------------------------------------------------------------------------------------
+# The backoff
+
+# Attempts are at least 20 s apart then.
+LONG_S = 80.0
+# What an update and a connection take.
+SOON_S = 0.5
+
+
+def mesh_of(localities: Mapping[Locality, list[Backend]], cluster: str = "web") -> Snapshot:
+    """A service with one cluster: backends by locality."""
+    where: dict[int | Locality, list[str]] = {
+        place: [str(backend.address) for backend in backends]
+        for place, backends in localities.items()
+    }
+    return Snapshot.of(
+        [
+            listener("api", [route(cluster=cluster)]),
+            eds_cluster(cluster),
+            endpoints(cluster, where),
+        ]
+    )
+
+
+async def answers_soon(channel: AioChannel) -> set[str]:
+    """The answers of RPCs from an update on, when it has had time to arrive."""
+    await pause(SOON_S)
+    return {await ask(channel) for _ in range(10)}
+
+
+@FIXED_NEXT
+@pytest.mark.parametrize(("zone", "is_removed_first"), [("c", False), ("c", True), ("a", True)])
+def test_address_is_connected_at_once_when_it_is_listed_again(
+    world: World, zone: str, is_removed_first: bool
+) -> None:
+    """Its zone died and was replaced; the deactivated child of that zone has a long backoff."""
+    near, far = world.backend("near"), world.backend("far")
+    both = mesh_of({Locality(zone="a"): [near], Locality(zone="b", priority=1): [far]})
+    control = world.control_plane("control", both)
+
+    async def story() -> None:
+        channel = world.client().channel(TARGET)
+        assert await ask(channel) == "near"
+        await near.kill()
+        await pause(LONG_S)
+        assert await ask(channel) == "far"
+        if is_removed_first:
+            control.set_snapshot(mesh_of({Locality(zone="b"): [far]}))
+            await pause(SOON_S)
+        await near.start()
+        control.set_snapshot(mesh_of({Locality(zone=zone): [near]}))
+        assert await answers_soon(channel) == {"near"}
+
+    world.run(story())
+
+
+@FIXED_NEXT
+def test_address_is_connected_at_once_when_it_moves_to_another_zone_of_its_priority(
+    world: World,
+) -> None:
+    moved, other = world.backend("moved"), world.backend("other")
+    before = mesh_of({Locality(zone="a"): [moved], Locality(zone="b"): [other]})
+    control = world.control_plane("control", before)
+
+    async def story() -> None:
+        channel = world.client().channel(TARGET)
+        await ask(channel)
+        await moved.kill()
+        await pause(LONG_S)
+        assert await ask(channel) == "other"
+        await moved.start()
+        control.set_snapshot(mesh_of({Locality(zone="c"): [moved]}))
+        assert await answers_soon(channel) == {"moved"}
+
+    world.run(story())
+
+
+@FIXED_NEXT
+def test_address_is_connected_at_once_when_it_is_listed_in_another_cluster(world: World) -> None:
+    backend = world.backend("web")
+    localities = {Locality(zone="a"): [backend]}
+    control = world.control_plane("control", mesh_of(localities))
+
+    async def story() -> None:
+        channel = world.client().channel(TARGET)
+        await ask(channel)
+        await backend.kill()
+        with pytest.raises(grpc.aio.AioRpcError):
+            await ask(channel)
+        await pause(LONG_S)
+        await backend.start()
+        control.set_snapshot(mesh_of(localities, "other"))
+        assert await answers_soon(channel) == {"web"}
+
+    world.run(story())
+
+
+@FIXED_NEXT
+def test_address_is_connected_at_once_when_another_channel_has_a_backoff(world: World) -> None:
+    backend = world.backend("web")
+    world.control_plane("control", mesh_of({Locality(zone="a"): [backend]}))
+
+    async def story() -> None:
+        client = world.client()
+        first, second = client.channel(TARGET), client.channel(TARGET)
+        await ask(first)
+        await backend.kill()
+        with pytest.raises(grpc.aio.AioRpcError):
+            await ask(first)
+        await pause(LONG_S)
+        await backend.start()
+        assert await ask(second) == "web"
+        assert await ask(first) == "web", "the connection is shared"
+
+    world.run(story())
