@@ -150,9 +150,12 @@ class SubchannelWorld:
     # What policies do
 
     def acquire(
-        self, address: str = ADDRESS, options: SubchannelOptions = DEFAULT_OPTIONS
+        self,
+        address: str = ADDRESS,
+        options: SubchannelOptions = DEFAULT_OPTIONS,
+        holder: object = None,
     ) -> SubchannelHandle:
-        return self.pool.acquire(parse_address(address), options)
+        return self.pool.acquire(parse_address(address), options, holder=holder)
 
     def watched(
         self, address: str = ADDRESS, options: SubchannelOptions = DEFAULT_OPTIONS

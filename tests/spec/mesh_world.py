@@ -175,7 +175,9 @@ class FakePool:
     def __init__(self, world: MeshWorld) -> None:
         self._world = world
 
-    def acquire(self, address: Address, options: SubchannelOptions, health: object) -> Handle:
+    def acquire(
+        self, address: Address, options: SubchannelOptions, health: object, holder: object
+    ) -> Handle:
         return Handle(self._world, self._world.backend(str(address)), options)
 
     def held_connections(self) -> list[object]:

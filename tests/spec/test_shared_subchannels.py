@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from proxyless.protos import Proto
     from proxyless.sim import Backend
 
-FIXED_NEXT = pytest.mark.xfail(strict=True, reason="fixed in the next commit")
-
 TARGET = "xds:///api"
 CHANNELS = 20
 ENDPOINTS = 4
@@ -144,7 +142,6 @@ async def answers_soon(channel: AioChannel) -> set[str]:
     return {await ask(channel) for _ in range(10)}
 
 
-@FIXED_NEXT
 @pytest.mark.parametrize(("zone", "is_removed_first"), [("c", False), ("c", True), ("a", True)])
 def test_address_is_connected_at_once_when_it_is_listed_again(
     world: World, zone: str, is_removed_first: bool
@@ -170,7 +167,6 @@ def test_address_is_connected_at_once_when_it_is_listed_again(
     world.run(story())
 
 
-@FIXED_NEXT
 def test_address_is_connected_at_once_when_it_moves_to_another_zone_of_its_priority(
     world: World,
 ) -> None:
@@ -191,7 +187,6 @@ def test_address_is_connected_at_once_when_it_moves_to_another_zone_of_its_prior
     world.run(story())
 
 
-@FIXED_NEXT
 def test_address_is_connected_at_once_when_it_is_listed_in_another_cluster(world: World) -> None:
     backend = world.backend("web")
     localities = {Locality(zone="a"): [backend]}
@@ -211,7 +206,6 @@ def test_address_is_connected_at_once_when_it_is_listed_in_another_cluster(world
     world.run(story())
 
 
-@FIXED_NEXT
 def test_address_is_connected_at_once_when_another_channel_has_a_backoff(world: World) -> None:
     backend = world.backend("web")
     world.control_plane("control", mesh_of({Locality(zone="a"): [backend]}))

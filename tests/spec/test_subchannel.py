@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pytest
 
-from proxyless.base import OK, Address, BackoffPolicy, IpAddress, State, parse_address
+from proxyless.base import OK, Address, BackoffPolicy, IpAddress, State, Status, parse_address
 from proxyless.channel.pool import SubchannelHandle, SubchannelPool
 from proxyless.channel.subchannel import SubchannelOptions
 from proxyless.runtime import AsyncioNetwork, VirtualClock, seeded_random
@@ -474,6 +474,113 @@ async def bring_on(world: SubchannelWorld, handle: SubchannelHandle, state: Stat
         await world.settle()
     else:
         await world.advance(1)
+
+
+# ---------------------------------------------------------------------------------------------
+# D47: the backoff of a shared subchannel
+
+
+def keep_connecting(handle: SubchannelHandle) -> None:
+    """Request a connection whenever there is none, as pick_first does after a failure."""
+
+    def on_state(state: State, _: Status) -> None:
+        if state is IDLE:
+            handle.request_connection()
+
+    handle.watch(on_state)
+
+
+async def fail_often(world: SubchannelWorld, handle: SubchannelHandle) -> None:
+    """Fail until the delay is 10.486 s, of which 10 s are left."""
+    for _ in range(5):
+        await world.failed(handle)
+        await world.advance(7)
+    await world.failed(handle)
+    await world.advance(0.486)
+
+
+async def test_backoff_starts_again_for_a_new_holder(world: SubchannelWorld) -> None:
+    old, old_watcher = world.watched(options=EXACT)
+    await fail_often(world, old)
+    assert old_watcher.states[-1] is FAILURE
+    new, watcher = world.acquire(options=EXACT, holder="new"), Watcher()
+    new.watch(watcher)
+    assert watcher.states == [IDLE]
+    await world.settle()
+    assert old_watcher.states[-1] is IDLE
+    await world.failed(new)
+    await world.advance(1)
+    assert watcher.states[-2:] == [FAILURE, IDLE], "the delay is the initial one"
+
+
+async def test_backoff_goes_on_for_a_holder_that_has_a_handle(world: SubchannelWorld) -> None:
+    old = world.acquire(options=EXACT, holder="old")
+    await fail_often(world, old)
+    again, watcher = world.acquire(options=EXACT, holder="old"), Watcher()
+    again.watch(watcher)
+    assert watcher.states == [FAILURE]
+    old.release()
+    world.acquire(options=EXACT, holder="old").release()
+    await world.advance(9.9)
+    assert watcher.states == [FAILURE]
+    await world.advance(0.2)
+    assert watcher.states == [FAILURE, IDLE]
+
+
+async def test_attempt_under_way_has_no_delay_after_it_for_a_new_holder(
+    world: SubchannelWorld,
+) -> None:
+    old = world.acquire(options=EXACT, holder="old")
+    await fail_often(world, old)
+    await world.advance(10)
+    attempt = await world.request(old)
+    new, watcher = world.acquire(options=EXACT, holder="new"), Watcher()
+    new.watch(watcher)
+    attempt.fail()
+    await world.settle()
+    assert watcher.states == [CONNECTING, FAILURE, IDLE]
+
+
+async def test_connection_is_not_touched_by_a_new_holder(world: SubchannelWorld) -> None:
+    transport = await world.connected(world.acquire(options=EXACT, holder="old"))
+    await world.advance(10)
+    new, watcher = world.acquire(options=EXACT, holder="new"), Watcher()
+    new.watch(watcher)
+    assert watcher.states == [READY]
+    assert new.transport is transport
+
+
+async def test_new_holders_reset_the_backoff_once_per_initial_delay(
+    world: SubchannelWorld,
+) -> None:
+    """A control plane that moves a dead address a hundred times in 10 s."""
+    first = world.acquire(options=EXACT, holder="first")
+    await fail_often(world, first)
+    keep_connecting(first)
+    before = len(world.attempts)
+    for number in range(100):
+        handle = world.acquire(options=EXACT, holder=number)
+        keep_connecting(handle)
+        await world.settle()
+        while not world.attempts[-1].outcome.done():
+            world.attempts[-1].fail()
+            await world.settle()
+        await world.advance(0.1)
+    # For each second the attempt after a reset, and the one after its delay of 1 s.
+    assert 10 <= len(world.attempts) - before <= 20
+
+
+async def test_new_holder_does_not_reset_the_backoff_of_a_new_subchannel(
+    world: SubchannelWorld,
+) -> None:
+    """Channels that start together share the first attempts."""
+    await world.failed(world.acquire(options=EXACT, holder="one"))
+    other, watcher = world.acquire(options=EXACT, holder="other"), Watcher()
+    other.watch(watcher)
+    await world.advance(0.9)
+    assert watcher.states == [FAILURE]
+    await world.advance(0.1)
+    assert watcher.states == [FAILURE, IDLE]
 
 
 # ---------------------------------------------------------------------------------------------

@@ -44,6 +44,7 @@ from proxyless.channel.statuses import (
 from proxyless.channel.subchannel import SubchannelOptions
 from proxyless.channel.view import ChannelView
 from proxyless.lb.api import Context, Picker, Update
+from proxyless.lb.attributes import HOLDER
 from proxyless.lb.graceful_switch import GracefulSwitch
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
 from proxyless.lb.policies.pick_first import CONNECTION_ATTEMPT_DELAY
@@ -486,9 +487,11 @@ class _Helper:
 
     def create_subchannel(self, address: Address, attributes: Attributes) -> Subchannel:
         channel = self._channel
-        security = channel.options.security
-        options = secure_subchannel(channel.subchannel_options, security, attributes)
-        return self._pool.acquire(address, options, channel.health)
+        options = secure_subchannel(
+            channel.subchannel_options, channel.options.security, attributes
+        )
+        holder = attributes.get(HOLDER) or channel
+        return self._pool.acquire(address, options, channel.health, holder)
 
     def update_state(self, state: State, picker: Picker) -> None:
         self._channel.on_report(state, picker)

@@ -46,6 +46,9 @@ class HealthChecker:
     Driven by the subchannel, which it observes, by its stream and by the backoff timer.
     """
 
+    # The handles that it checks for have holders of their own.
+    holder: object = None
+
     def __init__(self, subchannel: Subchannel, question: Question, tools: SubchannelTools) -> None:
         # Fixed at construction.
         self.subchannel: Final = subchannel

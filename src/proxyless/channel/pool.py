@@ -1,10 +1,12 @@
-"""Who else has a connection to this address?
+"""Pool of subchannels, shared by all channels of one event loop.
 
-Channels of one loop that want the same connection share it. What makes it the same is the address
-and everything it is made with (`SubchannelOptions`: credentials, limits, keepalive, backoff). Each
-policy holds a handle of its own; the last one that is released takes the subchannel with it.
+Two policies that ask for the same address with the same `SubchannelOptions` (credentials, limits,
+keepalive, backoff) get handles of one subchannel; releasing the last handle closes it.
 
-A shared subchannel has one backoff for all: a new handle may find it in any state.
+A shared subchannel has one backoff, so a new handle may start in any connectivity state. A handle
+has a holder: a channel, or a child of a policy that may be retained (A56). A new holder starts the
+backoff again: alone it would connect at once (D47). A handle of a holder that has one already does
+not, so a policy that makes its handles anew waits as long as before.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ class SubchannelPool:
     ) -> None:
         loop = asyncio.get_running_loop()
         self._tools = SubchannelTools(loop, connector, clock, random, trace)
+        self.clock: Final = clock
         self._subchannels: dict[tuple[Address, SubchannelOptions], Subchannel] = {}
         self._handles: dict[SubchannelHandle, None] = {}
         # Those who ask the backends how they are, for handles.
@@ -60,7 +63,11 @@ class SubchannelPool:
         return self._tools.connections
 
     def acquire(
-        self, address: Address, options: SubchannelOptions, health: ChannelHealth | None = None
+        self,
+        address: Address,
+        options: SubchannelOptions,
+        health: ChannelHealth | None = None,
+        holder: object = None,
     ) -> SubchannelHandle:
         """A handle of the caller's own, to be released by it. Without health, all is well."""
         if self._is_closed:
@@ -69,7 +76,9 @@ class SubchannelPool:
         subchannel = self._subchannels.get(key)
         if subchannel is None:
             subchannel = self._subchannels[key] = Subchannel(address, options, self._tools)
-        handle = SubchannelHandle(self, subchannel, self._tools.clock, health)
+        elif subchannel.transport is None:
+            subchannel.on_holder(holder)
+        handle = SubchannelHandle(self, subchannel, health, holder)
         self._handles[handle] = None
         return handle
 
@@ -121,7 +130,6 @@ class SubchannelHandle:
     """
 
     __slots__ = (
-        "_clock",
         "_health",
         "_health_watches",
         "_is_released",
@@ -129,6 +137,7 @@ class SubchannelHandle:
         "_pool",
         "_subchannel",
         "_watches",
+        "holder",
         "transport",
     )
 
@@ -136,14 +145,14 @@ class SubchannelHandle:
         self,
         pool: SubchannelPool,
         subchannel: Subchannel,
-        clock: Clock,
         health: ChannelHealth | None,
+        holder: object,
     ) -> None:
         # Fixed at construction.
         self._pool = pool
         self._subchannel = subchannel
-        self._clock = clock
         self._health = health
+        self.holder = holder
         # Changed by the policy.
         self._watches: dict[Watch, None] = {}
         self._health_watches: tuple[HealthWatch, ...] = ()
@@ -160,7 +169,7 @@ class SubchannelHandle:
 
     def watch(self, listener: StateListener) -> Cancel:
         self._check_held()
-        watch = Watch(listener, self._clock)
+        watch = Watch(listener, self._pool.clock)
 
         def cancel() -> None:
             watch.cancel()
@@ -178,7 +187,7 @@ class SubchannelHandle:
             listener(State.READY, OK)
             return _do_nothing
         watch = self._health.watch(
-            self._subchannel, self._pool.health_checkers, listener, self._clock
+            self._subchannel, self._pool.health_checkers, listener, self._pool.clock
         )
         self._health_watches += (watch,)
         # A change is told soon, so nothing was told before this.

@@ -245,6 +245,9 @@ class Connects(Protocol):
 class Observer(Protocol):
     """Who is told of changes while they happen: it must remember, and act later."""
 
+    # The channel, or the child of a policy, that uses the subchannel through it; None: none.
+    holder: object
+
     def on_change(self, state: State, status: Status, transport: ClientTransport | None) -> None:
         """The transport is there if, and only if, the state is READY."""
         ...
@@ -384,6 +387,8 @@ class Subchannel:
         self._connection: Connection | None = None
         self._backoff_timer: Timer = IDLE_TIMER
         self._observers: dict[Observer, None] = {}
+        # When it was created, or a new holder last reset the backoff.
+        self._renewed_s = tools.clock.now_s()
         # Where calls are opened; there if, and only if, the state is READY.
         self.transport: ClientTransport | None = None
         # There once somebody wanted them.
@@ -415,6 +420,14 @@ class Subchannel:
 
     def reset_backoff(self) -> None:
         self._step(BackoffReset())
+
+    def on_holder(self, holder: object) -> None:
+        """Reset the backoff if the holder is new; at most once per initial delay."""
+        now_s = self._tools.clock.now_s()
+        is_due = now_s - self._renewed_s >= self.options.backoff.initial_s
+        if is_due and all(observer.holder is not holder for observer in self._observers):
+            self._renewed_s = now_s
+            self.reset_backoff()
 
     def subscribe_load_reports(self, interval_s: float, listener: LoadListener) -> Cancel:
         """Tell the listener of the backend's load until the returned callable is called."""

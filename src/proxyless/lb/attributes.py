@@ -24,6 +24,10 @@ BACKEND_SERVICE: Final = Key[str]("backend_service")
 # who have many of these, and can send RPCs elsewhere (A61); nobody else is to set it.
 HEALTH_WATCH: Final = Key[bool]("health_watch")
 
+# Of a subchannel that is created: the child of a policy that it is for, if that child may be
+# retained while it is not used. The pool compares it by identity; without it, the channel counts.
+HOLDER: Final = Key[object]("holder")
+
 # Of an endpoint: how much it takes compared with others. Without it, or with 0, that is 1.
 ENDPOINT_WEIGHT: Final = Key[int]("endpoint_weight")
 # Of an endpoint: what is hashed in place of its first address (A76). Empty is as if not set.

@@ -9,8 +9,9 @@ retention timer fires finds it as it was. Whether it is needed is for its parent
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Final
 
-from proxyless.base import OK, Status, StatusCode
-from proxyless.lb.api import Endpoints, Helper, Update
+from proxyless.base import OK, Address, Attributes, Status, StatusCode
+from proxyless.lb.api import Endpoints, Helper, Subchannel, Update
+from proxyless.lb.attributes import HOLDER
 from proxyless.lb.config import PolicyConfig
 from proxyless.lb.forwarding import ForwardingHelper
 from proxyless.lb.graceful_switch import GracefulSwitch
@@ -43,6 +44,12 @@ class RetainedChild(ForwardingHelper):
         # Pending while the child rests.
         self._retention_timer = IDLE_TIMER
         self.trace("created")
+
+    def create_subchannel(self, address: Address, attributes: Attributes) -> Subchannel:
+        # An inner retained child has set it already.
+        if attributes.get(HOLDER) is None:
+            attributes = attributes.with_(HOLDER, self)
+        return super().create_subchannel(address, attributes)
 
     def update_policy(
         self, whole: Update, endpoints: Endpoints, config: PolicyConfig

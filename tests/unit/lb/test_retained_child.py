@@ -4,11 +4,12 @@ from typing import ClassVar
 
 import pytest
 
-from proxyless.base import OK, hits
+from proxyless.base import EMPTY_ATTRIBUTES, OK, hits
 from proxyless.lb import Helper, PolicyConfig, Update
+from proxyless.lb.attributes import HOLDER
 from proxyless.lb.retained_child import RETENTION_S, RetainedChild, join_rejections
 from tests.spec.children_world import ChildrenWorld, StubFactory
-from tests.spec.lb_world import READY, endpoint, unavailable
+from tests.spec.lb_world import READY, address, endpoint, unavailable
 
 MOMENT_S = 0.001
 
@@ -103,3 +104,11 @@ def test_its_life_is_traced(home: Home) -> None:
         "reactivated",
         "destroyed",
     ]
+
+
+def test_subchannel_of_a_child_has_the_innermost_child_as_its_holder(home: Home) -> None:
+    inner = Child(home.child, "inner", home.expired.append)
+    for creator in (home.child, inner):
+        creator.create_subchannel(address("a"), EMPTY_ATTRIBUTES)
+    holders = [subchannel.attributes.get(HOLDER) for subchannel in home.world.live]
+    assert holders == [home.child, inner]
