@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from proxyless.base import EMPTY_ATTRIBUTES, Address, Attributes, Key, State, Status
 from proxyless.lb.api import Complete
-from proxyless.lb.attributes import ENDPOINT_WEIGHT, HASH_KEY, is_other_way_only
+from proxyless.lb.attributes import ENDPOINT_WEIGHT, HASH_KEY, HOLDER, is_other_way_only
 from proxyless.lb.forwarding import ForwardingSubchannel
 from proxyless.lb.hierarchy import without_path
 from proxyless.xds.attributes import HEALTH_STATUS, LOCALITY_WEIGHT
@@ -375,7 +375,8 @@ class Hosts:
 
     def _create(self, host: Host, attributes: Attributes) -> HostSubchannel:
         inner = self._owner.create_inner(host.address, attributes)
-        return HostSubchannel(inner, attributes, host, self)
+        # A session outlives the child: its subchannel does not depend on the holder.
+        return HostSubchannel(inner, attributes.without(HOLDER), host, self)
 
     def _renew(self, host: Host) -> None:
         """Have ours made with the newest attributes, without a time without a connection.
