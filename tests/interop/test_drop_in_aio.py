@@ -709,27 +709,6 @@ async def test_we_say_that_the_serializer_returned_no_bytes(protos: Protos) -> N
     assert await on_ours(protos, story) == (expected, "returned")
 
 
-async def test_we_say_that_a_unary_call_got_no_message(protos: Protos) -> None:
-    async def story(stage: Stage) -> object:
-        # Zero responses of a method that streams.
-        call = stage.channel.unary_unary(LIST)(stage.way(0).SerializeToString())
-        return await outcome_of(call), (await describe(call))["code"]
-
-    (_, code, details, *_), told = await on_ours(protos, story)
-    assert code is told is grpc.StatusCode.INTERNAL
-    assert details == "server ended the call with OK but sent no message"
-
-
-async def test_we_say_that_a_unary_call_got_a_second_message(protos: Protos) -> None:
-    async def story(stage: Stage) -> object:
-        call = stage.channel.unary_unary(LIST)(stage.way(2).SerializeToString())
-        return await outcome_of(call)
-
-    _, code, details, *_ = await on_ours(protos, story)
-    assert code is grpc.StatusCode.INTERNAL
-    assert details == "server sent more than one message in a call that has one"
-
-
 @pytest.mark.parametrize("kind", ["stream_unary", "stream_stream"])
 async def test_we_say_what_the_request_iterator_raised(protos: Protos, kind: str) -> None:
     """grpcio raises CancelledError, as if somebody had cancelled the call."""

@@ -54,22 +54,24 @@ async def test_trailers_alone_have_no_initial_metadata() -> None:
     assert call.initial_metadata == ()
 
 
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 async def test_ok_without_a_message_is_an_error() -> None:
     world = ClientWorld()
     call = UnaryCall(world.transport, BLOCK, b"request")
     world.say(headers(1, HEAD), headers(1, OK_TRAILERS, end=True))
     end = await call
-    assert end.status.code is StatusCode.INTERNAL
+    assert end.status.code is StatusCode.UNIMPLEMENTED
     assert end.status.details == "peer ended the call with OK but without a message"
 
 
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 async def test_a_second_message_is_an_error_and_the_peer_is_told_to_stop() -> None:
     world = ClientWorld()
     call = UnaryCall(world.transport, BLOCK, b"request")
     world.hear()
     world.say(headers(1, HEAD), data(1, prefixed(b"one")), data(1, prefixed(b"two")))
     end = await call
-    assert end.status.code is StatusCode.INTERNAL
+    assert end.status.code is StatusCode.UNIMPLEMENTED
     assert end.status.details == "peer sent a second message in a unary call"
     assert world.hear().resets() == [(1, ErrorCode.CANCEL)]
 
