@@ -68,7 +68,6 @@ async def call_aio(stack: Untyped, target: str, kind: str, number: int, limit_s:
         return await getattr(channel, kind)(f"/responses/{number}")(request, timeout=limit_s)
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 @pytest.mark.parametrize("number", WRONG_NUMBERS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_blocking_call_is_unimplemented_when_number_of_responses_is_wrong(
@@ -80,7 +79,6 @@ def test_blocking_call_is_unimplemented_when_number_of_responses_is_wrong(
     assert (error.code(), error.details()) == (grpc.StatusCode.UNIMPLEMENTED, DETAILS[number])
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 @pytest.mark.parametrize("number", WRONG_NUMBERS)
 @pytest.mark.parametrize("kind", KINDS)
 async def test_aio_call_is_unimplemented_when_number_of_responses_is_wrong(

@@ -25,10 +25,12 @@ Deserializer = Callable[[bytes], Any] | None
 
 # The words of grpcio.
 COLLECTED: Final = Status(StatusCode.CANCELLED, "Cancelled upon garbage collection!")
-# What a server did wrong in a call that has one response.
-NO_MESSAGE: Final = Status(StatusCode.INTERNAL, "server ended the call with OK but sent no message")
+# "Response cardinality violation": UNIMPLEMENTED - statuscodes.md
+NO_MESSAGE: Final = Status(
+    StatusCode.UNIMPLEMENTED, "server ended the call with OK but sent no message"
+)
 SECOND_MESSAGE: Final = Status(
-    StatusCode.INTERNAL, "server sent more than one message in a call that has one"
+    StatusCode.UNIMPLEMENTED, "server sent more than one message in a call that has one"
 )
 
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}

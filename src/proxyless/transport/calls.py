@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 
 _DEADLINE_EXCEEDED: Final = Status(StatusCode.DEADLINE_EXCEEDED, "deadline exceeded")
 _NO_MESSAGE: Final = Status(
-    StatusCode.INTERNAL, "peer ended the call with OK but without a message"
+    StatusCode.UNIMPLEMENTED, "peer ended the call with OK but without a message"
 )
-_SECOND_MESSAGE: Final = Status(StatusCode.INTERNAL, "peer sent a second message in a unary call")
+_SECOND_MESSAGE: Final = Status(
+    StatusCode.UNIMPLEMENTED, "peer sent a second message in a unary call"
+)
 
 
 class UnaryCall:

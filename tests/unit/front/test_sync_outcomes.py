@@ -254,10 +254,12 @@ def test_the_response_of_a_call_that_failed_is_not_looked_at(world: OutcomeWorld
     assert outcome.response is None
 
 
-def test_ok_without_a_message_is_an_internal_error(world: OutcomeWorld) -> None:
+def test_unary_outcome_is_unimplemented_when_ok_comes_without_a_message(
+    world: OutcomeWorld,
+) -> None:
     outcome = world.unary()
     outcome.on_end(ENDED)
-    assert code_of(outcome) is StatusCode.INTERNAL
+    assert code_of(outcome) is StatusCode.UNIMPLEMENTED
 
 
 def test_a_second_message_is_refused(world: OutcomeWorld) -> None:
@@ -265,7 +267,7 @@ def test_a_second_message_is_refused(world: OutcomeWorld) -> None:
     outcome.on_message(b"")
     world.expect_told()
     outcome.on_message(b"")
-    world.expect_told(StatusCode.INTERNAL)
+    world.expect_told(StatusCode.UNIMPLEMENTED)
 
 
 # Many responses

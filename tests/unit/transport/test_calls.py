@@ -54,7 +54,6 @@ async def test_trailers_alone_have_no_initial_metadata() -> None:
     assert call.initial_metadata == ()
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 async def test_ok_without_a_message_is_an_error() -> None:
     world = ClientWorld()
     call = UnaryCall(world.transport, BLOCK, b"request")
@@ -64,7 +63,6 @@ async def test_ok_without_a_message_is_an_error() -> None:
     assert end.status.details == "peer ended the call with OK but without a message"
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 async def test_a_second_message_is_an_error_and_the_peer_is_told_to_stop() -> None:
     world = ClientWorld()
     call = UnaryCall(world.transport, BLOCK, b"request")
