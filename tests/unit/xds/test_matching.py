@@ -15,17 +15,39 @@ def test_range_is_half_open(start: int, end: int, value: int) -> None:
     assert matches((("n", str(value)),)) is (start <= value < end)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "-", "+", "1_0", " 1", "1 ", "\u0661", "1e0", "0x1", "--1", "1,1"]
-)
-def test_what_is_no_integer_is_in_no_range(text: str) -> None:
-    assert not compile_header(HeaderMatcher("n", RangeMatcher(-10, 10)))((("n", text),))
+# What absl::SimpleAtoi takes, which C-core and Envoy use: blanks on either side, one sign, digits.
+INTEGERS = {
+    "3": 3,
+    "+3": 3,
+    "-3": -3,
+    " 3": 3,
+    "3 ": 3,
+    "  -3  ": -3,
+    " +3 ": 3,
+    "\t\n\v\f\r 3\t\n\v\f\r ": 3,
+    "0003": 3,
+    "-" + "0" * 5000 + "3": -3,
+    "-0": 0,
+    str(2**63 - 2): 2**63 - 2,
+    str(-(2**63)): -(2**63),
+}
+NO_INTEGERS = [
+    *("", " ", "-", "+", " - ", "- 3", "+ 3", "--3", "+-3", "3-", "1 1", "1,1", "1, 1"),
+    *("1_0", "1e0", "0x1", "1.0", "\u0661", "\xa03", "3\xa0", "\x1c3", "3\0"),
+    *(str(2**63), str(-(2**63) - 1), "9" * 5000),
+]
 
 
-def test_sign_is_accepted() -> None:
-    matches = compile_header(HeaderMatcher("n", RangeMatcher(-10, 10)))
-    assert matches((("n", "+3"),))
-    assert matches((("n", "-3"),))
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+def test_integer_is_read_as_c_core_reads_it_when_a_range_is_matched() -> None:
+    for text, value in INTEGERS.items():
+        matches = compile_header(HeaderMatcher("n", RangeMatcher(value, value + 1)))
+        assert matches((("n", text),)), text[:20]
+
+
+@pytest.mark.parametrize("text", NO_INTEGERS, ids=lambda text: repr(text[:8]))
+def test_text_is_in_no_range_when_it_is_no_64_bit_integer(text: str) -> None:
+    assert not compile_header(HeaderMatcher("n", RangeMatcher(-(2**63), 2**63 - 1)))((("n", text),))
 
 
 @given(st.text(), st.text())
