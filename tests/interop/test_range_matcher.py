@@ -2,8 +2,6 @@
 
 from typing import Final
 
-import pytest
-
 import proxyless.aio
 from proxyless.controlplane import (
     ControlPlane,
@@ -60,7 +58,6 @@ async def test_grpcio_matches_ranges_as_the_table_says(two: list[NamedBackend]) 
     assert found == {value: {name} for value, name in VALUES.items()}
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 async def test_our_client_matches_ranges_as_grpcio_does(two: list[NamedBackend]) -> None:
     async with (
         ControlPlane(mesh(two)) as control_plane,

@@ -7,6 +7,7 @@ Matchers are compiled once per route table into plain functions: an RPC only cal
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, assert_never
 
@@ -77,18 +78,21 @@ def _compile_value(wanted: StringMatcher | RangeMatcher) -> TextTest:
         case StringMatcher():
             return compile_string(wanted)
         case RangeMatcher(start, end):
-            return lambda text: _is_integer(text) and start <= int(text) < end
+            return lambda text: (
+                (number := _parse_integer(text)) is not None and start <= number < end
+            )
         case _:
             assert_never(wanted)
 
 
-# Digits of the longest 64-bit integer; longer texts are in no range.
-_DIGITS_MAX: Final = 19
+# What absl::SimpleAtoi takes, which C-core and Envoy use: blanks on either side, one sign, digits.
+# Those of the longest 64-bit integer are 19; a longer one is in no range.
+_INTEGER: Final = re.compile(r"[ \t\n\v\f\r]*([+-]?)0*([0-9]{1,19})[ \t\n\v\f\r]*")
 
 
-def _is_integer(text: str) -> bool:
-    digits = text[1:] if text[:1] in {"-", "+"} else text
-    return digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS_MAX
+def _parse_integer(text: str) -> int | None:
+    found = _INTEGER.fullmatch(text)
+    return None if found is None else int(found[1] + found[2])
 
 
 def header_value(metadata: Metadata, name: str) -> str | None:

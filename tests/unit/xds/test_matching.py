@@ -38,7 +38,6 @@ NO_INTEGERS = [
 ]
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 def test_integer_is_read_as_c_core_reads_it_when_a_range_is_matched() -> None:
     for text, value in INTEGERS.items():
         matches = compile_header(HeaderMatcher("n", RangeMatcher(value, value + 1)))
