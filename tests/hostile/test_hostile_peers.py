@@ -191,6 +191,18 @@ def test_padding_longer_than_its_frame_ends_the_connection(core: Core, payload: 
     core(None).break_by(ErrorCode.PROTOCOL_ERROR, "padding longer than its frame", bad)
 
 
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+@pytest.mark.parametrize("payload", [b"", b"\x05abc", b"\x01"])
+def test_padding_longer_than_its_frame_ends_the_connection_when_the_stream_was_reset(
+    core: Core, payload: bytes
+) -> None:
+    peer = core(None)
+    peer.say(window_update(1, 0))
+    peer.expect_reset(1, ErrorCode.PROTOCOL_ERROR)
+    bad = frame(kinds.DATA, PADDED, 1, payload)
+    peer.break_by(ErrorCode.PROTOCOL_ERROR, "padding longer than its frame", bad)
+
+
 @pytest.mark.parametrize("flags", [PADDED, PADDED | END_HEADERS, PADDED | WITH_PRIORITY])
 def test_padding_longer_than_a_header_block_ends_the_connection(core: Core, flags: int) -> None:
     bad = frame(kinds.HEADERS, flags, 1, b"\x20" + block(OK_TRAILERS))
