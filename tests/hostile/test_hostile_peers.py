@@ -191,7 +191,6 @@ def test_padding_longer_than_its_frame_ends_the_connection(core: Core, payload: 
     core(None).break_by(ErrorCode.PROTOCOL_ERROR, "padding longer than its frame", bad)
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 @pytest.mark.parametrize("payload", [b"", b"\x05abc", b"\x01"])
 def test_padding_longer_than_its_frame_ends_the_connection_when_the_stream_was_reset(
     core: Core, payload: bytes

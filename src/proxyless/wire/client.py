@@ -13,7 +13,7 @@ from typing import Final, Protocol, cast
 from proxyless.base.status import Status, StatusCode
 from proxyless.wire import frames
 from proxyless.wire.connection import Connection, ConnectionListener
-from proxyless.wire.errors import ErrorCode, RemoteProtocolError, name_error_code
+from proxyless.wire.errors import ErrorCode, name_error_code, stream_closed
 from proxyless.wire.frames import (
     FLAG_END_HEADERS,
     FLAG_END_STREAM,
@@ -272,9 +272,7 @@ class ClientConnection(Connection):
             return
         self._check_opened("HEADERS", stream_id)
         if stream_id not in self._resets:
-            raise RemoteProtocolError(
-                ErrorCode.STREAM_CLOSED, f"HEADERS on stream {stream_id}, which is closed"
-            )
+            raise stream_closed("HEADERS", stream_id)
         self._spend("late HEADERS")
 
     def _on_early_end(self, stream: ClientStream, block: ResponseBlock) -> None:

@@ -25,6 +25,7 @@ from proxyless.wire.errors import (
     RemoteProtocolError,
     frame_too_large,
     not_http2,
+    stream_closed,
     window_overflow,
 )
 from proxyless.wire.flow import ROUND_TRIP_PING, Outbound, RoundTripMeter, grant_window
@@ -288,13 +289,12 @@ class Connection:
             return
         self._check_opened("DATA", stream_id)
         if stream_id not in self._resets:
-            raise RemoteProtocolError(
-                ErrorCode.STREAM_CLOSED, f"DATA on stream {stream_id}, which is closed"
-            )
+            raise stream_closed("DATA", stream_id)
+        if flags & FLAG_PADDED:
+            frames.strip_padding(data, start, stop)
         if not self._resets.charge(stream_id, stop - start):
-            raise RemoteProtocolError(
-                ErrorCode.FLOW_CONTROL_ERROR, f"DATA beyond the window of stream {stream_id}"
-            )
+            text = f"DATA beyond the window of stream {stream_id}"
+            raise RemoteProtocolError(ErrorCode.FLOW_CONTROL_ERROR, text)
         if start == stop:
             self._spend("late DATA")
 

@@ -61,6 +61,11 @@ def frame_too_large(size: int, size_max: int) -> RemoteProtocolError:
     return RemoteProtocolError(ErrorCode.FRAME_SIZE_ERROR, text)
 
 
+def stream_closed(what: str, stream_id: int) -> RemoteProtocolError:
+    text = f"{what} on stream {stream_id}, which is closed"
+    return RemoteProtocolError(ErrorCode.STREAM_CLOSED, text)
+
+
 def window_overflow(what: str, where: str) -> RemoteProtocolError:
     return RemoteProtocolError(
         ErrorCode.FLOW_CONTROL_ERROR, f"{what} overflows the window of {where}"
