@@ -389,6 +389,24 @@ async def test_closing_the_channel_cancels_intercepted_calls(both: Both, kind: s
     assert await both(story) == (("CancelledError",), ("CancelledError",))
 
 
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+async def test_interceptor_is_used_when_it_is_appended_to_the_list_of_a_channel(both: Both) -> None:
+    """Google's generated clients do so with the attribute that they find on grpcio's channel."""
+
+    async def story(stage: Stage) -> object:
+        seen: list[object] = []
+
+        async def act(proceed: Untyped, details: Untyped, request: Untyped) -> Untyped:
+            seen.append(details.method)
+            return await proceed(details, request)
+
+        channel = stage.open()
+        channel._unary_unary_interceptors.extend(interceptors(act, ["unary_unary"]))  # noqa: SLF001
+        return await finish("unary_unary", start(stage, "unary_unary", channel)), seen
+
+    assert len((await both(story))[1]) == 1
+
+
 async def test_what_is_no_interceptor_is_refused(both: Both) -> None:
     async def story(stage: Stage) -> object:
         async def open_channel() -> None:
