@@ -389,7 +389,6 @@ async def test_closing_the_channel_cancels_intercepted_calls(both: Both, kind: s
     assert await both(story) == (("CancelledError",), ("CancelledError",))
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 async def test_interceptor_is_used_when_it_is_appended_to_the_list_of_a_channel(both: Both) -> None:
     """Google's generated clients do so with the attribute that they find on grpcio's channel."""
 

@@ -98,6 +98,11 @@ class AioChannel(Explaining, grpc.aio.Channel):
         self.registered: set[str] = set()
         self._interceptors = Interceptors.sort(interceptors or ())
 
+    @property
+    def _unary_unary_interceptors(self) -> Sequence[Any]:
+        """The list of grpcio's channel, by its name: Google's generated clients append to it."""
+        return self._interceptors.unary_unary
+
     # Stubs ask for these
 
     def unary_unary(
