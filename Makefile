@@ -13,7 +13,7 @@ SEEDS  ?= 20
 .DEFAULT_GOAL := help
 .PHONY: help env test check format lint types floors tidy fmt
 .PHONY: spec contracts e2e interop conformance docs bench bench-xds bench-scale fuzz fuzz-mesh
-.PHONY: sim mutants interleavings demo screenshots clean
+.PHONY: sim mutants interleavings peers demo screenshots clean
 
 help:  ## Show this list
 	@echo "make <target> [ARGS='...'] [PYTHON=...]"
@@ -83,6 +83,9 @@ mutants: $(STAMP)  ## Plant bugs one by one, and show that tests or simulation c
 
 interleavings: $(STAMP)  ## Try every order of events of two small worlds, deeper than the tests do
 	@$(PY) -m tools.interleavings $(ARGS)
+
+peers: $(STAMP)  ## Run other projects' client suites with ours and grpcio; needs Go; ARGS='--only connect'
+	@$(PY) -m tools.peers $(ARGS)
 
 demo: $(STAMP)  ## A mesh on this machine fails over under load; ARGS=--web for the page
 	@$(BIN)/proxyless demo $(ARGS)

@@ -1,0 +1,87 @@
+"""Run the suites of `tools.peers`: `python -m tools.peers [--only NAME]...`"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Final
+
+from tools.peers.build import BUILD, ROOT, UnavailableError
+from tools.peers.clients.stacks import STACKS
+from tools.peers.connect import ConnectSuite
+from tools.peers.gapic import GapicSuite
+from tools.peers.h2spec import H2specSuite
+from tools.peers.interop import InteropSuite
+from tools.peers.outcomes import BrokenSuiteError, Outcomes, judge
+from tools.peers.page import OURS, make_page
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from tools.peers.outcomes import Run
+    from tools.peers.suite import Suite
+
+PAGE: Final = ROOT / "docs" / "peers.md"
+SUITES: Final[Sequence[Suite]] = (ConnectSuite(), H2specSuite(), InteropSuite(), GapicSuite())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tools.peers")
+    names = [suite.name for suite in SUITES]
+    parser.add_argument("--only", action="append", choices=names, help="a suite; may be repeated")
+    only = parser.parse_args().only or names
+    chosen = [suite for suite in SUITES if suite.name in only]
+    problems = [f"{suite.name}: {problem}" for suite in chosen for problem in run_suite(suite)]
+    write_page()
+    for problem in problems:
+        print(f"peers: error: {problem}", file=sys.stderr)
+    return 1 if problems else 0
+
+
+def run_suite(suite: Suite) -> list[str]:
+    """Run a suite with each stack and keep the outcomes; what was not expected."""
+    try:
+        suite.prepare()
+    except UnavailableError as error:
+        print(f"peers: {suite.name}: skipped: {error}", flush=True)
+        return []
+    path = results_path(suite)
+    path.unlink(missing_ok=True)
+    runs: dict[str, list[Run]] = {}
+    try:
+        for stack in STACKS:
+            runs[stack] = []
+            for number in range(1, suite.runs + 1):
+                print(f"peers: {suite.name}: {stack}, run {number}/{suite.runs}", flush=True)
+                runs[stack].append(suite.run(stack))
+    except BrokenSuiteError as error:
+        return [f"broken: {error}"]
+    outcomes = Outcomes(suite.name, dict(suite.versions), runs)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(outcomes.to_json())
+    passed = ", ".join(f"{stack} passes {len(outcomes.passed(stack))}" for stack in STACKS)
+    print(f"peers: {suite.name}: {len(outcomes.cases())} cases, {passed}", flush=True)
+    return list(judge(outcomes, OURS, suite.known))
+
+
+def write_page() -> None:
+    """Write the page from the newest outcomes, if there are some of every suite."""
+    missing = [suite.name for suite in SUITES if not results_path(suite).exists()]
+    if missing:
+        print(f"peers: docs/peers.md is left as it is: no outcomes of {', '.join(missing)}")
+        return
+    results = {
+        suite.name: (suite, Outcomes.from_json(results_path(suite).read_text())) for suite in SUITES
+    }
+    PAGE.write_text(make_page(results, version("grpcio")))
+    print("peers: wrote docs/peers.md")
+
+
+def results_path(suite: Suite) -> Path:
+    return BUILD / "results" / f"{suite.name}.json"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""What suites are made of: Go modules, packages from PyPI, generated code. All in build/peers."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+ROOT: Final = Path(__file__).resolve().parent.parent.parent
+BUILD: Final = ROOT / "build" / "peers"
+# The first download and build of a module takes minutes.
+_INSTALL_TIMEOUT_S: Final = 1200
+
+
+class UnavailableError(Exception):
+    """A suite cannot be had on this machine; the text says why."""
+
+
+def install_go_command(package: str, version: str, name: str) -> Path:
+    """Build a command of a Go module, unless it is there in this version."""
+    go = _find_go()
+    directory = BUILD / "bin" / f"{name}-{version}"
+    binary = directory / package.rpartition("/")[2]
+    if not binary.exists():
+        print(f"peers: go install {package}@{version}", flush=True)
+        environment = {**os.environ, "GOBIN": str(directory)}
+        _run([go, "install", f"{package}@{version}"], environment)
+    return binary
+
+
+def find_go_module(module: str, version: str) -> Path:
+    """The directory of a module's sources, downloaded if it must be."""
+    found = json.loads(_run([_find_go(), "mod", "download", "-json", f"{module}@{version}"]))
+    return Path(found["Dir"])
+
+
+def install_packages(requirements: Sequence[str], name: str) -> Path:
+    """Install from PyPI into a directory of its own, unless it is there."""
+    directory = BUILD / name
+    if not directory.exists():
+        print(f"peers: pip install {' '.join(requirements)}", flush=True)
+        aside = BUILD / f"{name}.new"
+        shutil.rmtree(aside, ignore_errors=True)
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        _run([*pip, "--target", str(aside), *requirements])
+        aside.rename(directory)
+    return directory
+
+
+def generate(root: Path, files: Iterable[str], name: str) -> Path:
+    """Compile .proto files to Python; the directory of the modules."""
+    directory = BUILD / name
+    directory.mkdir(parents=True, exist_ok=True)
+    compiler = [sys.executable, "-m", "grpc_tools.protoc", f"-I{root}", f"--python_out={directory}"]
+    _run([*compiler, *files])
+    return directory
+
+
+def _find_go() -> str:
+    go = shutil.which("go")
+    if go is None:
+        raise UnavailableError("there is no go command on the PATH")
+    return go
+
+
+def _run(command: Sequence[str], environment: dict[str, str] | None = None) -> str:
+    try:
+        done = subprocess.run(
+            command,
+            check=True,
+            capture_output=True,
+            text=True,
+            env=environment,
+            cwd=ROOT,
+            timeout=_INSTALL_TIMEOUT_S,
+        )
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.strip().splitlines() or [f"exit code {error.returncode}"]
+        raise UnavailableError(f"{' '.join(command[:3])} failed: {said[-1]}") from None
+    except subprocess.TimeoutExpired:
+        text = f"{' '.join(command[:3])} took longer than {_INSTALL_TIMEOUT_S} s"
+        raise UnavailableError(text) from None
+    return done.stdout

@@ -1,0 +1,1 @@
+"""Programs that make RPCs to the suites' servers, with our channels or with grpcio's."""
