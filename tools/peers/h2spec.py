@@ -37,7 +37,8 @@ _PORTS: Final = range(20_000, 30_000, 100)
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _GROUP: Final = re.compile(r"^.* -> (?P<section>[0-9.]+)\. [^>]*$")
 _RESULT: Final = re.compile(r"^\s*(?P<mark>[✔×]) (?P<number>\d+): (?P<title>.*)$")
-_REASON: Final = re.compile(r"^\s*(->|Error:) (?P<reason>.*)$")
+_EXPECTED: Final = re.compile(r"^\s*Expected: (?P<frame>.*)$")
+_ERROR: Final = re.compile(r"^\s*Error: (?P<text>.*)$")
 
 _RESET_BEFORE: Final = (
     "the response of h2specd is not gRPC's, so the client has reset the stream when the bad frame "
@@ -157,8 +158,10 @@ def parse_output(lines: Iterable[str]) -> Run:
             is_new = name not in outcomes
             outcomes.setdefault(name, None if result["mark"] == "✔" else "failed")
             case = name if is_new and result["mark"] == "×" else ""
-        elif case and (reason := _REASON.match(plain)):
-            outcomes[case] = reason["reason"]
+        elif case and (expected := _EXPECTED.match(plain)):
+            outcomes[case] = f"wanted: {expected['frame']}"
+        elif case and (error := _ERROR.match(plain)):
+            outcomes[case] = error["text"]
     return outcomes
 
 
