@@ -47,7 +47,6 @@ def write(stage: Stage, kind: str, call: Untyped) -> Untyped:
     return call.write(stage.point() if kind == "stream_unary" else stage.note("a"))
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_call_is_not_done_when_its_stub_returns(both: Both, kind: str) -> None:
     async def story(stage: Stage) -> object:
@@ -60,7 +59,6 @@ async def test_call_is_not_done_when_its_stub_returns(both: Both, kind: str) -> 
     assert await both(story) == ((False, False, []), grpc.StatusCode.UNAVAILABLE, [True])
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_call_is_cancelled_before_its_failure_is_delivered(both: Both, kind: str) -> None:
     async def story(stage: Stage) -> object:
@@ -88,7 +86,6 @@ async def test_waiting_for_connection_raises_when_rpc_fails_at_once(both: Both, 
     assert await both(story) == (UNAVAILABLE, True)
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 @pytest.mark.parametrize("kind", WRITERS)
 async def test_write_raises_the_status_when_rpc_fails_at_once(both: Both, kind: str) -> None:
     async def story(stage: Stage) -> object:
@@ -101,7 +98,6 @@ async def test_write_raises_the_status_when_rpc_fails_at_once(both: Both, kind: 
     assert await both(story) == (UNAVAILABLE, OVER, ("returned", None))
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 @pytest.mark.parametrize("kind", WRITERS)
 async def test_all_writes_raise_the_status_when_rpc_fails_at_once(both: Both, kind: str) -> None:
     async def story(stage: Stage) -> object:
@@ -124,7 +120,6 @@ async def test_write_is_refused_when_the_failure_was_delivered(both: Both, kind:
     assert await both(story) == (grpc.StatusCode.UNAVAILABLE, OVER)
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 async def test_done_callback_starts_the_next_rpc_when_each_fails_at_once(both: Both) -> None:
     async def story(stage: Stage) -> object:
         await lose_server(stage)
@@ -149,7 +144,6 @@ async def test_done_callback_starts_the_next_rpc_when_each_fails_at_once(both: B
     assert await both(story) == (FAILURES_IN_A_ROW + 1, [])
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 @pytest.mark.parametrize("kind", ["unary_unary", "unary_stream"])
 async def test_call_is_not_done_when_its_request_is_too_large(both: Both, kind: str) -> None:
     async def story(stage: Stage) -> object:
@@ -160,7 +154,6 @@ async def test_call_is_not_done_when_its_request_is_too_large(both: Both, kind: 
     assert await both(story) == (False, grpc.StatusCode.RESOURCE_EXHAUSTED)
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 async def test_late_write_raises_the_servers_error_and_keeps_responses(protos: Protos) -> None:
     """grpcio's write raises INTERNAL, and what was not read is gone."""
 
@@ -176,3 +169,15 @@ async def test_late_write_raises_the_servers_error_and_keeps_responses(protos: P
 
     aborted = ("AioRpcError", grpc.StatusCode.FAILED_PRECONDITION)
     assert await on_ours(protos, story) == (aborted, 3, aborted)
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+async def test_done_writing_returns_when_rpc_fails_at_once(protos: Protos, kind: str) -> None:
+    """grpcio's raises an error of its C++ layer."""
+
+    async def story(stage: Stage) -> object:
+        await lose_server(stage)
+        call = open_writer(stage, kind)
+        return await outcome_of(call.done_writing()), await call.code()
+
+    assert await on_ours(protos, story) == (("returned", None), grpc.StatusCode.UNAVAILABLE)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import grpc
 import grpc.aio
@@ -158,10 +158,7 @@ class _RequestWriter:
     def consume(self, requests: RequestIterator, call: object) -> None:
         """Send what the iterator gives. Until then the call is not abandoned, whoever drops it."""
         self._task = self._outcome.loop.create_task(self._consume(requests, call))
-        if self._outcome.core.is_ended:
-            self._stop()
-        else:
-            self._outcome.stop_sending = self._stop
+        self._outcome.stop_sending = self._stop
 
     def _stop(self) -> None:
         if self._task is not None and not self._task.done():
@@ -195,10 +192,18 @@ class _RequestWriter:
         if outcome.core.is_half_closed:
             raise asyncio.InvalidStateError(_HALF_CLOSED)
         if outcome.core.is_ended:
-            raise asyncio.InvalidStateError(ALREADY_FINISHED)
+            await self._refuse()
         await self._send(request)
-        if outcome.is_over:
+        if outcome.known_end is not None:
             outcome.raise_if_failed()
+
+    async def _refuse(self) -> NoReturn:
+        """Raise for a write to an RPC that has ended without the application having seen it."""
+        outcome = self._outcome
+        if outcome.known_end is None:
+            await outcome.wait_end()
+        outcome.raise_if_failed()
+        raise asyncio.InvalidStateError(ALREADY_FINISHED)
 
     async def _send(self, request: object) -> None:
         outcome = self._outcome

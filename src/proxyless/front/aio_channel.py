@@ -386,6 +386,7 @@ class UnaryUnaryMultiCallable(_MultiCallable, grpc.aio.UnaryUnaryMultiCallable):
         core = self._channel.core()
         call = UnaryUnaryCall(self._channel.loop, self._deserializer)
         self._start_with_request(self._new_call(core, call, said), request)
+        call.is_starting = False
         return call
 
 
@@ -415,6 +416,7 @@ class UnaryStreamMultiCallable(_MultiCallable, grpc.aio.UnaryStreamMultiCallable
         outcome = StreamOutcome(self._channel.loop, self._deserializer)
         call = UnaryStreamCall(outcome)
         self._start_with_request(self._new_call(core, outcome, said), request)
+        outcome.is_starting = False
         return call
 
 
@@ -442,6 +444,7 @@ class StreamUnaryMultiCallable(_MultiCallable, grpc.aio.StreamUnaryMultiCallable
         core = self._channel.core()
         call = StreamUnaryCall(self._channel.loop, self._deserializer, self._serializer)
         self._new_call(core, call, said).start()
+        call.is_starting = False
         call.start_writing(requests)
         return call
 
@@ -471,6 +474,7 @@ class StreamStreamMultiCallable(_MultiCallable, grpc.aio.StreamStreamMultiCallab
         outcome = StreamOutcome(self._channel.loop, self._deserializer)
         call = StreamStreamCall(outcome, self._serializer)
         self._new_call(core, outcome, said).start()
+        outcome.is_starting = False
         call.start_writing(requests)
         return call
 

@@ -36,12 +36,19 @@ if TYPE_CHECKING:
 # In Python 3.11 naming the member of an enum runs a function, and every RPC asks for this one.
 _OK: Final = StatusCode.OK
 
+# Turns of the loop until the end of an RPC that failed at once is delivered: as many as grpcio
+# takes at least. A task that the application starts for its writes gets the error in `write`.
+TURNS_TO_FAIL: Final = 4
+
 
 class Outcome:
     """What is known about an RPC so far, and who waits for more. Driven by the channel's `Call`."""
 
     # Set before the RPC starts.
     core: Call
+    # Set to False when the stub is about to return. An end that comes before is delivered in a
+    # later turn of the loop: a done callback may make the next RPC, and fail again.
+    is_starting = True
     # Stops whoever sends requests, if somebody does on his own.
     stop_sending: Callable[[], None] | None = None
 
@@ -59,8 +66,9 @@ class Outcome:
         self._waiters: tuple[asyncio.Future[None], ...] = ()
 
     @property
-    def is_over(self) -> bool:
-        return self.end is not None
+    def known_end(self) -> StreamEnd | None:
+        """The end of the RPC, even if responses before it are not read; None before it came."""
+        return self.end
 
     # What the channel says
 
@@ -73,6 +81,9 @@ class Outcome:
         self.wake()
 
     def on_end(self, end: StreamEnd) -> None:
+        if self.is_starting:
+            self._defer_end(end, TURNS_TO_FAIL)
+            return
         self.end = end
         for waiter in self._end_waiters:
             if not waiter.done():
@@ -83,6 +94,14 @@ class Outcome:
             self.stop_sending()
         for callback in self._callbacks:
             self._run(callback)
+
+    def _defer_end(self, end: StreamEnd, turns: int) -> None:
+        """Deliver an end that came before the stub returned."""
+        if turns > 0:
+            self.loop.call_soon(self._defer_end, end, turns - 1)
+        elif self.end is None:  # Not cancelled meanwhile.
+            self.is_starting = False
+            self.on_end(end)
 
     # Waiting
 
@@ -130,7 +149,7 @@ class Outcome:
 
     async def wait_connected(self) -> None:
         """Return when the RPC was given to a connection; raise if it has failed."""
-        while not (self.core.is_ended or self.core.is_connected):
+        while self.known_end is None and not self.core.is_connected:
             await self.wait_news()
         if self.end is not None:
             self.raise_if_failed()
@@ -140,7 +159,11 @@ class Outcome:
     def cancel(self, status: Status = CANCELLED) -> bool:
         if self.end is not None:
             return False
-        self.core.cancel(status)
+        if self.core.is_ended:
+            # Its end is not delivered yet, and this one comes first.
+            self.on_end(StreamEnd(status))
+        else:
+            self.core.cancel(status)
         return True
 
     def call_when_done(self, callback: Callable[[], None]) -> None:
@@ -160,13 +183,14 @@ class Outcome:
 
     def raise_if_failed(self) -> None:
         """Raise what the application expects for the end of the RPC, unless that is OK."""
-        assert self.end is not None, "called when the RPC is over"
-        if self.end.status.code is _OK:
+        end = self.known_end
+        assert end is not None, "called when the end of the RPC is known"
+        if end.status.code is _OK:
             return
         # Itself, not an equal one: a server may use the same words.
-        if self.end.status is CANCELLED:
+        if end.status is CANCELLED:
             raise asyncio.CancelledError
-        error = to_aio_error(self.end, self.head or EMPTY_METADATA)
+        error = to_aio_error(end, self.head or EMPTY_METADATA)
         raise remember(error, self.core, ask_here)
 
 
@@ -212,6 +236,10 @@ class StreamOutcome(Outcome):
         self._received_bytes = 0
         self._is_held = False
 
+    @property
+    def known_end(self) -> StreamEnd | None:
+        return self._last_word if self.end is None else self.end
+
     def on_message(self, message: bytes) -> None:
         self._received.append(message)
         self._received_bytes += len(message) + MESSAGE_OVERHEAD_BYTES
@@ -236,7 +264,7 @@ class StreamOutcome(Outcome):
         self._conclude(StreamEnd(status))
 
     def _conclude(self, end: StreamEnd) -> None:
-        """End an RPC that waited for its reader."""
+        """End an RPC whose end is known and was not delivered."""
         if self._unread is not None:
             self._unread.forget()
         Outcome.on_end(self, end)
@@ -246,10 +274,10 @@ class StreamOutcome(Outcome):
             return False
         # Who cancels does not want the rest.
         self._received.clear()
-        if self._last_word is None:
-            self.core.cancel(status)
-        else:
+        if self.core.is_ended:
             self._conclude(StreamEnd(status))
+        else:
+            self.core.cancel(status)
         return True
 
     async def read(self) -> Any:

@@ -57,6 +57,7 @@ def start(deserializer: Deserializer = None) -> tuple[StreamOutcome, FakeCall, l
     outcome = StreamOutcome(asyncio.get_running_loop(), deserializer)
     call = FakeCall(outcome)
     outcome.core = cast("Call", call)
+    outcome.is_starting = False
     called: list[str] = []
     outcome.call_when_done(lambda: called.append("done"))
     outcome.stop_sending = lambda: called.append("stop")
