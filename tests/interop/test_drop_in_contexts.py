@@ -1,0 +1,187 @@
+"""Context variables in the plugins of call credentials, on our channels and on grpcio's.
+
+A plugin runs in a thread of its own. Tracers and request-scoped settings reach it as context
+variables: those of the context in which the credentials were made, as with grpcio, and over them
+those of the call.
+"""
+
+from collections.abc import Callable
+from contextvars import ContextVar, copy_context
+from threading import Thread
+
+import grpc
+import pytest
+
+from tests.certificates import CertificateAuthority
+from tests.generated_protos import Protos
+from tests.interop.drop_in import Both, Stage, Untyped, on_ours
+from tests.interop.drop_in_sync import BothSync, SyncStage
+from tests.transport_world import PATIENCE_S
+
+NAME = [("grpc.ssl_target_name_override", "api.test")]
+TENANT: ContextVar[str] = ContextVar("TENANT", default="none")
+SPAN: ContextVar[str] = ContextVar("SPAN", default="none")
+
+
+class Recorder(grpc.AuthMetadataPlugin):  # type: ignore[misc]
+    """Notes the context variables that it sees, and answers in a thread without them."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str]] = []
+
+    def __call__(self, context: Untyped, callback: Untyped) -> None:
+        self.seen.append((TENANT.get(), SPAN.get()))
+        Thread(target=callback, args=((), None)).start()
+
+
+def in_new_context(function: Callable[[], Untyped], **variables: str) -> Untyped:
+    """What a function returns in a context of its own, with these variables set."""
+
+    def run() -> Untyped:
+        for variable in (TENANT, SPAN):
+            if variable.name in variables:
+                variable.set(variables[variable.name])
+        return function()
+
+    return copy_context().run(run)
+
+
+def make(plugin: Recorder, **variables: str) -> Untyped:
+    """Call credentials, made in a context with these variables."""
+    return in_new_context(lambda: grpc.metadata_call_credentials(plugin), **variables)
+
+
+@pytest.fixture(scope="session")
+def server_credentials(authority: CertificateAuthority) -> Untyped:
+    certificate, key = authority.issue(["api.test", "localhost"])
+    return grpc.ssl_server_credentials([(key, certificate)])
+
+
+@pytest.fixture
+def roots(authority: CertificateAuthority) -> Untyped:
+    return grpc.ssl_channel_credentials(authority.certificate_pem)
+
+
+@pytest.fixture
+def both_sync(protos: Protos) -> BothSync:
+    return BothSync(protos)
+
+
+def compose(roots: Untyped, *credentials: Untyped) -> Untyped:
+    return grpc.composite_channel_credentials(roots, *credentials)
+
+
+# asyncio
+
+
+async def call(stage: Stage, channel_credentials: Untyped, **variables: str) -> None:
+    """Make an RPC in a context with these variables."""
+    channel = stage.open_secure(channel_credentials, options=NAME)
+    stub = stage.greeter_on(channel)
+    await in_new_context(lambda: stub.SayHello(stage.hello()), **variables)
+
+
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+async def test_plugin_sees_the_context_of_its_making(
+    both: Both, server_credentials: Untyped, roots: Untyped
+) -> None:
+    async def story(stage: Stage) -> object:
+        plugin = Recorder()
+        await call(stage, compose(roots, make(plugin, TENANT="made")))
+        return plugin.seen
+
+    assert await both(story, credentials=server_credentials) == [("made", "none")]
+
+
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+async def test_plugin_sees_the_context_of_the_call(
+    protos: Protos, server_credentials: Untyped, roots: Untyped
+) -> None:
+    """With grpcio it sees only the context in which it was made."""
+
+    async def story(stage: Stage) -> object:
+        first, second = Recorder(), Recorder()
+        made = [make(first, TENANT="made", SPAN="made"), make(second, TENANT="made")]
+        await call(stage, compose(roots, *made), SPAN="called")
+        return first.seen, second.seen
+
+    seen = await on_ours(protos, story, credentials=server_credentials)
+    assert seen == ([("made", "called")], [("made", "called")])
+
+
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+async def test_plugin_does_not_change_the_context_of_the_call(
+    protos: Protos, server_credentials: Untyped, roots: Untyped
+) -> None:
+    class Setter(Recorder):
+        def __call__(self, context: Untyped, callback: Untyped) -> None:
+            super().__call__(context, callback)
+            SPAN.set("plugin's")
+
+    async def story(stage: Stage) -> object:
+        first, second = Setter(), Recorder()
+        credentials = compose(roots, make(first), make(second))
+        await call(stage, credentials, SPAN="called")
+        return first.seen, second.seen, SPAN.get()
+
+    seen = await on_ours(protos, story, credentials=server_credentials)
+    assert seen == ([("none", "called")], [("none", "called")], "none")
+
+
+# Blocking
+
+
+def call_sync(stage: SyncStage, channel_credentials: Untyped, **variables: str) -> None:
+    """Make an RPC in a context with these variables."""
+    channel = stage.open_secure(channel_credentials, options=NAME)
+    stub = stage.greeter_on(channel)
+    in_new_context(lambda: stub.SayHello(stage.hello(), timeout=PATIENCE_S), **variables)
+
+
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+def test_plugin_of_a_blocking_call_sees_the_context_of_its_making(
+    both_sync: BothSync, server_credentials: Untyped, roots: Untyped
+) -> None:
+    def story(stage: SyncStage) -> object:
+        plugin = Recorder()
+        call_sync(stage, compose(roots, make(plugin, TENANT="made")))
+        return plugin.seen
+
+    assert both_sync(story, credentials=server_credentials) == [("made", "none")]
+
+
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+def test_plugin_of_a_blocking_call_sees_the_context_of_the_call(
+    both_sync: BothSync, server_credentials: Untyped, roots: Untyped
+) -> None:
+    def story(stage: SyncStage) -> object:
+        first, second = Recorder(), Recorder()
+        made = [make(first, TENANT="made", SPAN="made"), make(second, TENANT="made")]
+        call_sync(stage, compose(roots, *made), SPAN="called")
+        return first.seen, second.seen
+
+    seen = both_sync.ours(story, credentials=server_credentials)
+    assert seen == ([("made", "called")], [("made", "called")])
+
+
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+def test_plugins_of_many_threads_see_the_context_of_their_call(
+    both_sync: BothSync, server_credentials: Untyped, roots: Untyped
+) -> None:
+    def story(stage: SyncStage) -> object:
+        plugin = Recorder()
+        stub = stage.greeter_on(stage.open_secure(compose(roots, make(plugin)), options=NAME))
+
+        def run(number: int) -> None:
+            SPAN.set(f"span {number}")
+            stub.SayHello(stage.hello(), timeout=PATIENCE_S)
+
+        threads = [Thread(target=run, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return sorted(plugin.seen)
+
+    seen = both_sync.ours(story, credentials=server_credentials)
+    assert seen == [("none", f"span {number}") for number in range(8)]
