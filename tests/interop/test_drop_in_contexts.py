@@ -81,7 +81,6 @@ async def call(stage: Stage, channel_credentials: Untyped, **variables: str) -> 
     await in_new_context(lambda: stub.SayHello(stage.hello()), **variables)
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 async def test_plugin_sees_the_context_of_its_making(
     both: Both, server_credentials: Untyped, roots: Untyped
 ) -> None:
@@ -93,7 +92,6 @@ async def test_plugin_sees_the_context_of_its_making(
     assert await both(story, credentials=server_credentials) == [("made", "none")]
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 async def test_plugin_sees_the_context_of_the_call(
     protos: Protos, server_credentials: Untyped, roots: Untyped
 ) -> None:
@@ -109,7 +107,6 @@ async def test_plugin_sees_the_context_of_the_call(
     assert seen == ([("made", "called")], [("made", "called")])
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 async def test_plugin_does_not_change_the_context_of_the_call(
     protos: Protos, server_credentials: Untyped, roots: Untyped
 ) -> None:
@@ -138,7 +135,6 @@ def call_sync(stage: SyncStage, channel_credentials: Untyped, **variables: str) 
     in_new_context(lambda: stub.SayHello(stage.hello(), timeout=PATIENCE_S), **variables)
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 def test_plugin_of_a_blocking_call_sees_the_context_of_its_making(
     both_sync: BothSync, server_credentials: Untyped, roots: Untyped
 ) -> None:
@@ -150,7 +146,6 @@ def test_plugin_of_a_blocking_call_sees_the_context_of_its_making(
     assert both_sync(story, credentials=server_credentials) == [("made", "none")]
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 def test_plugin_of_a_blocking_call_sees_the_context_of_the_call(
     both_sync: BothSync, server_credentials: Untyped, roots: Untyped
 ) -> None:
@@ -164,7 +159,6 @@ def test_plugin_of_a_blocking_call_sees_the_context_of_the_call(
     assert seen == ([("made", "called")], [("made", "called")])
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 def test_plugins_of_many_threads_see_the_context_of_their_call(
     both_sync: BothSync, server_credentials: Untyped, roots: Untyped
 ) -> None:

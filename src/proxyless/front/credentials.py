@@ -11,7 +11,9 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from contextvars import Context, copy_context
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -189,20 +191,42 @@ def _checked(pairs: Iterable[tuple[str, str | bytes]] | None) -> Metadata | Stat
         return Status(StatusCode.UNAVAILABLE, f"call credentials gave bad metadata: {error}")
 
 
+class InCallersContext:
+    """Call credentials that are requested in a copy of the context in which this was made.
+
+    For callers in other threads than the loop's.
+    """
+
+    def __init__(self, credentials: CallCredentials) -> None:
+        self._credentials = credentials
+        self._context = copy_context()
+
+    def request(self, service_url: str, path: str, on_metadata: OnMetadata) -> Withdraw | None:
+        return self._context.run(self._credentials.request, service_url, path, on_metadata)
+
+
 class _PluginCredentials:
-    """A metadata plugin of grpcio's. It may block, and may answer from any thread."""
+    """A metadata plugin of grpcio's. It may block, and may answer from any thread.
+
+    It sees the context variables of the caller, and where the caller has none those of the context
+    in which the credentials were made, which are all that it sees with grpcio.
+    """
 
     def __init__(self, plugin: Callable[..., None]) -> None:
         self._plugin = plugin
+        # Of a plugin that grpcio has wrapped.
+        self._made_in: Context | None = getattr(plugin, "_stored_ctx", None)
 
     def request(self, service_url: str, path: str, on_metadata: OnMetadata) -> Withdraw:
         loop = asyncio.get_running_loop()
+        caller = copy_context()
         is_wanted = True
 
         def on_answer(metadata: Any, _code: object, error: bytes | str | None) -> None:
             found = _checked(metadata) if error is None else _plugin_failed(error)
             with suppress(RuntimeError):  # The loop is closed: nobody waits any more.
-                loop.call_soon_threadsafe(on_metadata, found)
+                # In the caller's context, because credentials that follow are requested there.
+                loop.call_soon_threadsafe(on_metadata, found, context=caller)
 
         def ask() -> None:
             if not is_wanted:
@@ -219,10 +243,17 @@ class _PluginCredentials:
 
         # In a thread, as in grpcio: plugins fetch tokens, and wait for them.
         try:
-            plugin_threads().post(ask)
+            plugin_threads().post(partial(self._context_for(caller).run, ask))
         except RuntimeError as error:
             on_answer(None, None, str(error))
         return withdraw
+
+    def _context_for(self, caller: Context) -> Context:
+        context = caller.copy()
+        for variable, value in () if self._made_in is None else self._made_in.items():
+            if variable not in caller:
+                context.run(variable.set, value)
+        return context
 
 
 def _plugin_failed(error: bytes | str) -> Status:

@@ -14,7 +14,7 @@ import grpc
 
 from proxyless.base import EMPTY_METADATA, Status, StatusCode
 from proxyless.front.background import CallbackThread, shared_background
-from proxyless.front.credentials import to_call_credentials
+from proxyless.front.credentials import InCallersContext, to_call_credentials
 from proxyless.front.explaining import Explain, Explaining, remember
 from proxyless.front.sync_calls import FinishedCall, FutureCall, InactiveRpcError, StreamCall
 from proxyless.front.sync_outcomes import Binding, Outcome, StreamOutcome, UnaryOutcome
@@ -272,6 +272,8 @@ class _MultiCallable:
         if credentials is not None:
             own = to_call_credentials(credentials)
             outcome.call.credentials = core.combine_credentials(own)
+        if outcome.call.credentials is not None:
+            outcome.call.credentials = InCallersContext(outcome.call.credentials)
 
     def _start_with_request(self, outcome: Outcome, request: object) -> None:
         message = serialize(self._serializer, request)
