@@ -27,7 +27,6 @@ from tests.interop.drop_in import (
 from tests.interop.drop_in_sync import BothSync, SyncStage
 from tests.transport_world import PATIENCE_S
 
-NEXT = pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 LATER = pytest.mark.xfail(strict=True, reason="fixed in one of the next commits")
 
 # Keys and values that HTTP/2 or gRPC do not allow, and what our error says about them.
@@ -67,7 +66,6 @@ class HandsOn(grpc.aio.UnaryUnaryClientInterceptor):  # type: ignore[misc]
         return await go_on(details, request)
 
 
-@NEXT
 @pytest.mark.parametrize("kind", KINDS)
 async def test_debug_string_is_empty_when_rpc_ends_with_ok(both: Both, kind: str) -> None:
     async def story(stage: Stage) -> object:
@@ -78,7 +76,6 @@ async def test_debug_string_is_empty_when_rpc_ends_with_ok(both: Both, kind: str
     assert await both(story) == ""
 
 
-@NEXT
 async def test_debug_string_is_none_when_call_was_cancelled(both: Both) -> None:
     async def story(stage: Stage) -> object:
         call = start(stage, "unary_unary")
@@ -88,7 +85,6 @@ async def test_debug_string_is_none_when_call_was_cancelled(both: Both) -> None:
     assert await both(story) is None
 
 
-@NEXT
 async def test_debug_string_of_an_intercepted_call(both: Both) -> None:
     async def story(stage: Stage) -> object:
         strings = []
@@ -102,7 +98,6 @@ async def test_debug_string_of_an_intercepted_call(both: Both) -> None:
     assert await both(story) == [None, ""]
 
 
-@NEXT
 def test_debug_string_of_a_blocking_call_is_empty_when_rpc_ends_with_ok(
     both_sync: BothSync,
 ) -> None:

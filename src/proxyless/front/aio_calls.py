@@ -22,6 +22,7 @@ from proxyless.front.values import (
     Serializer,
     serialize,
     to_aio_metadata,
+    to_debug_string,
     to_grpc_code,
 )
 
@@ -69,8 +70,9 @@ class _CallApi:
     async def details(self) -> str:
         return (await self._outcome.wait_end()).status.details
 
-    async def debug_error_string(self) -> str:
-        return str((await self._outcome.wait_end()).status)
+    async def debug_error_string(self) -> str | None:
+        status = (await self._outcome.wait_end()).status
+        return None if status is CANCELLED else to_debug_string(status)
 
     async def wait_for_connection(self) -> None:
         await self._outcome.wait_connected()

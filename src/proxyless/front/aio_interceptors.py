@@ -216,8 +216,8 @@ class _Intercepted:
     async def details(self) -> str:
         return str(await self._ask("details", _LOCALLY_CANCELLED))
 
-    async def debug_error_string(self) -> str:
-        return str(await self._ask("debug_error_string", ""))
+    async def debug_error_string(self) -> str | None:
+        return await self._ask("debug_error_string", "")
 
     async def wait_for_connection(self) -> None:
         call = await asyncio.shield(self._task)
@@ -409,8 +409,8 @@ class _Response(grpc.aio.UnaryUnaryCall):
     async def details(self) -> str:
         return ""
 
-    async def debug_error_string(self) -> str:
-        return ""
+    async def debug_error_string(self) -> None:
+        return None
 
     async def wait_for_connection(self) -> None:
         return None

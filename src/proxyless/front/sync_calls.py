@@ -14,7 +14,7 @@ import grpc
 from proxyless.base import EMPTY_METADATA, Metadata
 from proxyless.front.explaining import FailedRpc
 from proxyless.front.sync_outcomes import NO_MORE, Outcome, StreamOutcome, UnaryOutcome
-from proxyless.front.values import Metadatum, to_grpc_code, to_sync_metadata
+from proxyless.front.values import Metadatum, to_debug_string, to_grpc_code, to_sync_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +53,7 @@ class _CallApi(grpc.RpcError, grpc.Call, grpc.Future):
         return self._wait_end().status.details
 
     def debug_error_string(self) -> str:
-        return str(self._wait_end().status)
+        return to_debug_string(self._wait_end().status)
 
     # As a future
 

@@ -100,6 +100,11 @@ def _tolerate(pairs: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
             yield key, "" if value is None else value
 
 
+def to_debug_string(status: Status) -> str:
+    """What is known about a failure; empty for a good end."""
+    return "" if status.is_ok else str(status)
+
+
 def to_aio_metadata(metadata: Metadata) -> grpc.aio.Metadata:
     return grpc.aio.Metadata(*metadata)
 
