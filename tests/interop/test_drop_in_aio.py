@@ -729,30 +729,6 @@ async def test_we_say_what_the_request_iterator_raised(protos: Protos, kind: str
     assert details == "request iterator raised ValueError: no more points"
 
 
-@pytest.mark.parametrize(
-    ("pairs", "text"),
-    [
-        ((("Upper", "x"),), "'Upper' is not valid"),
-        ((("with space", "x"),), "'with space' is not valid"),
-        (((":path", "x"),), "':path' is not valid"),
-        ((("", "x"),), "'' is not valid"),
-        ((("x-line", "a\nb"),), "'x-line' is not printable ASCII"),
-        ((("x-accent", "é"),), "'x-accent' is not printable ASCII"),
-    ],
-)
-@pytest.mark.parametrize("kind", KINDS)
-async def test_we_refuse_bad_metadata_when_the_call_is_made(
-    protos: Protos, kind: str, pairs: Untyped, text: str
-) -> None:
-    """grpcio fails later, with "Invalid metadata" or "Failed execute_batch"."""
-
-    async def story(stage: Stage) -> None:
-        with pytest.raises(ValueError, match=text):
-            start(stage, kind, metadata=pairs)
-
-    await on_ours(protos, story)
-
-
 async def test_we_tell_initial_metadata_of_a_unary_call_under_way(protos: Protos) -> None:
     async def story(stage: Stage) -> object:
         call = start(stage, "unary_unary", metadata=(*HANG, *PAIRS))

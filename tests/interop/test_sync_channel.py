@@ -330,20 +330,6 @@ def test_a_request_iterator_that_raises_ends_the_call(
     assert "no more points" in caplog.text
 
 
-def test_bad_metadata_is_refused_where_it_is_given(both: BothSync) -> None:
-    """By its name, where grpcio says only that something is not valid."""
-
-    def story(stage: SyncStage) -> object:
-        say = stage.greeter.SayHello
-        with pytest.raises(ValueError, match="'Upper'"):
-            say(stage.hello(), metadata=(("Upper", "case"),))
-        with pytest.raises(TypeError, match="'a-bin'"):
-            say.future(stage.hello(), metadata=(("a-bin", "text"),))
-        return say(stage.hello()).message
-
-    assert both.ours(story) == "hello, you"
-
-
 # Deadlines
 
 

@@ -24,6 +24,7 @@ from proxyless.base.http_proxy import HTTP_PROXY, HttpProxy
 from proxyless.base.metadata import EMPTY as EMPTY_METADATA
 from proxyless.base.metadata import (
     RESERVED_KEYS,
+    InvalidMetadataError,
     Metadata,
     decode_field,
     encode_metadata,
@@ -49,6 +50,7 @@ __all__ = [
     "Endpoint",
     "Event",
     "HttpProxy",
+    "InvalidMetadataError",
     "IpAddress",
     "Key",
     "Metadata",

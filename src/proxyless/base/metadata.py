@@ -43,8 +43,12 @@ RESERVED_KEYS = frozenset(
 )
 
 
+class InvalidMetadataError(ValueError):
+    """A key or a value of metadata that cannot be sent."""
+
+
 def validate_metadata(pairs: Iterable[tuple[str, str | bytes]]) -> Metadata:
-    """Return the pairs as Metadata, or raise ValueError or TypeError naming the offending key."""
+    """Return the pairs as Metadata. Raises TypeError or InvalidMetadataError naming the key."""
     metadata = tuple((key, value) for key, value in pairs)
     for key, value in metadata:
         _check_key(key)
@@ -56,11 +60,11 @@ def _check_key(key: str) -> None:
     if not isinstance(key, str):
         raise TypeError(f"metadata key {key!r} is {type(key).__name__}, wanted str")
     if not _KEY(key):
-        raise ValueError(
+        raise InvalidMetadataError(
             f"metadata key {key!r} is not valid: wanted lower-case letters, digits, '-', '_', '.'"
         )
     if key in RESERVED_KEYS:
-        raise ValueError(f"metadata key {key!r} is reserved for the transport")
+        raise InvalidMetadataError(f"metadata key {key!r} is reserved for the transport")
 
 
 def _check_value(key: str, value: str | bytes) -> None:
@@ -73,7 +77,7 @@ def _check_value(key: str, value: str | bytes) -> None:
     # grpcio takes bytes for ASCII keys too; only their content matters.
     text = value.decode("latin-1") if isinstance(value, bytes) else value
     if not _ASCII_VALUE(text):
-        raise ValueError(f"metadata value of {key!r} is not printable ASCII")
+        raise InvalidMetadataError(f"metadata value of {key!r} is not printable ASCII")
 
 
 def encode_metadata(metadata: Metadata) -> list[tuple[bytes, bytes]]:

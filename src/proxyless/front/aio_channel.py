@@ -14,7 +14,7 @@ from weakref import WeakSet
 import grpc
 import grpc.aio
 
-from proxyless.base import EMPTY_METADATA, State, Status
+from proxyless.base import EMPTY_METADATA, InvalidMetadataError, State, Status
 from proxyless.channel.call import CANCELLED
 from proxyless.front.aio_calls import (
     RequestIterator,
@@ -33,7 +33,7 @@ from proxyless.front.aio_interceptors import (
     Said,
 )
 from proxyless.front.aio_outcomes import StreamOutcome
-from proxyless.front.credentials import to_call_credentials
+from proxyless.front.credentials import UnsendableMetadata, to_call_credentials
 from proxyless.front.explaining import Explain, Explaining
 from proxyless.front.values import (
     Deserializer,
@@ -337,11 +337,17 @@ class _MultiCallable:
         encoding = self._channel.encoding
         if compression is not None:
             encoding = to_encoding(compression, encoding)
+        pairs, refusal = EMPTY_METADATA, None
+        if metadata:
+            try:
+                pairs = to_metadata(metadata)
+            except InvalidMetadataError as error:
+                refusal = UnsendableMetadata(error)
         call = core.call_type(
             core,
             method,
             outcome,
-            to_metadata(metadata) if metadata else EMPTY_METADATA,
+            pairs,
             None if timeout is None else check_timeout(timeout),
             wait_for_ready,
             encoding,
@@ -350,6 +356,8 @@ class _MultiCallable:
             if not core.options.is_private:
                 raise grpc.aio.UsageError("Call credentials are only valid on secure channels")
             call.credentials = core.combine_credentials(to_call_credentials(credentials))
+        if refusal is not None:
+            call.credentials = refusal
         outcome.core = call
         return call
 

@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 
 import grpc
 
-from proxyless.base import Metadata, Status, StatusCode
+from proxyless.base import InvalidMetadataError, Metadata, Status, StatusCode
 from proxyless.base.frozen import frozen
 from proxyless.channel.credentials import (
     CallCredentials,
@@ -189,6 +189,20 @@ def _checked(pairs: Iterable[tuple[str, str | bytes]] | None) -> Metadata | Stat
         return to_metadata(pairs)
     except (ValueError, TypeError) as error:
         return Status(StatusCode.UNAVAILABLE, f"call credentials gave bad metadata: {error}")
+
+
+class UnsendableMetadata:
+    """In place of the call credentials of an RPC: fails it, because of the metadata it was given.
+
+    As with grpcio, it is the RPC that fails, and not the stub.
+    """
+
+    def __init__(self, error: InvalidMetadataError) -> None:
+        # The beginning is grpcio's.
+        self._status = Status(StatusCode.INTERNAL, f"Invalid metadata: {error}")
+
+    def request(self, service_url: str, path: str, on_metadata: OnMetadata) -> None:
+        on_metadata(self._status)
 
 
 class InCallersContext:

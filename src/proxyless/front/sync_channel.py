@@ -12,9 +12,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, TypeVa
 
 import grpc
 
-from proxyless.base import EMPTY_METADATA, Status, StatusCode
+from proxyless.base import EMPTY_METADATA, InvalidMetadataError, Status, StatusCode
 from proxyless.front.background import CallbackThread, shared_background
-from proxyless.front.credentials import InCallersContext, to_call_credentials
+from proxyless.front.credentials import (
+    InCallersContext,
+    UnsendableMetadata,
+    to_call_credentials,
+)
 from proxyless.front.explaining import Explain, Explaining, remember
 from proxyless.front.sync_calls import FinishedCall, FutureCall, InactiveRpcError, StreamCall
 from proxyless.front.sync_outcomes import Binding, Outcome, StreamOutcome, UnaryOutcome
@@ -260,11 +264,17 @@ class _MultiCallable:
         encoding = channel.encoding
         if compression is not None:
             encoding = to_encoding(compression, encoding)
+        pairs, refusal = EMPTY_METADATA, None
+        if metadata:
+            try:
+                pairs = to_metadata(metadata)
+            except InvalidMetadataError as error:
+                refusal = UnsendableMetadata(error)
         outcome.call = core.call_type(
             core,
             channel.method(core, self._path),
             outcome,
-            to_metadata(metadata) if metadata else EMPTY_METADATA,
+            pairs,
             check_timeout(timeout),
             wait_for_ready,
             encoding,
@@ -274,6 +284,8 @@ class _MultiCallable:
             outcome.call.credentials = core.combine_credentials(own)
         if outcome.call.credentials is not None:
             outcome.call.credentials = InCallersContext(outcome.call.credentials)
+        if refusal is not None:
+            outcome.call.credentials = refusal
 
     def _start_with_request(self, outcome: Outcome, request: object) -> None:
         message = serialize(self._serializer, request)

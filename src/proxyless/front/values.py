@@ -79,7 +79,10 @@ def check_timeout(timeout: float | None) -> float | None:
 
 
 def to_metadata(metadata: Iterable[tuple[str, str | bytes]] | None) -> Metadata:
-    """An application's metadata, checked. Raises ValueError or TypeError naming the key."""
+    """An application's metadata, checked.
+
+    Raises TypeError or InvalidMetadataError naming the key, and ValueError if there are no pairs.
+    """
     if not metadata:
         return EMPTY_METADATA
     pairs = tuple(metadata)
