@@ -226,7 +226,6 @@ async def test_stub_raises_when_metadata_is_of_the_wrong_type(
     await on_ours(protos, story)
 
 
-@LATER
 async def test_host_is_sent_as_metadata(both: Both) -> None:
     async def story(stage: Stage) -> object:
         metadata = (("host", "other.test"), ("te", "left out"))

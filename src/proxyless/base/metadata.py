@@ -27,7 +27,6 @@ RESERVED_KEYS = frozenset(
         "te",
         "content-type",
         "connection",
-        "host",
         "keep-alive",
         "proxy-connection",
         "transfer-encoding",
