@@ -169,6 +169,9 @@ _READERS: Final[dict[str, Callable[[str, object], Any]]] = {
     "proxyless.xds_shared_stream": _flag,
 }
 
+# Options that may be given several times: what each says is joined, in order.
+_JOINED: Final = frozenset({"grpc.primary_user_agent", "grpc.secondary_user_agent"})
+
 # What these ask for is so anyway, or has no meaning in this implementation.
 _NEEDLESS: Final = frozenset(
     {
@@ -182,31 +185,32 @@ _NEEDLESS: Final = frozenset(
 )
 
 
-def read_options(options: Iterable[tuple[str, object]] | None) -> dict[str, Any]:
+def read_options(options: Iterable[tuple[str | bytes, object]] | None) -> dict[str, Any]:
     """The options by name, read. Raises TypeError or ValueError naming the option."""
     read: dict[str, Any] = {}
     for name, value in _pairs(options):
         reader = _READERS.get(name)
         if reader is not None:
-            read[name] = reader(name, value)
+            said = reader(name, value)
+            read[name] = f"{read[name]} {said}" if name in _JOINED and read.get(name) else said
         elif name not in _NEEDLESS and name not in _warned:
             _warned.add(name)
             _LOGGER.warning("channel option %r is not known and has no effect", name)
     return read
 
 
-def _pairs(options: Iterable[tuple[str, object]] | None) -> Iterator[tuple[str, object]]:
+def _pairs(options: Iterable[tuple[str | bytes, object]] | None) -> Iterator[tuple[str, object]]:
     for option in () if options is None else options:
         if not isinstance(option, tuple | list) or len(option) != len(("name", "value")):
-            raise TypeError(f"channel option is {option!r}, wanted a pair of name and value")
+            raise ValueError(f"channel option is {option!r}, wanted a pair of name and value")
         name, value = option
-        if not isinstance(name, str):
+        if not isinstance(name, str | bytes):
             raise TypeError(f"channel option is named {name!r}, wanted a string")
-        yield name, value
+        yield name if isinstance(name, str) else name.decode("utf-8", "replace"), value
 
 
 def make_channel_options(
-    options: Iterable[tuple[str, object]] | None, credentials: ChannelCredentials
+    options: Iterable[tuple[str | bytes, object]] | None, credentials: ChannelCredentials
 ) -> ChannelOptions:
     """How a channel with these options and credentials behaves."""
     given = list(_pairs(options))
