@@ -27,8 +27,6 @@ from tests.interop.drop_in import (
 from tests.interop.drop_in_sync import BothSync, SyncStage
 from tests.transport_world import PATIENCE_S
 
-LATER = pytest.mark.xfail(strict=True, reason="fixed in one of the next commits")
-
 # Keys and values that HTTP/2 or gRPC do not allow, and what our error says about them.
 NOT_SENDABLE = [
     ((("Upper", "x"),), "metadata key 'Upper' is not valid"),
@@ -315,7 +313,6 @@ def loop_of(channel: Untyped) -> Untyped:
     return channel._loop  # noqa: SLF001 - grpcio's name, which applications read
 
 
-@LATER
 async def test_channel_tells_its_loop(both: Both) -> None:
     async def story(stage: Stage) -> object:
         before = loop_of(stage.channel) is asyncio.get_running_loop()
@@ -325,7 +322,6 @@ async def test_channel_tells_its_loop(both: Both) -> None:
     assert await both(story) == (True, True)
 
 
-@LATER
 def test_channel_has_a_loop_attribute_before_there_is_a_loop() -> None:
     """grpcio makes a loop then; ours belongs to the loop of its first use."""
     assert loop_of(proxyless.aio.insecure_channel("127.0.0.1:1")) is None

@@ -274,6 +274,13 @@ class AioChannel(Explaining, grpc.aio.Channel):
         core.call_when_no_calls(on_no_calls)
         await ended
 
+    @property
+    def _loop(self) -> asyncio.AbstractEventLoop | None:
+        """The name by which applications read the loop of grpcio's channels."""
+        with suppress(RuntimeError):
+            return self.__dict__.get("loop") or asyncio.get_running_loop()
+        return None
+
     # For the calls of this channel
 
     def add_intercepted(self, call: InterceptedCall) -> InterceptedCall:
