@@ -217,7 +217,8 @@ class _Intercepted:
         return str(await self._ask("details", _LOCALLY_CANCELLED))
 
     async def debug_error_string(self) -> str | None:
-        return await self._ask("debug_error_string", "")
+        text: str | None = await self._ask("debug_error_string", "")
+        return text
 
     async def wait_for_connection(self) -> None:
         call = await asyncio.shield(self._task)
