@@ -14,6 +14,7 @@ import proxyless
 import proxyless.aio
 from tests.generated_protos import Protos
 from tests.interop.drop_in import (
+    HANG,
     KINDS,
     Both,
     Stage,
@@ -108,6 +109,21 @@ def test_debug_string_of_a_blocking_call_is_empty_when_rpc_ends_with_ok(
         return [each.debug_error_string() for each in (call, future, stream)]
 
     assert both_sync(story) == ["", "", ""]
+
+
+def test_debug_string_of_a_cancelled_blocking_call_is_there(both_sync: BothSync) -> None:
+    """grpcio waits for it and never returns."""
+
+    def story(stage: SyncStage) -> object:
+        calls = [
+            stage.greeter.SayHello.future(stage.hello(), metadata=HANG),
+            stage.guide.ListPlaces(stage.way(1), metadata=HANG),
+        ]
+        for call in calls:
+            call.cancel()
+        return [call.debug_error_string() for call in calls]
+
+    assert both_sync.ours(story) == ["CANCELLED: Locally cancelled by application!"] * 2
 
 
 # Metadata
