@@ -247,8 +247,8 @@ ROUTING = (
     Mutation(
         "incomplete-config-is-published",
         "xds/config/dependencies.py",
-        "                if result is None:\n                    is_complete = False\n",
-        "                if result is None:\n                    continue\n",
+        "        if isinstance(found, tuple) and not self.plan.missing:\n",
+        "        if isinstance(found, tuple):\n",
         "A74-16",
         tests=(TEARS,),
     ),
