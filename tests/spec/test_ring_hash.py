@@ -628,6 +628,17 @@ def test_an_unhealthy_endpoint_whose_connection_is_lost_does_not_rest(world: Rin
     world.expect_requests("a")
 
 
+@pytest.mark.spec("RH-07")
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+def test_failure_does_not_name_an_endpoint_when_it_is_removed(world: RingWorld) -> None:
+    world.update("a", "b")
+    world.fail("a", "b")
+    assert "b refused" in world.picker.status.details
+    world.update("a")
+    world.expect_state(FAILURE)
+    assert "a refused" in world.picker.status.details
+
+
 # ---------------------------------------------------------------------------------------------
 # Attempts without RPCs
 

@@ -214,6 +214,17 @@ def test_unhealthy_children_fail_like_unreachable_ones(world: World) -> None:
     world.expect_pick_fails("connections to all backends failing; last error: not serving")
 
 
+@pytest.mark.spec("RR-04")
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+def test_failing_picks_do_not_name_an_endpoint_when_it_is_removed(world: World) -> None:
+    world.update("a", "b")
+    fail(world, "a", "b")
+    world.expect_pick_fails("b refused")
+    world.update("a")
+    world.expect_state(FAILURE)
+    world.expect_pick_fails("a refused")
+
+
 # ---------------------------------------------------------------------------------------------
 # New lists
 

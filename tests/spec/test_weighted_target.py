@@ -195,6 +195,50 @@ def test_a_child_that_fails_is_failing_until_it_is_ready(world: TargetWorld, sta
     world.expect_reports(CONNECTING)
 
 
+@pytest.mark.spec("WT-03")
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+@pytest.mark.parametrize("state", [CONNECTING, IDLE])
+def test_picker_of_failing_child_is_taken_when_child_connects_again(
+    world: TargetWorld, state: State
+) -> None:
+    world.weigh(a=1, b=1)
+    world.say("a", FAILURE)
+    world.say("b", FAILURE)
+    world.expect_reports(CONNECTING, FAILURE)
+    world.say("a", state)
+    world.expect_reports(FAILURE)  # The state stays, the picker is another one.
+    assert set(world.picks(100)) == {None, unavailable("b fails")}
+    assert world.child("a").picks > 0
+    world.child("a").says(FAILURE, "a fails again")
+    assert set(world.picks(100)) == {unavailable("a fails again"), unavailable("b fails")}
+
+
+@pytest.mark.spec("WT-03")
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+def test_rpcs_wait_when_all_failing_children_connect_again(world: TargetWorld) -> None:
+    world.weigh(a=1, b=1)
+    for name in "ab":
+        world.say(name, FAILURE, CONNECTING)
+    world.expect_state(FAILURE)
+    assert set(world.picks(100)) == {None}
+    assert world.picker.status == unavailable("connecting again after: a fails")
+
+
+@pytest.mark.spec("WT-03")
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+def test_rpcs_wait_when_update_makes_only_failing_child_connect_again(world: TargetWorld) -> None:
+    world.weigh(a=1)
+    world.say("a", FAILURE)
+    world.expect_pick_fails("a fails")
+    world.stubs.inline = {"a": [CONNECTING]}
+    world.weigh(a=1)
+    world.expect_state(FAILURE)
+    world.expect_picker_queues()
+    assert world.picker.status == unavailable("connecting again after: a fails")
+    world.say("a", READY)
+    world.expect_ready("a")
+
+
 @pytest.mark.spec("WT-04")
 def test_pitfall_20_if_all_fail_their_errors_reach_the_rpcs(world: TargetWorld) -> None:
     world.weigh(a=1, b=1)
