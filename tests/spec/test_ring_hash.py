@@ -629,7 +629,6 @@ def test_an_unhealthy_endpoint_whose_connection_is_lost_does_not_rest(world: Rin
 
 
 @pytest.mark.spec("RH-07")
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 def test_failure_does_not_name_an_endpoint_when_it_is_removed(world: RingWorld) -> None:
     world.update("a", "b")
     world.fail("a", "b")

@@ -215,7 +215,6 @@ def test_unhealthy_children_fail_like_unreachable_ones(world: World) -> None:
 
 
 @pytest.mark.spec("RR-04")
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 def test_failing_picks_do_not_name_an_endpoint_when_it_is_removed(world: World) -> None:
     world.update("a", "b")
     fail(world, "a", "b")

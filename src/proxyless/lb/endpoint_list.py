@@ -116,6 +116,8 @@ class EndpointList(Generic[C]):
         self._ready: dict[C, Picker] = {}
         # Changes whenever `ready` does.
         self.ready_version = 0
+        # The child that failed last, as long as it is failing.
+        self._last_failed: C | None = None
         # Those to be connected when the timer fires, in the order they were asked for.
         self._wanted: dict[C, None] = {}
         self._connect_timer = IDLE_TIMER
@@ -133,6 +135,14 @@ class EndpointList(Generic[C]):
     def ready(self) -> Mapping[C, Picker]:
         """The children that are READY, and their pickers."""
         return self._ready
+
+    def find_last_error(self) -> str:
+        """The newest error of a child that is failing. There must be one."""
+        failed = self._last_failed
+        if failed is None:
+            failing = State.TRANSIENT_FAILURE
+            failed = next(each for each in self._children.values() if each.state is failing)
+        return failed.picker.status.details
 
     def update(self, endpoints: Sequence[Endpoint], attributes: Attributes) -> None:
         """Have one child for each endpoint. For one that is listed twice, the first counts."""
@@ -198,6 +208,10 @@ class EndpointList(Generic[C]):
             return
         child.state, child.picker = state, picker
         self.counts.move(before, state)
+        if state is State.TRANSIENT_FAILURE:
+            self._last_failed = child
+        elif child is self._last_failed:
+            self._last_failed = None
         if state is State.READY:
             self._ready[child] = picker
             self.ready_version += 1
@@ -254,6 +268,8 @@ class EndpointList(Generic[C]):
     def _close_child(self, child: C) -> None:
         child.is_closed = True
         self.counts.remove(child.state)
+        if child is self._last_failed:
+            self._last_failed = None
         if child.state is State.READY:
             self._forget_ready(child)
         if child.policy is not None:

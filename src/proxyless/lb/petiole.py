@@ -30,7 +30,7 @@ class PetiolePolicy(ABC, Generic[C]):
     # The event that tells of reports.
     trace_name: ClassVar[str]
 
-    __slots__ = ("_endpoints", "_held", "_helper", "_last_error", "_note", "_shown", "_state")
+    __slots__ = ("_endpoints", "_held", "_helper", "_note", "_shown", "_state")
 
     def __init__(self, helper: Helper) -> None:
         # Fixed at construction.
@@ -38,8 +38,6 @@ class PetiolePolicy(ABC, Generic[C]):
         self._endpoints = self._make_list()
         # From the last update.
         self._note = ""
-        # From the children's reports.
-        self._last_error = ""
         # Whether children are being updated, so that their reports have to wait.
         self._held = False
         # What was last reported: the state, and the version of the READY children in the picker.
@@ -100,8 +98,6 @@ class PetiolePolicy(ABC, Generic[C]):
         return ""
 
     def _on_report(self, child: C, before: State) -> None:
-        if child.state is State.TRANSIENT_FAILURE:
-            self._last_error = child.picker.status.details
         if self._held:
             return
         if before is not State.READY and child.state is State.READY and self._is_one_more():
@@ -128,7 +124,8 @@ class PetiolePolicy(ABC, Generic[C]):
                     self._shown = self._endpoints.ready_version
                     self._report(state, self._make_picker())
             case State.TRANSIENT_FAILURE:
-                text = f"connections to all backends failing; last error: {self._last_error}"
+                error = self._endpoints.find_last_error()
+                text = f"connections to all backends failing; last error: {error}"
                 self._report(state, FailPicker(self._unavailable(text)))
             case _:
                 if self._state is not state:

@@ -216,7 +216,6 @@ class RingHash:
         "_endpoints",
         "_held",
         "_helper",
-        "_last_error",
         "_members",
         "_ring",
         "_settings",
@@ -236,7 +235,6 @@ class RingHash:
         self._ring: Ring[RingChild] | None = None
         # From the children's reports; whoever is not here is IDLE.
         self._views: dict[RingChild, View] = {}
-        self._last_error = ""
         # Whether children are being called, so that what they say has to wait.
         self._held = False
         # Those to be connected when the timer fires.
@@ -306,8 +304,6 @@ class RingHash:
             self._views.pop(child, None)
         else:
             self._views[child] = View(child.state, child.picker)
-        if child.state is State.TRANSIENT_FAILURE:
-            self._last_error = child.picker.status.details
         if not self._held:
             self._reconsider()
 
@@ -365,7 +361,8 @@ class RingHash:
         assert self._ring is not None, "whoever has children has a ring"
         counts, status = self._endpoints.counts, OK
         if state is State.TRANSIENT_FAILURE:
-            status = self._unavailable(f"no reachable endpoints; last failure: {self._last_error}")
+            error = self._endpoints.find_last_error()
+            status = self._unavailable(f"no reachable endpoints; last failure: {error}")
         snapshot = Snapshot(
             self._ring,
             dict(self._views),

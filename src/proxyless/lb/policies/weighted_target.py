@@ -13,11 +13,11 @@ part in anything.
 from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import field, replace
 from itertools import accumulate
 from typing import ClassVar, Final
 
-from proxyless.base import State, Status, StatusCode, ValidationErrors
+from proxyless.base import OK, State, Status, StatusCode, ValidationErrors
 from proxyless.base.frozen import frozen
 from proxyless.lb.aggregate import IDLE_IS_IDLE, StateCounts, aggregate, stick
 from proxyless.lb.api import Helper, Picker, PickInfo, PickResult, Policy, Update
@@ -114,14 +114,18 @@ class TargetView:
     weight: int
     state: State
     picker: Picker
+    # Why it failed last; OK if it does not count as failing.
+    failure: Status = OK
 
 
 @frozen
 class Combined:
-    """What all targets are together: the state, and who is picked from, with its weight."""
+    """All targets together: the state, and the pickers in use with their weights."""
 
     state: State
     shares: tuple[tuple[int, Picker], ...] = ()
+    # Why the state is TRANSIENT_FAILURE, if there are shares; OK with any other state.
+    failure: Status = OK
 
 
 def combine(targets: Iterable[TargetView]) -> Combined:
@@ -133,9 +137,23 @@ def combine(targets: Iterable[TargetView]) -> Combined:
     state = aggregate(counts, IDLE_IS_IDLE)
     if state in {State.CONNECTING, State.IDLE}:
         return Combined(state)
-    # Failing ones are picked from if there are no others: they know why they fail.
-    chosen = [(target.weight, target.picker) for target in weighty if target.state is state]
-    return Combined(state, tuple(chosen))
+    # If all fail, their pickers are used: they fail RPCs with their own errors, or queue them while
+    # a child connects again.
+    chosen = [target for target in weighty if target.state is state]
+    shares = tuple((target.weight, target.picker) for target in chosen)
+    is_failing = state is State.TRANSIENT_FAILURE and shares
+    return Combined(state, shares, _find_failure(chosen) if is_failing else OK)
+
+
+def _find_failure(failing: Sequence[TargetView]) -> Status:
+    """Why these targets fail; if all of them connect again, why they failed before."""
+    for target in failing:
+        if not target.picker.status.is_ok:
+            return target.picker.status
+    before = failing[0].failure
+    if before.is_ok:  # A policy of an application that does not say why.
+        return before
+    return Status(before.code, f"connecting again after: {before.details}")
 
 
 class WeightedPicker(Picker):
@@ -143,14 +161,19 @@ class WeightedPicker(Picker):
 
     __slots__ = ("_draw", "_last", "_limits", "_pickers", "_status", "_total")
 
-    def __init__(self, shares: Sequence[tuple[int, Picker]], draw: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        shares: Sequence[tuple[int, Picker]],
+        draw: Callable[[], float],
+        failure: Status = OK,
+    ) -> None:
         self._pickers: Final = tuple(picker for _, picker in shares)
         # Where the share of each picker ends; it starts where the one before ends.
         self._limits: Final = tuple(accumulate(weight for weight, _ in shares))
         self._total: Final = float(self._limits[-1])
         self._last: Final = len(self._pickers) - 1
         self._draw: Final = draw
-        self._status: Final = self._pickers[0].status
+        self._status: Final = failure
 
     def pick(self, info: PickInfo) -> PickResult:
         # The last one has all that the others have not: rounding cannot lead past the end.
@@ -159,7 +182,7 @@ class WeightedPicker(Picker):
 
     @property
     def status(self) -> Status:
-        """That of the first: if one fails, all do."""
+        """Why all targets fail, even if picks wait because one connects again."""
         return self._status
 
 
@@ -295,8 +318,7 @@ class WeightedTarget:
         """Report, if that is not what was reported last."""
         children = self._children
         combined = combine(
-            TargetView(target.weight, children[name].state, children[name].picker)
-            for name, target in self._targets.items()
+            children[name].view(target.weight) for name, target in self._targets.items()
         )
         if combined != self._shown:
             trace = self._helper.context.trace
@@ -311,50 +333,61 @@ class WeightedTarget:
             case ():
                 is_failing = combined.state is State.TRANSIENT_FAILURE
                 return _NO_TARGETS_PICKER if is_failing else QUEUE_PICKER
-            case ((_, picker),):
+            case ((_, picker),) if picker.status == combined.failure:
                 return picker
             case shares:
-                return WeightedPicker(shares, self._helper.context.random.random)
+                return WeightedPicker(shares, self._helper.context.random.random, combined.failure)
 
 
 _NO_TARGETS_PICKER: Final = FailPicker(Status(StatusCode.UNAVAILABLE, NO_TARGETS))
 
 
 class _Child(RetainedChild):
-    """One child and its last report that counted. Driven by the policy above and its own."""
+    """One child and its last report. Called by the policy above and by its own."""
 
     trace_name: ClassVar[str] = "weighted_target.child"
 
-    __slots__ = ("_owner", "picker", "state")
+    __slots__ = ("_failure", "_owner", "_picker", "_state")
 
     def __init__(self, helper: Helper, name: str, owner: WeightedTarget) -> None:
         super().__init__(helper, name, owner.destroy)
         self._owner: Final = owner
-        # From the last report that counted.
-        self.state = State.CONNECTING
-        self.picker: Picker = QUEUE_PICKER
+        # From reports: the state sticks in TRANSIENT_FAILURE, the picker is always the last one.
+        self._state = State.CONNECTING
+        self._picker: Picker = QUEUE_PICKER
+        # From the last report of TRANSIENT_FAILURE; OK if that is not the state.
+        self._failure = OK
+
+    def view(self, weight: int) -> TargetView:
+        return TargetView(weight, self._state, self._picker, self._failure)
 
     def describe(self, target: TargetConfig | None) -> LbNode:
         note = NOT_LISTED if target is None else f"weight {target.weight}"
-        return place(
-            self.policy.describe(),
+        own = self.policy.describe()
+        node = place(
+            own,
             self.name,
-            state=self.state,
-            failure=self.picker.status,
+            state=self._state,
+            failure=self._failure,
             note=join_notes(note, self.retention_note),
             in_use=target is not None and target.weight > 0,
         )
+        # While it counts as failing, its picker may queue RPCs until it is READY.
+        return replace(node, problem=own.problem) if self._picker.status.is_ok else node
 
     def update_state(self, state: State, picker: Picker) -> None:
         if state is State.IDLE:
             self._owner.connect_soon(self.name)
-        if state is self.state and picker is self.picker:
-            # Said before: the picker itself has grown.
+        if state is self._state and picker is self._picker:
+            # Reported before: the picker itself has grown.
             return
-        # A child that fails is failing until it is READY.
-        if stick(self.state, state) is state:
-            self.state, self.picker = state, picker
-            self._owner.on_change()
+        # A child that fails counts as failing until it is READY; its picker is its own.
+        self._state, self._picker = stick(self._state, state), picker
+        if state is State.TRANSIENT_FAILURE:
+            self._failure = picker.status
+        elif self._state is not State.TRANSIENT_FAILURE:
+            self._failure = OK
+        self._owner.on_change()
 
 
 class WeightedTargetFactory:

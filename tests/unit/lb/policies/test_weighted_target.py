@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from proxyless.base import OK, State, ValidationErrors, hits
+from proxyless.base import OK, State, Status, ValidationErrors, hits
 from proxyless.lb import (
     FailPicker,
     Picker,
@@ -53,6 +53,27 @@ def test_what_all_are_together(
     targets: list[tuple[int, State, Picker]], combined: Combined
 ) -> None:
     assert combine(TargetView(*target) for target in targets) == combined
+
+
+BEFORE = unavailable("refused")
+
+
+@pytest.mark.parametrize(
+    ("pickers", "failure"),
+    [
+        ([FailPicker(unavailable("one")), FailPicker(unavailable("two"))], unavailable("one")),
+        ([X, FailPicker(unavailable("two"))], unavailable("two")),
+        ([X, Y], unavailable("connecting again after: refused")),
+    ],
+)
+def test_failure_is_that_of_the_first_target_whose_picker_fails(
+    pickers: list[Picker], failure: Status
+) -> None:
+    assert combine(TargetView(1, FAILURE, each, BEFORE) for each in pickers).failure == failure
+
+
+def test_failure_is_ok_when_targets_do_not_say_why_they_fail() -> None:
+    assert combine([TargetView(1, FAILURE, X)]).failure is OK
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
@@ -108,9 +129,9 @@ def test_rounding_does_not_lead_past_the_end() -> None:
     assert draw_all([2**32 - 1, 2**32 - 1], [1 - 2**-53, 1.0]) == "bb"
 
 
-def test_if_all_fail_the_status_says_so() -> None:
-    shares = [(1, FailPicker(unavailable("one"))), (2, FailPicker(unavailable("two")))]
-    assert WeightedPicker(shares, lambda: 0.0).status == unavailable("one")
+def test_picker_has_the_status_that_it_is_given() -> None:
+    failure = unavailable("refused")
+    assert WeightedPicker([(1, X), (1, Y)], lambda: 0.0, failure).status is failure
     assert WeightedPicker([(1, X), (1, Y)], lambda: 0.0).status is OK
 
 
