@@ -22,6 +22,7 @@ TARGET = "xds:///api"
 PORT_OF_NOBODY = "127.0.0.1:1"
 # How long RPCs get to fail that are to wait. A slow machine makes the test no stricter.
 TIME_TO_FAIL_S = 0.3
+FIXED_NEXT = pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 
 
 class Client(Protocol):
@@ -143,3 +144,24 @@ async def test_rpcs_wait_for_new_endpoint_when_it_replaces_the_only_dead_one(kin
         await asyncio.wait({rpcs}, timeout=TIME_TO_FAIL_S)
         gate.open()
         assert await rpcs == {"b": 5}
+
+
+@pytest.mark.spec("RR-08")
+@pytest.mark.parametrize("kind", ["grpcio", pytest.param("ours", marks=FIXED_NEXT)])
+async def test_rpcs_use_old_endpoints_until_one_of_the_new_ones_is_connected(kind: str) -> None:
+    async with (
+        backends("a", "b") as [a, b],
+        gate_to(b.port) as gate,
+        ControlPlane(simple_mesh("api", {"pool": [a.address]})) as control_plane,
+        client_of(kind, control_plane) as client,
+    ):
+        assert await client.call() == {"a": 1}
+        replace_endpoints(control_plane, gate.address)
+        await asyncio.wait_for(gate.has_connection.wait(), PATIENCE_S)
+        rpcs = asyncio.create_task(client.call(count=20))
+        done, _ = await asyncio.wait({rpcs}, timeout=PATIENCE_S / 2)
+        assert done, "RPCs wait for the new endpoint"
+        assert rpcs.result() == {"a": 20}
+        gate.open()
+        await client.call_until("b")
+        assert await client.call(count=5) == {"b": 5}

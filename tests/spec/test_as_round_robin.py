@@ -19,6 +19,9 @@ from tests.spec.lb_world import (
     unavailable,
 )
 
+# How long removed endpoints take RPCs at most.
+RETENTION_S = 30.0
+
 FACTORIES: list[PolicyFactory] = [
     LeastRequestFactory(),
     WeightedRoundRobinFactory(),
@@ -147,6 +150,54 @@ def test_an_update_is_reported_once_and_one_that_changes_nothing_not_at_all(worl
     world.expect_reports(READY)
     world.update("c", "d", "e", "a")
     world.expect_reports()
+
+
+@pytest.mark.spec("LR-04", "WRR-10", "RR-08")
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+def test_removed_endpoints_take_rpcs_until_a_new_one_is_ready(world: World) -> None:
+    world.update("a", "b")
+    ready(world, "a", "b")
+    world.expect_never()
+    world.update("c", "d")
+    assert picked(world) == {"a", "b"}
+    fail(world, "d")
+    assert picked(world) == {"a", "b"}
+    world.expect_never(CONNECTING, FAILURE)
+    ready(world, "c")
+    assert picked(world) == {"c"}
+    world.expect_subchannels("c", "d")
+
+
+@pytest.mark.spec("LR-04", "WRR-10", "RR-08")
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+def test_removed_endpoints_are_released_when_all_new_ones_fail_or_time_is_over(
+    world: World,
+) -> None:
+    world.update("a")
+    ready(world, "a")
+    world.update("b")
+    assert picked(world) == {"a"}
+    fail(world, "b")
+    world.expect_pick_fails("b refused")
+    world["b"].idle()
+    ready(world, "b")
+    world.update("c")
+    assert picked(world) == {"b"}
+    world.advance(RETENTION_S)
+    world.expect_state(CONNECTING)
+    world.expect_subchannels("c")
+
+
+@pytest.mark.spec("LR-04", "WRR-10", "RR-09")
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+def test_removed_endpoints_leave_nothing_behind_when_the_policy_is_closed(world: World) -> None:
+    world.update("a", "b")
+    ready(world, "a", "b")
+    world.update("c")
+    world["a"].idle()
+    assert picked(world) == {"b"}
+    world.policy.close()
+    world.expect_closed()
 
 
 @pytest.mark.spec("LR-04", "WRR-10")

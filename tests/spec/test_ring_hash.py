@@ -638,6 +638,19 @@ def test_failure_does_not_name_an_endpoint_when_it_is_removed(world: RingWorld) 
     assert "a refused" in world.picker.status.details
 
 
+@pytest.mark.spec("RH-13")
+def test_removed_endpoints_are_released_at_once_though_no_new_one_is_ready(
+    world: RingWorld,
+) -> None:
+    world.update("a", "b")
+    world.ready("a", "b")
+    world.update("c")
+    world.expect_state(IDLE)
+    world.expect_picker_queues()
+    world.settle()
+    world.expect_subchannels("c")
+
+
 # ---------------------------------------------------------------------------------------------
 # Attempts without RPCs
 

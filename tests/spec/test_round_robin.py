@@ -6,6 +6,7 @@ import pytest
 
 from proxyless.base import EMPTY_ATTRIBUTES, Key
 from proxyless.lb.policies.round_robin import RoundRobinFactory
+from proxyless.lb.view import describe_policy, ready_addresses
 from tests.spec.lb_world import (
     CONNECTING,
     FAILURE,
@@ -13,9 +14,14 @@ from tests.spec.lb_world import (
     READY,
     Name,
     World,
+    address,
     endpoint,
     unavailable,
 )
+
+MOMENT_S = 0.001
+# How long removed endpoints take RPCs at most.
+RETENTION_S = 30.0
 
 
 @pytest.fixture
@@ -275,12 +281,194 @@ def test_an_update_that_changes_nothing_is_not_reported(world: World) -> None:
     world.expect_reports()
 
 
-def test_a_list_of_only_new_endpoints_makes_picks_wait(world: World) -> None:
+def test_picks_wait_for_new_endpoints_when_no_removed_one_is_ready(world: World) -> None:
     world.update("a", "b")
-    ready(world, "a", "b")
+    fail(world, "a", "b")
     world.update("c", "d")
     world.expect_state(CONNECTING)
     world.expect_picker_queues()
+    world.expect_subchannels("c", "d")
+
+
+@pytest.mark.spec("RR-08")
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+def test_removed_endpoints_take_rpcs_until_a_new_one_is_ready(world: World) -> None:
+    world.update("a", "b")
+    ready(world, "a", "b")
+    world.take_requests()
+    world.expect_never()
+    world.update("c", "d")
+    assert sorted(world.take_requests()) == ["c", "d"]
+    assert shares(world, 10) == {"a": 5, "b": 5}
+    world["c"].connecting()
+    fail(world, "d")
+    assert shares(world, 10) == {"a": 5, "b": 5}
+    world.expect_never(CONNECTING, FAILURE)
+    world["c"].ready()
+    world.expect_reports(READY)
+    assert shares(world, 10) == {"c": 10}
+    world.expect_subchannels("c", "d")
+    assert world.clock.timers_pending == 0
+
+
+@pytest.mark.spec("RR-07", "RR-08")
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+def test_removed_endpoints_are_released_when_all_new_ones_fail(world: World) -> None:
+    world.update("a", "b")
+    ready(world, "a", "b")
+    world.update("c", "d")
+    fail(world, "c")
+    world.expect_state(READY)
+    fail(world, "d")
+    world.expect_state(FAILURE)
+    world.expect_pick_fails("d refused")
+    world.expect_subchannels("c", "d")
+    assert world.clock.timers_pending == 0
+
+
+@pytest.mark.spec("RR-08")
+def test_removed_endpoints_are_released_when_the_only_new_one_failed_before(world: World) -> None:
+    world.update("a", "b")
+    ready(world, "a")
+    fail(world, "b")
+    world.update("b")
+    world.expect_state(FAILURE)
+    world.expect_pick_fails("b refused")
+    world.expect_subchannels("b")
+
+
+@pytest.mark.spec("RR-08")
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+def test_removed_endpoints_are_released_when_their_time_is_over(world: World) -> None:
+    world.update("a")
+    ready(world, "a")
+    world.expect_never()
+    world.update("b")
+    world.advance(RETENTION_S - MOMENT_S)
+    world.expect_pick("a")
+    world.expect_never(CONNECTING)
+    world.advance(MOMENT_S)
+    world.expect_reports(CONNECTING)
+    world.expect_picker_queues()
+    world.expect_subchannels("b")
+    ready(world, "b")
+    world.expect_pick("b")
+
+
+@pytest.mark.spec("RR-08")
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+def test_removed_endpoints_are_released_at_once_unless_they_are_ready(world: World) -> None:
+    world.update("a", "b", "c", "d")
+    ready(world, "a", "d")
+    fail(world, "b")
+    world["c"].connecting()
+    world["d"].health(FAILURE, "not serving")
+    world.update("e")
+    world.expect_subchannels("a", "e")
+    assert shares(world, 4) == {"a": 4}
+
+
+@pytest.mark.spec("RR-08")
+def test_endpoint_that_shares_an_address_with_a_removed_one_keeps_the_connection(
+    world: World,
+) -> None:
+    world.update("a", "b")
+    ready(world, "a", "b")
+    world.expect_never()
+    world.update(("a", "c"), "d")
+    world.expect_reports(READY)
+    assert shares(world, 4) == {"a": 4}
+    world.expect_subchannels("a", "d")
+
+
+@pytest.mark.spec("RR-09")
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+def test_removed_endpoint_is_released_when_it_loses_its_connection(world: World) -> None:
+    world.update("a", "b")
+    ready(world, "a", "b")
+    world.update("c")
+    world.take_requests()
+    world["a"].idle()
+    assert shares(world, 4) == {"b": 4}
+    world["b"].health(FAILURE, "not serving")
+    world.expect_state(CONNECTING)
+    world.expect_picker_queues()
+    world.settle()
+    world.expect_subchannels("c")
+    world.expect_requests()  # Neither is reconnected.
+    assert world.clock.timers_pending == 0
+
+
+@pytest.mark.spec("RR-09")
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+def test_removed_endpoint_keeps_its_connection_when_it_is_listed_again(world: World) -> None:
+    world.update("a", "b")
+    ready(world, "a", "b")
+    kept = world["a"]
+    world.update("c")
+    world.update("a", "c")
+    assert shares(world, 4) == {"a": 4}
+    assert world["a"] is kept
+    world.expect_subchannels("a", "c")
+    assert world.clock.timers_pending == 0
+    world["a"].idle()
+    world.settle()
+    assert world.live_names.count("a") == 1
+    assert "a" in world.take_requests()  # It is an endpoint like any other again.
+
+
+@pytest.mark.spec("RR-09")
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+def test_further_lists_keep_removed_endpoints_and_do_not_extend_their_time(world: World) -> None:
+    world.update("a")
+    ready(world, "a")
+    world.update("b")
+    world.advance(RETENTION_S / 2)
+    world.update("c", "d")
+    world.expect_subchannels("a", "c", "d")
+    world.expect_pick("a")
+    world.resolver_error()
+    world.expect_pick("a")
+    world.advance(RETENTION_S / 2)
+    world.expect_state(CONNECTING)
+    world.expect_subchannels("c", "d")
+
+
+@pytest.mark.spec("RR-09")
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+def test_removed_endpoints_are_released_when_the_list_is_empty(world: World) -> None:
+    world.update("a", "b")
+    ready(world, "a", "b")
+    world.update("c")
+    assert shares(world, 2) == {"a": 1, "b": 1}
+    world.update()
+    world.expect_pick_fails("empty address list")
+    world.expect_closed()
+
+
+@pytest.mark.spec("RR-09")
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+def test_removed_endpoints_are_released_when_the_policy_is_closed(world: World) -> None:
+    world.update("a", "b")
+    ready(world, "a", "b")
+    world.update("c")
+    assert shares(world, 2) == {"a": 1, "b": 1}
+    world.policy.close()
+    world.expect_closed()
+
+
+@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
+def test_removed_endpoints_are_shown_as_such_while_they_take_rpcs(world: World) -> None:
+    world.update("a")
+    ready(world, "a")
+    world.update("b", "c")
+    world.advance(10)
+    node = describe_policy(world.policy, "round_robin")
+    assert node.state == "READY"
+    assert node.detail == "0 of 2 endpoints are READY; 1 removed, in use for 20 s at most"
+    shown = {child.name: "removed" in child.detail for child in node.children}
+    assert shown == {str(address("a")): True, str(address("b")): False, str(address("c")): False}
+    assert ready_addresses(node) == [str(address("a"))]
 
 
 @pytest.mark.spec("RR-06")
