@@ -22,7 +22,6 @@ TARGET = "xds:///api"
 PORT_OF_NOBODY = "127.0.0.1:1"
 # How long RPCs get to fail that are to wait. A slow machine makes the test no stricter.
 TIME_TO_FAIL_S = 0.3
-FIXED_NEXT = pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 
 
 class Client(Protocol):
@@ -147,7 +146,7 @@ async def test_rpcs_wait_for_new_endpoint_when_it_replaces_the_only_dead_one(kin
 
 
 @pytest.mark.spec("RR-08")
-@pytest.mark.parametrize("kind", ["grpcio", pytest.param("ours", marks=FIXED_NEXT)])
+@pytest.mark.parametrize("kind", ["grpcio", "ours"])
 async def test_rpcs_use_old_endpoints_until_one_of_the_new_ones_is_connected(kind: str) -> None:
     async with (
         backends("a", "b") as [a, b],

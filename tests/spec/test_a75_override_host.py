@@ -456,6 +456,7 @@ def test_a_new_session_uses_the_host_that_the_child_picked(world: OverrideWorld)
     used = world.session()[0]
     other = "b" if used == "a" else "a"
     world.serve([draining("a"), draining("b"), "c"], statuses=ALL)
+    world.connect("c")
     world.expect_subchannels(str(used), "c")
     assert other not in world.live_names
 

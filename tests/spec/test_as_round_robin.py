@@ -153,7 +153,6 @@ def test_an_update_is_reported_once_and_one_that_changes_nothing_not_at_all(worl
 
 
 @pytest.mark.spec("LR-04", "WRR-10", "RR-08")
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 def test_removed_endpoints_take_rpcs_until_a_new_one_is_ready(world: World) -> None:
     world.update("a", "b")
     ready(world, "a", "b")
@@ -169,7 +168,6 @@ def test_removed_endpoints_take_rpcs_until_a_new_one_is_ready(world: World) -> N
 
 
 @pytest.mark.spec("LR-04", "WRR-10", "RR-08")
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 def test_removed_endpoints_are_released_when_all_new_ones_fail_or_time_is_over(
     world: World,
 ) -> None:
@@ -189,7 +187,6 @@ def test_removed_endpoints_are_released_when_all_new_ones_fail_or_time_is_over(
 
 
 @pytest.mark.spec("LR-04", "WRR-10", "RR-09")
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 def test_removed_endpoints_leave_nothing_behind_when_the_policy_is_closed(world: World) -> None:
     world.update("a", "b")
     ready(world, "a", "b")

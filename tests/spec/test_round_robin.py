@@ -291,7 +291,6 @@ def test_picks_wait_for_new_endpoints_when_no_removed_one_is_ready(world: World)
 
 
 @pytest.mark.spec("RR-08")
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 def test_removed_endpoints_take_rpcs_until_a_new_one_is_ready(world: World) -> None:
     world.update("a", "b")
     ready(world, "a", "b")
@@ -312,7 +311,6 @@ def test_removed_endpoints_take_rpcs_until_a_new_one_is_ready(world: World) -> N
 
 
 @pytest.mark.spec("RR-07", "RR-08")
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 def test_removed_endpoints_are_released_when_all_new_ones_fail(world: World) -> None:
     world.update("a", "b")
     ready(world, "a", "b")
@@ -338,7 +336,6 @@ def test_removed_endpoints_are_released_when_the_only_new_one_failed_before(worl
 
 
 @pytest.mark.spec("RR-08")
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 def test_removed_endpoints_are_released_when_their_time_is_over(world: World) -> None:
     world.update("a")
     ready(world, "a")
@@ -356,7 +353,6 @@ def test_removed_endpoints_are_released_when_their_time_is_over(world: World) ->
 
 
 @pytest.mark.spec("RR-08")
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 def test_removed_endpoints_are_released_at_once_unless_they_are_ready(world: World) -> None:
     world.update("a", "b", "c", "d")
     ready(world, "a", "d")
@@ -382,7 +378,6 @@ def test_endpoint_that_shares_an_address_with_a_removed_one_keeps_the_connection
 
 
 @pytest.mark.spec("RR-09")
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 def test_removed_endpoint_is_released_when_it_loses_its_connection(world: World) -> None:
     world.update("a", "b")
     ready(world, "a", "b")
@@ -400,7 +395,6 @@ def test_removed_endpoint_is_released_when_it_loses_its_connection(world: World)
 
 
 @pytest.mark.spec("RR-09")
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 def test_removed_endpoint_keeps_its_connection_when_it_is_listed_again(world: World) -> None:
     world.update("a", "b")
     ready(world, "a", "b")
@@ -418,7 +412,6 @@ def test_removed_endpoint_keeps_its_connection_when_it_is_listed_again(world: Wo
 
 
 @pytest.mark.spec("RR-09")
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 def test_further_lists_keep_removed_endpoints_and_do_not_extend_their_time(world: World) -> None:
     world.update("a")
     ready(world, "a")
@@ -435,7 +428,6 @@ def test_further_lists_keep_removed_endpoints_and_do_not_extend_their_time(world
 
 
 @pytest.mark.spec("RR-09")
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 def test_removed_endpoints_are_released_when_the_list_is_empty(world: World) -> None:
     world.update("a", "b")
     ready(world, "a", "b")
@@ -447,7 +439,6 @@ def test_removed_endpoints_are_released_when_the_list_is_empty(world: World) -> 
 
 
 @pytest.mark.spec("RR-09")
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 def test_removed_endpoints_are_released_when_the_policy_is_closed(world: World) -> None:
     world.update("a", "b")
     ready(world, "a", "b")
@@ -457,7 +448,6 @@ def test_removed_endpoints_are_released_when_the_policy_is_closed(world: World) 
     world.expect_closed()
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 def test_removed_endpoints_are_shown_as_such_while_they_take_rpcs(world: World) -> None:
     world.update("a")
     ready(world, "a")

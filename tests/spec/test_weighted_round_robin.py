@@ -24,7 +24,7 @@ from proxyless.lb.policies.weighted_round_robin import (
     WeightedRoundRobinFactory,
 )
 from proxyless.protos import message_class
-from tests.spec.lb_world import ANY_RPC, READY, Name, World, endpoint
+from tests.spec.lb_world import ANY_RPC, FAILURE, READY, Name, World, endpoint
 
 PICKS = 10_000
 # Weights can be used at once.
@@ -449,11 +449,26 @@ def test_the_timer_dies_with_the_picker(world: WeightedWorld) -> None:
 
 
 @pytest.mark.spec("WRR-07")
-@pytest.mark.parametrize("names", ["", "xyz"], ids=["no endpoints", "other endpoints"])
-def test_the_timer_dies_when_all_endpoints_go_at_once(world: WeightedWorld, names: str) -> None:
+def test_the_timer_dies_when_all_endpoints_go_at_once(world: WeightedWorld) -> None:
     world.start("a", "b", "c")
-    world.update(*names, config=NO_BLACKOUT)
+    world.update(config=NO_BLACKOUT)
     world.expect_never(READY)
+    assert world.clock.timers_pending == 0
+
+
+@pytest.mark.spec("WRR-07", "WRR-10")
+def test_removed_endpoints_keep_their_weights_until_they_are_released(
+    world: WeightedWorld,
+) -> None:
+    world.start("a", "b", config=NO_BLACKOUT)
+    world.weigh(a=1, b=3)
+    world.update("c", config={**NO_BLACKOUT, "enableOobLoadReport": True})
+    assert len(world["a"].load_watches) == 1  # The config counts for them, too.
+    world.advance(1)
+    assert world.shares(4) == {"a": 1, "b": 3}
+    world["c"].connecting()
+    world["c"].fail()
+    world.expect_state(FAILURE)
     assert world.clock.timers_pending == 0
 
 

@@ -10,6 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from proxyless.controlplane.resource import CLUSTER, ENDPOINTS, LISTENER, ROUTE_CONFIG
+from proxyless.lb.endpoint_list import REMOVED_RETENTION_S
 from proxyless.sim.ledger import CONTROL, RECOVERY_S
 from proxyless.sim.plans import DELAY_S, ROUTES, SERVICE
 from proxyless.sim.purpose import PURPOSE_CHECKERS, is_on_purpose
@@ -67,17 +68,30 @@ def check_configs(scenario: Scenario) -> Iterator[str]:
 
 
 def check_picks(scenario: Scenario) -> Iterator[str]:
-    """No pick goes to an endpoint outside the config in force."""
+    """No pick goes to an endpoint outside the config in force.
+
+    One that was removed may be used for a while, until its locality has a connection again (D45).
+    """
     for rpc in scenario.recorder.rpcs.values():
         for pick in rpc.picks:
             view = rpc.view_of(pick)
             # Who is draining keeps its sessions.
             allowed = view.addresses | (view.draining & rpc.homes)
-            if pick.address and pick.address not in allowed:
+            if not pick.address or pick.address in allowed:
+                continue
+            if pick.address not in _removed_addresses(scenario, rpc, pick):
                 yield (
                     f"{rpc.name}: picked {pick.address} at {pick.at_s:.3f} s,"
                     f" which is not in cluster {pick.cluster!r}"
                 )
+
+
+def _removed_addresses(scenario: Scenario, rpc: RpcRecord, pick: PickRecord) -> frozenset[str]:
+    """Those of configs before, which a policy may use until it has connected to a new one."""
+    if scenario.options.lb_policy == "RING_HASH":
+        return frozenset()
+    configs = _configs_in_force(rpc.client, pick.at_s - REMOVED_RETENTION_S, pick.at_s)
+    return frozenset().union(*(config.cluster(pick.cluster).addresses for config in configs))
 
 
 def check_priorities(scenario: Scenario) -> Iterator[str]:

@@ -21,7 +21,10 @@ class Rule(Enum):
         "policy watches its health: when the picker is reported, and as long as it is the newest"
     )
     OWN_SUBCHANNELS = "a pick completes only on a subchannel that the policy's own helper made"
-    LISTED_PICKS = "a pick completes only on an address of the newest list that was not refused"
+    LISTED_PICKS = (
+        "a pick completes only on an address of the newest list that was not refused, or, for 30 s "
+        "at most and as long as no pick completes on one of those, of a list before it"
+    )
     PICKS_CHANGE_NOTHING = "a pick calls nobody: what it wants is done soon after, by a timer"
     HONEST_REPORTS = (
         "a report says IDLE, CONNECTING, READY or TRANSIENT_FAILURE, and only with the last one "

@@ -15,11 +15,13 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import field
 from enum import Enum
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base import OK, Address, Endpoint, State, Status, StatusCode, ValidationErrors
 from proxyless.base.frozen import frozen
 from proxyless.lb import Complete, Drop, Endpoints, Fail, PickInfo, PolicyRegistry, Update
+from proxyless.lb.endpoint_list import REMOVED_RETENTION_S
 from proxyless.testing.fakes import (
     ANY_RPC,
     REPORTS_PER_EVENT_MAX,
@@ -117,6 +119,8 @@ class World:
         self._stickiness = _Stickiness(subject.traits.sticky)
         # The list that the policy has to use; None before the first update of any kind.
         self.endpoints: tuple[Endpoint, ...] | None = None
+        # Since when addresses of lists before that one are not listed any more.
+        self._removed_s: dict[Address, float] = {}
         self.is_closed = False
         # Re-resolutions that were requested when there was no reason to any more.
         self._reresolutions_seen = 0
@@ -168,6 +172,14 @@ class World:
                 self._expect_unchanged()
             else:
                 self._expect_failure(Rule.REFUSED_UPDATE)
+        self._note_removed(before or ())
+
+    def _note_removed(self, before: tuple[Endpoint, ...]) -> None:
+        now_s = self.helper.clock.now_s()
+        for address in _addresses_of(before):
+            self._removed_s.setdefault(address, now_s)
+        for address in _addresses_of(self.endpoints or ()):
+            self._removed_s.pop(address, None)
 
     def resolver_error(self, text: str) -> None:
         status = self._update(Status(StatusCode.UNAVAILABLE, text))
@@ -351,11 +363,18 @@ class World:
             if isinstance(result, Complete):
                 self._expect_usable(result.subchannel.address)
                 picked.add(result.subchannel.address)
+        self._expect_listed(picked)
         return frozenset(picked)
 
+    def _expect_listed(self, picked: set[Address]) -> None:
+        listed = _addresses_of(self.endpoints or ())
+        oldest_s = self.helper.clock.now_s() - REMOVED_RETENTION_S
+        for address in picked - listed:
+            is_recent = self._removed_s.get(address, -inf) > oldest_s
+            if not is_recent or picked & listed:
+                self._fail(Rule.LISTED_PICKS, f"pick completes on {address}, which is not listed")
+
     def _expect_usable(self, picked: Address) -> None:
-        if all(picked not in endpoint.addresses for endpoint in self.endpoints or ()):
-            self._fail(Rule.LISTED_PICKS, f"pick completes on {picked}, which is not listed")
         # The policy may have stopped watching, so that it was never told.
         state = self.helper.connection(picked).state
         if state is not State.READY:
@@ -393,6 +412,10 @@ class _Stickiness:
         if self._is_failing:
             self._may_leave = False
         return not is_stuck or state in {State.READY, FAILURE}
+
+
+def _addresses_of(endpoints: tuple[Endpoint, ...]) -> set[Address]:
+    return {address for endpoint in endpoints for address in endpoint.addresses}
 
 
 def _heal(connection: FakeConnection) -> None:

@@ -182,7 +182,6 @@ def test_a_closed_child_is_not_listened_to(children: Children) -> None:
     assert len(children.reports) == 2
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 def test_retained_child_is_closed_after_its_report_when_it_is_not_ready_any_more(
     children: Children,
 ) -> None:
@@ -200,7 +199,6 @@ def test_retained_child_is_closed_after_its_report_when_it_is_not_ready_any_more
     assert children.world.clock.timers_pending == 0
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 def test_retained_child_is_updated_when_it_is_listed_again(children: Children) -> None:
     children.update("a")
     removed = children["a"]
@@ -214,7 +212,6 @@ def test_retained_child_is_updated_when_it_is_listed_again(children: Children) -
     assert children.list.counts[READY] == 1
 
 
-@pytest.mark.xfail(strict=True, reason="fixed in the next commit")
 def test_retained_children_are_closed_after_new_ones_start_when_one_is_ready_at_once(
     children: Children,
 ) -> None:

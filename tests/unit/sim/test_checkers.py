@@ -113,6 +113,27 @@ def test_a_pick_outside_the_config(run: Run) -> None:
     assert "not in cluster 'web'" in run.found(check_picks)[0]
 
 
+@pytest.mark.parametrize(
+    ("options", "after_s", "is_found"),
+    [
+        (USUAL, 29.0, False),
+        (USUAL, 31.0, True),
+        (replace(USUAL, lb_policy="RING_HASH"), 29.0, True),
+    ],
+)
+def test_pick_of_an_endpoint_is_found_when_it_was_removed_long_ago(
+    options: Options, after_s: float, *, is_found: bool
+) -> None:
+    run = Run(options)
+    rpc = run.rpc(picked=run.second)
+    only_first = {"web": ClusterView((frozenset({run.first}),))}
+    since_s = rpc.started_s - after_s
+    run.client.configs.append(ConfigRecord(since_s, 2, only_first, frozenset({"web"})))
+    rpc.picks[0] = replace(rpc.picks[0], config=1)
+    assert bool(run.found(check_picks)) is is_found
+    run.scenario.world.loop.close()
+
+
 def test_a_lower_priority_while_the_higher_one_is_sound(run: Run) -> None:
     run.rpc(picked=run.second)
     assert "web-0 of priority 0 is sound" in run.found(check_priorities)[0]

@@ -332,7 +332,7 @@ class WeightedList(EndpointList[WeightedChild]):
         before, self.config = self.config, config
         period_s = config.out_of_band_period_s
         if period_s != before.out_of_band_period_s:
-            for child in self.children:
+            for child in (*self.children, *self.retained):
                 child.watch_load(period_s)
 
 

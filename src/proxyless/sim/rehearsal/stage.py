@@ -18,6 +18,7 @@ import grpc
 
 from proxyless.base.frozen import frozen
 from proxyless.lb import Complete
+from proxyless.lb.endpoint_list import REMOVED_RETENTION_S
 from proxyless.sim.backends import RPC_ID, rpc_id_of
 from proxyless.sim.draws import choose, derived_random
 from proxyless.sim.journal import without_logs
@@ -32,7 +33,7 @@ from proxyless.xds.cluster_refs import CLUSTER_PREFIX
 from proxyless.xds.resources import Locality
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from proxyless.controlplane import Nack, Snapshot
     from proxyless.front import AioChannel
@@ -111,6 +112,14 @@ def perform(
         return _Stage(script, inventory, snapshots, on_progress).perform()
 
 
+@frozen
+class _Views:
+    """The clusters of a config of one client, and since when it was in force."""
+
+    at_s: float
+    clusters: Mapping[str, ClusterView]
+
+
 class _Witness(Recorder):
     """Writes down where RPCs are sent, and whether that is in the config. Driven by spies."""
 
@@ -118,12 +127,19 @@ class _Witness(Recorder):
         super().__init__(now_s)
         self.sent: dict[str, Rpc] = {}
         self.stray_picks: list[str] = []
-        self._views: dict[str, dict[str, ClusterView]] = {}
+        # By client: the clusters of the config in force, and of those before it for a while.
+        self._views: dict[str, list[_Views]] = {}
 
     def on_config(self, client: ClientRecord, config: XdsConfig, _children: frozenset[str]) -> None:
-        self._views[client.name] = {
-            name: view_cluster(found) for name, found in config.clusters.items()
-        }
+        clusters = {name: view_cluster(found) for name, found in config.clusters.items()}
+        views = self._recent_views(client.name)
+        self._views[client.name] = [*views, _Views(self.now_s(), clusters)]
+
+    def _recent_views(self, client: str) -> list[_Views]:
+        """Those in force at any time in which a removed endpoint may still be used (D45)."""
+        views, oldest_s = self._views.get(client, []), self.now_s() - REMOVED_RETENTION_S
+        is_over = [following.at_s <= oldest_s for following in views[1:]]
+        return views[sum(is_over) :]
 
     def on_pick(self, client: ClientRecord, info: PickInfo, result: PickResult) -> None:
         rpc = self.sent.get(rpc_id_of(info.metadata))
@@ -133,8 +149,9 @@ class _Witness(Recorder):
         if not isinstance(result, Complete):
             return
         address = str(result.subchannel.address)
-        view = self._views[client.name].get(rpc.cluster)
-        known = frozenset() if view is None else view.addresses
+        views = [each.clusters.get(rpc.cluster) for each in self._recent_views(client.name)]
+        view = views[-1]
+        known = frozenset().union(*(each.addresses for each in views if each is not None))
         # Who is draining keeps its sessions.
         is_kept = view is not None and rpc.has_session and address in view.draining
         if address not in known and not is_kept:

@@ -11,6 +11,9 @@ from proxyless.base import hits
 from proxyless.lb.policies.round_robin import RoundRobinFactory
 from tests.spec.lb_world import CHANGE, CHANGES, CONNECTING, FAILURE, IDLE, READY, Name, World
 
+# How long removed endpoints take RPCs at most.
+RETENTION_S = 30
+
 
 @pytest.fixture
 def world() -> World:
@@ -80,10 +83,18 @@ class AnyHistory(RuleBasedStateMachine):
     @rule(names=st.permutations("abcde"), size=st.integers(0, 5))
     def update(self, names: list[Name], size: int) -> None:
         before = {self.world.name(each.address): each for each in self.world.live}
+        ready = {name for name, each in before.items() if each.state is READY}
         self.listed = set(names[:size])
         self.world.update(*names[:size])
         for name in self.listed & before.keys():
             assert self.world[name] is before[name], "a kept endpoint lost its connection"
+        if self.listed - before.keys() and not self.listed & ready:
+            assert self.retained == ready, "a READY endpoint was released too early"
+
+    @property
+    def retained(self) -> set[Name]:
+        """Endpoints that are not listed and take RPCs."""
+        return set(self.world.live_names) - self.listed
 
     @precondition(lambda self: self.world.live)
     @rule(data=st.data())
@@ -96,8 +107,9 @@ class AnyHistory(RuleBasedStateMachine):
     @invariant()
     def picks_go_around_what_is_ready(self) -> None:
         world = self.world
-        assert set(world.live_names) == self.listed
-        ready = sorted(name for name in self.listed if world[name].state is READY)
+        assert set(world.live_names) >= self.listed
+        ready = sorted(name for name in world.live_names if world[name].state is READY)
+        assert not self.retained or set(ready) == self.retained
         assert (world.state is READY) == bool(ready)
         if ready:
             assert sorted(map(str, world.picks(len(ready)))) == ready
@@ -116,6 +128,11 @@ class AnyHistory(RuleBasedStateMachine):
         failing = {name for name in self.listed if self.world[name].state is FAILURE}
         if self.listed and failing == self.listed:
             assert self.world.state is FAILURE
+
+    @rule(seconds=st.sampled_from([1, 30]))
+    def advance(self, seconds: int) -> None:
+        self.world.advance(seconds)
+        assert seconds < RETENTION_S or not self.retained
 
     def teardown(self) -> None:
         self.world.policy.close()

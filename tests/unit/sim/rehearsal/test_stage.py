@@ -25,7 +25,7 @@ from proxyless.lb.api import PickInfo
 from proxyless.sim.backends import RPC_ID
 from proxyless.sim.records import ClientRecord, ClusterView
 from proxyless.sim.rehearsal import Mesh, Report, parse_script, rehearse
-from proxyless.sim.rehearsal.stage import Rpc, _Witness
+from proxyless.sim.rehearsal.stage import Rpc, _Views, _Witness
 from proxyless.xds.attributes import CLUSTER
 from tests.unit.sim.rehearsal.mesh import A1, A2, B1, mesh_of, run, two_zones
 
@@ -267,9 +267,8 @@ def test_progress_is_told_to_the_end() -> None:
 def test_a_pick_outside_the_config_is_written_down() -> None:
     witness = _Witness(lambda: 5.0)
     client = ClientRecord("client-1")
-    witness._views["client-1"] = {
-        "cart": ClusterView((frozenset({A1}),), frozenset({A2})),
-    }
+    cart = ClusterView((frozenset({A1}),), frozenset({A2}))
+    witness._views["client-1"] = [_Views(0.0, {"cart": cart})]
     attributes = EMPTY_ATTRIBUTES.with_(CLUSTER, "cluster:cart")
 
     def pick(address: str, *, has_session: bool = False) -> list[str]:
@@ -287,6 +286,21 @@ def test_a_pick_outside_the_config_is_written_down() -> None:
     what = f"at 5.000 s client-1 picked {A2}, which is not in cluster 'cart'"
     assert pick(A2) == [what]
     assert pick(B1, has_session=True) == [what.replace(A2, B1)]
+
+
+@pytest.mark.parametrize(("now_s", "is_stray"), [(39.0, False), (41.0, True)])
+def test_pick_of_an_endpoint_is_written_down_when_it_was_removed_long_ago(
+    now_s: float, *, is_stray: bool
+) -> None:
+    witness = _Witness(lambda: now_s)
+    before, after = (ClusterView((frozenset({each}),)) for each in (A1, A2))
+    witness._views["client-1"] = [_Views(0.0, {"cart": before}), _Views(10.0, {"cart": after})]
+    witness.sent["1"] = Rpc(0.0, "traffic", has_session=False)
+    ip, _, port = A1.rpartition(":")
+    subchannel: Any = _Subchannel(IpAddress(ip, int(port)))
+    info = PickInfo("/s/m", ((RPC_ID, "1"),), EMPTY_ATTRIBUTES.with_(CLUSTER, "cluster:cart"))
+    witness.on_pick(ClientRecord("client-1"), info, Complete(subchannel))
+    assert bool(witness.stray_picks) is is_stray
 
 
 class _Subchannel:
