@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import grpc
 import grpc.aio
 
 import proxyless.aio
@@ -14,6 +15,7 @@ from tests.transport_world import PATIENCE_S
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.certificates import CertificateAuthority
     from tests.interop.drop_in import Untyped
 
 CHANNELS = 20
@@ -71,3 +73,49 @@ async def answers_in_rotated_order(open_channel: Callable[[str], Untyped]) -> Co
 async def test_both_use_the_first_address_when_other_targets_are_connected_to_a_later_one() -> None:
     assert await answers_in_rotated_order(grpc.aio.insecure_channel) == {"first": CHANNELS}
     assert await answers_in_rotated_order(open_ours) == {"first": CHANNELS}
+
+
+async def peers_of_two_tls_channels(
+    open_channel: Callable[..., Untyped], authority: CertificateAuthority
+) -> set[str]:
+    """The client addresses that a server sees from two channels with equal TLS credentials."""
+    certificate, key = authority.issue(["localhost", "127.0.0.1"])
+
+    async def tell_peer(request: bytes, context: Untyped) -> bytes:
+        peer: str = context.peer()
+        return peer.encode()
+
+    handlers = {"Peer": grpc.unary_unary_rpc_method_handler(tell_peer)}
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Tls", handlers),))
+    port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([(key, certificate)]))
+    await server.start()
+    peers: set[str] = set()
+    try:
+        # Both are open at the same time.
+        channels = [
+            open_channel(
+                f"127.0.0.1:{port}", grpc.ssl_channel_credentials(authority.certificate_pem)
+            )
+            for _ in range(2)
+        ]
+        for channel in channels:
+            answer: bytes = await channel.unary_unary("/test.Tls/Peer")(b"", timeout=PATIENCE_S)
+            peers.add(answer.decode())
+        for channel in channels:
+            await channel.close()
+    finally:
+        await server.stop(None)
+    return peers
+
+
+async def test_grpcio_makes_a_connection_for_each_object_of_tls_credentials(
+    authority: CertificateAuthority,
+) -> None:
+    assert len(await peers_of_two_tls_channels(grpc.aio.secure_channel, authority)) == 2
+
+
+async def test_we_share_a_connection_between_equal_tls_credentials(
+    authority: CertificateAuthority,
+) -> None:
+    assert len(await peers_of_two_tls_channels(proxyless.aio.secure_channel, authority)) == 1
