@@ -36,7 +36,7 @@ from proxyless.lb.attributes import REQUEST_HASH
 from proxyless.lb.hierarchy import with_path
 from proxyless.lb.orca import LoadReport
 from proxyless.runtime import VirtualClock, seeded_random
-from proxyless.xds.attributes import CLUSTER
+from proxyless.xds.filters.attributes import CLUSTER
 
 LOCALITIES: Final = 10
 # Enough to have seen a load report and to have weighed it.

@@ -29,7 +29,6 @@ from bench.selection import select_names
 from proxyless.base import Metadata
 from proxyless.channel import CallConfig, ConfigSelector
 from proxyless.runtime import seeded_random
-from proxyless.xds.cluster_refs import ClusterRefs
 from proxyless.xds.config import XdsConfig
 from proxyless.xds.filters import default_filter_registry
 from proxyless.xds.resources import (
@@ -44,8 +43,9 @@ from proxyless.xds.resources import (
     StringMatcher,
     VirtualHost,
 )
-from proxyless.xds.routing import RouteTable
-from proxyless.xds.selector import SelectorTools, XdsConfigSelector
+from proxyless.xds.routing.cluster_refs import ClusterRefs
+from proxyless.xds.routing.route_table import RouteTable
+from proxyless.xds.routing.selector import SelectorTools, XdsConfigSelector
 
 SIZES = (10, 1_000, 10_000)
 # What 10,000 routes may cost an RPC, as a multiple of what 10 cost.

@@ -45,7 +45,7 @@ SEEDS = (1, 2, 5, 15)
 PRIORITY = (
     Mutation(
         "priority-duplicate-connecting-restarts-failover-timer",
-        "lb/policies/priority.py",
+        "lb/policies/priority/policy.py",
         "if before is not State.CONNECTING and self._earns_failover_time:",
         "if self._earns_failover_time:",
         "A56-43",
@@ -53,7 +53,7 @@ PRIORITY = (
     ),
     Mutation(
         "priority-rests-others-while-it-only-tries",
-        "lb/policies/priority.py",
+        "lb/policies/priority/policy.py",
         "if choice.reason is Reason.CONNECTED:",
         "if choice.reason is not Reason.EXHAUSTED:",
         "A56-30",
@@ -61,7 +61,7 @@ PRIORITY = (
     ),
     Mutation(
         "priority-forgets-that-time-is-used-up",
-        "lb/policies/priority.py",
+        "lb/policies/priority/policy.py",
         "            self._earns_failover_time = False\n            self.report = _Report(",
         "            self.report = _Report(",
         "A56-47",
@@ -69,7 +69,7 @@ PRIORITY = (
     ),
     Mutation(
         "priority-passes-over-idle",
-        "lb/policies/priority.py",
+        "lb/policies/priority/policy.py",
         "if child.state in {State.READY, State.IDLE}:",
         "if child.state is State.READY:",
         "A56-58",
@@ -77,7 +77,7 @@ PRIORITY = (
     ),
     Mutation(
         "priority-shows-error-of-the-first",
-        "lb/policies/priority.py",
+        "lb/policies/priority/policy.py",
         "return Use(len(tried) - 1, Reason.EXHAUSTED, len(tried))",
         "return Use(0, Reason.EXHAUSTED, len(tried))",
         "A56-61",
@@ -85,7 +85,7 @@ PRIORITY = (
     ),
     Mutation(
         "priority-child-that-tries-again-holds-up-the-next",
-        "lb/policies/priority.py",
+        "lb/policies/priority/policy.py",
         "        if child.failover_timer_pending:\n",
         "        if child.state is State.CONNECTING:\n",
         "A56-63",
@@ -93,7 +93,7 @@ PRIORITY = (
     ),
     Mutation(
         "priority-does-not-hear-the-failover-timer",
-        "lb/policies/priority.py",
+        "lb/policies/priority/policy.py",
         "FailPicker(error))\n        self._owner.on_change()\n",
         "FailPicker(error))\n",
         "A56-44",
@@ -112,7 +112,7 @@ PRIORITY = (
 PICK_FIRST = (
     Mutation(
         "pick-first-leaves-failure-to-connect",
-        "lb/policies/pick_first.py",
+        "lb/policies/pick_first/policy.py",
         "if self._state not in {State.CONNECTING, State.TRANSIENT_FAILURE}:",
         "if self._state is not State.CONNECTING:",
         "A62-06",
@@ -120,7 +120,7 @@ PICK_FIRST = (
     ),
     Mutation(
         "pick-first-does-not-shuffle",
-        "lb/policies/pick_first.py",
+        "lb/policies/pick_first/policy.py",
         "            self._helper.context.random.shuffle(endpoints)\n",
         "",
         "A62-21",
@@ -128,7 +128,7 @@ PICK_FIRST = (
     ),
     Mutation(
         "happy-eyeballs-does-not-alternate-families",
-        "lb/happy_eyeballs.py",
+        "lb/policies/pick_first/happy_eyeballs.py",
         "return _interleave(targets.items())",
         "return tuple(targets.items())",
         "HE-08",
@@ -136,7 +136,7 @@ PICK_FIRST = (
     ),
     Mutation(
         "happy-eyeballs-waits-for-a-failure",
-        "lb/happy_eyeballs.py",
+        "lb/policies/pick_first/happy_eyeballs.py",
         "    def on_delay_over(self) -> list[Action]:\n        return self._attempt_next()",
         "    def on_delay_over(self) -> list[Action]:\n        return []",
         "HE-02",
@@ -163,7 +163,7 @@ POLICIES = (
     ),
     Mutation(
         "outlier-cap-counts-only-new-ejections",
-        "lb/policies/outlier_algorithms.py",
+        "lb/policies/outlier_detection/algorithms.py",
         "PERCENT_MAX * len(ejected) >= rules.max_ejection_percent",
         "PERCENT_MAX * len(reasons) >= rules.max_ejection_percent",
         "OD-08",
@@ -171,7 +171,7 @@ POLICIES = (
     ),
     Mutation(
         "cluster-breaker-slot-is-not-freed",
-        "xds/lb/cluster_impl.py",
+        "xds/lb/cluster_impl/policy.py",
         "        self._counter.end_call()\n",
         "",
         "A32-02",
@@ -179,7 +179,7 @@ POLICIES = (
     ),
     Mutation(
         "cluster-drops-by-first-category-only",
-        "xds/lb/cluster_impl.py",
+        "xds/lb/cluster_impl/policy.py",
         "for per_million, name, drop in self._categories:",
         "for per_million, name, drop in self._categories[:1]:",
         "A32-03",
@@ -187,7 +187,7 @@ POLICIES = (
     ),
     Mutation(
         "session-sweep-is-not-armed-again",
-        "xds/lb/override_host.py",
+        "xds/lb/override_host/policy.py",
         "self._idle_timeout_s)\n        self._restart_sweep_timer()\n        for host in dropped:",
         "self._idle_timeout_s)\n        for host in dropped:",
         "A75-38",
@@ -195,7 +195,7 @@ POLICIES = (
     ),
     Mutation(
         "session-leaves-a-draining-host",
-        "xds/lb/override_host.py",
+        "xds/lb/override_host/policy.py",
         "self.hosts.replace(endpoints if HealthStatus.DRAINING in self.usable else active)",
         "self.hosts.replace(active)",
         "A75-31",
@@ -203,7 +203,7 @@ POLICIES = (
     ),
     Mutation(
         "session-host-closed-while-in-use",
-        "xds/lb/session_hosts.py",
+        "xds/lb/override_host/hosts.py",
         "if host.subchannel is None and self._owner.keeps(host):",
         "if host.subchannel is not None and self._owner.keeps(host):",
         "A75-41",
@@ -214,7 +214,7 @@ POLICIES = (
 ROUTING = (
     Mutation(
         "exact-routes-overtake-earlier-ones",
-        "xds/routing.py",
+        "xds/routing/route_table.py",
         'for entry in merge(exact, others, key=attrgetter("index")):',
         "for entry in (*exact, *others):",
         "A31-17",
@@ -222,7 +222,7 @@ ROUTING = (
     ),
     Mutation(
         "weighted-clusters-are-drawn-alike",
-        "xds/selector.py",
+        "xds/routing/selector.py",
         "choice = choices[bisect_right(self._ends, self._random.randrange(self._ends[-1]))]",
         "choice = choices[self._random.randrange(len(choices))]",
         "A31-19",
@@ -434,7 +434,7 @@ SIMULATED = (
     ),
     Mutation(
         "removed-cluster-keeps-its-subscription",
-        "xds/cluster_refs.py",
+        "xds/routing/cluster_refs.py",
         "                if ref.subscription is not None:\n",
         "                if ref.subscription is None:\n",
         "A31-35",
@@ -470,11 +470,11 @@ SECURITY = (
     ),
     Mutation(
         "name-that-was-not-sent-is-compared",
-        "xds/security.py",
+        "xds/security/cluster_security.py",
         "    if tls.auto_sni_san_validation and sni:\n",
         "    if tls.auto_sni_san_validation:\n",
         "A29-02",
-        tests=("tests/unit/xds/test_security.py",),
+        tests=("tests/unit/xds/security/test_cluster_security.py",),
     ),
 )
 
@@ -497,11 +497,11 @@ PROXIES = (
     ),
     Mutation(
         "proxy-of-the-locality-wins",
-        "xds/lb/priorities.py",
+        "xds/lb/cds/child_names.py",
         "    proxy = info.http_proxy or proxy\n",
         "    proxy = proxy or info.http_proxy\n",
         "A78-01",
-        tests=("tests/unit/xds/lb/test_priorities.py",),
+        tests=("tests/unit/xds/lb/cds/test_child_names.py",),
     ),
     Mutation(
         "proxy-is-not-part-of-what-makes-a-connection",
@@ -550,7 +550,7 @@ HEALTH = (
     ),
     Mutation(
         "health-is-asked-for-by-a-lone-pick-first",
-        "lb/policies/pick_first.py",
+        "lb/policies/pick_first/policy.py",
         "        if self._settings.has_health_watch:\n",
         "        if self._settings is not None:\n",
         "HC-08",
@@ -558,7 +558,7 @@ HEALTH = (
     ),
     Mutation(
         "health-watch-is-left-over",
-        "lb/policies/pick_first.py",
+        "lb/policies/pick_first/policy.py",
         "            self._selected.end_health_watch()\n",
         "",
         "HE-12",
@@ -569,7 +569,7 @@ HEALTH = (
 AUTHORITY = (
     Mutation(
         "authority-is-rewritten-for-every-route",
-        "xds/lb/cluster_impl.py",
+        "xds/lb/cluster_impl/policy.py",
         "return self._rewritten if info.attributes.get(AUTO_HOST_REWRITE) else self._as_it_is",
         "return self._rewritten",
         "A78-01",
@@ -596,7 +596,7 @@ AUTHORITY = (
 METRICS = (
     Mutation(
         "cluster-is-not-said-to-who-measures",
-        "xds/lb/labels.py",
+        "xds/lb/pick_labels.py",
         "            labels[BACKEND_SERVICE] = self._cluster\n",
         "            labels.setdefault(BACKEND_SERVICE, '')\n",
         "A78-01",

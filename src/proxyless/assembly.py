@@ -28,12 +28,12 @@ from proxyless.front import (
     to_encoding,
 )
 from proxyless.installed import InstalledFilters, InstalledPolicies, InstalledResolvers
+from proxyless.lb.api import DeferredFactory
 from proxyless.lb.policies.outlier_detection import OutlierDetectionFactory
 from proxyless.lb.policies.pick_first import PickFirstFactory
 from proxyless.lb.policies.priority import PriorityFactory
 from proxyless.lb.policies.round_robin import RoundRobinFactory
 from proxyless.lb.policies.weighted_target import WeightedTargetFactory
-from proxyless.lb.registry import DeferredFactory
 from proxyless.metrics import choose_plugins
 from proxyless.resolver import STATIC_FACTORIES, DnsFactory, ProxiedFactory
 from proxyless.resolver.unresolvable import UnresolvableTargets
@@ -72,10 +72,10 @@ if TYPE_CHECKING:
     from proxyless.metrics import Metrics, StatsPlugin
     from proxyless.resolver import ResolverFactory, ResolverRegistry
     from proxyless.xds.bootstrap import Bootstrap
-    from proxyless.xds.certificates import CertificateStore
     from proxyless.xds.client import XdsClients
     from proxyless.xds.filters import FilterFactory
-    from proxyless.xds.security import XdsSecurity
+    from proxyless.xds.security.certificates import CertificateStore
+    from proxyless.xds.security.cluster_security import XdsSecurity
 
 
 # Policies that most meshes do not ask for.
@@ -299,7 +299,7 @@ def _core_opener(
         return Channel(target, options, stack, policies=policies, resolvers=resolvers)
 
     def make_security() -> XdsSecurity:
-        from proxyless.xds.security import XdsSecurity  # noqa: PLC0415 - few meshes have it
+        from proxyless.xds.security.cluster_security import XdsSecurity  # noqa: PLC0415 - rare
 
         return XdsSecurity(certificates)
 

@@ -29,15 +29,15 @@ UNUSED = (
     "proxyless.lb.policies.least_request",
     "proxyless.lb.policies.random",
     "proxyless.lb.policies.random_subsetting",
-    "proxyless.lb.policies.ring_hash",
-    "proxyless.lb.policies.weighted_round_robin",
-    "proxyless.lb.ring",
+    "proxyless.lb.policies.ring_hash.policy",
+    "proxyless.lb.policies.weighted_round_robin.policy",
+    "proxyless.lb.policies.ring_hash.ring",
     "proxyless.observe",
     "proxyless.sim",
     "proxyless.testing",
     "proxyless.transport.server",
     "proxyless.wire.server",
-    "proxyless.xds.security",
+    "proxyless.xds.security.cluster_security",
 )
 # Of others: large, or slow to load. What asyncio and grpcio bring themselves is not our business.
 HEAVY = (

@@ -19,7 +19,7 @@ from bench.routes import (
 from proxyless.base import Status
 from proxyless.runtime import seeded_random
 from proxyless.xds.resources import VirtualHost
-from proxyless.xds.routing import RouteTable
+from proxyless.xds.routing.route_table import RouteTable
 
 FLAT = Result("flat", {10: [100.0, 900.0, 90.0], 10_000: [120.0]}, {10: 1.0, 10_000: 2.0})
 STEEP = Result("steep", {10: [100.0], 10_000: [121.0]}, {10: 1.0, 10_000: 2.0})

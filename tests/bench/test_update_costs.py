@@ -25,11 +25,12 @@ from proxyless.base import (
 from proxyless.lb import REQUEST_HASH, Complete, Picker, PickInfo, PolicyFactory, Update
 from proxyless.lb.hierarchy import with_path
 from proxyless.lb.policies.random import RandomFactory
-from proxyless.lb.policies.ring_hash import RING_SIZE_CAP, RingHashFactory
+from proxyless.lb.policies.ring_hash import RingHashFactory
+from proxyless.lb.policies.ring_hash.policy import RING_SIZE_CAP
 from proxyless.lb.policies.round_robin import RoundRobinFactory
 from proxyless.lb.policies.weighted_target import WeightedTargetFactory
 from proxyless.runtime import seeded_random
-from proxyless.xds.lb.cluster_policies import LeafPolicies
+from proxyless.xds.lb.cds.cluster_policies import LeafPolicies
 from tests.spec.lb_world import ANY_RPC, READY, World
 
 ENDPOINTS = 10_000

@@ -47,9 +47,9 @@ from proxyless.transport.http_connect import ConnectAnswer, Refused
 from proxyless.transport.spiffe import refuse_chain
 from proxyless.transport.tls import refuse_name
 from proxyless.xds.bootstrap import CertificateProviderConfig
-from proxyless.xds.certificates import Certificates, FileWatcherPlugin
 from proxyless.xds.resources import CertificateInstance, StringMatcher
-from proxyless.xds.security import SanCheck
+from proxyless.xds.security.certificates import Certificates, FileWatcherPlugin
+from proxyless.xds.security.cluster_security import SanCheck
 from tests.certificates import CertificateAuthority, shake_hands, trust_bundle_map
 from tests.connect_proxy import proxied, with_proxy
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from proxyless.lb import QUEUE_PICKER
-from proxyless.lb.policies.priority import EMPTY_PRIORITY_LIST, PriorityFactory
+from proxyless.lb.policies.priority import PriorityFactory
+from proxyless.lb.policies.priority.policy import EMPTY_PRIORITY_LIST
 from tests.spec.children_world import ChildrenWorld, stub_config
 from tests.spec.lb_world import CONNECTING, FAILURE, IDLE, READY
 

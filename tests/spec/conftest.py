@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from proxyless.xds.lb.call_counters import PROCESS_COUNTERS
+from proxyless.xds.lb.cluster_impl.call_counters import PROCESS_COUNTERS
 
 
 @pytest.fixture(autouse=True)

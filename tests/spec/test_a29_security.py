@@ -10,7 +10,6 @@ import pytest
 from proxyless.channel import SubchannelOptions
 from proxyless.runtime import VirtualClock
 from proxyless.transport import ClientTls, TransportOptions, TrustBundles
-from proxyless.xds.certificates import CertificateStore, Identity
 from proxyless.xds.resources import (
     CertificateInstance,
     Cluster,
@@ -18,7 +17,8 @@ from proxyless.xds.resources import (
     StringMatcher,
     UpstreamTls,
 )
-from proxyless.xds.security import SanCheck, SniCheck, XdsSecurity
+from proxyless.xds.security.certificates import CertificateStore, Identity
+from proxyless.xds.security.cluster_security import SanCheck, SniCheck, XdsSecurity
 from tests.cluster_world import any_of, parsed_cluster, proto, refused_cluster
 from tests.cluster_world import cluster as cluster_message
 from tests.spec.mesh_world import MeshWorld

@@ -11,8 +11,8 @@ from proxyless.base import EMPTY_ATTRIBUTES, OK, State, Status, StatusCode, Vali
 from proxyless.lb import Drop, GracefulSwitch, Picker, PickInfo, Update
 from proxyless.protos import message_class
 from proxyless.wire import StreamEnd
-from proxyless.xds.attributes import CLUSTER
 from proxyless.xds.filters import default_filter_registry
+from proxyless.xds.filters.attributes import CLUSTER
 from proxyless.xds.parsing import RouteContext, parse_route_configuration
 from proxyless.xds.resources import (
     HeaderMatcher,
@@ -22,7 +22,7 @@ from proxyless.xds.resources import (
     RouteAction,
     StringMatcher,
 )
-from proxyless.xds.routing import RouteDefaults, route_timeout_s
+from proxyless.xds.routing.route_table import RouteDefaults, route_timeout_s
 from tests.spec.mesh_world import PATH, MeshWorld
 from tests.spec.xds_world import (
     CDS,
@@ -236,8 +236,8 @@ def test_seed_form_is_a_list_of_cds_configs(name: str, spelling: str) -> None:
     assert list(config.children) == ["a", "b"]  # type: ignore[attr-defined]
     bad = ValidationErrors()
     factory.parse_config({spelling: [{"cluster": ""}, 3]}, bad, registry)
-    assert f"field:{spelling}[0].cluster error:is empty" in str(bad)
-    assert f"field:{spelling}[1] error:is a number, wanted an object" in str(bad)
+    assert "field:cdsConfig[0].cluster error:is missing or empty" in str(bad)
+    assert "field:cdsConfig[1] error:is 3, wanted an object" in str(bad)
 
 
 @pytest.mark.spec("A31-26")

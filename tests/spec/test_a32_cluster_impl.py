@@ -16,8 +16,8 @@ import pytest
 from proxyless.base import EMPTY_ATTRIBUTES, OK, State, Status, StatusCode
 from proxyless.lb import Drop, Fail, PickInfo, Queue
 from proxyless.wire import StreamEnd
-from proxyless.xds.attributes import CLUSTER
 from proxyless.xds.bootstrap import Bootstrap
+from proxyless.xds.filters.attributes import CLUSTER
 from proxyless.xds.lb.cluster_manager import ClusterManagerFactory
 from proxyless.xds.resources import DropCategory, EdsCluster, RetryOnPolicy
 from tests.cluster_world import cluster as cluster_message

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from proxyless.base import Locality
 from proxyless.observe import ClientView, encode_status
 from proxyless.protos import Proto, message_class
 from proxyless.xds.bootstrap import Node
 from proxyless.xds.client import ResourceStatus
-from proxyless.xds.resources import Locality
 from tests.xds_client_world import GONE, ClientWorld, text
 
 NODE = Node("edge-7", "edge", Locality("r", "z", "s"), {"K": "v"})

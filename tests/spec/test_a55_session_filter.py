@@ -12,10 +12,9 @@ from proxyless.base import OK, Metadata, Status, StatusCode
 from proxyless.channel import Call
 from proxyless.runtime import seeded_random
 from proxyless.wire import StreamEnd
-from proxyless.xds.attributes import CLUSTER, OVERRIDE_HOST
-from proxyless.xds.cluster_refs import ClusterRefs
 from proxyless.xds.config import XdsConfig
 from proxyless.xds.filters import default_filter_registry
+from proxyless.xds.filters.attributes import CLUSTER, OVERRIDE_HOST
 from proxyless.xds.filters.stateful_session import (
     STATEFUL_SESSION_TYPE,
     SessionCookie,
@@ -33,8 +32,9 @@ from proxyless.xds.resources import (
     RouteConfiguration,
 )
 from proxyless.xds.resources.filter import FilterOverride, HttpFilter
-from proxyless.xds.routing import RouteTable
-from proxyless.xds.selector import SelectorTools, XdsConfigSelector
+from proxyless.xds.routing.cluster_refs import ClusterRefs
+from proxyless.xds.routing.route_table import RouteTable
+from proxyless.xds.routing.selector import SelectorTools, XdsConfigSelector
 from tests.spec.channel_world import Observer
 from tests.spec.mesh_world import PATH, MeshWorld
 from tests.spec.xds_world import (

@@ -20,14 +20,13 @@ from proxyless.base import (
 from proxyless.lb import PolicyFactory, PolicyRegistry, Update, parse_policy_list
 from proxyless.lb.hierarchy import path_of
 from proxyless.lb.policies.pick_first import PickFirstFactory
-from proxyless.lb.policies.priority import (
+from proxyless.lb.policies.priority import PriorityConfig, PriorityFactory
+from proxyless.lb.policies.priority.policy import (
     CHILD_POLICY_CACHE,
     FAILOVER_TIMEOUT_S,
     KEEPS_CONNECTING,
     ChildView,
     Create,
-    PriorityConfig,
-    PriorityFactory,
     Reason,
     Use,
     choose,
@@ -188,14 +187,14 @@ def test_every_priority_without_a_child_is_named() -> None:
         ({"children": []}, "children error:is a list, wanted an object"),
         ({"children": {"p0": []}}, 'children["p0"] error:is a list, wanted an object'),
         ({"priorities": {}}, "priorities error:is an object, wanted a list"),
-        ({"priorities": [1]}, "priorities[0] error:is a number, wanted a string"),
+        ({"priorities": [1]}, "priorities[0] error:is 1, wanted a string"),
         (
             {"children": {"p0": child("p0", ignore_reresolution_requests="true")}},
-            'children["p0"].ignore_reresolution_requests error:is a string, wanted a boolean',
+            "children[\"p0\"].ignoreReresolutionRequests error:is 'true', wanted a boolean",
         ),
         (
             {"children": {"p0": child("p0", ignoreReresolutionRequests=1)}},
-            'children["p0"].ignoreReresolutionRequests error:is a number, wanted a boolean',
+            'children["p0"].ignoreReresolutionRequests error:is 1, wanted a boolean',
         ),
     ],
 )
@@ -241,7 +240,7 @@ def test_an_empty_list_of_priorities_is_a_config(json: Mapping[str, object]) -> 
 def test_an_error_in_the_config_of_a_child_has_a_path() -> None:
     bad = {"config": [{"pick_first": {"shuffleAddressList": 666}}]}
     text = errors_of({"children": {"p0": bad}, "priorities": ["p0"]}, PickFirstFactory())
-    assert 'children["p0"].config[0].pick_first.shuffleAddressList error:is a number' in text
+    assert 'children["p0"].config[0].pick_first.shuffleAddressList error:is 666' in text
 
 
 @pytest.mark.spec("A56-12")

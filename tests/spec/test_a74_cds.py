@@ -9,12 +9,21 @@ from typing import Any
 import pytest
 
 from proxyless.assembly import Registries
-from proxyless.base import EMPTY_ATTRIBUTES, OK, State, Status, StatusCode, ValidationErrors
+from proxyless.base import (
+    EMPTY_ATTRIBUTES,
+    OK,
+    Locality,
+    State,
+    Status,
+    StatusCode,
+    ValidationErrors,
+)
 from proxyless.lb import Update
 from proxyless.lb.config import parse_policy_list
 from proxyless.lb.hierarchy import path_of
 from proxyless.testing.fakes import FakeHelper
-from proxyless.xds.attributes import (
+from proxyless.xds.config import ClusterConfig, ClusterError, XdsConfig
+from proxyless.xds.config.attributes import (
     CLUSTER_SUBSCRIPTIONS,
     HEALTH_STATUS,
     LOCALITY,
@@ -22,14 +31,13 @@ from proxyless.xds.attributes import (
     XDS_CLIENT,
     XDS_CONFIG,
 )
-from proxyless.xds.config import ClusterConfig, ClusterError, XdsConfig
-from proxyless.xds.lb.cds import CdsConfig, CdsFactory
-from proxyless.xds.lb.priorities import ChildNumbers, assign_numbers, child_name
+from proxyless.xds.lb.cds import CdsFactory
+from proxyless.xds.lb.cds.child_names import ChildNumbers, assign_numbers, child_name
+from proxyless.xds.lb.cds.policy import CdsConfig
 from proxyless.xds.resources import (
     ClusterSpecifierPlugin,
     DropCategory,
     HealthStatus,
-    Locality,
     LocalityEndpoints,
     PathMatcher,
     PluginChoice,
@@ -228,8 +236,8 @@ def test_config_has_a_cluster_and_a_flag(spelling: str) -> None:
     assert dynamic == CdsConfig("a", is_dynamic=True)
     assert errors.ok
     factory.parse_config({spelling: "yes"}, errors, registry)
-    assert f"field:{spelling} error:is a string, wanted a boolean" in str(errors)
-    assert "field:cluster error:is empty" in str(errors)
+    assert "field:isDynamic error:is 'yes', wanted a boolean" in str(errors)
+    assert "field:cluster error:is missing or empty" in str(errors)
 
 
 @pytest.mark.spec("A74-53", "A74-54", "A74-55", "A74-43")

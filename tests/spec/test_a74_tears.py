@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxyless.xds.attributes import XDS_CONFIG
+from proxyless.xds.config.attributes import XDS_CONFIG
 from proxyless.xds.resources import HttpFilter
 from tests.spec.mesh_world import MeshWorld, spying
 from tests.spec.torn_world import FILTER, KINDS, TornWorld, address_of, timeout_of

@@ -8,7 +8,7 @@ import pytest
 
 from proxyless.base import OK, Status, StatusCode
 from proxyless.wire import StreamEnd
-from proxyless.xds.lb.priorities import child_name
+from proxyless.xds.lb.cds.child_names import child_name
 from proxyless.xds.resources import DropCategory, OutlierDetection
 from tests.spec.mesh_world import MeshWorld, spying
 from tests.spec.xds_world import (

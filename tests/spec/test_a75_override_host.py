@@ -6,25 +6,20 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from proxyless.base import EMPTY_ATTRIBUTES, Endpoint, State, Status, hits
+from proxyless.base import EMPTY_ATTRIBUTES, Endpoint, Locality, State, Status, hits
 from proxyless.lb import Complete, PickInfo, Queue, SubchannelPicker, Update
 from proxyless.lb.attributes import HOLDER
 from proxyless.lb.hierarchy import path_of, with_path
 from proxyless.lb.policies.pick_first import PickFirstFactory
-from proxyless.lb.policies.priority import FAILOVER_TIMEOUT_S, PriorityFactory
+from proxyless.lb.policies.priority import PriorityFactory
+from proxyless.lb.policies.priority.policy import FAILOVER_TIMEOUT_S
 from proxyless.lb.policies.round_robin import RoundRobinFactory
 from proxyless.testing import check_policy
-from proxyless.xds.attributes import (
-    HEALTH_STATUS,
-    HOSTNAME,
-    LOCALITY,
-    OVERRIDE_HOST,
-    XDS_CONFIG,
-    OverrideHost,
-)
 from proxyless.xds.config import ClusterConfig, XdsConfig
+from proxyless.xds.config.attributes import HEALTH_STATUS, HOSTNAME, LOCALITY, XDS_CONFIG
+from proxyless.xds.filters.attributes import OVERRIDE_HOST, OverrideHost
 from proxyless.xds.lb import OverrideHostFactory
-from proxyless.xds.resources import HealthStatus, Locality
+from proxyless.xds.resources import HealthStatus
 from tests.spec.children_world import StubFactory, stub_config
 from tests.spec.lb_world import (
     ANY_RPC,

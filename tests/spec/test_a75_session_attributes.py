@@ -11,18 +11,18 @@ from proxyless.base import (
     Endpoint,
     HttpProxy,
     IpAddress,
+    Locality,
     Status,
     StatusCode,
     parse_address,
 )
 from proxyless.lb import Complete
 from proxyless.wire import StreamEnd
-from proxyless.xds.attributes import HAS_HOST_SNI, HOSTNAME, LOCALITY, LOCALITY_WEIGHT
+from proxyless.xds.config.attributes import HAS_HOST_SNI, HOSTNAME, LOCALITY, LOCALITY_WEIGHT
 from proxyless.xds.resources import (
     EndpointInfo,
     EndpointResource,
     HealthStatus,
-    Locality,
     LocalityEndpoints,
     OutlierDetection,
 )

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from proxyless.base import EMPTY_ATTRIBUTES, Status, StatusCode
-from proxyless.lb.policies.pick_first import CONNECTION_ATTEMPT_DELAY, PickFirstFactory
+from proxyless.lb.policies.pick_first import PickFirstFactory
+from proxyless.lb.policies.pick_first.policy import CONNECTION_ATTEMPT_DELAY
 from proxyless.metrics.instruments import (
     ATTEMPT_DURATION,
     ATTEMPT_RECEIVED,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from proxyless.base import OK, Status, StatusCode, parse_address
+from proxyless.base import OK, Locality, Status, StatusCode, parse_address
 from proxyless.metrics.instruments import ATTEMPT_DURATION
 from proxyless.protos import message_class
 from proxyless.wire import StreamEnd
@@ -25,7 +25,6 @@ from proxyless.xds.parsing import RouteConfigurationType
 from proxyless.xds.resources import (
     EndpointInfo,
     HashPolicy,
-    Locality,
     LocalityEndpoints,
     OutlierDetection,
     RetryOnPolicy,

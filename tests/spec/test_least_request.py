@@ -93,7 +93,7 @@ def test_choice_count_is_two_unless_said_and_ten_at_most(
 
 
 @pytest.mark.spec("LR-01")
-@pytest.mark.parametrize("count", [1, 0, -3, 2.5, True, "2", [], {}])
+@pytest.mark.parametrize("count", [1, 0, -3, 2.5, True, "x", [], {}])
 def test_fewer_than_two_or_no_integer_is_refused(world: World, count: object) -> None:
     with pytest.raises(ValidationError, match=r"field:choiceCount error:is .* wanted an "):
         world.parse({"choiceCount": count})

@@ -34,13 +34,12 @@ from proxyless.lb import (
     Update,
 )
 from proxyless.lb.hierarchy import with_path
-from proxyless.lb.policies.outlier_config import (
+from proxyless.lb.policies.outlier_detection import OutlierDetectionConfig, OutlierDetectionFactory
+from proxyless.lb.policies.outlier_detection.config import (
     EjectionRules,
     FailurePercentageEjection,
-    OutlierDetectionConfig,
     SuccessRateEjection,
 )
-from proxyless.lb.policies.outlier_detection import OutlierDetectionFactory
 from proxyless.lb.policies.pick_first import PickFirstFactory
 from proxyless.lb.policies.priority import PriorityFactory
 from proxyless.lb.policies.round_robin import RoundRobinFactory

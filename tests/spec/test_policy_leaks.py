@@ -30,8 +30,9 @@ from proxyless.lb.hierarchy import with_path
 from proxyless.runtime import Random, seeded_random
 from proxyless.testing import FakeHelper, address
 from proxyless.testing.fakes import CHANGES
-from proxyless.xds.attributes import HEALTH_STATUS, OVERRIDE_HOST, OverrideHost
-from proxyless.xds.lb.override_host import NAME as OVERRIDE_HOST_NAME
+from proxyless.xds.config.attributes import HEALTH_STATUS
+from proxyless.xds.filters.attributes import OVERRIDE_HOST, OverrideHost
+from proxyless.xds.lb.override_host.policy import NAME as OVERRIDE_HOST_NAME
 from proxyless.xds.resources import HealthStatus
 
 LIVES: Final = 1_000

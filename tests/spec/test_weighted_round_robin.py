@@ -144,7 +144,7 @@ def test_weights_are_updated_every_100_ms_at_most(world: World, said: str, used_
         ("blackoutPeriod", [10, "ten", "-0.5s"]),
         ("weightExpirationPeriod", [180, "3min", [], "9999999999999s"]),
         ("weightUpdatePeriod", [0.1, "100ms", {}]),
-        ("errorUtilizationPenalty", [-0.1, -1, "1.0", True, [], float("nan"), 1e39]),
+        ("errorUtilizationPenalty", [-0.1, -1, "x", True, [], float("nan"), 1e39]),
         ("metricNamesForComputingUtilization", ["cpu_utilization", [1], {}]),
     ],
 )

@@ -80,7 +80,7 @@ def test_targets_have_a_weight_and_a_policy(world: TargetWorld) -> None:
     ("json", "where"),
     [
         ([], "targets error:is a list"),
-        ({"a": 1}, 'targets["a"] error:is a number'),
+        ({"a": 1}, 'targets["a"] error:is 1'),
         ({"a": {"weight": 1}}, 'targets["a"].childPolicy error:is missing'),
         ({"a": target("a", childPolicy=[])}, 'targets["a"].childPolicy error:No known policies'),
         (
@@ -93,10 +93,10 @@ def test_targets_have_a_weight_and_a_policy(world: TargetWorld) -> None:
             'targets["a"].childPolicy[0].stub.bad error:is not wanted',
         ),
         ({"a": {"childPolicy": stub_config("a")}}, 'targets["a"].weight error:is missing'),
-        ({"a": {**target("a"), "weight": "1"}}, 'targets["a"].weight error:is a string'),
-        ({"a": {**target("a"), "weight": 1.5}}, 'targets["a"].weight error:is a number'),
+        ({"a": {**target("a"), "weight": "x"}}, "targets[\"a\"].weight error:is 'x'"),
+        ({"a": {**target("a"), "weight": 1.5}}, 'targets["a"].weight error:is 1.5'),
         ({"a": {**target("a"), "weight": True}}, 'targets["a"].weight error:is a boolean'),
-        ({"a": {**target("a"), "weight": None}}, 'targets["a"].weight error:is null'),
+        ({"a": {**target("a"), "weight": None}}, 'targets["a"].weight error:is missing'),
         ({"a": target("a", -1)}, 'targets["a"].weight error:is -1'),
         ({"a": target("a", 2**32)}, 'targets["a"].weight error:is 4294967296'),
     ],

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from proxyless.base import OK, Status, StatusCode
+from proxyless.base import OK, Locality, Status, StatusCode
 from proxyless.protos import message_class
 from proxyless.xds.bootstrap import (
     FAIL_ON_DATA_ERRORS,
@@ -27,7 +27,6 @@ from proxyless.xds.parsing import (
     ListenerType,
     RouteConfigurationType,
 )
-from proxyless.xds.resources import Locality
 from tests.xds_client_world import (
     GONE,
     ClientWorld,

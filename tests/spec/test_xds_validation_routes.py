@@ -7,6 +7,7 @@ import pytest
 
 from proxyless.base import StatusCode
 from proxyless.protos import Proto
+from proxyless.xds.config.virtual_hosts import find_virtual_host
 from proxyless.xds.filters.stateful_session import SessionCookie, StatefulSessionConfig
 from proxyless.xds.resources import (
     ClusterChoice,
@@ -17,7 +18,6 @@ from proxyless.xds.resources import (
     WeightedCluster,
 )
 from proxyless.xds.resources.filter import FilterOverride
-from proxyless.xds.virtual_hosts import find_virtual_host
 from tests.unit.xds.parsing.messages import (
     FAULT,
     FILTER_CONFIG,

@@ -9,7 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from proxyless.base import EMPTY_ATTRIBUTES, OK, Endpoint, Status, StatusCode, parse_address
+from proxyless.base import (
+    EMPTY_ATTRIBUTES,
+    OK,
+    Endpoint,
+    Locality,
+    Status,
+    StatusCode,
+    parse_address,
+)
 from proxyless.resolver import ResolverContext, ResolverResult
 from proxyless.runtime import AsyncioNetwork, VirtualClock, seeded_random
 from proxyless.xds.config.dependencies import Wanted
@@ -25,7 +33,6 @@ from proxyless.xds.resources import (
     EndpointResource,
     HttpConnectionManager,
     Listener,
-    Locality,
     LocalityEndpoints,
     LogicalDnsCluster,
     PathMatcher,

@@ -19,7 +19,14 @@ from proxyless.base.attributes import EMPTY as EMPTY_ATTRIBUTES
 from proxyless.base.attributes import Attributes, Key
 from proxyless.base.backoff import Backoff, BackoffPolicy
 from proxyless.base.connectivity import State
-from proxyless.base.endpoint import Address, Endpoint, IpAddress, UnixAddress, parse_address
+from proxyless.base.endpoint import (
+    Address,
+    Endpoint,
+    IpAddress,
+    Locality,
+    UnixAddress,
+    parse_address,
+)
 from proxyless.base.http_proxy import HTTP_PROXY, HttpProxy
 from proxyless.base.metadata import EMPTY as EMPTY_METADATA
 from proxyless.base.metadata import (
@@ -53,6 +60,7 @@ __all__ = [
     "InvalidMetadataError",
     "IpAddress",
     "Key",
+    "Locality",
     "Metadata",
     "Sink",
     "State",

@@ -6,6 +6,7 @@ An address is a literal: names are resolved before they get here. An endpoint is
 all its addresses and whatever resolvers and policies know about it.
 """
 
+from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from typing import Literal
 
@@ -126,3 +127,20 @@ def _sort_key(address: Address) -> tuple[int, str, int]:
     if isinstance(address, IpAddress):
         return (0, address.host, address.port)
     return (1, address.path, 0)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Locality:
+    """Region, zone and sub-zone of an endpoint or of this client."""
+
+    region: str = ""
+    zone: str = ""
+    sub_zone: str = ""
+
+    def __str__(self) -> str:
+        return f"{{region={self.region}, zone={self.zone}, sub_zone={self.sub_zone}}}"
+
+    @property
+    def label(self) -> str:
+        """What metrics call it (A78)."""
+        return f'{{region="{self.region}", zone="{self.zone}", sub_zone="{self.sub_zone}"}}'

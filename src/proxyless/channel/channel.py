@@ -47,7 +47,7 @@ from proxyless.lb.api import Context, Picker, Update
 from proxyless.lb.attributes import HOLDER
 from proxyless.lb.graceful_switch import GracefulSwitch
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
-from proxyless.lb.policies.pick_first import CONNECTION_ATTEMPT_DELAY
+from proxyless.lb.policies.pick_first.policy import CONNECTION_ATTEMPT_DELAY
 from proxyless.metrics import NO_METRICS, Metrics
 from proxyless.resolver.api import Resolver, ResolverContext, ResolverResult
 from proxyless.transport.names import server_name_of
@@ -64,8 +64,7 @@ if TYPE_CHECKING:
     from proxyless.channel.security import SecuritySource
     from proxyless.channel.service_config import MethodConfig
     from proxyless.channel.subchannel import Connection
-    from proxyless.lb.api import Subchannel
-    from proxyless.lb.registry import PolicyRegistry
+    from proxyless.lb.api import PolicyRegistry, Subchannel
     from proxyless.resolver.registry import ResolverRegistry
     from proxyless.runtime import Clock, DeadlineQueue, Network, Random
 

@@ -16,7 +16,7 @@ from proxyless.wire import StreamEnd
 
 if TYPE_CHECKING:
     from proxyless.channel.call import Call
-    from proxyless.lb.registry import PolicyRegistry
+    from proxyless.lb.api import PolicyRegistry
 
 
 class LameChannel(Channel):

@@ -8,19 +8,26 @@ wrong is said at once; fields that are not known are ignored, so that a config m
 its clients. What the settings do is the channel's business.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import field
 from decimal import Decimal
-from sys import float_info
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 from proxyless.base import StatusCode, ValidationErrors
 from proxyless.base.frozen import frozen
+from proxyless.base.json_fields import (
+    BOOLEAN,
+    DURATION,
+    POSITIVE_DURATION,
+    TEXT,
+    UINT32_MAX,
+    FieldKind,
+    JsonObject,
+    integer,
+    to_integer,
+    to_number,
+)
 from proxyless.lb import PolicyConfig, PolicyRegistry, parse_policy_list
-from proxyless.lb.config import type_name
-from proxyless.lb.json_values import show_value, to_integer, to_seconds
-
-T = TypeVar("T")
 
 # "Values greater than 5 are treated as 5 without being considered a validation error" - A6
 ATTEMPTS_MAX: Final = 5
@@ -30,7 +37,6 @@ TOKENS_MAX: Final = 1000
 # A6 counts tokens with three decimal places, so we count thousandths.
 MILLITOKENS: Final = 1000
 
-UINT32_MAX: Final = 2**32 - 1
 # Codes that a failure can have.
 _CODES_BY_NAME: Final = {code.name: code for code in StatusCode if code is not StatusCode.OK}
 _CODES_BY_NUMBER: Final = {int(code): code for code in _CODES_BY_NAME.values()}
@@ -139,23 +145,20 @@ def parse_service_config(
 
     Policies may make up to `attempts_max` attempts per RPC, whatever the config asks for.
     """
-    if not isinstance(document, Mapping):
-        errors.add(f"is {type_name(document)}, wanted an object")
-        document = {}
-    root = _Object(document, errors)
+    root = JsonObject(document, errors)
     return ServiceConfig(
         policy=_parse_policy(root, registry),
         methods=_parse_methods(root, attempts_max),
         retry_throttling=root.nested("retryThrottling", _parse_throttling),
         health_check_service=root.nested(
-            "healthCheckConfig", lambda health_check: health_check.read("serviceName", _STRING)
+            "healthCheckConfig", lambda health_check: health_check.read("serviceName", TEXT)
         ),
     )
 
 
-def _parse_policy(root: "_Object", registry: PolicyRegistry) -> PolicyConfig | None:
+def _parse_policy(root: JsonObject, registry: PolicyRegistry) -> PolicyConfig | None:
     """The policy of `loadBalancingConfig`; else of the older field, checked in any case."""
-    older, listed = root.read("loadBalancingPolicy", _STRING), root.get("loadBalancingConfig")
+    older, listed = root.read("loadBalancingPolicy", TEXT), root.get("loadBalancingConfig")
     named: PolicyConfig | None = None
     if older or listed is None:
         # grpcio takes the names of the older field in upper case, too: "ROUND_ROBIN".
@@ -168,7 +171,7 @@ def _parse_policy(root: "_Object", registry: PolicyRegistry) -> PolicyConfig | N
         return parse_policy_list(listed, root.errors, registry)
 
 
-def _parse_methods(root: "_Object", attempts_max: int) -> dict[str, MethodConfig]:
+def _parse_methods(root: JsonObject, attempts_max: int) -> dict[str, MethodConfig]:
     methods: dict[str, MethodConfig] = {}
     for entry in root.objects("methodConfig"):
         # An entry without a name is for no method, but what it says must be valid all the same.
@@ -182,144 +185,70 @@ def _parse_methods(root: "_Object", attempts_max: int) -> dict[str, MethodConfig
     return methods
 
 
-def _parse_name(name: "_Object") -> str:
+def _parse_name(name: JsonObject) -> str:
     # "value "", value `null`, and not present are the same"
-    service, method = name.read("service", _STRING), name.read("method", _STRING)
+    service, method = name.read("service", TEXT), name.read("method", TEXT)
     if method and not service:
         name.errors.add(f"has method {method!r} without a service")
     return f"/{service}/{method or ''}" if service else ""
 
 
-def _parse_method(entry: "_Object", attempts_max: int) -> MethodConfig:
+def _parse_method(entry: JsonObject, attempts_max: int) -> MethodConfig:
     if entry.get("retryPolicy") is not None and entry.get("hedgingPolicy") is not None:
         entry.errors.add("has retryPolicy and hedgingPolicy, wanted one of them")
     return MethodConfig(
-        wait_for_ready=entry.read("waitForReady", _BOOLEAN),
-        timeout_s=entry.read("timeout", _DURATION),
-        request_bytes_max=entry.read("maxRequestMessageBytes", _integer(0, UINT32_MAX)),
-        response_bytes_max=entry.read("maxResponseMessageBytes", _integer(0, UINT32_MAX)),
+        wait_for_ready=entry.read("waitForReady", BOOLEAN),
+        timeout_s=entry.read("timeout", DURATION),
+        request_bytes_max=entry.read("maxRequestMessageBytes", integer(0, UINT32_MAX)),
+        response_bytes_max=entry.read("maxResponseMessageBytes", integer(0, UINT32_MAX)),
         retry_policy=entry.nested("retryPolicy", lambda it: _parse_retry(it, attempts_max)),
         hedging_policy=entry.nested("hedgingPolicy", lambda it: _parse_hedging(it, attempts_max)),
     )
 
 
-def _parse_retry(policy: "_Object", attempts_max: int) -> RetryPolicy:
+def _parse_retry(policy: JsonObject, attempts_max: int) -> RetryPolicy:
     return RetryPolicy(
         attempts_max=_parse_attempts(policy, attempts_max),
-        initial_backoff_s=policy.need("initialBackoff", _POSITIVE_DURATION) or 0.0,
-        max_backoff_s=policy.need("maxBackoff", _POSITIVE_DURATION) or 0.0,
+        initial_backoff_s=policy.need("initialBackoff", POSITIVE_DURATION) or 0.0,
+        max_backoff_s=policy.need("maxBackoff", POSITIVE_DURATION) or 0.0,
         backoff_multiplier=policy.need("backoffMultiplier", _POSITIVE_NUMBER) or 0.0,
         retryable_codes=_parse_retryable_codes(policy),
         # Not in A6; grpcio knows it.
-        per_attempt_recv_timeout_s=policy.read("perAttemptRecvTimeout", _POSITIVE_DURATION),
+        per_attempt_recv_timeout_s=policy.read("perAttemptRecvTimeout", POSITIVE_DURATION),
     )
 
 
-def _parse_hedging(policy: "_Object", attempts_max: int) -> HedgingPolicy:
+def _parse_hedging(policy: JsonObject, attempts_max: int) -> HedgingPolicy:
     return HedgingPolicy(
         attempts_max=_parse_attempts(policy, attempts_max),
-        hedging_delay_s=policy.read("hedgingDelay", _DURATION) or 0.0,
+        hedging_delay_s=policy.read("hedgingDelay", DURATION) or 0.0,
         non_fatal_codes=frozenset(policy.elements("nonFatalStatusCodes", _CODE)),
     )
 
 
-def _parse_attempts(policy: "_Object", attempts_max: int) -> int:
-    return min(policy.need("maxAttempts", _integer(2, UINT32_MAX)) or 0, attempts_max)
+def _parse_attempts(policy: JsonObject, attempts_max: int) -> int:
+    return min(policy.need("maxAttempts", integer(2, UINT32_MAX)) or 0, attempts_max)
 
 
-def _parse_retryable_codes(policy: "_Object") -> frozenset[StatusCode]:
+def _parse_retryable_codes(policy: JsonObject) -> frozenset[StatusCode]:
     if policy.get("retryableStatusCodes") in (None, []):
         with policy.errors.field("retryableStatusCodes"):
             policy.errors.add("is missing or empty, wanted a list of status codes")
     return frozenset(policy.elements("retryableStatusCodes", _CODE))
 
 
-def _parse_throttling(throttling: "_Object") -> RetryThrottling:
-    tokens = throttling.need("maxTokens", _integer(1, TOKENS_MAX)) or 0
+def _parse_throttling(throttling: JsonObject) -> RetryThrottling:
+    tokens = throttling.need("maxTokens", integer(1, TOKENS_MAX)) or 0
     return RetryThrottling(tokens * MILLITOKENS, throttling.need("tokenRatio", _MILLITOKENS) or 0)
 
 
 # ---------------------------------------------------------------------------------------------
-# Reading JSON
-
-
-@frozen
-class _Kind(Generic[T]):
-    """What a field may hold: how to read it (None if it is something else), and how to say so."""
-
-    convert: Callable[[object], T | None]
-    wanted: str
-
-
-class _Object:
-    """One JSON object, read field by field. Driven by the parser of one config.
-
-    A field that is absent or null is None. So is one that is wrong: `errors` says why.
-    """
-
-    __slots__ = ("_fields", "errors")
-
-    def __init__(self, fields: Mapping[str, object], errors: ValidationErrors) -> None:
-        self._fields = fields
-        self.errors: Final = errors
-
-    def get(self, name: str) -> object:
-        return self._fields.get(name)
-
-    def read(self, name: str, kind: _Kind[T]) -> T | None:
-        value = self.get(name)
-        if value is None:
-            return None
-        with self.errors.field(name):
-            return self._convert(value, kind)
-
-    def need(self, name: str, kind: _Kind[T]) -> T | None:
-        """The field, which must not be absent."""
-        if self.get(name) is None:
-            with self.errors.field(name):
-                self.errors.add(f"is missing, wanted {kind.wanted}")
-        return self.read(name, kind)
-
-    def nested(self, name: str, parse: "Callable[[_Object], T]") -> T | None:
-        """What the parser makes of the object in this field."""
-        fields = self.read(name, _OBJECT)
-        if fields is None:
-            return None
-        with self.errors.field(name):
-            return parse(_Object(fields, self.errors))
-
-    def elements(self, name: str, kind: _Kind[T]) -> Iterator[T]:
-        """The elements of a list. While the caller has one, errors are at its path."""
-        values = self.read(name, _LIST)
-        for index, value in enumerate(values or []):
-            with self.errors.field(name), self.errors.index(index):
-                element = self._convert(value, kind)
-                if element is not None:
-                    yield element
-
-    def objects(self, name: str) -> "Iterator[_Object]":
-        for fields in self.elements(name, _OBJECT):
-            yield _Object(fields, self.errors)
-
-    def _convert(self, value: object, kind: _Kind[T]) -> T | None:
-        converted = kind.convert(value)
-        if converted is None:
-            self.errors.add(f"is {show_value(value)}, wanted {kind.wanted}")
-        return converted
-
-
-def _integer(low: int, high: int) -> _Kind[int]:
-    def convert(value: object) -> int | None:
-        number = to_integer(value)
-        return number if number is not None and low <= number <= high else None
-
-    return _Kind(convert, f"an integer from {low} to {high}")
+# Kinds of fields
 
 
 def _to_positive_number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if 0 < value <= float_info.max else None
+    number = to_number(value)
+    return number if number is not None and number > 0 else None
 
 
 def _to_millitokens(value: object) -> int | None:
@@ -336,18 +265,6 @@ def _to_code(value: object) -> StatusCode | None:
     return None if number is None else _CODES_BY_NUMBER.get(number)
 
 
-def _instance(kind: type[T]) -> Callable[[object], T | None]:
-    return lambda value: value if isinstance(value, kind) else None
-
-
-_STRING: Final = _Kind(_instance(str), "a string")
-_BOOLEAN: Final = _Kind(_instance(bool), "a boolean")
-_LIST: Final[_Kind[list[object]]] = _Kind(_instance(list), "a list")
-_OBJECT: Final[_Kind[dict[str, object]]] = _Kind(_instance(dict), "an object")
-_POSITIVE_NUMBER: Final = _Kind(_to_positive_number, "a number above 0")
-_MILLITOKENS: Final = _Kind(_to_millitokens, "a number of 0.001 or more")
-_DURATION: Final = _Kind(to_seconds, "a duration such as '1.5s'")
-_POSITIVE_DURATION: Final = _Kind(
-    lambda value: to_seconds(value) or None, "a duration above 0 such as '1.5s'"
-)
-_CODE: Final = _Kind(_to_code, "the status code of a failure")
+_POSITIVE_NUMBER: Final = FieldKind(_to_positive_number, "a number above 0")
+_MILLITOKENS: Final = FieldKind(_to_millitokens, "a number of 0.001 or more")
+_CODE: Final = FieldKind(_to_code, "the status code of a failure")

@@ -37,10 +37,10 @@ from proxyless.observe import (
 )
 from proxyless.resolver.target import parse_target
 from proxyless.xds.bootstrap import Bootstrap, load_bootstrap
+from proxyless.xds.bootstrap.resource_names import listener_name_for_target
 from proxyless.xds.client.api import DecodeContext
 from proxyless.xds.config.dependencies import Wanted
 from proxyless.xds.config.manager import ResourceTypes
-from proxyless.xds.names import listener_name_for_target
 from proxyless.xds.parsing import (
     ClusterType,
     EndpointType,

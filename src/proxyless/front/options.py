@@ -22,7 +22,7 @@ from proxyless.channel.credentials import (
     RefusedCredentials,
 )
 from proxyless.front.credentials import to_tls_sessions
-from proxyless.lb.happy_eyeballs import NO_OVERLAP_S
+from proxyless.lb.policies.pick_first.happy_eyeballs import NO_OVERLAP_S
 from proxyless.resolver import parse_proxy_uri
 from proxyless.transport import KeepaliveConfig, TransportOptions
 from proxyless.version import __version__

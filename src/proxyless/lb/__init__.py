@@ -1,9 +1,7 @@
 """Which backend does an RPC go to? Load balancing policies, and all they are made of.
 
 api              what a policy and its parent say to each other
-registry         which policies a channel knows
 config           which policy a LoadBalancingConfig list asks for
-json_values      integers and durations in the JSON of configs
 policies         the policies that are not xDS's own, one file each
 
 graceful_switch  one kind of policy replaces another without failing RPCs
@@ -43,6 +41,7 @@ from proxyless.lb.api import (
     PickResult,
     Policy,
     PolicyFactory,
+    PolicyRegistry,
     Queue,
     StateListener,
     Subchannel,
@@ -61,7 +60,6 @@ from proxyless.lb.pickers import (
     QueuePicker,
     SubchannelPicker,
 )
-from proxyless.lb.registry import PolicyRegistry
 from proxyless.lb.view import LbNode
 
 __all__ = [

@@ -17,8 +17,9 @@ Theory of operation
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Final, Protocol
 
 from proxyless.base import (
@@ -40,7 +41,6 @@ from proxyless.metrics import NO_METRICS, Metrics
 
 if TYPE_CHECKING:
     from proxyless.lb.orca import LoadReport
-    from proxyless.lb.registry import PolicyRegistry
     from proxyless.runtime import Clock, Random
 
 # The status says why a state is TRANSIENT_FAILURE, and is OK with every other one.
@@ -305,3 +305,51 @@ class PolicyFactory(Protocol):
     def create(self, helper: Helper) -> Policy:
         """A policy that waits for its first update."""
         ...
+
+
+@frozen
+class DeferredFactory:
+    """The place of a factory that is imported when a config first names its policy."""
+
+    # Of the policy.
+    name: str
+    # Where the class is, which is called without arguments.
+    module: str
+    factory: str
+
+    def load(self) -> PolicyFactory:
+        factory: PolicyFactory = getattr(import_module(self.module), self.factory)()
+        return factory
+
+
+class PolicyRegistry:
+    """The policies that a channel supports, by name (A24). Immutable; `extended` makes a new one.
+
+    It is passed as an argument; nothing registers itself (ADR 0003).
+    """
+
+    __slots__ = ("_factories",)
+
+    def __init__(self, factories: Iterable[PolicyFactory | DeferredFactory] = ()) -> None:
+        self._factories: dict[str, PolicyFactory | DeferredFactory] = {}
+        for factory in factories:
+            if (other := self._factories.get(factory.name)) is not None:
+                raise ValueError(
+                    f"policy {factory.name!r} is registered twice: by {other!r} and by {factory!r}"
+                )
+            self._factories[factory.name] = factory
+
+    def find(self, name: str) -> PolicyFactory | None:
+        """The factory of that exact name; None if there is none."""
+        factory = self._factories.get(name)
+        if isinstance(factory, DeferredFactory):
+            factory = self._factories[name] = factory.load()
+        return factory
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._factories)
+
+    def extended(self, factories: Iterable[PolicyFactory]) -> PolicyRegistry:
+        """A registry with these added."""
+        return PolicyRegistry([*self._factories.values(), *factories])

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 
 from proxyless.base import ValidationErrors
 from proxyless.base.frozen import frozen
-from proxyless.lb.api import PolicyFactory
-from proxyless.lb.registry import PolicyRegistry
+from proxyless.base.json_fields import JsonObject, type_name
+from proxyless.lb.api import PolicyFactory, PolicyRegistry
 
 
 @frozen
@@ -51,33 +51,16 @@ def parse_policy_list(
     return chosen
 
 
-def parse_flag(json: Mapping[str, object], errors: ValidationErrors, *spellings: str) -> bool:
-    """A boolean field, false if it is missing; either spelling is JSON of the same proto field."""
-    result = False
-    for spelling in spellings:
-        flag = json.get(spelling, False)
-        with errors.field(spelling):
-            if not isinstance(flag, bool):
-                errors.add(f"is {type_name(flag)}, wanted a boolean")
-        result |= flag is True
-    return result
-
-
-def type_name(json: object) -> str:
-    """What JSON calls the type of this value, for error texts."""
-    match json:
-        case None:
-            return "null"
-        case bool():
-            return "a boolean"
-        case int() | float():
-            return "a number"
-        case str():
-            return "a string"
-        case list():
-            return "a list"
-        case _:
-            return "an object"
+def parse_child_policy(
+    fields: JsonObject, registry: PolicyRegistry, name: str = "childPolicy"
+) -> PolicyConfig | None:
+    """The policy of a field with a list of policies, whose absence is an error."""
+    listed = fields.get(name)
+    if listed is None:
+        fields.add(name, "is missing, wanted a list of policies")
+        return None
+    with fields.errors.field(name):
+        return parse_policy_list(listed, fields.errors, registry)
 
 
 def _entries(

@@ -28,9 +28,8 @@ from proxyless.observe.explain_sessions import (
     stays,
 )
 from proxyless.runtime import seeded_random
-from proxyless.xds.cluster_refs import CLUSTER_PREFIX, PLUGIN_PREFIX
+from proxyless.xds.config.virtual_hosts import best_domain
 from proxyless.xds.error_texts import name_route_config
-from proxyless.xds.matching import compile_path, header_value
 from proxyless.xds.resources import (
     ClusterChoice,
     PluginChoice,
@@ -39,7 +38,9 @@ from proxyless.xds.resources import (
     WeightedCluster,
 )
 from proxyless.xds.resources.matcher import PresentMatcher, RangeMatcher, StringMatcher
-from proxyless.xds.routing import (
+from proxyless.xds.resources.matching import compile_path, header_value
+from proxyless.xds.routing.cluster_refs import CLUSTER_PREFIX, PLUGIN_PREFIX
+from proxyless.xds.routing.route_table import (
     DEFAULT_TIMEOUT_S,
     RouteDefaults,
     RouteTable,
@@ -48,7 +49,6 @@ from proxyless.xds.routing import (
     not_forwarding,
     route_method_config,
 )
-from proxyless.xds.virtual_hosts import best_domain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from proxyless.xds.filters.session_calls import SessionPlace
     from proxyless.xds.resources import HeaderMatcher, Route
     from proxyless.xds.resources.filter import FilterOverrides
-    from proxyless.xds.routing import TableRoute
+    from proxyless.xds.routing.route_table import TableRoute
 
 FindLb: TypeAlias = "Callable[[str], LbNode | None]"
 

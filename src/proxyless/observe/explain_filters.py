@@ -17,7 +17,7 @@ from proxyless.xds.filters.fault import FaultConfig
 from proxyless.xds.filters.fault_calls import find_abort, find_delay
 from proxyless.xds.filters.router import RouterConfig
 from proxyless.xds.filters.stateful_session import SessionCookie, StatefulSessionConfig
-from proxyless.xds.selector import is_filter_disabled, override_layer
+from proxyless.xds.routing.selector import is_filter_disabled, override_layer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

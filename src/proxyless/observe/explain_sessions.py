@@ -22,8 +22,8 @@ from proxyless.observe.explain_lb import find_barrier, used_path
 from proxyless.xds.config import ClusterError
 from proxyless.xds.filters.session_calls import NOWHERE, matches_path, read_place
 from proxyless.xds.filters.stateful_session import StatefulSessionConfig
-from proxyless.xds.lb import override_host
-from proxyless.xds.lb.session_hosts import Verdict, choose_host
+from proxyless.xds.lb.override_host import policy as override_host
+from proxyless.xds.lb.override_host.hosts import Verdict, choose_host
 from proxyless.xds.resources import HealthStatus
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from proxyless.controlplane.resource import CLUSTER, ENDPOINTS, LISTENER, ROUTE_CONFIG
-from proxyless.lb.endpoint_list import REMOVED_RETENTION_S
+from proxyless.lb.policies.per_endpoint.endpoint_list import REMOVED_RETENTION_S
 from proxyless.sim.ledger import CONTROL, RECOVERY_S
 from proxyless.sim.plans import DELAY_S, ROUTES, SERVICE
 from proxyless.sim.purpose import PURPOSE_CHECKERS, is_on_purpose

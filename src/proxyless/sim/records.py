@@ -20,11 +20,12 @@ from proxyless.lb.api import Picker
 from proxyless.lb.forwarding import ForwardingHelper
 from proxyless.sim.backends import rpc_id_of
 from proxyless.sim.plans import EJECTION_INTERVAL_S, EJECTION_MAX_S, generation_of
-from proxyless.xds.attributes import CLUSTER, XDS_CONFIG
-from proxyless.xds.cluster_refs import CLUSTER_PREFIX
+from proxyless.xds.config.attributes import XDS_CONFIG
 from proxyless.xds.config.xds_config import ClusterError
+from proxyless.xds.filters.attributes import CLUSTER
 from proxyless.xds.lb.cluster_manager import NAME as CLUSTER_MANAGER
 from proxyless.xds.resources import HealthStatus, LogicalDnsCluster
+from proxyless.xds.routing.cluster_refs import CLUSTER_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

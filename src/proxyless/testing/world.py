@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from proxyless.base import OK, Address, Endpoint, State, Status, StatusCode, ValidationErrors
 from proxyless.base.frozen import frozen
 from proxyless.lb import Complete, Drop, Endpoints, Fail, PickInfo, PolicyRegistry, Update
-from proxyless.lb.endpoint_list import REMOVED_RETENTION_S
+from proxyless.lb.policies.per_endpoint.endpoint_list import REMOVED_RETENTION_S
 from proxyless.testing.fakes import (
     ANY_RPC,
     REPORTS_PER_EVENT_MAX,

@@ -8,7 +8,7 @@ domain; then, before the next flight of the handshake is sent, the chain that it
 lead to a root of the peer's own domain. Until then nothing was sent that says who we are. Why so,
 and what it costs: ADR 0014.
 
-What a file of trust bundles looks like is not known here (`xds.trust_bundles`).
+What a file of trust bundles looks like is not known here (`xds.security.trust_bundles`).
 """
 
 from __future__ import annotations

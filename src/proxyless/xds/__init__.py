@@ -1,14 +1,18 @@
-"""How does a channel follow a control plane?
+"""The xDS client of a channel: from an `xds:///` target to routes, clusters and policies.
 
-Down from the name to the pick, each page asks the one below it:
+Layers, from the top; imports point only downward (`make layers`):
 
-- `resolver` makes the results of an `xds:///` target; `routing` is its selector: virtual host,
-  route, cluster.
-- `config` is the dependency manager: one complete, immutable XdsConfig, or nothing new.
-- `client` speaks ADS and LRS to control planes, through a transport (`grpc_transport`).
-- `parsing` turns Envoy's messages into `resources`, with every error by field path.
-- `lb` are the policies that only xDS has; `filters` the HTTP filters.
-- `security` says how connections to a cluster are secured, with `certificates` of the bootstrap,
-  and `trust_bundles` of SPIFFE.
-- `bootstrap` says which control plane, and who we are; `names` reads resource names.
+stack           what the xDS channels of one event loop share
+resolver        resolver of `xds:///` targets: service config and ConfigSelector
+grpc_transport  the transport of the xDS client: streams on our own channels
+lb              the LB policies of xDS
+routing         route table, ConfigSelector, references to clusters (A28, A31)
+security        TLS of clusters, certificates, credentials of control planes (A29)
+config          XdsDependencyManager and XdsConfig (A74)
+filters         HTTP filters (A39)
+parsing         validation of protobuf messages, which become `resources`
+client          XdsClient: ADS and LRS, cache, watchers
+resources       frozen values, one per type of resource
+bootstrap       bootstrap configuration, and names of resources
+error_texts     subjects and node ids of error texts
 """

@@ -22,14 +22,14 @@ from proxyless.runtime import IDLE_TIMER, Timer
 from proxyless.transport import ClientTls, KeepaliveConfig, TransportOptions
 from proxyless.wire import Limits
 from proxyless.xds.bootstrap import INSECURE
-from proxyless.xds.server_credentials import GoogleTokens, TokenFile, read_tls
+from proxyless.xds.security.server_credentials import GoogleTokens, TokenFile, read_tls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from proxyless.base import Metadata
     from proxyless.channel import CallCredentials, LoopStack
-    from proxyless.lb.registry import PolicyRegistry
+    from proxyless.lb.api import PolicyRegistry
     from proxyless.resolver.registry import ResolverRegistry
     from proxyless.wire import StreamEnd
     from proxyless.xds.bootstrap import ServerConfig

@@ -26,14 +26,14 @@ from proxyless.channel.config_selector import CONFIG_SELECTOR, UNROUTABLE
 from proxyless.resolver import ResolverResult
 from proxyless.resolver.target import encode_authority
 from proxyless.runtime import IDLE_TIMER, Timer
-from proxyless.xds.attributes import CLUSTER_SUBSCRIPTIONS, XDS_CLIENT, XDS_CONFIG
-from proxyless.xds.cluster_refs import CLUSTER_PREFIX, PLUGIN_PREFIX, ClusterRefs
+from proxyless.xds.bootstrap.resource_names import listener_name_for_target
+from proxyless.xds.config.attributes import CLUSTER_SUBSCRIPTIONS, XDS_CLIENT, XDS_CONFIG
 from proxyless.xds.config.dependencies import Wanted
 from proxyless.xds.config.manager import ManagerTools, ResourceTypes, XdsDependencyManager
 from proxyless.xds.error_texts import with_node
-from proxyless.xds.names import listener_name_for_target
-from proxyless.xds.routing import DEFAULT_TIMEOUT_S, RouteTable
-from proxyless.xds.selector import SelectorTools, XdsConfigSelector
+from proxyless.xds.routing.cluster_refs import CLUSTER_PREFIX, PLUGIN_PREFIX, ClusterRefs
+from proxyless.xds.routing.route_table import DEFAULT_TIMEOUT_S, RouteTable
+from proxyless.xds.routing.selector import SelectorTools, XdsConfigSelector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from proxyless.metrics import NO_METRICS, Metrics
-from proxyless.xds.certificates import CertificateStore
 from proxyless.xds.client import Tools, XdsClientOptions, XdsClients
 from proxyless.xds.config.manager import ResourceTypes
 from proxyless.xds.grpc_transport import GrpcTransports
@@ -23,6 +22,7 @@ from proxyless.xds.parsing import (
     RouteConfigurationType,
 )
 from proxyless.xds.resolver import XdsTools
+from proxyless.xds.security.certificates import CertificateStore
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

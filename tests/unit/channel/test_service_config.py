@@ -354,7 +354,7 @@ def test_the_limit_of_attempts_is_the_callers() -> None:
         ({"maxBackoff": "0.0s"}, "maxBackoff error:is '0.0s', wanted a duration above 0"),
         ({"backoffMultiplier": None}, "backoffMultiplier error:is missing, wanted a number above"),
         ({"backoffMultiplier": 0}, "backoffMultiplier error:is 0, wanted a number above 0"),
-        ({"backoffMultiplier": "2"}, "backoffMultiplier error:is '2', wanted a number above 0"),
+        ({"backoffMultiplier": "x"}, "backoffMultiplier error:is 'x', wanted a number above 0"),
         ({"backoffMultiplier": True}, "backoffMultiplier error:is a boolean, wanted a number"),
         ({"backoffMultiplier": 10**400}, "backoffMultiplier error:is 1000"),
         ({"backoffMultiplier": float("nan")}, "backoffMultiplier error:is nan, wanted a number"),
@@ -464,7 +464,7 @@ def test_every_ratio_with_three_decimals_is_exact(thousandths: int) -> None:
         ({"maxTokens": 1, "tokenRatio": 0}, ".tokenRatio error:is 0, wanted a number of 0.001"),
         ({"maxTokens": 1, "tokenRatio": -1}, ".tokenRatio error:is -1, wanted a number of 0.001"),
         ({"maxTokens": 1, "tokenRatio": 0.0009}, ".tokenRatio error:is 0.0009, wanted a number of"),
-        ({"maxTokens": 1, "tokenRatio": "1"}, ".tokenRatio error:is '1', wanted a number of 0.001"),
+        ({"maxTokens": 1, "tokenRatio": "x"}, ".tokenRatio error:is 'x', wanted a number of 0.001"),
         (1, " error:is 1, wanted an object"),
     ],
 )
@@ -517,7 +517,7 @@ def test_all_that_is_wrong_is_said_at_once_by_its_path() -> None:
     [
         ([], "[error:is a list, wanted an object]"),
         (None, "[error:is null, wanted an object]"),
-        ("{}", "[error:is a string, wanted an object]"),
+        ("{}", "[error:is '{}', wanted an object]"),
         ({"methodConfig": {}}, "[field:methodConfig error:is an object, wanted a list]"),
         ({"methodConfig": [1]}, "[field:methodConfig[0] error:is 1, wanted an object]"),
     ],

@@ -96,7 +96,7 @@ def test_a_request_says_how_often(interval_s: float, seconds: int, nanos: int) -
 
 def test_nobody_pays_for_protobuf_before_the_first_report() -> None:
     code = (
-        "import sys; import proxyless.lb.policies.weighted_round_robin, proxyless.channel;"
+        "import sys; import proxyless.lb.policies.weighted_round_robin.policy, proxyless.channel;"
         "sys.exit('google.protobuf' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

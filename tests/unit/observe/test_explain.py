@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proxyless.base import Metadata, StatusCode, parse_address
+from proxyless.base import Locality, Metadata, StatusCode, parse_address
 from proxyless.lb import LbNode
 from proxyless.observe import Explanation, Rpc, explain, to_json, to_text
 from proxyless.observe.explain import HOSTS_SHOWN_MAX, ROUTES_SHOWN_MAX
@@ -23,7 +23,6 @@ from proxyless.xds.resources import (
     HeaderMatcher,
     HealthStatus,
     HttpFilter,
-    Locality,
     LocalityEndpoints,
     NonForwardingAction,
     PathMatcher,
@@ -40,7 +39,7 @@ from proxyless.xds.resources.matcher import (
     StringMatcher,
 )
 from proxyless.xds.resources.route import RetryOnPolicy
-from proxyless.xds.routing import RouteTable
+from proxyless.xds.routing.route_table import RouteTable
 from tests.spec.xds_world import (
     action,
     cluster,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxyless.base import Status, StatusCode, parse_address
+from proxyless.base import Locality, Status, StatusCode, parse_address
 from proxyless.base.explanation import Explanation, to_text
 from proxyless.observe.explain_clusters import (
     ENDPOINTS_SHOWN_MAX,
@@ -18,7 +18,6 @@ from proxyless.xds.resources import (
     EndpointInfo,
     EndpointResource,
     HealthStatus,
-    Locality,
     LocalityEndpoints,
     OutlierDetection,
 )

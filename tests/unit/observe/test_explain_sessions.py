@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxyless.base import parse_address
+from proxyless.base import Locality, parse_address
 from proxyless.lb import LbNode
 from proxyless.observe.explain_lb import explain_pick
 from proxyless.observe.explain_sessions import (
@@ -17,7 +17,7 @@ from proxyless.observe.explain_sessions import (
 from proxyless.xds.config import ClusterConfig
 from proxyless.xds.filters.session_calls import NOWHERE, SessionPlace, format_place
 from proxyless.xds.filters.stateful_session import SessionCookie, StatefulSessionConfig
-from proxyless.xds.resources import EndpointInfo, HealthStatus, Locality, LocalityEndpoints
+from proxyless.xds.resources import EndpointInfo, HealthStatus, LocalityEndpoints
 from tests.spec.xds_world import cluster, endpoints, prioritized
 
 HERE = "127.0.0.1:1"

@@ -12,15 +12,25 @@ from typing import Any, ClassVar, Final
 
 from proxyless.base import Endpoint, Status, ValidationErrors
 from proxyless.base.frozen import frozen
-from proxyless.lb.api import CallEnd, Complete, Helper, Picker, PickInfo, PickResult, Policy, Update
-from proxyless.lb.config import type_name
-from proxyless.lb.endpoint_list import EndpointChild, EndpointList
-from proxyless.lb.petiole import PetiolePolicy
+from proxyless.base.json_fields import UINT32_MAX, JsonObject, integer
+from proxyless.lb.api import (
+    CallEnd,
+    Complete,
+    Helper,
+    Picker,
+    PickInfo,
+    PickResult,
+    Policy,
+    PolicyRegistry,
+    Update,
+)
 from proxyless.lb.pickers import SubchannelPicker
-from proxyless.lb.registry import PolicyRegistry
+from proxyless.lb.policies.per_endpoint import EndpointChild, EndpointList, PetiolePolicy
 
 CHOICE_COUNT_MIN: Final = 2
 CHOICE_COUNT_MAX: Final = 10
+
+_CHOICE_COUNT: Final = integer(CHOICE_COUNT_MIN, UINT32_MAX)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -35,17 +45,9 @@ class LeastRequestConfig:
 
 
 def parse_config(json: Mapping[str, object], errors: ValidationErrors) -> LeastRequestConfig:
-    count = json.get("choiceCount")
-    if count is None:
-        return LeastRequestConfig()
-    # To Python a boolean is an integer, to JSON it is not.
-    if type(count) is int and count >= CHOICE_COUNT_MIN:
-        # A48: more than the maximum is no error, and counts as the maximum.
-        return LeastRequestConfig(min(count, CHOICE_COUNT_MAX))
-    with errors.field("choiceCount"):
-        got = count if type(count) is int else type_name(count)
-        errors.add(f"is {got}, wanted an integer of {CHOICE_COUNT_MIN} or more")
-    return LeastRequestConfig()
+    count = JsonObject(json, errors).read_or("choiceCount", _CHOICE_COUNT, CHOICE_COUNT_MIN)
+    # A48: more than the maximum is no error, and counts as the maximum.
+    return LeastRequestConfig(min(count, CHOICE_COUNT_MAX))
 
 
 # ---------------------------------------------------------------------------------------------

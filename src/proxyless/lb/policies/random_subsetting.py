@@ -16,12 +16,13 @@ from xxhash import xxh64_intdigest
 
 from proxyless.base import Endpoint, Status, ValidationErrors
 from proxyless.base.frozen import frozen
-from proxyless.lb.api import Endpoints, Helper, Policy, Update
-from proxyless.lb.config import PolicyConfig, parse_policy_list, type_name
+from proxyless.base.json_fields import JsonObject, integer
+from proxyless.lb.api import Endpoints, Helper, Policy, PolicyRegistry, Update
+from proxyless.lb.config import PolicyConfig, parse_child_policy
 from proxyless.lb.delegating import DelegatingPolicy
-from proxyless.lb.registry import PolicyRegistry
 
 SUBSET_SIZE_MAX: Final = 2**32 - 1
+_SUBSET_SIZE: Final = integer(1, SUBSET_SIZE_MAX)
 
 SEED_BITS: Final = 64
 
@@ -42,28 +43,9 @@ class RandomSubsettingConfig:
 def parse_config(
     json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
 ) -> RandomSubsettingConfig:
-    subset_size = _parse_subset_size(json.get("subsetSize"), errors)
-    child: PolicyConfig | None = None
-    with errors.field("childPolicy"):
-        if json.get("childPolicy") is None:
-            errors.add("is missing, wanted a list of policies")
-        else:
-            child = parse_policy_list(json["childPolicy"], errors, registry)
-    return RandomSubsettingConfig(subset_size, child)
-
-
-def _parse_subset_size(size: object, errors: ValidationErrors) -> int:
-    with errors.field("subsetSize"):
-        if size is None:
-            errors.add(f"is missing, wanted an integer from 1 to {SUBSET_SIZE_MAX}")
-        # To Python a boolean is an integer, to JSON it is not.
-        elif not isinstance(size, int) or isinstance(size, bool):
-            errors.add(f"is {type_name(size)}, wanted an integer from 1 to {SUBSET_SIZE_MAX}")
-        elif not 1 <= size <= SUBSET_SIZE_MAX:
-            errors.add(f"is {size}, wanted an integer from 1 to {SUBSET_SIZE_MAX}")
-        else:
-            return size
-    return 1
+    fields = JsonObject(json, errors)
+    subset_size = fields.need("subsetSize", _SUBSET_SIZE) or 1
+    return RandomSubsettingConfig(subset_size, parse_child_policy(fields, registry))
 
 
 # ---------------------------------------------------------------------------------------------

@@ -12,10 +12,8 @@ from typing import ClassVar, Final
 
 from proxyless.base import ValidationErrors
 from proxyless.base.frozen import frozen
-from proxyless.lb.api import Helper, Picker, PickInfo, PickResult, Policy
-from proxyless.lb.endpoint_list import EndpointChild, EndpointList
-from proxyless.lb.petiole import PetiolePolicy
-from proxyless.lb.registry import PolicyRegistry
+from proxyless.lb.api import Helper, Picker, PickInfo, PickResult, Policy, PolicyRegistry
+from proxyless.lb.policies.per_endpoint import EndpointChild, EndpointList, PetiolePolicy
 from proxyless.runtime import Random
 
 

@@ -19,18 +19,19 @@ from typing import ClassVar, Final
 
 from proxyless.base import OK, State, Status, StatusCode, ValidationErrors
 from proxyless.base.frozen import frozen
+from proxyless.base.json_fields import JsonObject, integer
 from proxyless.lb.aggregate import IDLE_IS_IDLE, StateCounts, aggregate, stick
-from proxyless.lb.api import Helper, Picker, PickInfo, PickResult, Policy, Update
+from proxyless.lb.api import Helper, Picker, PickInfo, PickResult, Policy, PolicyRegistry, Update
 from proxyless.lb.attributes import LOCALITY_LABEL
-from proxyless.lb.config import PolicyConfig, parse_policy_list, type_name
+from proxyless.lb.config import PolicyConfig, parse_child_policy
 from proxyless.lb.hierarchy import NO_SPLIT, split_by_child
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
-from proxyless.lb.registry import PolicyRegistry
 from proxyless.lb.retained_child import NOT_LISTED, RetainedChild, join_rejections
 from proxyless.lb.view import LbNode, join_notes, place
 from proxyless.runtime import IDLE_TIMER
 
 WEIGHT_MAX: Final = 2**32 - 1
+_WEIGHT: Final = integer(0, WEIGHT_MAX)
 
 NO_TARGETS: Final = "weighted_target policy has no target with a weight above 0"
 
@@ -60,47 +61,12 @@ def parse_config(
     json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
 ) -> WeightedTargetConfig:
     targets: dict[str, TargetConfig] = {}
-    listed = json.get("targets", {})
-    with errors.field("targets"):
-        if not isinstance(listed, dict):
-            errors.add(f"is {type_name(listed)}, wanted an object")
-            return WeightedTargetConfig()
-        for name, target_json in listed.items():
-            with errors.key(name):
-                target = _parse_target(target_json, errors, registry)
-            if target is not None:
-                targets[name] = target
+    for name, fields in JsonObject(json, errors).entries("targets"):
+        weight = fields.need("weight", _WEIGHT) or 0
+        policy = parse_child_policy(fields, registry)
+        if policy is not None:
+            targets[name] = TargetConfig(weight, policy)
     return WeightedTargetConfig(targets)
-
-
-def _parse_target(
-    json: object, errors: ValidationErrors, registry: PolicyRegistry
-) -> TargetConfig | None:
-    if not isinstance(json, dict):
-        errors.add(f"is {type_name(json)}, wanted an object")
-        return None
-    weight = _parse_weight(json, errors)
-    with errors.field("childPolicy"):
-        if "childPolicy" not in json:
-            errors.add("is missing, wanted a list of policies")
-            return None
-        policy = parse_policy_list(json["childPolicy"], errors, registry)
-    return None if policy is None else TargetConfig(weight, policy)
-
-
-def _parse_weight(json: Mapping[str, object], errors: ValidationErrors) -> int:
-    with errors.field("weight"):
-        if "weight" not in json:
-            errors.add(f"is missing, wanted an integer from 0 to {WEIGHT_MAX}")
-            return 0
-        weight = json["weight"]
-        # To Python a boolean is an integer, to JSON it is not.
-        if not isinstance(weight, int) or isinstance(weight, bool):
-            errors.add(f"is {type_name(weight)}, wanted an integer from 0 to {WEIGHT_MAX}")
-            return 0
-        if not 0 <= weight <= WEIGHT_MAX:
-            errors.add(f"is {weight}, wanted an integer from 0 to {WEIGHT_MAX}")
-    return weight
 
 
 # ---------------------------------------------------------------------------------------------

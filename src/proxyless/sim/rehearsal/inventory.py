@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from proxyless.assembly import Registries
-from proxyless.base import IpAddress, parse_address
+from proxyless.base import IpAddress, Locality, parse_address
 from proxyless.base.frozen import frozen
 from proxyless.controlplane.resource import CLUSTER, ENDPOINTS, LISTENER, Resource
 from proxyless.observe import unknown_bootstrap
@@ -33,7 +33,6 @@ from proxyless.xds.resources import (
     Cluster,
     EdsCluster,
     EndpointResource,
-    Locality,
     LogicalDnsCluster,
 )
 

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Final
 
 import grpc
 
+from proxyless.base import Locality
 from proxyless.base.frozen import frozen
 from proxyless.lb import Complete
-from proxyless.lb.endpoint_list import REMOVED_RETENTION_S
+from proxyless.lb.policies.per_endpoint.endpoint_list import REMOVED_RETENTION_S
 from proxyless.sim.backends import RPC_ID, rpc_id_of
 from proxyless.sim.draws import choose, derived_random
 from proxyless.sim.journal import without_logs
@@ -28,9 +29,8 @@ from proxyless.sim.rehearsal.inventory import Member
 from proxyless.sim.rehearsal.script import ControlStrike, Event, Flow, Push, Script, Strike
 from proxyless.sim.rehearsal.strikes import Lasting, Striker
 from proxyless.sim.world import World
-from proxyless.xds.attributes import CLUSTER
-from proxyless.xds.cluster_refs import CLUSTER_PREFIX
-from proxyless.xds.resources import Locality
+from proxyless.xds.filters.attributes import CLUSTER
+from proxyless.xds.routing.cluster_refs import CLUSTER_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -19,6 +19,7 @@ from proxyless.base import Status, StatusCode, one_line, quote
 from proxyless.base.frozen import frozen
 from proxyless.metrics import NO_METRICS, Metrics
 from proxyless.runtime import IDLE_TIMER, Timer
+from proxyless.xds.bootstrap.resource_names import servers_of
 from proxyless.xds.client.api import DecodeContext
 from proxyless.xds.client.cache import Entry, ResourceNews, Watch
 from proxyless.xds.client.connection import LOGGER, Connection
@@ -28,7 +29,6 @@ from proxyless.xds.client.metrics import ClientMetrics
 from proxyless.xds.client.response import ErrorRules, Ingestion
 from proxyless.xds.client.transports import Transports
 from proxyless.xds.error_texts import about, name_resource, name_server, with_node
-from proxyless.xds.names import servers_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

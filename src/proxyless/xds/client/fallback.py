@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from proxyless.base import Status
-from proxyless.xds.names import XDSTP, parse_resource_name
+from proxyless.xds.bootstrap.resource_names import XDSTP, parse_resource_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from proxyless.base import OK, Status, StatusCode, quote
 from proxyless.base.frozen import frozen
+from proxyless.xds.config.virtual_hosts import find_virtual_host
 from proxyless.xds.config.xds_config import (
     ClusterConfig,
     ClusterError,
@@ -48,7 +49,6 @@ from proxyless.xds.resources import (
     VirtualHost,
     WeightedChoice,
 )
-from proxyless.xds.virtual_hosts import find_virtual_host
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from proxyless.base import OK, Endpoint, Status, StatusCode
+from proxyless.base import OK, Endpoint, Locality, Status, StatusCode
 from proxyless.base.frozen import frozen
 from proxyless.resolver import ResolverResult, Target
 from proxyless.runtime import IDLE_TIMER, Timer
@@ -33,7 +33,7 @@ from proxyless.xds.config.dependencies import (
     resolve,
 )
 from proxyless.xds.config.xds_config import ClusterResult, XdsConfig, XdsConfigWatcher
-from proxyless.xds.resources import EndpointInfo, EndpointResource, Locality, LocalityEndpoints
+from proxyless.xds.resources import EndpointInfo, EndpointResource, LocalityEndpoints
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

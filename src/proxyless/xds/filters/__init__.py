@@ -13,11 +13,12 @@ What it does to RPCs is `calls` in general, `fault_calls` and `session_calls` in
 
 from typing import Final
 
-from proxyless.xds.filters.api import FilterFactory, FilterMessage, FilterRegistry
+from proxyless.xds.filters.api import FilterFactory, FilterRegistry
 from proxyless.xds.filters.calls import ClientFilter, RoutedRpc, RpcFilter
 from proxyless.xds.filters.fault import FaultFilterFactory
 from proxyless.xds.filters.router import RouterFilterFactory
 from proxyless.xds.filters.stateful_session import StatefulSessionFilterFactory
+from proxyless.xds.parsing.http_filters import FilterMessage
 
 __all__ = [
     "FILTER_FACTORIES",

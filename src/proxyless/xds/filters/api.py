@@ -8,44 +8,20 @@ object handed over; nothing registers itself (ADR 0003).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol
+
+from proxyless.xds.parsing.http_filters import FilterParser
 
 if TYPE_CHECKING:
     from proxyless.base import ValidationErrors
     from proxyless.protos import Proto
     from proxyless.runtime import Random
     from proxyless.xds.filters.calls import ClientFilter
-
-# What configures a filter: a message; or the object of a TypedStruct, for filters whose message
-# this package does not carry.
-FilterMessage: TypeAlias = "Proto | Mapping[str, object]"
+    from proxyless.xds.parsing.http_filters import FilterMessage
 
 
-class FilterFactory(Protocol):
-    """One kind of filter. Driven by the parsers of listeners and routes."""
-
-    @property
-    def config_types(self) -> tuple[str, ...]:
-        """The full names of the messages that configure it in a listener."""
-        ...
-
-    @property
-    def override_types(self) -> tuple[str, ...]:
-        """The full names of the messages that override its config; none if nothing may."""
-        ...
-
-    @property
-    def is_terminal(self) -> bool:
-        """Whether it ends a chain: it stands last, and nothing else does."""
-        ...
-
-    def parse_config(self, message: FilterMessage, errors: ValidationErrors) -> object:
-        """A frozen value that compares by content. It counts only if no error was added."""
-        ...
-
-    def parse_override(self, message: FilterMessage, errors: ValidationErrors) -> object:
-        """The same for a message of an override type. Never called if there are none."""
-        ...
+class FilterFactory(FilterParser, Protocol):
+    """One kind of filter: the parser of its configs, and what creates it for a route."""
 
     def create(
         self, config: object, override: object | None, random: Random

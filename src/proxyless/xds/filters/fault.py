@@ -13,13 +13,13 @@ from proxyless.base.frozen import frozen
 from proxyless.wire.status import status_of_http
 from proxyless.xds.filters.api import want_message
 from proxyless.xds.filters.fault_calls import FaultFilter
-from proxyless.xds.proto_fields import read_denominator, read_duration_s, read_uint32
+from proxyless.xds.parsing.proto_fields import read_denominator, read_duration_s, read_uint32
 
 if TYPE_CHECKING:
     from proxyless.base import ValidationErrors
     from proxyless.protos import Proto
     from proxyless.runtime import Random
-    from proxyless.xds.filters.api import FilterMessage
+    from proxyless.xds.parsing.http_filters import FilterMessage
 
 FAULT_TYPE: Final = "envoy.extensions.filters.http.fault.v3.HTTPFault"
 

@@ -14,7 +14,7 @@ from proxyless.xds.filters.api import want_message
 if TYPE_CHECKING:
     from proxyless.base import ValidationErrors
     from proxyless.runtime import Random
-    from proxyless.xds.filters.api import FilterMessage
+    from proxyless.xds.parsing.http_filters import FilterMessage
 
 ROUTER_TYPE: Final = "envoy.extensions.filters.http.router.v3.Router"
 

@@ -14,7 +14,7 @@ from binascii import Error as Base64Error
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from proxyless.xds.attributes import OVERRIDE_HOST, OverrideHost
+from proxyless.xds.filters.attributes import OVERRIDE_HOST, OverrideHost
 from proxyless.xds.filters.calls import RpcFilter
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final
 from proxyless.base.frozen import frozen
 from proxyless.xds.filters.api import want_message
 from proxyless.xds.filters.session_calls import SessionFilter
-from proxyless.xds.proto_fields import decode_any_as, read_duration_s
+from proxyless.xds.parsing.proto_fields import decode_any_as, read_duration_s
 
 if TYPE_CHECKING:
     from proxyless.base import ValidationErrors
     from proxyless.protos import Proto
     from proxyless.runtime import Random
-    from proxyless.xds.filters.api import FilterMessage
+    from proxyless.xds.parsing.http_filters import FilterMessage
 
 _PACKAGE: Final = "envoy.extensions.filters.http.stateful_session.v3"
 STATEFUL_SESSION_TYPE: Final = f"{_PACKAGE}.StatefulSession"

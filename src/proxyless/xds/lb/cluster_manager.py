@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from proxyless.base import OK, State, Status, StatusCode, quote
 from proxyless.base.frozen import frozen
+from proxyless.base.json_fields import OBJECT, JsonObject
 from proxyless.lb import QUEUE_PICKER, Drop, PolicyConfig
 from proxyless.lb.aggregate import IDLE_IS_IDLE, StateCounts, aggregate, stick
 from proxyless.lb.api import Picker, PickInfo, PickResult
-from proxyless.lb.config import parse_policy_list, type_name
+from proxyless.lb.config import parse_child_policy, parse_policy_list
 from proxyless.lb.retained_child import NOT_LISTED, RetainedChild, join_rejections
 from proxyless.lb.view import LbNode, join_notes, place
-from proxyless.xds.attributes import CLUSTER, XDS_CONFIG
+from proxyless.xds.config.attributes import XDS_CONFIG
 from proxyless.xds.error_texts import with_node
-from proxyless.xds.lb.child_config import parse_child_policy, parse_cluster_name
+from proxyless.xds.filters.attributes import CLUSTER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -49,51 +50,17 @@ class ClusterManagerConfig:
 def parse_config(
     json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
 ) -> ClusterManagerConfig:
-    """Either the map of today's gRPC or the seed's list of cds configs (A31-23)."""
-    children = _parse_map(json, errors, registry)
-    for spelling in ("cdsConfig", "cds_config"):
-        with errors.field(spelling):
-            children |= _parse_list(json.get(spelling, []), errors, registry)
-    return ClusterManagerConfig(children)
-
-
-def _parse_map(
-    json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
-) -> dict[str, PolicyConfig]:
-    children: dict[str, PolicyConfig] = {}
-    listed = json.get("children", {})
-    with errors.field("children"):
-        if not isinstance(listed, dict):
-            errors.add(f"is {type_name(listed)}, wanted an object")
-            return children
-        for name, child in listed.items():
-            with errors.key(name):
-                if not isinstance(child, dict):
-                    errors.add(f"is {type_name(child)}, wanted an object")
-                    continue
-                policy = parse_child_policy(child, errors, registry)
-            if policy is not None:
-                children[name] = policy
-    return children
-
-
-def _parse_list(
-    listed: object, errors: ValidationErrors, registry: PolicyRegistry
-) -> dict[str, PolicyConfig]:
-    children: dict[str, PolicyConfig] = {}
-    if not isinstance(listed, list):
-        errors.add(f"is {type_name(listed)}, wanted a list of cds configs")
-        return children
-    for index, entry in enumerate(listed):
-        with errors.index(index):
-            if not isinstance(entry, dict):
-                errors.add(f"is {type_name(entry)}, wanted an object")
-                continue
-            name = parse_cluster_name(entry, errors)
-            policy = parse_policy_list([{"cds_experimental": entry}], errors, registry)
-        if policy is not None:
-            children[name] = policy
-    return children
+    """Either the map of today's gRPC or A31's list of cds configs (A31-23)."""
+    fields = JsonObject(json, errors)
+    children: dict[str, PolicyConfig | None] = {}
+    for name, child in fields.entries("children"):
+        children[name] = parse_child_policy(child, registry)
+    for entry in fields.elements("cdsConfig", OBJECT):
+        name = JsonObject(entry, errors).need_text("cluster")
+        children[name] = parse_policy_list([{"cds_experimental": entry}], errors, registry)
+    return ClusterManagerConfig(
+        {name: policy for name, policy in children.items() if policy is not None}
+    )
 
 
 # ---------------------------------------------------------------------------------------------

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from proxyless.base import Status
+from proxyless.base import Locality, Status
 from proxyless.base.frozen import frozen
+from proxyless.base.json_fields import JsonObject
+from proxyless.lb.config import parse_child_policy
 from proxyless.lb.forwarding import ForwardingHelper
 from proxyless.lb.hierarchy import path_of
 from proxyless.lb.policies.weighted_target import (
@@ -19,9 +21,7 @@ from proxyless.lb.policies.weighted_target import (
     WeightedTargetFactory,
 )
 from proxyless.lb.view import LbNode, describe_policy, wrap
-from proxyless.xds.attributes import LOCALITY, LOCALITY_WEIGHT
-from proxyless.xds.lb.child_config import parse_child_policy
-from proxyless.xds.resources import Locality
+from proxyless.xds.config.attributes import LOCALITY, LOCALITY_WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,7 +89,7 @@ class WrrLocalityFactory:
     def parse_config(
         self, json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
     ) -> WrrLocalityConfig:
-        return WrrLocalityConfig(parse_child_policy(json, errors, registry))
+        return WrrLocalityConfig(parse_child_policy(JsonObject(json, errors), registry))
 
     def create(self, helper: Helper) -> Policy:
         return WrrLocality(helper)

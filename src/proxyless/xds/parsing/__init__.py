@@ -3,6 +3,7 @@
 Envoy's messages in, frozen `resources` out. What is wrong is collected by field path and becomes
 one text for the NACK; nothing here raises because of what came in, and every list has a bound.
 
+proto_fields    fields of protobuf messages: durations, wrappers, Any, bounded lists
 decoding        bytes to a resource or a text: the outer layer of each type of resource
 parts           what did not change since the last version of a resource
 limits          how large a resource may be
@@ -16,7 +17,7 @@ cluster         CDS, with tls (A29) and lb_policy (A52)
 endpoint        EDS
 
 Each type of resource has two layers: a pure function over a decoded message, and a class that the
-xDS client drives. What parsers share is beside this room: `xds.proto_fields`, `xds.regex`.
+xDS client calls. What parsers share is `proto_fields`, and `xds.resources.regex`.
 """
 
 from proxyless.xds.parsing.cluster import ClusterType

@@ -13,6 +13,7 @@ import os
 from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
+from proxyless.base.environment import read_flag
 from proxyless.base.frozen import frozen
 from proxyless.xds.parsing.decoding import TYPE_URL_PREFIX, decode_resource
 from proxyless.xds.parsing.endpoint import HEALTH_STATUSES
@@ -23,13 +24,13 @@ from proxyless.xds.parsing.lb_policy import (
     LbConfigConverter,
     parse_duration_text,
 )
-from proxyless.xds.parsing.tls import parse_transport_socket
-from proxyless.xds.proto_fields import (
+from proxyless.xds.parsing.proto_fields import (
     check_config_source,
     decode_any_as,
     read_duration_s,
     read_uint32,
 )
+from proxyless.xds.parsing.tls import parse_transport_socket
 from proxyless.xds.resources import (
     AggregateCluster,
     Cluster,
@@ -112,7 +113,7 @@ class ClusterType:
     ) -> tuple[Mapping[str, object], ...]:
         # The policy of an aggregate counts for nothing, so nobody looks at it (A75-12).
         is_aggregate = message.HasField("cluster_type")
-        if is_aggregate and self.environ.get(AGGREGATE_BACKWARD_COMPAT, "").lower() != "true":
+        if is_aggregate and not read_flag(self.environ, AGGREGATE_BACKWARD_COMPAT, default=False):
             return ()
         converter = LbConfigConverter(self.policies, self.conversions, self.environ)
         return converter.convert_cluster(message, errors)

@@ -11,18 +11,17 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from proxyless.base import Address, IpAddress, ValidationErrors
+from proxyless.base import Address, IpAddress, Locality, ValidationErrors
 from proxyless.xds.parsing.decoding import TYPE_URL_PREFIX, decode_resource
 from proxyless.xds.parsing.http_proxy import is_http_connect_known, parse_proxy_address
 from proxyless.xds.parsing.limits import PRIORITIES_MAX
 from proxyless.xds.parsing.parts import PartMemory
-from proxyless.xds.proto_fields import UINT32_MAX, parse_fraction
+from proxyless.xds.parsing.proto_fields import UINT32_MAX, parse_fraction
 from proxyless.xds.resources import (
     DropCategory,
     EndpointInfo,
     EndpointResource,
     HealthStatus,
-    Locality,
     LocalityEndpoints,
 )
 

@@ -5,10 +5,10 @@ Specs: A39. What a config means, only its filter knows (`xds.filters`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from proxyless.xds.parsing.limits import FILTER_OVERRIDES_MAX, HTTP_FILTERS_MAX
-from proxyless.xds.proto_fields import (
+from proxyless.xds.parsing.proto_fields import (
     Extension,
     check_count,
     decode_any_as,
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from proxyless.base import ValidationErrors
     from proxyless.protos import Proto
-    from proxyless.xds.filters.api import FilterFactory, FilterMessage, FilterRegistry
 
 FILTER_CONFIG_TYPE: Final = "envoy.config.route.v3.FilterConfig"
 
@@ -36,13 +35,47 @@ _JUST_ENABLED: Final = FilterOverride()
 _JUST_DISABLED: Final = FilterOverride(is_disabled=True)
 
 
+# What configures a filter: a message; or the object of a TypedStruct, for filters whose message
+# this package does not carry.
+FilterMessage: TypeAlias = "Proto | Mapping[str, object]"
+
+
+class FilterParser(Protocol):
+    """The parser of one kind of HTTP filter (A39). Implemented by `xds.filters.FilterFactory`."""
+
+    @property
+    def config_types(self) -> tuple[str, ...]:
+        """The full names of the messages that configure it in a listener."""
+
+    @property
+    def override_types(self) -> tuple[str, ...]:
+        """The full names of the messages that override its config; empty if none does."""
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether the filter ends a chain: it is the last one, and the only terminal one."""
+
+    def parse_config(self, message: FilterMessage, errors: ValidationErrors) -> object:
+        """A frozen value that compares by content. It counts only if no error was added."""
+
+    def parse_override(self, message: FilterMessage, errors: ValidationErrors) -> object:
+        """The same for a message of an override type. Not called if there are none."""
+
+
+class FilterParsers(Protocol):
+    """The filters that a client supports, by type of message. Implemented by `FilterRegistry`."""
+
+    def get(self, type_name: str) -> FilterParser | None:
+        """The filter that a message of this type configures or overrides; None if there is none."""
+
+
 def parse_http_filters(
-    messages: Sequence[Proto], filters: FilterRegistry, errors: ValidationErrors
+    messages: Sequence[Proto], filters: FilterParsers, errors: ValidationErrors
 ) -> tuple[HttpFilter, ...]:
     """The chain of a connection manager, at the path of its list."""
     if not check_count(messages, HTTP_FILTERS_MAX, errors):
         return ()
-    chain: list[tuple[int, HttpFilter, FilterFactory]] = []
+    chain: list[tuple[int, HttpFilter, FilterParser]] = []
     names: set[str] = set()
     errors_before = errors.count
     for index, message in enumerate(messages):
@@ -67,8 +100,8 @@ def _check_name(name: str, names: set[str], errors: ValidationErrors) -> None:
 
 
 def _parse_http_filter(
-    message: Proto, filters: FilterRegistry, errors: ValidationErrors
-) -> tuple[HttpFilter, FilterFactory] | None:
+    message: Proto, filters: FilterParsers, errors: ValidationErrors
+) -> tuple[HttpFilter, FilterParser] | None:
     """None if the filter is not there: because it is optional, or because of an error."""
     if not message.HasField("typed_config"):
         # Configs that come by a discovery of their own are not supported.
@@ -95,7 +128,7 @@ def _parse_http_filter(
 
 
 def _check_terminal(
-    chain: Sequence[tuple[int, HttpFilter, FilterFactory]], errors: ValidationErrors
+    chain: Sequence[tuple[int, HttpFilter, FilterParser]], errors: ValidationErrors
 ) -> None:
     """The last filter ends the chain, and no other one does."""
     last = len(chain) - 1
@@ -110,7 +143,7 @@ def _check_terminal(
 
 
 def parse_filter_overrides(
-    messages: Mapping[str, Proto], filters: FilterRegistry, errors: ValidationErrors
+    messages: Mapping[str, Proto], filters: FilterParsers, errors: ValidationErrors
 ) -> FilterOverrides:
     """A typed_per_filter_config, at the path of the virtual host, route or cluster that has it."""
     if not messages:
@@ -128,7 +161,7 @@ def parse_filter_overrides(
 
 
 def _parse_override(
-    message: Proto, filters: FilterRegistry, errors: ValidationErrors
+    message: Proto, filters: FilterParsers, errors: ValidationErrors
 ) -> FilterOverride | None:
     extension = unwrap_any(message, errors)
     if extension is None:
@@ -140,7 +173,7 @@ def _parse_override(
 
 
 def _parse_filter_config(
-    wrapper: Proto, filters: FilterRegistry, errors: ValidationErrors
+    wrapper: Proto, filters: FilterParsers, errors: ValidationErrors
 ) -> FilterOverride | None:
     """A FilterConfig: an override with a say about whether the filter runs at all."""
     if wrapper.disabled:
@@ -156,7 +189,7 @@ def _parse_filter_config(
 
 
 def _parse_override_config(
-    extension: Extension, filters: FilterRegistry, errors: ValidationErrors
+    extension: Extension, filters: FilterParsers, errors: ValidationErrors
 ) -> FilterOverride | None:
     factory = filters.get(extension.type_name)
     if factory is None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from proxyless.base import IpAddress
 from proxyless.base.endpoint import PORT_MAX
-from proxyless.xds.proto_fields import decode_any_as
+from proxyless.xds.parsing.proto_fields import decode_any_as
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

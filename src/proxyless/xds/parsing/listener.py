@@ -13,12 +13,12 @@ from proxyless.xds.parsing.decoding import TYPE_URL_PREFIX, decode_resource
 from proxyless.xds.parsing.http_filters import parse_http_filters
 from proxyless.xds.parsing.parts import PartMemory
 from proxyless.xds.parsing.plugins import NO_PLUGINS
+from proxyless.xds.parsing.proto_fields import check_config_source, decode_any_as, read_duration_s
 from proxyless.xds.parsing.route import (
     RouteContext,
     may_rewrite_authority,
     parse_route_configuration,
 )
-from proxyless.xds.proto_fields import check_config_source, decode_any_as, read_duration_s
 from proxyless.xds.resources.listener import HttpConnectionManager, Listener
 from proxyless.xds.resources.route import Route
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from proxyless.base import ValidationErrors
     from proxyless.protos import Proto
     from proxyless.xds.client.api import DecodeContext, Decoded
-    from proxyless.xds.filters.api import FilterRegistry
+    from proxyless.xds.parsing.http_filters import FilterParsers
     from proxyless.xds.parsing.plugins import PluginParsers
     from proxyless.xds.resources.route import RouteConfiguration
 
@@ -42,7 +42,7 @@ class ListenerType:
     type_url: Final = TYPE_URL_PREFIX + LISTENER
     is_full_state: Final = True
 
-    def __init__(self, filters: FilterRegistry, plugins: PluginParsers = NO_PLUGINS) -> None:
+    def __init__(self, filters: FilterParsers, plugins: PluginParsers = NO_PLUGINS) -> None:
         self._filters: Final = filters
         self._plugins: Final = plugins
         self._memory: Final = PartMemory[Route]()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from proxyless.xds.proto_fields import check_regex, parse_fraction
+from proxyless.xds.parsing.proto_fields import check_regex, parse_fraction
 from proxyless.xds.resources.matcher import (
     Fraction,
     HeaderMatcher,

@@ -10,7 +10,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from proxyless.xds.parsing.limits import CLUSTER_SPECIFIER_PLUGINS_MAX
-from proxyless.xds.proto_fields import check_count, decode_extension, guard_parser, unwrap_any
+from proxyless.xds.parsing.proto_fields import (
+    check_count,
+    decode_extension,
+    guard_parser,
+    unwrap_any,
+)
 from proxyless.xds.resources.route import ClusterSpecifierPlugin
 
 if TYPE_CHECKING:

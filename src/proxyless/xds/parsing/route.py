@@ -31,8 +31,13 @@ from proxyless.xds.parsing.matchers import (
 )
 from proxyless.xds.parsing.parts import PartMemory
 from proxyless.xds.parsing.plugins import NO_PLUGINS, parse_plugins
+from proxyless.xds.parsing.proto_fields import (
+    UINT32_MAX,
+    check_count,
+    read_duration_s,
+    read_uint32,
+)
 from proxyless.xds.parsing.route_policies import parse_hash_policies, parse_retry
-from proxyless.xds.proto_fields import UINT32_MAX, check_count, read_duration_s, read_uint32
 from proxyless.xds.resources.route import (
     ClusterChoice,
     NonForwardingAction,
@@ -52,7 +57,7 @@ if TYPE_CHECKING:
     from proxyless.protos import Proto
     from proxyless.xds.bootstrap import ServerConfig
     from proxyless.xds.client.api import DecodeContext, Decoded
-    from proxyless.xds.filters.api import FilterRegistry
+    from proxyless.xds.parsing.http_filters import FilterParsers
     from proxyless.xds.parsing.plugins import PluginParsers
     from proxyless.xds.resources.matcher import Fraction, HeaderMatcher, PathMatcher
     from proxyless.xds.resources.route import ClusterSpecifierPlugin, RetryOnPolicy
@@ -71,7 +76,7 @@ Choice = ClusterChoice | WeightedChoice | PluginChoice
 class RouteContext:
     """What the meaning of routes depends on, beside their bytes."""
 
-    filters: FilterRegistry
+    filters: FilterParsers
     plugins: PluginParsers = field(default_factory=lambda: NO_PLUGINS)
     # Whether the server may have authorities rewritten, and nobody has turned that off (A81, D44).
     may_rewrite: bool = False
@@ -89,7 +94,7 @@ class RouteConfigurationType:
     type_url: Final = TYPE_URL_PREFIX + ROUTE_CONFIGURATION
     is_full_state: Final = False
 
-    def __init__(self, filters: FilterRegistry, plugins: PluginParsers = NO_PLUGINS) -> None:
+    def __init__(self, filters: FilterParsers, plugins: PluginParsers = NO_PLUGINS) -> None:
         self._filters: Final = filters
         self._plugins: Final = plugins
         self._memory: Final = PartMemory[Route]()

@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 from proxyless.base import StatusCode
 from proxyless.xds.parsing.limits import HASH_POLICIES_MAX
-from proxyless.xds.proto_fields import check_count, check_regex, read_duration_s, read_uint32
-from proxyless.xds.regex import compile_rewrite
+from proxyless.xds.parsing.proto_fields import (
+    check_count,
+    check_regex,
+    read_duration_s,
+    read_uint32,
+)
+from proxyless.xds.resources.regex import compile_rewrite
 from proxyless.xds.resources.route import HashPolicy, RetryOnPolicy
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from proxyless.xds.parsing.matchers import parse_string_matcher
-from proxyless.xds.proto_fields import decode_any_as
+from proxyless.xds.parsing.proto_fields import decode_any_as
 from proxyless.xds.resources import CertificateInstance, SanMatcher, UpstreamTls
 
 if TYPE_CHECKING:

@@ -21,7 +21,6 @@ from proxyless.xds.resources.endpoint import (
     EndpointInfo,
     EndpointResource,
     HealthStatus,
-    Locality,
     LocalityEndpoints,
 )
 from proxyless.xds.resources.filter import HttpFilter
@@ -60,7 +59,6 @@ __all__ = [
     "HttpConnectionManager",
     "HttpFilter",
     "Listener",
-    "Locality",
     "LocalityEndpoints",
     "LogicalDnsCluster",
     "NonForwardingAction",

@@ -5,14 +5,13 @@ Specs: A27-21..24, A55 (health for overrides), A61 (several addresses), A75, A86
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from proxyless.base.frozen import frozen
 
 if TYPE_CHECKING:
-    from proxyless.base import Address, IpAddress
+    from proxyless.base import Address, IpAddress, Locality
 
 
 class HealthStatus(Enum):
@@ -21,23 +20,6 @@ class HealthStatus(Enum):
     UNKNOWN = "UNKNOWN"
     HEALTHY = "HEALTHY"
     DRAINING = "DRAINING"
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Locality:
-    """Where endpoints are."""
-
-    region: str = ""
-    zone: str = ""
-    sub_zone: str = ""
-
-    def __str__(self) -> str:
-        return f"{{region={self.region}, zone={self.zone}, sub_zone={self.sub_zone}}}"
-
-    @property
-    def label(self) -> str:
-        """What metrics call it (A78)."""
-        return f'{{region="{self.region}", zone="{self.zone}", sub_zone="{self.sub_zone}"}}'
 
 
 @frozen

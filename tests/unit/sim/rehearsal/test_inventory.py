@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from proxyless.base import Locality as Place
 from proxyless.controlplane import (
     CLUSTER,
     Locality,
@@ -27,7 +28,6 @@ from proxyless.sim.rehearsal.inventory import (
     Mesh,
 )
 from proxyless.sim.rehearsal.script import Selector
-from proxyless.xds.resources import Locality as Place
 from tests.unit.sim.rehearsal.mesh import A1, A2, B1, mesh_of, problems, two_zones
 
 

@@ -6,12 +6,11 @@ import json
 
 import yaml
 
-from proxyless.base import ValidationErrors
+from proxyless.base import Locality, ValidationErrors
 from proxyless.sim.rehearsal import Inventory, parse_script
 from proxyless.sim.rehearsal.inventory import Member
 from proxyless.sim.rehearsal.report import Failures, Report, Share, make_report
 from proxyless.sim.rehearsal.stage import Happening, Performance, Rpc
-from proxyless.xds.resources import Locality
 from tests.unit.sim.rehearsal.mesh import A1, B1, two_zones
 
 SCRIPT = "{rate: 10, duration: 60s, events: [{at: 20s, kill: {zone: a}}, {at: 20s, push: x}]}"

@@ -26,7 +26,7 @@ from proxyless.sim.backends import RPC_ID
 from proxyless.sim.records import ClientRecord, ClusterView
 from proxyless.sim.rehearsal import Mesh, Report, parse_script, rehearse
 from proxyless.sim.rehearsal.stage import Rpc, _Views, _Witness
-from proxyless.xds.attributes import CLUSTER
+from proxyless.xds.filters.attributes import CLUSTER
 from tests.unit.sim.rehearsal.mesh import A1, A2, B1, mesh_of, run, two_zones
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from proxyless.base import ValidationErrors
+from proxyless.base import Locality, ValidationErrors
 from proxyless.sim.rehearsal import Inventory, parse_script
 from proxyless.sim.rehearsal.inventory import Member
 from proxyless.sim.rehearsal.stage import Happening, Performance, Rpc
 from proxyless.sim.rehearsal.verdicts import Verdict, judge
-from proxyless.xds.resources import Locality
 from tests.unit.sim.rehearsal.mesh import A1, A2, B1, two_zones
 
 ZONES = {A1: "a", A2: "a", B1: "b", "": ""}

@@ -5,10 +5,10 @@ from types import MappingProxyType
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxyless.base import Locality
 from proxyless.protos import message_class
 from proxyless.xds.bootstrap import Node
 from proxyless.xds.client import codec
-from proxyless.xds.resources import Locality
 from tests.xds_client_world import WRAPPER_URL, DiscoveryRequest, DiscoveryResponse
 
 TYPE_URL = "type.googleapis.com/test.v3.Text"

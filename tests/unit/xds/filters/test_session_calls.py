@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from proxyless.base import EMPTY_ATTRIBUTES, OK, Metadata
 from proxyless.runtime import seeded_random
 from proxyless.wire import StreamEnd
-from proxyless.xds.attributes import OVERRIDE_HOST
+from proxyless.xds.filters.attributes import OVERRIDE_HOST
 from proxyless.xds.filters.calls import RoutedRpc
 from proxyless.xds.filters.session_calls import (
     NOWHERE,

@@ -6,7 +6,7 @@ from proxyless.assembly import Registries
 from proxyless.base import EMPTY_ATTRIBUTES, ValidationErrors
 from proxyless.lb import PickInfo
 from proxyless.testing import Traits, check_policy
-from proxyless.xds.attributes import CLUSTER
+from proxyless.xds.filters.attributes import CLUSTER
 from proxyless.xds.lb.cluster_manager import ClusterManagerFactory
 
 RPC = PickInfo("/s/m", (), EMPTY_ATTRIBUTES.with_(CLUSTER, "a"))
@@ -26,10 +26,10 @@ def test_the_policy_keeps_the_rules_of_all_policies() -> None:
     ("json", "text"),
     [
         ({"children": []}, "field:children error:is a list, wanted an object"),
-        ({"children": {"a": 1}}, 'field:children["a"] error:is a number, wanted an object'),
+        ({"children": {"a": 1}}, 'field:children["a"] error:is 1, wanted an object'),
         ({"children": {"a": {}}}, 'field:children["a"].childPolicy error:is missing'),
-        ({"cdsConfig": {}}, "field:cdsConfig error:is an object, wanted a list of cds configs"),
-        ({"cds_config": [1]}, "field:cds_config[0] error:is a number, wanted an object"),
+        ({"cdsConfig": {}}, "field:cdsConfig error:is an object, wanted a list"),
+        ({"cds_config": [1]}, "field:cdsConfig[0] error:is 1, wanted an object"),
     ],
 )
 def test_what_is_wrong_is_said_by_its_place(json: dict[str, object], text: str) -> None:

@@ -5,7 +5,7 @@ from proxyless.base import EMPTY_ATTRIBUTES, OK, Endpoint, State, ValidationErro
 from proxyless.lb import Update
 from proxyless.lb.hierarchy import with_path
 from proxyless.testing import FakeHelper
-from proxyless.xds.attributes import LOCALITY_WEIGHT
+from proxyless.xds.config.attributes import LOCALITY_WEIGHT
 from proxyless.xds.lb.wrr_locality import WrrLocalityFactory, targets_of
 from tests.spec.lb_world import unavailable
 

@@ -1,0 +1,482 @@
+"""Which of several children, in order of preference, carries traffic now?
+
+Specs: A56. Where today's gRPC differs from it, an environment variable says which is wanted.
+
+Theory of operation
+    A child is created when the choice first comes to it. From then on its last report is kept,
+    whether it is used or not. A child that is trying to connect has a failover timer: as long as
+    that is pending, no lower priority is considered. A child that is not needed rests (see
+    `retained_child`), and is destroyed if nobody needs it for 15 minutes.
+
+    `choose` decides, from nothing but the children's reports and failover timers; so there is no
+    current priority that could go stale. The policy chooses again after every change, creates what
+    the choice asks for, and reports what the chosen child reported last.
+"""
+
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import field
+from enum import Enum
+from typing import ClassVar, Final
+
+from proxyless.base import State, Status, StatusCode, ValidationErrors
+from proxyless.base.environment import read_flag
+from proxyless.base.frozen import frozen
+from proxyless.base.json_fields import BOOLEAN, TEXT, UINT32_MAX, JsonObject, integer
+from proxyless.lb.api import Helper, Picker, Policy, PolicyRegistry, Update
+from proxyless.lb.config import PolicyConfig, parse_child_policy
+from proxyless.lb.hierarchy import NO_SPLIT, split_by_child
+from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
+from proxyless.lb.retained_child import NOT_LISTED, RetainedChild, join_rejections
+from proxyless.lb.view import LbNode, in_seconds, join_notes, left_s, place
+from proxyless.runtime import Timer
+
+FAILOVER_TIMEOUT_S: Final = 10.0
+
+EMPTY_PRIORITY_LIST: Final = "priority policy has empty priority list"
+
+KEEPS_CONNECTING: Final = "GRPC_XDS_PRIORITY_FAILOVER_KEEPS_CONNECTING"
+CHILD_POLICY_CACHE: Final = "GRPC_EXPERIMENTAL_ENABLE_PRIORITY_LB_CHILD_POLICY_CACHE"
+
+
+# ---------------------------------------------------------------------------------------------
+# Config
+
+
+_INNER_PRIORITIES: Final = integer(1, UINT32_MAX)
+
+
+@frozen
+class ChildConfig:
+    """What one child is, and whether it may ask for fresh endpoints."""
+
+    policy: PolicyConfig
+    ignore_reresolution_requests: bool = False
+    # Priorities that the child itself may have to try, each for a failover timeout (A75-08).
+    inner_priorities: int = 1
+
+
+@frozen
+class PriorityConfig:
+    """The children by name, and the names in decreasing order of priority."""
+
+    children: Mapping[str, ChildConfig] = field(default_factory=dict)
+    priorities: tuple[str, ...] = ()
+
+
+def parse_config(
+    json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
+) -> PriorityConfig:
+    fields = JsonObject(json, errors)
+    children: dict[str, ChildConfig] = {}
+    for name, child_fields in fields.entries("children"):
+        child = _parse_child(child_fields, registry)
+        if child is not None:
+            children[name] = child
+    known = fields.get("children")
+    priorities = _parse_priorities(fields, known if isinstance(known, Mapping) else ())
+    return PriorityConfig(children, priorities)
+
+
+def _parse_child(fields: JsonObject, registry: PolicyRegistry) -> ChildConfig | None:
+    ignores_requests = fields.read_or("ignoreReresolutionRequests", BOOLEAN, default=False)
+    inner_priorities = fields.read_or("innerPriorities", _INNER_PRIORITIES, 1)
+    policy = parse_child_policy(fields, registry, "config")
+    if policy is None:
+        return None
+    return ChildConfig(policy, ignores_requests, inner_priorities)
+
+
+def _parse_priorities(fields: JsonObject, children: Collection[str]) -> tuple[str, ...]:
+    """The names of the list. A name that is not one of the children is an error (A56)."""
+    names: list[str] = []
+    for name in fields.elements("priorities", TEXT):
+        if name not in children:
+            fields.errors.add(f"is {name!r}, wanted the name of one of the children")
+        names.append(name)
+    return tuple(names)
+
+
+@frozen
+class Switches:
+    """Where today's gRPC differs from A56: which of the two is wanted. The defaults are A56's."""
+
+    # Whether a child whose failover timer fires goes on as CONNECTING, not TRANSIENT_FAILURE.
+    keeps_connecting: bool = False
+    # Whether children that leave the config are retained like others, not destroyed at once.
+    retains_removed: bool = True
+
+
+def read_switches() -> Switches:
+    """What the environment says now."""
+    return Switches(
+        keeps_connecting=read_flag(os.environ, KEEPS_CONNECTING, default=False),
+        retains_removed=read_flag(os.environ, CHILD_POLICY_CACHE, default=True),
+    )
+
+
+# ---------------------------------------------------------------------------------------------
+# Decision
+
+
+class Reason(Enum):
+    """Why a child is used."""
+
+    CONNECTED = "child is READY or IDLE"
+    ATTEMPTING = "failover timer is pending"
+    STILL_CONNECTING = "no child usable; first one still CONNECTING"
+    EXHAUSTED = "no child usable; last one stands in"
+
+
+@frozen
+class ChildView:
+    """All that the choice may know about one child."""
+
+    state: State
+    failover_timer_pending: bool
+
+
+@frozen
+class Create:
+    """No child exists at this priority: create it, then choose again."""
+
+    priority: int
+
+
+@frozen
+class Use:
+    """Report what this child reported. Lower children may rest only if the reason is CONNECTED."""
+
+    priority: int
+    reason: Reason
+    # How many children were considered, from the highest on: these are needed.
+    considered: int
+
+
+def choose(children: Sequence[ChildView | None]) -> Create | Use:
+    """Choose among children from highest to lowest priority; None is not created yet."""
+    assert children, "the policy reports an empty priority list before choosing"
+    tried: list[ChildView] = []
+    for priority, child in enumerate(children):
+        if child is None:
+            return Create(priority)
+        if child.state in {State.READY, State.IDLE}:
+            return Use(priority, Reason.CONNECTED, priority + 1)
+        if child.failover_timer_pending:
+            return Use(priority, Reason.ATTEMPTING, priority + 1)
+        tried.append(child)
+    for priority, child in enumerate(tried):
+        if child.state is State.CONNECTING:
+            return Use(priority, Reason.STILL_CONNECTING, len(tried))
+    return Use(len(tried) - 1, Reason.EXHAUSTED, len(tried))
+
+
+# ---------------------------------------------------------------------------------------------
+# Policy
+
+
+@frozen(eq=False)
+class _Report:
+    """What a child said once; two that say the same are still two."""
+
+    state: State
+    picker: Picker
+
+
+_EMPTY: Final = _Report(
+    State.TRANSIENT_FAILURE, FailPicker(Status(StatusCode.UNAVAILABLE, EMPTY_PRIORITY_LIST))
+)
+
+
+class Priority:
+    """Owns the children; `choose` owns the decision.
+
+    Driven by its parent and the children, whose timers count as theirs.
+    """
+
+    __slots__ = ("_children", "_held", "_shown", "_split", "_update", "helper", "switches")
+
+    def __init__(self, helper: Helper, switches: Switches) -> None:
+        # Fixed at construction; the children read these, too.
+        self.helper: Final = helper
+        self.switches: Final = switches
+        # The last update, and its endpoints by child.
+        self._update = Update((), PriorityConfig())
+        self._split = NO_SPLIT
+        # Those that exist, whether they are in the config or not.
+        self._children: dict[str, _Child] = {}
+        # Whether children are being called, so that what they say has to wait.
+        self._held = False
+        # What was last reported.
+        self._shown: _Report | None = None
+
+    def update(self, update: Update) -> Status:
+        self._update = update
+        self._split = split_by_child(update.endpoints, self._split)
+        config = self._config
+        rejections: list[str] = []
+        with self._hold():
+            for child in self._children.values():
+                if child.name in config.children:
+                    rejections += self._send(child)
+        self._rest_all_but(config.priorities)
+        rejections += self._reconsider()
+        if not self.switches.retains_removed:
+            # Not earlier: until the report, RPCs may have used one of these.
+            for child in list(self._children.values()):
+                if child.name not in config.children:
+                    self.destroy(child.name)
+        return join_rejections(rejections)
+
+    def exit_idle(self) -> None:
+        names = self._config.priorities
+        if not names:
+            return
+        choice = choose(self._views(names))
+        assert isinstance(choice, Use), "all children that are needed exist since the last change"
+        with self._hold():
+            self._children[names[choice.priority]].policy.exit_idle()
+        self.on_change()
+
+    def reset_backoff(self) -> None:
+        if not self._children:
+            return
+        with self._hold():
+            for child in self._children.values():
+                child.policy.reset_backoff()
+        self.on_change()
+
+    def close(self) -> None:
+        children, self._children = self._children, {}
+        for child in children.values():
+            child.close()
+
+    def describe(self) -> LbNode:
+        names, shown = self._config.priorities, self._shown
+        state = "" if shown is None else shown.state.name
+        choice = choose(self._views(names)) if names else None
+        if not isinstance(choice, Use):
+            return LbNode(state=state, detail=EMPTY_PRIORITY_LIST)
+        chosen = names[choice.priority]
+        listed = [self._describe_listed(name, chosen) for name in names]
+        gone = [child for child in self._children.values() if child.name not in names]
+        others = (child.describe(NOT_LISTED, in_use=False) for child in gone)
+        detail = f"uses priority {choice.priority}, {chosen!r}: {choice.reason.value}"
+        problem = listed[choice.priority].problem
+        return LbNode(state=state, detail=detail, children=(*listed, *others), problem=problem)
+
+    def _describe_listed(self, name: str, chosen: str) -> LbNode:
+        child = self._children.get(name)
+        if child is None:
+            kind = self._config.children[name].policy.name
+            return LbNode(name, kind, detail="not needed so far", in_use=False)
+        return child.describe("", in_use=name == chosen)
+
+    # Called by children.
+
+    def on_change(self) -> None:
+        """A child may be in another state than it was, or have another picker."""
+        # "still in the middle of applying a config update from its parent" - A56
+        if not self._held and self._reconsider():
+            # No update is under way that could be refused instead.
+            self.helper.request_reresolution()
+
+    def destroy(self, name: str) -> None:
+        self._children.pop(name).close()
+
+    # The choice.
+
+    @property
+    def _config(self) -> PriorityConfig:
+        config = self._update.config
+        assert isinstance(config, PriorityConfig), "the config is one of ours"
+        return config
+
+    @contextmanager
+    def _hold(self) -> Iterator[None]:
+        """Children are called inside; what they say is acted on afterwards, all at once."""
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+
+    def _reconsider(self) -> list[str]:
+        """Choose, and make it so. Idempotent. Returns why new children refused their update."""
+        names = self._config.priorities
+        if not names:
+            self._show(_EMPTY)
+            return []
+        rejections: list[str] = []
+        while isinstance(choice := choose(self._views(names)), Create):
+            rejections += self._create_child(names[choice.priority])
+        self._enact(choice, names)
+        return rejections
+
+    def _views(self, names: Sequence[str]) -> list[ChildView | None]:
+        children = map(self._children.get, names)
+        return [None if child is None else child.view for child in children]
+
+    def _create_child(self, name: str) -> Sequence[str]:
+        child = _Child(self, name, self._config.children[name].inner_priorities)
+        # Before the update: the child may report, or fail, inside it.
+        self._children[name] = child
+        with self._hold():
+            return self._send(child)
+
+    def _send(self, child: "_Child") -> Sequence[str]:
+        """Send the child its part of the last update. Returns why it cannot use it, if so."""
+        config = self._config.children[child.name]
+        child.ignores_requests = config.ignore_reresolution_requests
+        child.allow(config.inner_priorities)
+        return child.update_policy(self._update, self._split.of(child.name), config.policy)
+
+    def _enact(self, choice: Use, names: Sequence[str]) -> None:
+        chosen = self._children[names[choice.priority]]
+        considered = names[: choice.considered]
+        trace = self.helper.context.trace
+        if trace.active:
+            trace.emit(
+                "priority.choice",
+                child=chosen.name,
+                priority=choice.priority,
+                reason=choice.reason.value,
+            )
+        for name in considered:
+            self._children[name].reactivate()
+        if choice.reason is Reason.CONNECTED:
+            self._rest_all_but(considered)
+        self._show(chosen.report)
+
+    def _rest_all_but(self, names: Iterable[str]) -> None:
+        needed = frozenset(names)
+        for child in self._children.values():
+            if child.name not in needed:
+                child.deactivate()
+
+    def _show(self, report: _Report) -> None:
+        # The report of another child may have changed nothing.
+        if report is not self._shown:
+            self._shown = report
+            self.helper.update_state(report.state, report.picker)
+
+
+class _Child(RetainedChild):
+    """One child, its last report and its failover timer.
+
+    Driven by the priority policy, by its own policy, and by the timers. To rest does not stop the
+    failover timer: a child that is needed again while it tries is not passed over.
+    """
+
+    trace_name: ClassVar[str] = "priority.child"
+
+    __slots__ = (
+        "_earns_failover_time",
+        "_failover_started_s",
+        "_failover_timer",
+        "_inner_priorities",
+        "_owner",
+        "ignores_requests",
+        "report",
+    )
+
+    def __init__(self, owner: Priority, name: str, inner_priorities: int) -> None:
+        super().__init__(owner.helper, name, owner.destroy)
+        # Fixed at construction.
+        self._owner: Final = owner
+        # From the last update; the owner's to set.
+        self.ignores_requests = False
+        self._inner_priorities = inner_priorities
+        # From the last report, or the failover timer.
+        self.report = _Report(State.CONNECTING, QUEUE_PICKER)
+        # Whether READY or IDLE was reported "more recently than TRANSIENT_FAILURE" - A56
+        self._earns_failover_time = False
+        # "The timer will be started when the child is first created." - A56
+        self._failover_timer = self._start_failover_timer()
+
+    @property
+    def view(self) -> ChildView:
+        return ChildView(self.report.state, self._failover_timer.pending)
+
+    def allow(self, inner_priorities: int) -> None:
+        """Set the number of priorities inside; a timer that runs keeps its start (A75-08)."""
+        before, self._inner_priorities = self._inner_priorities, inner_priorities
+        if inner_priorities != before and self._failover_timer.pending:
+            self._failover_timer.cancel()
+            elapsed_s = self.context.clock.now_s() - self._failover_started_s
+            self._failover_timer = self._start_failover_timer(elapsed_s)
+
+    def close(self) -> None:
+        self._failover_timer.cancel()
+        super().close()
+
+    def describe(self, note: str, *, in_use: bool) -> LbNode:
+        if self._failover_timer.pending:
+            left = in_seconds(left_s(self._failover_timer, self.context.clock.now_s()))
+            note = join_notes(note, f"failover timer {left} left")
+        note = join_notes(note, self.retention_note)
+        return place(
+            self.policy.describe(),
+            self.name,
+            state=self.report.state,
+            failure=self.report.picker.status,
+            note=note,
+            in_use=in_use,
+        )
+
+    # Called by its policy.
+
+    def request_reresolution(self) -> None:
+        if not self.ignores_requests:
+            super().request_reresolution()
+
+    def update_state(self, state: State, picker: Picker) -> None:
+        before, self.report = self.report.state, _Report(state, picker)
+        match state:
+            case State.READY | State.IDLE:
+                self._earns_failover_time = True
+                self._failover_timer.cancel()
+            case State.TRANSIENT_FAILURE:
+                self._earns_failover_time = False
+                self._failover_timer.cancel()
+            case _:
+                # Only on the way into CONNECTING: a duplicate must not delay the failover.
+                if before is not State.CONNECTING and self._earns_failover_time:
+                    self._failover_timer = self._start_failover_timer()
+        self._owner.on_change()
+
+    # The failover timer.
+
+    def _start_failover_timer(self, elapsed_s: float = 0.0) -> Timer:
+        clock = self.context.clock
+        self._failover_started_s = clock.now_s() - elapsed_s
+        return clock.call_later(self._timeout_s - elapsed_s, self._on_failover_timeout)
+
+    @property
+    def _timeout_s(self) -> float:
+        return FAILOVER_TIMEOUT_S * self._inner_priorities
+
+    def _on_failover_timeout(self) -> None:
+        self.trace("failover timer fired")
+        if not self._owner.switches.keeps_connecting:
+            # "the child will be treated as if it reported TRANSIENT_FAILURE" - A56
+            text = f"failover timeout ({self._timeout_s:g}s) expired while CONNECTING"
+            error = Status(StatusCode.UNAVAILABLE, f"child {self.name!r}: {text}")
+            self._earns_failover_time = False
+            self.report = _Report(State.TRANSIENT_FAILURE, FailPicker(error))
+        self._owner.on_change()
+
+
+class PriorityFactory:
+    """What the registry knows of priority_experimental. No environment variable guards it."""
+
+    name: Final = "priority_experimental"
+
+    def parse_config(
+        self, json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
+    ) -> PriorityConfig:
+        return parse_config(json, errors, registry)
+
+    def create(self, helper: Helper) -> Policy:
+        return Priority(helper, read_switches())

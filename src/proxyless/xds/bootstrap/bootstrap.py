@@ -1,0 +1,375 @@
+"""Which control planes are there, how are they reached, and who are we to them?
+
+Specs: A27 (bootstrap), A29 (certificate_providers), A47 (authorities), A53, A81, A88
+(server_features), A65 (tls channel_creds), A71 (several servers), A97 (call_creds).
+
+Three parts: what a bootstrap says, where it comes from, and how its JSON is read. A bootstrap is
+taken as a whole or not at all, with everything that is wrong said at once; what is not known is
+ignored, so that a file may be newer than its clients. Nothing is connected or watched here, and
+what a certificate provider makes of its config is the provider's business.
+"""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from types import MappingProxyType
+from typing import Final
+
+from proxyless.base import Locality, Status, StatusCode, ValidationErrors
+from proxyless.base.frozen import frozen
+from proxyless.base.json_fields import BOOLEAN, LIST, POSITIVE_DURATION, JsonObject
+from proxyless.resolver.target import encode_authority
+
+FILE_VARIABLE: Final = "GRPC_XDS_BOOTSTRAP"
+INLINE_VARIABLE: Final = "GRPC_XDS_BOOTSTRAP_CONFIG"
+
+# Limits. What generators write has about 2 kB, 1 server and at most 3 authorities.
+BYTES_MAX: Final = 1 << 20
+SERVERS_MAX: Final = 32
+CREDS_MAX: Final = 32
+AUTHORITIES_MAX: Final = 1000
+PROVIDERS_MAX: Final = 1000
+
+IGNORE_RESOURCE_DELETION: Final = "ignore_resource_deletion"
+FAIL_ON_DATA_ERRORS: Final = "fail_on_data_errors"
+RESOURCE_TIMER_IS_TRANSIENT_ERROR: Final = "resource_timer_is_transient_error"
+TRUSTED_XDS_SERVER: Final = "trusted_xds_server"
+# Those that change what we do. "xds_v3" does not: there is no other version any more.
+KNOWN_FEATURES: Final = frozenset(
+    {
+        IGNORE_RESOURCE_DELETION,
+        FAIL_ON_DATA_ERRORS,
+        RESOURCE_TIMER_IS_TRANSIENT_ERROR,
+        TRUSTED_XDS_SERVER,
+    }
+)
+
+INSECURE: Final = "insecure"
+TLS: Final = "tls"
+GOOGLE_DEFAULT: Final = "google_default"
+CHANNEL_CREDS_TYPES: Final = (INSECURE, TLS, GOOGLE_DEFAULT)
+JWT_TOKEN_FILE: Final = "jwt_token_file"
+
+# "If unset, defaults to "600s"" - A65
+REFRESH_INTERVAL_S: Final = 600.0
+# Files are not read more often, whatever is asked for; grpcio has the same bound.
+REFRESH_INTERVAL_MIN_S: Final = 1.0
+
+LISTENER_TYPE: Final = "envoy.config.listener.v3.Listener"
+# "Defaults to "%s"" - A47
+DEFAULT_TEMPLATE: Final = "%s"
+
+# ---------------------------------------------------------------------------------------------
+# What a bootstrap says
+
+
+def _no_entries() -> Mapping[str, object]:
+    return MappingProxyType({})
+
+
+@frozen
+class Node:
+    """Who we are to a control plane, as far as the bootstrap says it."""
+
+    id: str = ""
+    cluster: str = ""
+    locality: Locality = field(default_factory=Locality)
+    # Any JSON, for the control plane. A copy of our own, which nobody changes.
+    metadata: Mapping[str, object] = field(default_factory=_no_entries, hash=False)
+
+
+@frozen
+class TlsConfig:
+    """TLS to a control plane. Without a CA file the system's roots count; identity is mTLS."""
+
+    ca_certificate_file: str = ""
+    certificate_file: str = ""
+    private_key_file: str = ""
+    refresh_interval_s: float = REFRESH_INTERVAL_S
+
+
+@frozen
+class ChannelCreds:
+    """How the connection to a control plane is protected: not at all if there is no config."""
+
+    type: str
+    config: TlsConfig | None = None
+
+
+@frozen
+class CallCreds:
+    """What a stream to a control plane shows of us: a token, so never on a plaintext channel."""
+
+    type: str
+    jwt_token_file: str
+
+
+@frozen
+class ServerConfig:
+    """One control plane. Equal ones are the same one: they share a stream (A47)."""
+
+    # A gRPC target: `host:port`, `dns:///host:port`, `unix:///path`.
+    uri: str
+    channel_creds: ChannelCreds
+    call_creds: tuple[CallCreds, ...] = ()
+    # Known ones only: "unknown features can be removed" - A47
+    features: frozenset[str] = frozenset()
+
+    @property
+    def ignores_resource_deletion(self) -> bool:
+        return IGNORE_RESOURCE_DELETION in self.features
+
+    @property
+    def fails_on_data_errors(self) -> bool:
+        return FAIL_ON_DATA_ERRORS in self.features
+
+    @property
+    def resource_timer_is_transient_error(self) -> bool:
+        return RESOURCE_TIMER_IS_TRANSIENT_ERROR in self.features
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether it may rewrite the authority of our RPCs (A81)."""
+        return TRUSTED_XDS_SERVER in self.features
+
+
+@frozen
+class Authority:
+    """Who answers for the names of one authority."""
+
+    # "If not specified, the top-level server list is used" - A47
+    servers: tuple[ServerConfig, ...]
+    client_listener_resource_name_template: str
+    # A server is left only if it cannot be reached, not because it lacks a resource.
+    fallback_on_reachability_only: bool = False
+
+
+@frozen
+class CertificateProviderConfig:
+    """One instance of a certificate provider; its plugin knows what the config means."""
+
+    plugin_name: str
+    config: Mapping[str, object] = field(default_factory=_no_entries, hash=False)
+
+
+@frozen(kw_only=True)
+class Bootstrap:
+    """A whole bootstrap."""
+
+    # In order of preference, at least one.
+    servers: tuple[ServerConfig, ...]
+    node: Node = Node()
+    # By name. The empty one is for xdstp names without an authority.
+    authorities: Mapping[str, Authority] = field(
+        default_factory=lambda: MappingProxyType({}), hash=False
+    )
+    client_default_listener_resource_name_template: str = DEFAULT_TEMPLATE
+    # By instance name.
+    certificate_providers: Mapping[str, CertificateProviderConfig] = field(
+        default_factory=lambda: MappingProxyType({}), hash=False
+    )
+
+    @property
+    def has_trusted_server(self) -> bool:
+        """Whether there is any by which the authority of our RPCs may be rewritten (A81)."""
+        lists = (self.servers, *(each.servers for each in self.authorities.values()))
+        return any(server.is_trusted for servers in lists for server in servers)
+
+
+# ---------------------------------------------------------------------------------------------
+# Where it comes from
+
+
+def read_bootstrap_file(path: str) -> bytes:
+    """The file, or just enough of it to see that it is too large."""
+    with open(path, "rb") as file:
+        return file.read(BYTES_MAX + 1)
+
+
+def load_bootstrap(
+    argument: "Mapping[str, object] | str | os.PathLike[str] | None",
+    environ: Mapping[str, str],
+    read_file: Callable[[str], bytes] = read_bootstrap_file,
+) -> Bootstrap | Status:
+    """The bootstrap of a channel: the argument, a document or a path, wins over the environment.
+
+    A status says what is wrong, and with which of the sources.
+    """
+    if isinstance(argument, Mapping):
+        return _parse_document("argument", argument)
+    if argument is not None:
+        path = os.fspath(argument)
+        return _load_file(f"file {path!r}", path, read_file)
+    # An empty variable is one that is not set, as in grpcio.
+    if path := environ.get(FILE_VARIABLE, ""):
+        return _load_file(f"file {path!r} ({FILE_VARIABLE})", path, read_file)
+    if text := environ.get(INLINE_VARIABLE, ""):
+        return _parse_text(INLINE_VARIABLE, text)
+    return Status(
+        StatusCode.UNAVAILABLE,
+        f"xds bootstrap is missing: wanted {FILE_VARIABLE} with the path of a file, "
+        f"{INLINE_VARIABLE} with JSON, or the argument bootstrap=",
+    )
+
+
+def _load_file(source: str, path: str, read_file: Callable[[str], bytes]) -> Bootstrap | Status:
+    try:
+        content = read_file(path)
+    except OSError as error:
+        return _refusal(source, f"cannot be read: {error.strerror or error}")
+    except ValueError as error:  # a path with a NUL
+        return _refusal(source, f"cannot be read: {error}")
+    return _parse_text(source, content)
+
+
+def _parse_text(source: str, text: str | bytes) -> Bootstrap | Status:
+    if len(text) > BYTES_MAX:
+        return _refusal(source, f"is too large, wanted at most {BYTES_MAX} bytes")
+    try:
+        document = json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError:
+        return _refusal(source, "is not usable: objects or lists are nested too deeply")
+    except ValueError as error:  # of the JSON, of its encoding, or of a number's length
+        return _refusal(source, f"is not JSON: {error}")
+    return _parse_document(source, document)
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is no number")
+
+
+def _parse_document(source: str, document: object) -> Bootstrap | Status:
+    errors = ValidationErrors()
+    bootstrap = parse_bootstrap(document, errors)
+    return bootstrap if errors.ok else _refusal(source, str(errors))
+
+
+def _refusal(source: str, what: str) -> Status:
+    return Status(StatusCode.UNAVAILABLE, f"xds bootstrap: {source}: {what}")
+
+
+# ---------------------------------------------------------------------------------------------
+# How its JSON is read
+
+
+def parse_bootstrap(document: object, errors: ValidationErrors) -> Bootstrap:
+    """The bootstrap that this JSON value spells. Counts only if nothing was added to errors."""
+    root = JsonObject(document, errors)
+    servers = _parse_servers(root)
+    if not servers and errors.ok:
+        root.add("xds_servers", "is missing or empty, wanted at least one server")
+    authorities = {
+        name: _parse_authority(name, entry)
+        for name, entry in root.entries("authorities", AUTHORITIES_MAX)
+    }
+    providers = {
+        name: CertificateProviderConfig(
+            entry.need_text("plugin_name"), MappingProxyType(entry.tree("config"))
+        )
+        for name, entry in root.entries("certificate_providers", PROVIDERS_MAX)
+    }
+    template = root.text("client_default_listener_resource_name_template")
+    return Bootstrap(
+        servers=servers,
+        node=root.nested("node", _parse_node) or Node(),
+        authorities=MappingProxyType(authorities),
+        client_default_listener_resource_name_template=template or DEFAULT_TEMPLATE,
+        certificate_providers=MappingProxyType(providers),
+    )
+
+
+def _parse_node(node: JsonObject) -> Node:
+    return Node(
+        id=node.text("id"),
+        cluster=node.text("cluster"),
+        locality=node.nested("locality", _parse_locality) or Locality(),
+        metadata=MappingProxyType(node.tree("metadata")),
+    )
+
+
+def _parse_locality(locality: JsonObject) -> Locality:
+    # "JSON form of Node proto" - A27, so a field has two spellings.
+    sub_zone = locality.text("sub_zone") or locality.text("subZone")
+    return Locality(locality.text("region"), locality.text("zone"), sub_zone)
+
+
+def _parse_servers(parent: JsonObject) -> tuple[ServerConfig, ...]:
+    return tuple(_parse_server(server) for server in parent.objects("xds_servers", SERVERS_MAX))
+
+
+def _parse_server(server: JsonObject) -> ServerConfig:
+    features = server.read_or("server_features", LIST, ())
+    return ServerConfig(
+        uri=server.need_text("server_uri"),
+        channel_creds=_parse_channel_creds(server),
+        call_creds=_parse_call_creds(server),
+        # A feature that we do not know may be of any type, and need not be hashable.
+        features=frozenset(name for name in KNOWN_FEATURES if name in features),
+    )
+
+
+def _parse_channel_creds(server: JsonObject) -> ChannelCreds:
+    """The first of a supported type; what stands before and after it need only look like one."""
+    chosen: ChannelCreds | None = None
+    types: list[str] = []
+    for creds in server.objects("channel_creds", CREDS_MAX):
+        types.append(creds.need_text("type"))
+        if chosen is None and types[-1] in CHANNEL_CREDS_TYPES:
+            chosen = _parse_supported_creds(types[-1], creds)
+    if chosen is None:
+        wanted = f"wanted one of {', '.join(CHANNEL_CREDS_TYPES)}"
+        got = f"has only {', '.join(map(repr, types))}" if types else "is missing or empty"
+        server.add("channel_creds", f"{got}, {wanted}")
+    return chosen or ChannelCreds("")
+
+
+def _parse_supported_creds(creds_type: str, creds: JsonObject) -> ChannelCreds:
+    if creds_type == INSECURE:
+        return ChannelCreds(INSECURE)
+    config = creds.nested("config", _parse_tls) if creds_type == TLS else None
+    return ChannelCreds(creds_type, config or TlsConfig())
+
+
+def _parse_tls(config: JsonObject) -> TlsConfig:
+    certificate, key = config.text("certificate_file"), config.text("private_key_file")
+    # "If either of these fields are set, both must be set" - A65
+    if certificate and not key:
+        config.add("private_key_file", "is missing, wanted the key of certificate_file")
+    if key and not certificate:
+        config.add("certificate_file", "is missing, wanted the certificate of private_key_file")
+    interval_s = config.read_or("refresh_interval", POSITIVE_DURATION, REFRESH_INTERVAL_S)
+    return TlsConfig(
+        ca_certificate_file=config.text("ca_certificate_file"),
+        certificate_file=certificate,
+        private_key_file=key,
+        refresh_interval_s=max(interval_s, REFRESH_INTERVAL_MIN_S),
+    )
+
+
+def _parse_call_creds(server: JsonObject) -> tuple[CallCreds, ...]:
+    """All of a supported type: "will ignore any types that it does not support" - A97."""
+    supported: list[CallCreds] = []
+    for creds in server.objects("call_creds", CREDS_MAX):
+        if creds.need_text("type") == JWT_TOKEN_FILE:
+            path = creds.nested("config", lambda config: config.need_text(JWT_TOKEN_FILE))
+            if path is None:
+                creds.add("config", f"is missing, wanted an object with {JWT_TOKEN_FILE}")
+            supported.append(CallCreds(JWT_TOKEN_FILE, path or ""))
+    return tuple(supported)
+
+
+def _parse_authority(name: str, entry: JsonObject) -> Authority:
+    prefix = f"xdstp://{encode_authority(name)}/"
+    field_name = "client_listener_resource_name_template"
+    template = entry.text(field_name) or f"{prefix}{LISTENER_TYPE}/%s"
+    # "Must start with "xdstp://<authority_name>/"" - A47
+    if not template.startswith(prefix):
+        entry.add(field_name, f"is {template!r}, wanted a text that begins with {prefix!r}")
+    return Authority(
+        servers=_parse_servers(entry),
+        client_listener_resource_name_template=template,
+        fallback_on_reachability_only=entry.read_or(
+            "fallback_on_reachability_only", BOOLEAN, default=False
+        ),
+    )

@@ -1,0 +1,152 @@
+"""What is a resource called, and which control planes have it?
+
+Specs: A47 (federation), A27 (targets), xRFC TP1 (`xdstp` names), RFC 3986.
+
+A name is old-style, any text that belongs to no authority, or new-style:
+`xdstp://authority/type/id?context=params`. Two spellings of a new-style name are one name, whatever
+the order of its params. Pure, and about text only: nothing is subscribed to here.
+"""
+
+from typing import Final, NamedTuple
+from urllib.parse import quote, unquote
+
+from proxyless.base import Status, StatusCode
+from proxyless.base.frozen import frozen
+from proxyless.resolver.target import encode_authority
+from proxyless.xds.bootstrap import Bootstrap, ServerConfig
+from proxyless.xds.bootstrap.bootstrap import LISTENER_TYPE
+
+XDSTP: Final = "xdstp:"
+_XDSTP_PREFIX: Final = "xdstp://"
+
+# A path may have "only characters allowed in a URI path as per RFC-3986 section 3.3" - A47
+_PATH_SAFE: Final = "!$&'()*+,;=:@/"
+# Those, without the two that stand between params.
+_PARAM_SAFE: Final = "!$'()*+,;:@/?"
+
+
+@frozen
+class ResourceName:
+    """A name taken apart, nothing percent-encoded any more. Equal if the resource is the same."""
+
+    # None for an old-style name, which is all id.
+    authority: str | None
+    # The full name of its message, such as `envoy.config.listener.v3.Listener`.
+    resource_type: str
+    id: str
+    # "sorting the context params in normal lexicographic order" - A47
+    context_params: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_old_style(self) -> bool:
+        return self.authority is None
+
+    def __str__(self) -> str:
+        """The canonical text; parsing it gives an equal name."""
+        if self.authority is None:
+            return self.id
+        params = "&".join(f"{_encode(key)}={_encode(value)}" for key, value in self.context_params)
+        path = f"{self.resource_type}/{encode_path(self.id)}"
+        name = f"{_XDSTP_PREFIX}{encode_authority(self.authority)}/{path}"
+        return f"{name}?{params}" if params else name
+
+
+class ListenerName(NamedTuple):
+    """What a target means: the listener to ask for, and the authority that its RPCs carry."""
+
+    resource_name: str
+    data_plane_authority: str
+
+
+def parse_resource_name(text: str, resource_type: str) -> ResourceName | Status:
+    """Take apart the name of a resource of this type, the full name of a message."""
+    if not text.startswith(XDSTP):
+        return ResourceName(None, resource_type, text)
+    if not text.startswith(_XDSTP_PREFIX):
+        return _refusal(text, "wanted xdstp://authority/type/id")
+    # What stands behind a "#" are directives for whoever reads the name, not part of it.
+    location, _, query = text.removeprefix(_XDSTP_PREFIX).partition("#")[0].partition("?")
+    authority, _, path = location.partition("/")
+    got_type, _, resource_id = path.partition("/")
+    if got_type != resource_type:
+        return _refusal(text, f"has type {got_type!r}, wanted {resource_type!r}")
+    if not resource_id:
+        return _refusal(text, f"has no id: wanted {_XDSTP_PREFIX}{authority}/{resource_type}/id")
+    try:
+        params = _parse_params(query)
+        return ResourceName(_decode(authority), resource_type, _decode(resource_id), params)
+    except UnicodeDecodeError:
+        return _refusal(text, "wanted UTF-8 percent-encoded")
+
+
+def expand_template(template: str, name: str) -> str:
+    """The template with the name for every `%s`, percent-encoded only if it is an xdstp one."""
+    return template.replace("%s", encode_path(name) if template.startswith(XDSTP) else name)
+
+
+def encode_path(text: str) -> str:
+    """The text as it may stand in the path of an xdstp name."""
+    return quote(text, safe=_PATH_SAFE)
+
+
+def servers_of(bootstrap: Bootstrap, authority: str | None) -> tuple[ServerConfig, ...] | Status:
+    """The control planes to ask for the names of an authority, in order of preference.
+
+    None, the authority of old-style names, means the bootstrap's own servers.
+    """
+    if authority is None:
+        return bootstrap.servers
+    entry = bootstrap.authorities.get(authority)
+    if entry is None:
+        return _unknown_authority(bootstrap, authority)
+    return entry.servers or bootstrap.servers
+
+
+def listener_name_for_target(
+    bootstrap: Bootstrap, target_authority: str, path: str
+) -> ListenerName | Status:
+    """What `xds://target_authority/path` means; neither is percent-encoded any more."""
+    host = path.removeprefix("/")
+    if not host or host.endswith("/"):
+        return Status(
+            StatusCode.UNAVAILABLE,
+            f"xds target has path {path!r}, wanted a name that does not end in '/'",
+        )
+    template = bootstrap.client_default_listener_resource_name_template
+    if target_authority:
+        entry = bootstrap.authorities.get(target_authority)
+        if entry is None:
+            return _unknown_authority(bootstrap, target_authority)
+        template = entry.client_listener_resource_name_template
+    name = parse_resource_name(expand_template(template, host), LISTENER_TYPE)
+    if isinstance(name, Status):
+        return name
+    servers = servers_of(bootstrap, name.authority)
+    if isinstance(servers, Status):
+        return servers
+    # "Any remaining `/` characters will be percent-encoded" - A47
+    return ListenerName(str(name), encode_authority(host))
+
+
+def _unknown_authority(bootstrap: Bootstrap, authority: str) -> Status:
+    known = ", ".join(map(repr, sorted(bootstrap.authorities))) or "none"
+    text = f"xds authority {authority!r} is not in the bootstrap, which knows {known}"
+    return Status(StatusCode.UNAVAILABLE, text)
+
+
+def _parse_params(query: str) -> tuple[tuple[str, str], ...]:
+    """Sorted; of a key that comes twice, the last value."""
+    pairs = (param.partition("=") for param in query.split("&") if param)
+    return tuple(sorted({_decode(key): _decode(value) for key, _, value in pairs}.items()))
+
+
+def _decode(text: str) -> str:
+    return unquote(text, errors="strict")
+
+
+def _encode(text: str) -> str:
+    return quote(text, safe=_PARAM_SAFE)
+
+
+def _refusal(name: str, what: str) -> Status:
+    return Status(StatusCode.UNAVAILABLE, f"xds resource name {name!r} is not valid: {what}")

@@ -1,0 +1,12 @@
+"""The `cds_experimental` policy: one cluster of the XdsConfig, with the policies below it.
+
+Specs: A74, A75 (aggregate clusters), A37.
+
+policy            the policy: from cluster and endpoints to the child's config and endpoints
+child_names       names of the children of the priority policy, stable across updates
+cluster_policies  the tree of policies below, and their configs
+"""
+
+from proxyless.xds.lb.cds.policy import CdsFactory
+
+__all__ = ["CdsFactory"]

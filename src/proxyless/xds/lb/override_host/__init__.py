@@ -1,0 +1,11 @@
+"""The `xds_override_host_experimental` policy: RPCs of a session go to the session's endpoint.
+
+Specs: A55, A60, A75.
+
+policy  config, picker and policy
+hosts   the endpoints that sessions use, and the subchannels held for them
+"""
+
+from proxyless.xds.lb.override_host.policy import OverrideHostFactory
+
+__all__ = ["OverrideHostFactory"]

@@ -1,0 +1,346 @@
+"""Which cluster does an RPC go to, and under which settings?
+
+Specs: A31-16..22 (selection), A31-32 (marks), A39 (filters), A42 (hashes), A60, A81 (authority).
+
+A selector is made for one config. What it says about an RPC is prepared for each route and cluster;
+an RPC without filters only counts itself in and takes the prepared answer.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final
+
+from proxyless.base import EMPTY_ATTRIBUTES, Attributes, Status
+from proxyless.channel.config_selector import CallConfig
+from proxyless.lb import REQUEST_HASH
+from proxyless.xds.config.dependencies import routed_clusters
+from proxyless.xds.filters.attributes import AUTO_HOST_REWRITE, CLUSTER
+from proxyless.xds.filters.calls import FilterOrigin, FilterStack, RoutedRpc
+from proxyless.xds.resources import (
+    ClusterChoice,
+    PluginChoice,
+    RouteAction,
+    WeightedChoice,
+    WeightedCluster,
+)
+from proxyless.xds.routing.cluster_refs import CLUSTER_PREFIX, PLUGIN_PREFIX
+from proxyless.xds.routing.route_table import (
+    RouteDefaults,
+    RouteTable,
+    no_route,
+    not_forwarding,
+    route_method_config,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from proxyless.base import Metadata
+    from proxyless.channel.service_config import MethodConfig
+    from proxyless.runtime import Random
+    from proxyless.xds.config import ClusterSubscriptions, XdsConfig
+    from proxyless.xds.filters.api import FilterRegistry
+    from proxyless.xds.filters.calls import ClientFilter
+    from proxyless.xds.resources import HttpConnectionManager, HttpFilter, VirtualHost
+    from proxyless.xds.resources.filter import FilterOverride, FilterOverrides
+    from proxyless.xds.routing.cluster_refs import ClusterRef, ClusterRefs
+    from proxyless.xds.routing.request_hash import RequestHash
+    from proxyless.xds.routing.route_table import TableRoute
+
+_RING_HASH: Final = "ring_hash_experimental"
+
+
+class XdsConfigSelector:
+    """Routes the RPCs of one config. Driven by the channel."""
+
+    def __init__(
+        self,
+        config: XdsConfig,
+        table: RouteTable,
+        tools: SelectorTools,
+    ) -> None:
+        self._config = config
+        self._table = table
+        self._tools = tools
+        self._defaults = RouteDefaults(
+            _manager(config).max_stream_duration_s,
+            tools.default_timeout_s,
+            config.virtual_host.retry,
+        )
+        # Every child that a route may go to, held as long as the selector may be asked.
+        self._refs = {
+            key: tools.refs.acquire(key, tools.subscriptions) for key in tools.keys_of(config)
+        }
+        # Prepared at the first RPC of each route.
+        self._prepared: dict[int, _PreparedRoute | Status] = {}
+        self._is_closed = False
+
+    def select(self, path: str, metadata: Metadata) -> CallConfig | Status:
+        entry = self._table.find(path, metadata)
+        if entry is None:
+            return no_route(self._config, path)
+        prepared = self._prepared.get(entry.index)
+        if prepared is None:
+            prepared = self._prepared[entry.index] = self._prepare(entry)
+        if isinstance(prepared, Status):
+            return prepared
+        return prepared.select(path, metadata)
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            for ref in self._refs.values():
+                ref.release()
+
+    def _prepare(self, entry: TableRoute) -> _PreparedRoute | Status:
+        action = entry.route.action
+        if not isinstance(action, RouteAction):
+            return not_forwarding(self._config, entry.route, action.kind)
+        return _PreparedRoute(
+            self._choices(entry, action),
+            route_method_config(action, self._defaults),
+            self._request_hash(action),
+            _common_attributes(action),
+            self._tools,
+        )
+
+    def _choices(self, entry: TableRoute, action: RouteAction) -> list[_Choice]:
+        host, route = self._config.virtual_host, entry.route
+        match action.choice:
+            case ClusterChoice(cluster):
+                clusters: tuple[WeightedCluster, ...] = (WeightedCluster(cluster, 1),)
+            case WeightedChoice(weighted):
+                clusters = weighted
+            case PluginChoice(plugin):
+                ref = self._refs[PLUGIN_PREFIX + plugin]
+                layers = (host.filter_overrides, route.filter_overrides)
+                return [_Choice("", 1, ref, *self._chain(layers))]
+        return [
+            _Choice(
+                each.name,
+                each.weight,
+                self._refs[CLUSTER_PREFIX + each.name],
+                *self._chain(
+                    (host.filter_overrides, route.filter_overrides, each.filter_overrides)
+                ),
+            )
+            for each in clusters
+        ]
+
+    def _chain(
+        self, layers: tuple[FilterOverrides, ...]
+    ) -> tuple[tuple[ClientFilter, ...], FilterOrigin]:
+        """The filters of a route, each with the most specific override (A39-01), and whose."""
+        chain: list[ClientFilter] = []
+        names: list[str] = []
+        for each in _manager(self._config).http_filters:
+            made = self._make_filter(each, _override(each.name, layers))
+            if made is not None:
+                chain.append(made)
+                names.append(each.name)
+        origin = FilterOrigin(self._config.listener.name, self._config.node_id, tuple(names))
+        return tuple(chain), origin
+
+    def _make_filter(
+        self, http_filter: HttpFilter, override: FilterOverride | None
+    ) -> ClientFilter | None:
+        factory = self._tools.filters.get(http_filter.type_name)
+        if is_filter_disabled(http_filter, override) or factory is None:
+            return None
+        return factory.create(
+            http_filter.config, None if override is None else override.config, self._tools.random
+        )
+
+    def _request_hash(self, action: RouteAction) -> RequestHash | None:
+        """How RPCs of the route are hashed, if any cluster it goes to may ask for that."""
+        if not action.hash_policies and not _wants_hash(self._config, action):
+            return None
+        from proxyless.xds.routing.request_hash import RequestHash  # noqa: PLC0415
+
+        return RequestHash(action.hash_policies, self._tools.channel_id)
+
+
+class _Choice:
+    """One cluster that a route may go to."""
+
+    __slots__ = ("cluster", "filters", "origin", "ref", "weight")
+
+    def __init__(
+        self,
+        cluster: str,
+        weight: int,
+        ref: ClusterRef,
+        filters: tuple[ClientFilter, ...],
+        origin: FilterOrigin,
+    ) -> None:
+        self.cluster = cluster
+        self.weight = weight
+        self.ref = ref
+        self.filters = filters
+        self.origin = origin
+
+
+class _PreparedRoute:
+    """A route whose every answer is ready."""
+
+    def __init__(
+        self,
+        choices: list[_Choice],
+        method_config: MethodConfig,
+        request_hash: RequestHash | None,
+        common: Attributes,
+        tools: SelectorTools,
+    ) -> None:
+        self._choices = choices
+        self._by_cluster = {choice.cluster: choice for choice in choices}
+        self._method_config = method_config
+        self._hash = request_hash
+        self._common = common
+        self._random = tools.random
+        # A cluster may become balanced by hash while an RPC waits that had no need of one (D34).
+        self._any_hash = common.with_(REQUEST_HASH, tools.channel_id)
+        # Where each choice ends on the way from 0 to the sum of all weights.
+        self._ends = list(accumulate(choice.weight for choice in choices))
+        # What RPCs of a choice have in common: everything, unless there is a hash or a filter.
+        self._shared = {
+            choice.cluster: CallConfig(
+                method_config,
+                self._any_hash.with_(CLUSTER, choice.ref.key),
+                choice.ref.release,
+            )
+            for choice in choices
+        }
+        self._is_plain = request_hash is None and not any(each.filters for each in choices)
+
+    def select(self, path: str, metadata: Metadata) -> CallConfig:
+        """The RPC's own draw, its cluster marked as in use."""
+        choices = self._choices
+        if len(choices) == 1:
+            choice = choices[0]
+        else:
+            # "connectivity state is not considered when making this routing decision" - A31
+            choice = choices[bisect_right(self._ends, self._random.randrange(self._ends[-1]))]
+        if self._is_plain:
+            choice.ref.count += 1
+            return self._shared[choice.cluster]
+        return self._select_with_filters(choice, path, metadata)
+
+    def _select_with_filters(self, choice: _Choice, path: str, metadata: Metadata) -> CallConfig:
+        attributes = self._attributes(metadata)
+        clusters = self._by_cluster if choice.cluster else ()
+        rpc = RoutedRpc(path, metadata, clusters, choice.cluster, attributes)
+        answers = [each.on_rpc(rpc) for each in choice.filters]
+        # Before the mark: who marks and then raises is never unmarked.
+        is_touched = answers.count(None) < len(answers)
+        stack = FilterStack(answers, choice.origin) if is_touched else None
+        # On the final cluster (A60-02); this selector holds all of them till then.
+        final = self._by_cluster.get(rpc.cluster, choice)
+        attributes = rpc.attributes.with_(CLUSTER, final.ref.key)
+        final.ref.count += 1
+        return CallConfig(self._method_config, attributes, final.ref.release, stack)
+
+    def _attributes(self, metadata: Metadata) -> Attributes:
+        if self._hash is None:
+            return self._any_hash
+        return self._common.with_(REQUEST_HASH, self._hash.compute(metadata, self._random))
+
+
+class SelectorTools:
+    """What all selectors of one resolver share."""
+
+    def __init__(
+        self,
+        refs: ClusterRefs,
+        subscriptions: ClusterSubscriptions,
+        filters: FilterRegistry,
+        random: Random,
+        default_timeout_s: float,
+    ) -> None:
+        self.refs = refs
+        self.subscriptions = subscriptions
+        self.filters = filters
+        self.random = random
+        self.default_timeout_s = default_timeout_s
+        # "a random value … unique to the channel" - A42
+        self.channel_id = random.getrandbits(64)
+        # Of the last config: most changes are not about routes, and there may be many of those.
+        self._host: VirtualHost | None = None
+        self._keys: tuple[str, ...] = ()
+
+    def keys_of(self, config: XdsConfig) -> tuple[str, ...]:
+        """The children that the routes of a config may go to."""
+        if config.virtual_host is not self._host:
+            self._host, self._keys = config.virtual_host, tuple(_keys_of(config.virtual_host))
+        return self._keys
+
+
+def _manager(config: XdsConfig) -> HttpConnectionManager:
+    manager = config.listener.api_listener
+    assert manager is not None, "a config is made of an API listener only"
+    return manager
+
+
+def _keys_of(host: VirtualHost) -> Iterator[str]:
+    for name in routed_clusters(host):
+        yield CLUSTER_PREFIX + name
+    for name in routed_plugins(host):
+        yield PLUGIN_PREFIX + name
+
+
+def routed_plugins(host: VirtualHost) -> dict[str, None]:
+    """The plugins that a virtual host's routes name, each once, in their order."""
+    actions = (route.action for route in host.routes)
+    choices = (action.choice for action in actions if isinstance(action, RouteAction))
+    return dict.fromkeys(each.plugin for each in choices if isinstance(each, PluginChoice))
+
+
+def override_layer(name: str, layers: tuple[FilterOverrides, ...]) -> int | None:
+    """Which layer decides about a filter: the most specific, so the last, that says anything."""
+    return next((each for each in reversed(range(len(layers))) if name in layers[each]), None)
+
+
+def _override(name: str, layers: tuple[FilterOverrides, ...]) -> FilterOverride | None:
+    layer = override_layer(name, layers)
+    return None if layer is None else layers[layer][name]
+
+
+def is_filter_disabled(http_filter: HttpFilter, override: FilterOverride | None) -> bool:
+    """Whether a filter is left out of a route's chain."""
+    return http_filter.is_disabled if override is None else override.is_disabled
+
+
+def _common_attributes(action: RouteAction) -> Attributes:
+    """What every RPC of a route tells the pickers."""
+    if not action.auto_host_rewrite:
+        return EMPTY_ATTRIBUTES
+    return EMPTY_ATTRIBUTES.with_(AUTO_HOST_REWRITE, True)
+
+
+def _wants_hash(config: XdsConfig, action: RouteAction) -> bool:
+    """Whether a cluster of the route is balanced by hash, so that each RPC needs one."""
+    match action.choice:
+        case ClusterChoice(cluster):
+            names = [cluster]
+        case WeightedChoice(weighted):
+            names = [each.name for each in weighted]
+        case PluginChoice():
+            return True
+    results = (config.clusters.get(name) for name in names)
+    return any(
+        _names_policy(entry.cluster.lb_config, _RING_HASH)
+        for result in results
+        if isinstance(result, tuple)
+        for entry in result
+    )
+
+
+def _names_policy(json: object, name: str) -> bool:
+    """Whether a load balancing config has this policy anywhere in it."""
+    if isinstance(json, Mapping):
+        return name in json or any(_names_policy(value, name) for value in json.values())
+    if isinstance(json, list | tuple):
+        return any(_names_policy(value, name) for value in json)
+    return False

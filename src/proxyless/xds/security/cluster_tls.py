@@ -1,0 +1,49 @@
+"""TLS settings of a cluster, shared by all channels of one XdsClient.
+
+Specs: A29, A74-68.
+
+`ClusterTls` is the value of an endpoint attribute, so that a subchannel and its connection outlive
+a change of the settings.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
+
+from proxyless.base import Key
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from proxyless.xds.bootstrap import CertificateProviderConfig
+    from proxyless.xds.client import XdsClient
+    from proxyless.xds.resources import UpstreamTls
+
+
+class ClusterTls:
+    """The TLS settings that new connections to a cluster use (A29); they change (A74-68).
+
+    Set by xds_cluster_impl, read by the connector of a subchannel.
+    """
+
+    __slots__ = ("__weakref__", "providers", "tls")
+
+    def __init__(self, providers: Mapping[str, CertificateProviderConfig]) -> None:
+        # Fixed at construction: the certificate providers of the bootstrap.
+        self.providers: Final = providers
+        # None: the channel's fallback credentials secure the connection.
+        self.tls: UpstreamTls | None = None
+
+
+_known_tls: Final[WeakValueDictionary[tuple[XdsClient, str], ClusterTls]] = WeakValueDictionary()
+
+
+def cluster_tls(client: XdsClient, cluster: str) -> ClusterTls:
+    """The settings of a cluster: one object for all channels of its client."""
+    new = ClusterTls(client.bootstrap.certificate_providers)
+    return _known_tls.setdefault((client, cluster), new)
+
+
+# Of every endpoint of a cluster, with TLS or without.
+UPSTREAM_TLS: Final[Key[ClusterTls]] = Key("upstream_tls")

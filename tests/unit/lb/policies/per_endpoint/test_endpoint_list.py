@@ -1,0 +1,400 @@
+"""Unit tests of proxyless.lb.policies.per_endpoint.endpoint_list."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxyless.base import EMPTY_ATTRIBUTES, OK, Address, Endpoint, Key, State, Status
+from proxyless.lb.api import Helper, Policy, Update
+from proxyless.lb.attributes import HEALTH_WATCH
+from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
+from proxyless.lb.policies.per_endpoint import EndpointChild, EndpointList
+from proxyless.lb.policies.pick_first import PickFirstFactory
+from proxyless.lb.policies.pick_first.policy import CONNECTION_ATTEMPT_DELAY
+from tests.spec.lb_world import (
+    CONNECTING,
+    FAILURE,
+    IDLE,
+    READY,
+    World,
+    address,
+    endpoint,
+    unavailable,
+)
+
+WEIGHT = Key[int]("weight")
+
+
+class StubPolicy:
+    """Notes what it is told."""
+
+    def __init__(self, helper: Helper) -> None:
+        self.helper = helper
+        self.updates: list[Update] = []
+        self.told: Counter[str] = Counter()
+
+    def update(self, update: Update) -> Status:
+        self.updates.append(update)
+        return OK
+
+    def exit_idle(self) -> None:
+        self.told["exit_idle"] += 1
+
+    def reset_backoff(self) -> None:
+        self.told["reset_backoff"] += 1
+
+    def close(self) -> None:
+        self.told["close"] += 1
+
+    def report(self, state: State) -> None:
+        picker = FailPicker(unavailable("stub")) if state is FAILURE else QUEUE_PICKER
+        self.helper.update_state(state, picker)
+
+
+class StubChild(EndpointChild):
+    """A child with a policy that the test speaks for."""
+
+    __slots__ = ("stub",)
+
+    def create_policy(self) -> Policy:
+        self.stub = StubPolicy(self)
+        return self.stub
+
+
+class LazyChild(StubChild):
+    """One that waits until it is wanted."""
+
+    is_lazy = True
+    __slots__ = ()
+
+
+class Children:
+    """A list under test and what it tells."""
+
+    def __init__(self, child_type: type[StubChild] = StubChild) -> None:
+        self.world = World(PickFirstFactory())
+        self.reports: list[tuple[StubChild, State]] = []
+        self.list = EndpointList(self.world, child_type, self._on_report)
+
+    def _on_report(self, child: StubChild, before: State) -> None:
+        self.reports.append((child, before))
+
+    def update(self, *endpoints: str | tuple[str, ...] | Endpoint) -> None:
+        self.list.update(tuple(map(endpoint, endpoints)), EMPTY_ATTRIBUTES)
+
+    def __getitem__(self, name: str) -> StubChild:
+        [found] = [each for each in self.list.children if address(name) in each.endpoint.key]
+        return found
+
+    @property
+    def updates_sent(self) -> int:
+        return sum(len(child.stub.updates) for child in self.list.children)
+
+
+@pytest.fixture
+def children() -> Children:
+    return Children()
+
+
+@pytest.fixture
+def lazy() -> Children:
+    return Children(LazyChild)
+
+
+def heavy(name: str) -> Endpoint:
+    return endpoint(name, EMPTY_ATTRIBUTES.with_(WEIGHT, 9))
+
+
+def test_a_child_is_told_its_endpoint_and_to_watch_health(children: Children) -> None:
+    children.update(("a", "b"))
+    [update] = children["a"].stub.updates
+    assert update.endpoints == (endpoint(("a", "b")),)
+    assert update.attributes.get(HEALTH_WATCH) is True
+
+
+def test_an_update_tells_only_those_it_changes(children: Children) -> None:
+    names = [f"#{number}" for number in range(100)]
+    children.update(*names)
+    assert children.updates_sent == 100
+    kept = children["#7"]
+    children.update(*names)
+    children.update(*reversed(names))
+    children.update(*names[:50], "a", *names[51:])
+    assert children.updates_sent == 100
+    assert children["#7"] is kept
+    children.update(*names[:50], heavy("a"), *names[51:])
+    assert [len(child.stub.updates) for child in children.list.children].count(2) == 1
+    assert children["a"].stub.updates[1].endpoints == (heavy("a"),)
+
+
+def test_changed_attributes_of_the_update_reach_everybody(children: Children) -> None:
+    children.update("a", "b")
+    attributes = EMPTY_ATTRIBUTES.with_(CONNECTION_ATTEMPT_DELAY, 1.0)
+    children.list.update((endpoint("a"), endpoint("c")), attributes)
+    for name in ("a", "c"):
+        told = children[name].stub.updates[-1].attributes
+        assert told.get(CONNECTION_ATTEMPT_DELAY) == 1.0
+
+
+def test_attributes_that_children_do_not_read_are_no_news(children: Children) -> None:
+    children.update("a", "b")
+    before = len(children["a"].stub.updates)
+    children.list.update((endpoint("a"), endpoint("b")), EMPTY_ATTRIBUTES.with_(WEIGHT, 1))
+    assert len(children["a"].stub.updates) == before
+
+
+def test_a_new_child_starts_before_an_old_one_is_closed(children: Children) -> None:
+    children.update("a")
+    old = children["a"].stub
+    order: list[str] = []
+    old.close = lambda: order.append("closed")  # type: ignore[method-assign]
+
+    class Noted(StubChild):
+        __slots__ = ()
+
+        def create_policy(self) -> Policy:
+            order.append("created")
+            return super().create_policy()
+
+    children.list._child_type = Noted
+    children.update(("a", "b"))
+    assert order == ["created", "closed"]
+
+
+def test_a_closed_child_is_not_listened_to(children: Children) -> None:
+    children.update("a", "b")
+    removed = children["a"]
+    removed.stub.report(READY)
+    children["b"].stub.report(READY)
+    children.update("b")
+    assert removed.stub.told["close"] == 1
+    assert list(children.list.ready) == [children["b"]]
+    removed.stub.report(READY)
+    removed.stub.report(IDLE)
+    children.list.connect_soon(removed)
+    children.world.settle()
+    assert list(children.list.ready) == [children["b"]]
+    assert removed.stub.told["exit_idle"] == 0
+    assert len(children.reports) == 2
+
+
+def test_retained_child_is_closed_after_its_report_when_it_is_not_ready_any_more(
+    children: Children,
+) -> None:
+    children.update("a")
+    removed = children["a"]
+    removed.stub.report(READY)
+    children.update("b")
+    assert list(children.list.retained) == list(children.list.ready) == [removed]
+    removed.stub.report(IDLE)
+    assert children.reports[-1] == (removed, READY)
+    assert not children.list.ready
+    assert removed.stub.told["close"] == 0  # It is calling just now.
+    children.world.settle()
+    assert removed.stub.told == {"close": 1}
+    assert children.world.clock.timers_pending == 0
+
+
+def test_retained_child_is_updated_when_it_is_listed_again(children: Children) -> None:
+    children.update("a")
+    removed = children["a"]
+    removed.stub.report(READY)
+    children.update("b")
+    assert len(removed.stub.updates) == 1
+    children.update(heavy("a"), "b")
+    assert children["a"] is removed
+    assert removed.stub.updates[-1].endpoints == (heavy("a"),)
+    assert not children.list.retained
+    assert children.list.counts[READY] == 1
+
+
+def test_retained_children_are_closed_after_new_ones_start_when_one_is_ready_at_once(
+    children: Children,
+) -> None:
+    children.update("a")
+    removed = children["a"].stub
+    removed.report(READY)
+    children.update("b")
+
+    class ReadyChild(StubChild):
+        __slots__ = ()
+
+        def create_policy(self) -> Policy:
+            assert removed.told["close"] == 0  # A connection may be shared.
+            policy = super().create_policy()
+            self.stub.report(READY)
+            return policy
+
+    children.list._child_type = ReadyChild
+    children.update("c", "d")
+    assert removed.told["close"] == 1
+    assert set(children.list.ready) == {children["c"], children["d"]}
+
+
+def test_lazy_children_are_never_retained(lazy: Children) -> None:
+    lazy.update("a")
+    lazy.list.connect(lazy["a"])
+    removed = lazy["a"].stub
+    removed.report(READY)
+    lazy.update("b")
+    assert removed.told["close"] == 1
+    assert not lazy.list.ready
+
+
+def test_states_are_counted_and_ready_ones_are_known(children: Children) -> None:
+    children.update("a", "b", "c")
+    assert children.list.counts[CONNECTING] == 3
+    version = children.list.ready_version
+    children["a"].stub.report(READY)
+    children["b"].stub.report(FAILURE)
+    assert [children.list.counts[state] for state in (READY, FAILURE, CONNECTING)] == [1, 1, 1]
+    assert list(children.list.ready) == [children["a"]]
+    assert children.list.ready_version > version
+    version = children.list.ready_version
+    children["b"].stub.report(FAILURE)
+    assert children.list.ready_version == version
+    children["a"].stub.report(READY)
+    assert children.list.ready_version > version  # It has another picker now.
+    version = children.list.ready_version
+    children["a"].stub.report(CONNECTING)
+    assert children.list.ready_version > version
+    assert not children.list.ready
+
+
+def test_a_failing_child_that_tries_again_keeps_its_state_and_picker(children: Children) -> None:
+    children.update("a")
+    children["a"].stub.report(FAILURE)
+    children["a"].stub.report(CONNECTING)
+    children["a"].stub.report(IDLE)
+    assert children["a"].state is FAILURE
+    assert not children["a"].picker.status.is_ok
+    assert len(children.reports) == 1
+    children.world.settle()
+    assert children["a"].stub.told["exit_idle"] == 1  # But it must not rest.
+
+
+def test_an_idle_child_is_connected_soon_and_never_inside_its_report(children: Children) -> None:
+    children.update("a", "b")
+    for name in ("a", "b", "a"):
+        children[name].stub.report(IDLE)
+    assert children["a"].stub.told["exit_idle"] == 0
+    assert children.world.clock.timers_pending == 1
+    children.world.settle()
+    assert [children[name].stub.told["exit_idle"] for name in "ab"] == [1, 1]
+
+
+def test_an_endpoint_may_be_listed_more_and_less_often(children: Children) -> None:
+    children.update("a")
+    child = children["a"]
+    for names in ("aa", "aba", "aab", "a", "aaa", "ba"):
+        children.update(*names)
+        assert children["a"] is child
+        assert len(children.list.children) == len(set(names))
+    children.update("b")
+    assert child.stub.told["close"] == 1
+
+
+def test_after_close_nobody_can_be_wanted(children: Children) -> None:
+    children.update("a")
+    child = children["a"]
+    child.stub.report(IDLE)
+    children.list.close()
+    children.list.connect_soon(child)
+    assert children.world.clock.timers_pending == 0
+
+
+def test_a_child_that_is_removed_is_not_connected_any_more(children: Children) -> None:
+    children.update("a", "b")
+    removed, kept = children["a"].stub, children["b"].stub
+    removed.report(IDLE)
+    kept.report(IDLE)
+    children.update("b")
+    children.world.settle()
+    assert (removed.told["exit_idle"], kept.told["exit_idle"]) == (0, 1)
+
+
+def test_a_lazy_child_has_no_policy_until_it_is_wanted(lazy: Children) -> None:
+    lazy.update("a", "b")
+    assert [child.policy for child in lazy.list.children] == [None, None]
+    assert lazy.list.counts[IDLE] == 2
+    lazy.list.reset_backoff()
+    lazy.list.connect_soon(lazy["b"])
+    lazy.world.settle()
+    assert lazy["a"].policy is None
+    assert len(lazy["b"].stub.updates) == 1
+    lazy.update(heavy("a"), heavy("b"))
+    assert len(lazy["b"].stub.updates) == 2
+    lazy["b"].stub.report(IDLE)
+    lazy.world.settle()
+    assert lazy["b"].stub.told["exit_idle"] == 0
+    lazy.list.connect_soon(lazy["b"])
+    lazy.world.settle()
+    assert lazy["b"].stub.told["exit_idle"] == 1
+    lazy.update("b")
+    started = lazy["b"].stub
+    lazy.list.close()
+    assert started.told["close"] == 1
+
+
+def test_children_are_listed_in_the_order_of_the_endpoints(children: Children) -> None:
+    children.update("a", "b", "c")
+    children.update("c", "d", "c", "a")
+    assert list(children.list.listed) == [children[name] for name in "cdca"]
+
+
+def test_a_child_is_told_of_another_endpoint_only_if_it_is_another(children: Children) -> None:
+    told: list[Endpoint] = []
+
+    class Noted(StubChild):
+        __slots__ = ()
+
+        def set_endpoint(self, endpoint: Endpoint) -> None:
+            super().set_endpoint(endpoint)
+            told.append(endpoint)
+
+    children.list._child_type = Noted
+    children.update("a", "b")
+    children.update(endpoint("b"), endpoint("a"), "c")
+    children.update("b", heavy("a"), "c")
+    assert told == [*map(endpoint, "abc"), heavy("a")]
+
+
+def test_a_child_may_be_connected_at_once(lazy: Children) -> None:
+    lazy.update("a")
+    lazy.list.connect(lazy["a"])
+    assert len(lazy["a"].stub.updates) == 1
+    lazy.list.connect(lazy["a"])
+    assert lazy["a"].stub.told["exit_idle"] == 1
+
+
+NAMES = st.sampled_from(["a", "b", "c", "d", ("a", "b"), ("b", "a"), ("c", "d", "a")])
+LISTS = st.lists(st.tuples(NAMES, st.booleans()), max_size=8)
+
+
+@given(st.lists(LISTS, max_size=6))
+def test_children_are_those_of_the_last_list_whatever_came_before(
+    lists: list[list[tuple[str | tuple[str, ...], bool]]],
+) -> None:
+    children = Children()
+    alive: dict[frozenset[Address], StubChild] = {}
+    for listed in lists:
+        endpoints = [
+            endpoint(names, heavy("a").attributes if is_heavy else EMPTY_ATTRIBUTES)
+            for names, is_heavy in listed
+        ]
+        children.update(*endpoints)
+        now = {child.endpoint.key: child for child in children.list.children}
+        assert set(now) == {each.key for each in endpoints}
+        for key in now.keys() & alive.keys():
+            assert now[key] is alive[key]
+        for key in alive.keys() - now.keys():
+            assert alive[key].stub.told["close"] == 1
+        for child in now.values():
+            assert child.stub.updates[-1].endpoints == (child.endpoint,)
+            listed_as = [each for each in endpoints if each.key == child.endpoint.key]
+            assert child.endpoint == listed_as[0]
+            assert child.stub.told["close"] == 0
+        assert children.list.counts[CONNECTING] == len(now)
+        alive = dict(now)

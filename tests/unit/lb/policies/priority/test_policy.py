@@ -1,0 +1,310 @@
+"""Unit tests of proxyless.lb.policies.priority.policy; see spec/test_a56.py."""
+
+import itertools
+from collections.abc import Mapping
+
+import pytest
+
+from proxyless.base import State, ValidationErrors, hits
+from proxyless.lb import PolicyRegistry
+from proxyless.lb.policies.pick_first import PickFirstFactory
+from proxyless.lb.policies.priority import PriorityConfig, PriorityFactory
+from proxyless.lb.policies.priority.policy import (
+    CHILD_POLICY_CACHE,
+    FAILOVER_TIMEOUT_S,
+    KEEPS_CONNECTING,
+    ChildView,
+    Create,
+    Reason,
+    Switches,
+    Use,
+    choose,
+    parse_config,
+    read_switches,
+)
+from proxyless.lb.retained_child import RETENTION_S
+from tests.spec.children_world import ChildrenWorld, stub_config
+from tests.spec.lb_world import CONNECTING, FAILURE, IDLE, READY
+
+REGISTRY = PolicyRegistry([PickFirstFactory()])
+PICK_FIRST: Mapping[str, object] = {"config": [{"pick_first": {}}]}
+
+UP = ChildView(READY, failover_timer_pending=False)
+RESTS = ChildView(IDLE, failover_timer_pending=False)
+FAILS = ChildView(FAILURE, failover_timer_pending=False)
+TRIES = ChildView(CONNECTING, failover_timer_pending=True)
+TRIES_ON = ChildView(CONNECTING, failover_timer_pending=False)
+
+
+# ---------------------------------------------------------------------------------------------
+# Decision
+
+
+@pytest.mark.parametrize(
+    ("children", "choice"),
+    [
+        ([None, UP], Create(0)),
+        ([FAILS, None, UP], Create(1)),
+        ([TRIES_ON, None], Create(1)),
+        ([UP, None], Use(0, Reason.CONNECTED, 1)),
+        ([RESTS, UP], Use(0, Reason.CONNECTED, 1)),
+        ([FAILS, UP, TRIES], Use(1, Reason.CONNECTED, 2)),
+        ([TRIES, UP], Use(0, Reason.ATTEMPTING, 1)),
+        ([FAILS, TRIES, UP], Use(1, Reason.ATTEMPTING, 2)),
+        ([TRIES_ON, UP], Use(1, Reason.CONNECTED, 2)),
+        ([TRIES_ON, TRIES_ON, FAILS], Use(0, Reason.STILL_CONNECTING, 3)),
+        ([FAILS, TRIES_ON, FAILS], Use(1, Reason.STILL_CONNECTING, 3)),
+        ([FAILS, FAILS, FAILS], Use(2, Reason.EXHAUSTED, 3)),
+        ([FAILS], Use(0, Reason.EXHAUSTED, 1)),
+    ],
+)
+def test_the_choice(children: list[ChildView | None], choice: Create | Use) -> None:
+    assert choose(children) == choice
+
+
+def test_there_is_no_choice_without_children() -> None:
+    with pytest.raises(AssertionError, match="empty priority list"):
+        choose([])
+
+
+VIEWS = [
+    None,
+    *(
+        ChildView(state, is_pending)
+        for state in (READY, IDLE, CONNECTING, FAILURE)
+        for is_pending in (True, False)
+    ),
+]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_what_is_below_the_choice_never_matters_unless_all_were_considered(size: int) -> None:
+    for children in itertools.product(VIEWS, repeat=size):
+        choice = choose(children)
+        if isinstance(choice, Create):
+            assert choose([*children[: choice.priority], None]) == choice
+        else:
+            assert 0 <= choice.priority < choice.considered <= size
+            assert None not in children[: choice.considered]
+            if choice.reason in {Reason.CONNECTED, Reason.ATTEMPTING}:
+                assert choose(children[: choice.considered]) == choice
+            else:
+                assert choice.considered == size
+
+
+# ---------------------------------------------------------------------------------------------
+# Config
+
+
+def parse(json: Mapping[str, object]) -> tuple[PriorityConfig, str]:
+    errors = ValidationErrors()
+    return parse_config(json, errors, REGISTRY), str(errors)
+
+
+def test_all_that_is_wrong_is_said_at_once() -> None:
+    _, text = parse({"children": {"a": 1, "b": PICK_FIRST, "c": {}}, "priorities": ["a", "x", 2]})
+    assert text == (
+        '[field:children["a"] error:is 1, wanted an object; '
+        'field:children["c"].config error:is missing, wanted a list of policies; '
+        "field:priorities[1] error:is 'x', wanted the name of one of the children; "
+        "field:priorities[2] error:is 2, wanted a string]"
+    )
+
+
+@pytest.mark.parametrize("odd", [None, True, 1.5, "x", [None], {"x": 1}])
+@pytest.mark.parametrize("where", ["children", "priorities", "child", "config", "flag"])
+def test_no_value_makes_the_parser_raise(where: str, odd: object) -> None:
+    child = {**PICK_FIRST, "config": odd} if where == "config" else dict(PICK_FIRST)
+    if where == "flag":
+        child["ignore_reresolution_requests"] = odd
+    json: dict[str, object] = {"children": {"a": child}, "priorities": ["a"]}
+    if where == "child":
+        json["children"] = {"a": odd}
+    elif where in json:
+        json[where] = odd
+    _, text = parse(json)
+    # A field that is null is absent.
+    is_valid = (where == "flag" and odd in (None, True)) or (where == "priorities" and odd is None)
+    assert (text == "[]") == is_valid
+
+
+@pytest.mark.parametrize("name", ["ignore_reresolution_requests", "ignoreReresolutionRequests"])
+def test_flag_is_read_by_either_spelling(name: str) -> None:
+    config, text = parse({"children": {"a": {**PICK_FIRST, name: True}}})
+    assert text == "[]"
+    assert config.children["a"].ignore_reresolution_requests
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "switches"),
+    [
+        (KEEPS_CONNECTING, "true", Switches(keeps_connecting=True)),
+        (KEEPS_CONNECTING, " TRUE ", Switches(keeps_connecting=True)),
+        (KEEPS_CONNECTING, "false", Switches()),
+        (KEEPS_CONNECTING, "", Switches()),
+        (CHILD_POLICY_CACHE, "false", Switches(retains_removed=False)),
+        (CHILD_POLICY_CACHE, "False", Switches(retains_removed=False)),
+        (CHILD_POLICY_CACHE, "true", Switches()),
+        (CHILD_POLICY_CACHE, "", Switches()),
+    ],
+)
+def test_switches_are_read_from_the_environment(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, switches: Switches
+) -> None:
+    assert read_switches() == Switches()
+    monkeypatch.setenv(variable, value)
+    assert read_switches() == switches
+
+
+# ---------------------------------------------------------------------------------------------
+# Policy
+
+
+@pytest.fixture
+def world() -> ChildrenWorld:
+    return ChildrenWorld(PriorityFactory())
+
+
+def prioritize(world: ChildrenWorld, *names: str, inner_priorities: int = 1) -> None:
+    """Update; the first child has this number of priorities of its own."""
+    children: dict[str, dict[str, object]] = {name: {"config": stub_config(name)} for name in names}
+    children[names[0]]["innerPriorities"] = inner_priorities
+    world.update(config={"children": children, "priorities": list(names)})
+
+
+def test_the_life_of_a_child_is_traced(world: ChildrenWorld) -> None:
+    with hits(world.trace, "priority.child") as events:
+        prioritize(world, "p0", "p1")
+        world.advance(FAILOVER_TIMEOUT_S)
+        world.say("p0", READY, FAILURE, READY)
+        world.advance(RETENTION_S)
+    assert [(event.fields["child"], event.fields["change"]) for event in events] == [
+        ("p0", "created"),
+        ("p0", "failover timer fired"),
+        ("p1", "created"),
+        ("p1", "deactivated"),
+        ("p1", "reactivated"),
+        ("p1", "deactivated"),
+        ("p1", "failover timer fired"),
+        ("p1", "destroyed"),
+    ]
+
+
+@pytest.mark.parametrize("state", [READY, IDLE, CONNECTING, FAILURE])
+def test_a_report_that_changes_nothing_above_is_not_passed_on(
+    world: ChildrenWorld, state: State
+) -> None:
+    prioritize(world, "p0", "p1")
+    world.say("p0", FAILURE)
+    world.say("p0", READY)
+    world.expect_never(IDLE)
+    world.say("p1", state)
+    world.policy.reset_backoff()
+    world.expect_reports()
+
+
+def test_it_may_be_told_anything_before_its_first_update(world: ChildrenWorld) -> None:
+    world.policy.exit_idle()
+    world.policy.reset_backoff()
+    world.expect_reports()
+    world.policy.close()
+    world.expect_closed()
+
+
+# The failover timer of a child with priorities of its own
+
+
+@pytest.mark.parametrize(
+    ("numbers", "deadline_s"),
+    [
+        pytest.param([1, 2], 20.0, id="longer"),
+        pytest.param([1, 2, 3], 30.0, id="longer twice"),
+        pytest.param([3, 1], 10.0, id="shorter"),
+        pytest.param([1, 2, 1, 2], 20.0, id="longer, shorter and longer"),
+    ],
+)
+def test_failover_timer_follows_the_number_of_inner_priorities_while_it_runs(
+    world: ChildrenWorld, numbers: list[int], deadline_s: float
+) -> None:
+    for number in numbers:
+        prioritize(world, "p0", "p1", inner_priorities=number)
+        world.advance(3.0)
+    world.advance(deadline_s - 3.0 * len(numbers) - 0.001)
+    world.expect_children("p0")
+    world.advance(0.001)
+    world.expect_children("p0", "p1")
+
+
+def test_failover_timer_fires_at_once_when_the_shorter_deadline_has_passed(
+    world: ChildrenWorld,
+) -> None:
+    prioritize(world, "p0", "p1", inner_priorities=3)
+    world.advance(15.0)
+    prioritize(world, "p0", "p1", inner_priorities=1)
+    world.expect_children("p0")
+    world.advance(0)
+    world.expect_children("p0", "p1")
+
+
+def test_failover_timer_that_is_due_is_put_off_when_priorities_return_in_the_same_turn(
+    world: ChildrenWorld,
+) -> None:
+    prioritize(world, "p0", "p1", inner_priorities=3)
+    world.advance(15.0)
+    prioritize(world, "p0", "p1", inner_priorities=1)
+    prioritize(world, "p0", "p1", inner_priorities=2)
+    world.advance(4.999)
+    world.expect_children("p0")
+    world.advance(0.001)
+    world.expect_children("p0", "p1")
+
+
+def test_restarted_failover_timer_counts_from_its_restart_when_priorities_are_added(
+    world: ChildrenWorld,
+) -> None:
+    prioritize(world, "p0", "p1")
+    world.advance(5.0)
+    world.say("p0", READY, CONNECTING)
+    world.advance(9.0)
+    prioritize(world, "p0", "p1", inner_priorities=2)
+    world.advance(10.999)
+    world.expect_children("p0")
+    world.advance(0.001)
+    world.expect_children("p0", "p1")
+
+
+@pytest.mark.parametrize("state", [READY, IDLE, FAILURE])
+def test_failover_timer_stays_cancelled_when_the_number_of_inner_priorities_changes(
+    world: ChildrenWorld, state: State
+) -> None:
+    prioritize(world, "p0")
+    world.say("p0", state)
+    prioritize(world, "p0", inner_priorities=2)
+    assert world.clock.timers_pending == 0
+
+
+def test_failover_timer_is_not_started_again_when_it_has_fired_and_priorities_are_added(
+    world: ChildrenWorld,
+) -> None:
+    prioritize(world, "p0")
+    world.advance(FAILOVER_TIMEOUT_S)
+    prioritize(world, "p0", inner_priorities=2)
+    assert world.clock.timers_pending == 0
+
+
+# The newest picker
+
+
+@pytest.mark.parametrize("current", ["p0", "p1"])
+def test_newest_picker_is_published_when_a_failing_child_becomes_connecting(
+    world: ChildrenWorld, current: str
+) -> None:
+    prioritize(world, "p0", "p1")
+    world.say("p0", FAILURE)
+    world.say("p1", FAILURE)
+    world.expect_state(FAILURE)
+    world.say(current, CONNECTING)
+    world.expect_uses(current)
+    world.expect_picker_queues()
+    world.say(current, CONNECTING)
+    world.expect_uses(current)

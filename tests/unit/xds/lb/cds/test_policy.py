@@ -1,0 +1,82 @@
+"""cds: what the policies below depend on, and notes in failures."""
+
+import logging
+
+import pytest
+
+from proxyless.base import Status, StatusCode
+from proxyless.lb import QUEUE_PICKER, Fail, FailPicker
+from proxyless.xds.config import ClusterConfig
+from proxyless.xds.lb.cds.policy import NotingPicker, aggregate_child, leaf_child
+from tests.spec.lb_world import ANY_RPC
+from tests.spec.mesh_world import MeshWorld
+from tests.spec.xds_world import (
+    CDS,
+    ROUND_ROBIN,
+    cluster,
+    dns,
+    endpoints,
+    locality,
+    prioritized,
+    route_config,
+)
+
+
+def test_leaf_may_try_all_its_priorities_before_the_next_leaf() -> None:
+    two = prioritized("a", [locality("x", "10.0.0.1:80")], [locality("y", "10.0.0.2:80")])
+    leaves = (
+        ClusterConfig("a", cluster("a"), two),
+        ClusterConfig("b", cluster("b"), endpoints("b")),
+        ClusterConfig("c", cluster("c"), None),
+    )
+    assert aggregate_child(leaves).leaves == (("a", 2), ("b", 1), ("c", 1))
+
+
+def test_only_dns_is_asked_again() -> None:
+    for kind, is_ignored in ((cluster("a"), True), (dns("a", "host.example"), False)):
+        found = leaf_child(ClusterConfig("a", kind), ("p0",), ROUND_ROBIN)
+        assert found.ignore_reresolution_requests is is_ignored
+
+
+def test_cluster_and_note_are_added_only_to_failures() -> None:
+    failure = Status(StatusCode.UNAVAILABLE, "down")
+    leaf = NotingPicker(FailPicker(failure), "leaf", "note")
+    result = leaf.pick(ANY_RPC)
+    assert isinstance(result, Fail)
+    assert result.status == leaf.status
+    assert leaf.status == Status(StatusCode.UNAVAILABLE, 'cluster "leaf": down (note)')
+    # What the leaf has said already, its aggregate does not say again.
+    assert NotingPicker(leaf, "top", "note").status.details == (
+        'cluster "top": cluster "leaf": down (note)'
+    )
+    assert NotingPicker(QUEUE_PICKER, "leaf", "note").pick(ANY_RPC) is QUEUE_PICKER.pick(ANY_RPC)
+
+
+def test_the_node_id_of_a_failure_stands_once_and_last() -> None:
+    below = Status(StatusCode.UNAVAILABLE, 'down (endpoints "a": gone (node id "n"))')
+    note = 'endpoints "a": gone (node id "n")'
+    leaf = NotingPicker(FailPicker(below), "a", note, "n")
+    text = 'cluster "a": down (endpoints "a": gone) (node id "n")'
+    assert leaf.status.details == text
+    # The aggregate's note is its own.
+    top = NotingPicker(leaf, "top", "", "n")
+    assert top.status.details == f'cluster "top": {text}'
+
+
+def test_a_cluster_that_fails_is_logged_once_in_the_words_of_its_rpcs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "proxyless.xds.lb.cds")
+    world = MeshWorld()
+    world.backend("10.0.0.1:80").is_up = False
+    world.start(route_config("a"), cluster("a"), endpoints("a", "10.0.0.1:80"))
+    _, observer = world.call()
+    world.settle()
+    assert [each.getMessage() for each in caplog.records] == [observer.status.details]
+    caplog.clear()
+    for _ in range(3):
+        world.remove(CDS, "a")
+        world.say(route_config("a"))
+    _, observer = world.call()
+    world.settle()
+    assert [each.getMessage() for each in caplog.records] == [observer.status.details]

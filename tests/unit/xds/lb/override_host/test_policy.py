@@ -1,0 +1,22 @@
+"""Unit tests of proxyless.xds.lb.override_host; see spec/test_a75_override_host.py."""
+
+from proxyless.xds.lb.override_host.policy import OverrideHostPolicy
+from tests.spec.lb_world import address
+from tests.spec.test_a75_override_host import OverrideWorld
+
+
+def test_it_shows_what_only_sessions_need_and_for_how_long() -> None:
+    world = OverrideWorld()
+    world.serve(("a",), ("c",), idle_timeout_s=60.0)
+    world.connect("a")
+    world.own("c")
+    world.sticks("c")
+    world.advance(15.0)
+    policy = world.policy
+    assert isinstance(policy, OverrideHostPolicy)
+    node = policy.describe()
+    assert (node.state, node.detail) == ("READY", "1 subchannels held for sessions only")
+    child, owned = node.children
+    assert child.policy == "priority_experimental"
+    assert (owned.name, owned.state, owned.in_use) == (str(address("c")), "READY", False)
+    assert owned.detail == "held for sessions, idle timeout 45 s left"

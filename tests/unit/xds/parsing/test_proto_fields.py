@@ -1,0 +1,270 @@
+"""How single fields of messages are read, and what is said about wrong ones."""
+
+from collections.abc import Callable
+
+import pytest
+
+from proxyless.base import ValidationErrors
+from proxyless.protos import Proto, message_class
+from proxyless.xds.parsing.proto_fields import (
+    DURATION_NANOS_MAX,
+    DURATION_SECONDS_MAX,
+    Extension,
+    check_config_source,
+    check_count,
+    check_regex,
+    decode_any_as,
+    decode_extension,
+    guard_parser,
+    parse_duration_s,
+    parse_fraction,
+    read_denominator,
+    read_duration_s,
+    read_uint32,
+    unwrap_any,
+)
+from proxyless.xds.resources.matcher import Fraction
+
+ROUTER = "envoy.extensions.filters.http.router.v3.Router"
+HOST = "type.googleapis.com/"
+
+
+@pytest.fixture
+def errors() -> ValidationErrors:
+    return ValidationErrors()
+
+
+def new(full_name: str, **fields: object) -> Proto:
+    return message_class(full_name)(**fields)
+
+
+def duration(seconds: int = 0, nanos: int = 0) -> Proto:
+    return new("google.protobuf.Duration", seconds=seconds, nanos=nanos)
+
+
+def action() -> Proto:
+    return new("envoy.config.route.v3.RouteAction")
+
+
+# Durations, numbers, fractions
+
+
+@pytest.mark.parametrize(
+    ("seconds", "nanos", "wanted"),
+    [
+        (0, 0, 0.0),
+        (1, 500_000_000, 1.5),
+        (DURATION_SECONDS_MAX, 0, float(DURATION_SECONDS_MAX)),
+        (0, DURATION_NANOS_MAX, 0.999999999),
+    ],
+)
+def test_durations_within_the_range_are_seconds(
+    seconds: int, nanos: int, wanted: float, errors: ValidationErrors
+) -> None:
+    assert parse_duration_s(duration(seconds, nanos), errors) == wanted
+    assert errors.ok
+
+
+@pytest.mark.parametrize(
+    ("seconds", "nanos", "said"),
+    [
+        (-1, 0, "[field:seconds error:is -1, wanted 0 to 315576000000]"),
+        (DURATION_SECONDS_MAX + 1, 0, "[field:seconds error:is 315576000001, wanted"),
+        (0, -1, "[field:nanos error:is -1, wanted 0 to 999999999]"),
+        (0, DURATION_NANOS_MAX + 1, "[field:nanos error:is 1000000000, wanted"),
+    ],
+)
+def test_durations_out_of_range_are_an_error(
+    seconds: int, nanos: int, said: str, errors: ValidationErrors
+) -> None:
+    parse_duration_s(duration(seconds, nanos), errors)
+    assert str(errors).startswith(said)
+
+
+def test_a_field_that_is_unset_is_not_zero(errors: ValidationErrors) -> None:
+    message = action()
+    assert read_duration_s(message, "timeout", errors) is None
+    message.timeout.SetInParent()
+    assert read_duration_s(message, "timeout", errors) == 0.0
+    policy = new("envoy.config.route.v3.RetryPolicy")
+    assert read_uint32(policy, "num_retries") is None
+    policy.num_retries.SetInParent()
+    assert read_uint32(policy, "num_retries") == 0
+
+
+def test_a_wrong_duration_is_told_at_its_field(errors: ValidationErrors) -> None:
+    message = action()
+    message.timeout.nanos = -5
+    read_duration_s(message, "timeout", errors)
+    assert str(errors) == "[field:timeout.nanos error:is -5, wanted 0 to 999999999]"
+
+
+@pytest.mark.parametrize(
+    ("numerator", "denominator", "per_million"),
+    [(1, 0, 10_000), (1, 1, 100), (1, 2, 1), (250, 0, 1_000_000), (2**32 - 1, 2, 1_000_000)],
+)
+def test_fractions_are_parts_of_a_million(
+    numerator: int, denominator: int, per_million: int, errors: ValidationErrors
+) -> None:
+    percent = new("envoy.type.v3.FractionalPercent", numerator=numerator, denominator=denominator)
+    assert parse_fraction(percent, errors) == Fraction(per_million)
+    assert errors.ok
+
+
+def test_an_unknown_denominator_is_an_error(errors: ValidationErrors) -> None:
+    read_denominator(new("envoy.type.v3.FractionalPercent", denominator=3), errors)
+    assert str(errors) == (
+        "[field:denominator error:is 3, wanted HUNDRED, TEN_THOUSAND or MILLION]"
+    )
+
+
+# Texts, lists, sources
+
+
+def test_a_regular_expression_is_valid_or_an_error(errors: ValidationErrors) -> None:
+    check_regex("a.*", errors)
+    assert errors.ok
+    check_regex("(", errors)
+    assert str(errors) == "[error:is not a valid regular expression: missing ): (]"
+
+
+def test_a_list_has_a_bound(errors: ValidationErrors) -> None:
+    assert check_count([1, 2], 2, errors)
+    assert errors.ok
+    assert not check_count([1, 2, 3], 2, errors)
+    assert str(errors) == "[error:has 3 elements, wanted at most 2]"
+
+
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [("ads", ""), ("self", ""), ("path_config_source", "path_config_source"), (None, "unset")],
+)
+def test_config_comes_from_the_same_stream(
+    field: str | None, said: str, errors: ValidationErrors
+) -> None:
+    source = new("envoy.config.core.v3.ConfigSource")
+    if field is not None:
+        getattr(source, field).SetInParent()
+    check_config_source(source, errors)
+    assert str(errors) == (f"[error:is {said}, wanted ads or self]" if said else "[]")
+
+
+# Extensions
+
+
+def any_of(message: Proto) -> Proto:
+    return new(
+        "google.protobuf.Any",
+        type_url=HOST + message.DESCRIPTOR.full_name,
+        value=message.SerializeToString(),
+    )
+
+
+def struct_of(type_url: str, fill: Callable[[Proto], None], package: str) -> Proto:
+    typed_struct = new(f"{package}.TypedStruct", type_url=type_url)
+    fill(typed_struct.value)
+    return any_of(typed_struct)
+
+
+def test_a_message_is_unwrapped_and_decoded(errors: ValidationErrors) -> None:
+    message = new(ROUTER, suppress_envoy_headers=True)
+    extension = unwrap_any(any_of(message), errors)
+    assert extension == Extension(ROUTER, message.SerializeToString())
+    assert extension is not None
+    assert decode_extension(extension, errors) == message
+    assert decode_any_as(ROUTER, any_of(message), errors) == message
+    assert errors.ok
+
+
+@pytest.mark.parametrize("package", ["xds.type.v3", "udpa.type.v1"])
+def test_a_typed_struct_is_its_inner_type_and_a_json_object(
+    package: str, errors: ValidationErrors
+) -> None:
+    def fill(struct: Proto) -> None:
+        struct["text"] = "t"
+        struct["count"] = 3
+        struct["ratio"] = 0.5
+        struct["flag"] = True
+        struct["nothing"] = None
+        struct["inner"] = {"list": [1, "two", [3], {"four": 4}]}
+
+    extension = unwrap_any(struct_of("host/own.Filter", fill, package), errors)
+    assert extension == Extension(
+        "own.Filter",
+        {
+            "text": "t",
+            "count": 3,
+            "ratio": 0.5,
+            "flag": True,
+            "nothing": None,
+            "inner": {"list": [1, "two", [3], {"four": 4}]},
+        },
+    )
+    assert extension is not None
+    assert isinstance(extension.value, dict)
+    assert isinstance(extension.value["count"], int)
+    assert decode_extension(extension, errors) is extension.value
+    assert errors.ok
+
+
+def test_a_number_that_json_does_not_have_is_an_error(errors: ValidationErrors) -> None:
+    def fill(struct: Proto) -> None:
+        struct["list"] = [1.0, float("inf")]
+
+    unwrap_any(struct_of("host/own.Filter", fill, "xds.type.v3"), errors)
+    assert str(errors) == (
+        '[field:["xds.type.v3.TypedStruct"].value["list"][1] error:is inf, wanted a finite number]'
+    )
+
+
+@pytest.mark.parametrize("type_url", ["", "no.Slash", "host/"])
+def test_a_type_url_has_a_host_and_a_name(type_url: str, errors: ValidationErrors) -> None:
+    assert unwrap_any(new("google.protobuf.Any", type_url=type_url), errors) is None
+    assert str(errors) == (
+        f"[field:type_url error:is {type_url!r}, wanted one such as 'host/package.Type']"
+    )
+
+
+def test_the_type_url_inside_a_typed_struct_has_one_too(errors: ValidationErrors) -> None:
+    message = struct_of("own.Filter", lambda _: None, "udpa.type.v1")
+    assert unwrap_any(message, errors) is None
+    assert str(errors) == (
+        '[field:["udpa.type.v1.TypedStruct"].type_url'
+        " error:is 'own.Filter', wanted one such as 'host/package.Type']"
+    )
+
+
+@pytest.mark.parametrize("name", [ROUTER, "xds.type.v3.TypedStruct"])
+def test_bytes_that_are_no_message_are_an_error(name: str, errors: ValidationErrors) -> None:
+    broken = new("google.protobuf.Any", type_url=HOST + name, value=b"\xff")
+    assert decode_any_as(name, broken, errors) is None
+    assert str(errors) == f'[field:["{name}"] error:cannot be decoded as {name}]'
+
+
+def test_a_message_of_a_type_that_is_not_carried_is_an_error(errors: ValidationErrors) -> None:
+    assert decode_extension(Extension("own.Filter", b""), errors) is None
+    assert str(errors) == (
+        '[field:["own.Filter"] error:is of a type that is not known here,'
+        " wanted one that is, or a TypedStruct]"
+    )
+
+
+def test_another_type_than_the_wanted_one_is_an_error(errors: ValidationErrors) -> None:
+    metadata = new("envoy.config.core.v3.Metadata")
+    assert decode_any_as(ROUTER, any_of(metadata), errors) is None
+    in_json = struct_of(HOST + ROUTER, lambda _: None, "xds.type.v3")
+    assert decode_any_as(ROUTER, in_json, errors) is None
+    assert str(errors) == (
+        f"[errors:[is envoy.config.core.v3.Metadata, wanted {ROUTER};"
+        f" is a TypedStruct of {ROUTER}, wanted {ROUTER}]]"
+    )
+
+
+def test_a_parser_that_raises_is_an_error(errors: ValidationErrors) -> None:
+    def parse(message: object, _errors: ValidationErrors) -> int:
+        return int(str(message))
+
+    assert guard_parser(parse, {}, errors) is None
+    assert str(errors) == (
+        "[error:its parser raised ValueError: invalid literal for int() with base 10: '{}']"
+    )

@@ -1,0 +1,137 @@
+"""What does a bootstrap's credentials config mean for a connection to a control plane?"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from proxyless.base import Metadata, Status, StatusCode
+from proxyless.transport import ClientTls
+from proxyless.xds.bootstrap import ChannelCreds, TlsConfig
+from proxyless.xds.security.server_credentials import (
+    FILE_BYTES_MAX,
+    GoogleTokens,
+    TokenFile,
+    read_tls,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from proxyless.channel.credentials import CallCredentials
+
+
+def ask(credentials: CallCredentials) -> Metadata | Status:
+    found: list[Metadata | Status] = []
+    credentials.request("https://server/service", "/service/Method", found.append)
+    (answer,) = found
+    return answer
+
+
+def test_without_tls_there_are_no_certificates() -> None:
+    assert read_tls(ChannelCreds("insecure")) is None
+    assert read_tls(ChannelCreds("tls")) == ClientTls()
+    assert read_tls(ChannelCreds("tls", TlsConfig())) == ClientTls()
+
+
+def test_certificates_are_those_in_the_files_now(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("ca", "cert", "key")]
+    config = TlsConfig(*map(str, paths))  # type: ignore[arg-type]
+    for version in (b"1", b"2"):
+        for path in paths:
+            path.write_bytes(path.name.encode() + version)
+        assert read_tls(ChannelCreds("tls", config)) == ClientTls(
+            root_certificates=b"ca" + version,
+            certificate_chain=b"cert" + version,
+            private_key=b"key" + version,
+        )
+
+
+def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "ca"
+    creds = ChannelCreds("tls", TlsConfig(str(path)))
+    missing = read_tls(creds)
+    assert isinstance(missing, Status)
+    assert missing.details == f"file {str(path)!r} cannot be read: No such file or directory"
+    path.write_bytes(bytes(FILE_BYTES_MAX + 1))
+    large = read_tls(creds)
+    assert isinstance(large, Status)
+    assert "is too large" in large.details
+    assert isinstance(read_tls(ChannelCreds("tls", TlsConfig("a\0b"))), Status)
+
+
+def test_a_token_is_what_the_file_holds_now(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    credentials = TokenFile(str(path))
+    missing = ask(credentials)
+    assert isinstance(missing, Status)
+    assert missing.code is StatusCode.UNAVAILABLE
+    for token in ("ey.one", "ey.two"):
+        path.write_text(f"{token}\n")
+        assert ask(credentials) == (("authorization", f"Bearer {token}"),)
+
+
+@pytest.mark.parametrize("content", [b"", b" \n", b"two words", b"a\nb", "ü".encode()])
+def test_what_is_no_token_is_not_sent(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_bytes(content)
+    refused = ask(TokenFile(str(path)))
+    assert refused == Status(StatusCode.UNAVAILABLE, f"file {str(path)!r} holds no token")
+
+
+class Tokens:
+    """Stands in for google-auth's credentials."""
+
+    valid = False
+    token = ""
+    refreshed = 0
+    error: Exception | None = None
+
+    def refresh(self, _request: object) -> None:
+        if self.error is not None:
+            raise self.error
+        self.valid, self.token = True, "ya29.token"
+        self.refreshed += 1
+
+
+@pytest.fixture
+def tokens(monkeypatch: pytest.MonkeyPatch) -> Tokens:
+    tokens = Tokens()
+    auth, requests = ModuleType("google.auth"), ModuleType("google.auth.transport.requests")
+    vars(auth)["default"] = lambda scopes: (tokens, "project")
+    vars(requests)["Request"] = SimpleNamespace
+    monkeypatch.setitem(sys.modules, "google.auth", auth)
+    monkeypatch.setitem(sys.modules, "google.auth.transport.requests", requests)
+    return tokens
+
+
+async def ask_google(credentials: GoogleTokens) -> Metadata | Status:
+    answer: asyncio.Future[Metadata | Status] = asyncio.get_running_loop().create_future()
+    credentials.request("https://server/service", "/service/Method", answer.set_result)
+    return await answer
+
+
+async def test_googles_token_is_fetched_once_while_it_is_valid(tokens: Tokens) -> None:
+    credentials = GoogleTokens()
+    for _ in range(2):
+        found = await ask_google(credentials)
+        assert found == (("authorization", "Bearer ya29.token"),)
+    assert tokens.refreshed == 1
+
+
+async def test_trouble_with_googles_token_is_a_status(tokens: Tokens) -> None:
+    tokens.error = RuntimeError("no metadata server")
+    found = await ask_google(GoogleTokens())
+    assert found == Status(
+        StatusCode.UNAVAILABLE, "google_default credentials: RuntimeError: no metadata server"
+    )
+
+
+def test_google_default_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "google.auth", None)
+    with pytest.raises(ValueError, match="needs the package google-auth"):
+        GoogleTokens()
