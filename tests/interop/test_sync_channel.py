@@ -1174,8 +1174,8 @@ _EXITS = {
         import atexit
         atexit._clear()
         atexit.register(lambda: greet(b'', timeout=5))
-        import proxyless.front.background
-        atexit.register(proxyless.front.background._at_exit)
+        import proxyless.front.sync.background
+        atexit.register(proxyless.front.sync.background._at_exit)
         greet(b'', timeout=5)
     """,
 }

@@ -12,7 +12,9 @@ explanation   why something happens, as a tree of sentences
 validation    everything that is wrong with an input, by field path
 trace         named events for logs, explain, checkers and tests
 frozen        how values are declared
-doors         how a room opens only as far as somebody goes in
+lazy_exports  names of a package that are imported when they are first used
+environment   flags of the process environment
+json_fields   reader of JSON objects: typed fields, errors by field path
 """
 
 from proxyless.base.attributes import EMPTY as EMPTY_ATTRIBUTES

@@ -1,31 +1,23 @@
-"""Channels as applications know them: grpcio's classes, errors and call objects.
+"""The public API on our channels: grpcio's classes, errors and call objects.
 
-aio_channel       AioChannel: grpc.aio's channel on our stack
-aio_calls         the call objects it hands out
-aio_outcomes      what these know about their RPCs, and who waits for more
-aio_interceptors  an application's interceptors
-aio_session       AioSession: a channel whose RPCs stay on one backend
-sync_channel      SyncChannel: grpcio's blocking channel on our stack
-sync_calls        the call objects it hands out
-sync_outcomes     what is known about their RPCs, between threads and the loop
-sync_requests     an application's iterators of requests
-sync_states       who wants to know the state of it
-sync_session      SyncSession: a channel whose RPCs stay on one backend
-explaining        how an application asks why
-session, cookies  what both kinds of session have in common
-background        the loop that all of these run on
-credentials       ours and grpcio's credentials
-plugin_threads    where grpcio's plugins for call credentials may block
-options           what channel options mean
-values            status codes, metadata and the like, translated both ways
+aio             the asyncio API
+sync            the blocking API
+session         what sessions of both kinds have in common
+cookies         the cookies of a session
+explaining      `channel.explain()` and `explain_error`
+credentials     channel and call credentials, ours and grpcio's
+plugin_threads  threads for grpcio's call-credentials plugins, which may block
+options         channel options
+conversions     status codes, metadata, compression and connectivity, to and from grpcio's types
 
-The only room, with the control plane's, that knows grpcio.
+Only this package and the control plane's service import grpcio.
 """
 
 from typing import TYPE_CHECKING
 
-from proxyless.base.doors import open_when_asked
-from proxyless.front.aio_channel import AioChannel
+from proxyless.base.lazy_exports import lazy_exports
+from proxyless.front.aio.channel import AioChannel
+from proxyless.front.conversions import to_encoding
 from proxyless.front.credentials import (
     ChannelCredentials,
     composite_channel_credentials,
@@ -36,20 +28,19 @@ from proxyless.front.credentials import (
     xds_channel_credentials,
 )
 from proxyless.front.options import make_channel_options
-from proxyless.front.values import to_encoding
 
 if TYPE_CHECKING:
-    from proxyless.front.aio_session import AioSession
-    from proxyless.front.sync_channel import SyncChannel
-    from proxyless.front.sync_session import SyncSession
+    from proxyless.front.aio.session import AioSession
+    from proxyless.front.sync.channel import SyncChannel
+    from proxyless.front.sync.session import SyncSession
 else:
     # A process has channels of one kind, as a rule, and few have sessions.
-    __getattr__ = open_when_asked(
+    __getattr__ = lazy_exports(
         __name__,
         {
-            "AioSession": "aio_session",
-            "SyncChannel": "sync_channel",
-            "SyncSession": "sync_session",
+            "AioSession": "aio.session",
+            "SyncChannel": "sync.channel",
+            "SyncSession": "sync.session",
         },
     )
 

@@ -27,8 +27,8 @@ from proxyless.channel.credentials import (
     OnMetadata,
     Withdraw,
 )
+from proxyless.front.conversions import to_metadata
 from proxyless.front.plugin_threads import plugin_threads
-from proxyless.front.values import to_metadata
 from proxyless.transport import ClientTls, TlsSessions
 
 # An application's own call credentials: gets the service URL and the path, returns metadata.

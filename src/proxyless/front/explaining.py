@@ -15,7 +15,7 @@ from weakref import ref
 
 from proxyless.base import EMPTY_METADATA
 from proxyless.channel.view import ChannelView, origin_of
-from proxyless.front.values import to_metadata
+from proxyless.front.conversions import to_metadata
 
 if TYPE_CHECKING:
     from proxyless.base import Metadata

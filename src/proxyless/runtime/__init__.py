@@ -14,7 +14,7 @@ serializer  Serializer: callbacks that cause each other run one at a time
 
 from typing import TYPE_CHECKING
 
-from proxyless.base.doors import open_when_asked
+from proxyless.base.lazy_exports import lazy_exports
 from proxyless.runtime.clock import IDLE_TIMER, Clock, LoopClock, Timer
 from proxyless.runtime.deadlines import Deadline, DeadlineQueue
 from proxyless.runtime.logs import LogTrace, apply_environment
@@ -25,7 +25,7 @@ from proxyless.runtime.serializer import Serializer
 if TYPE_CHECKING:
     from proxyless.runtime.virtual import VirtualClock
 else:
-    __getattr__ = open_when_asked(__name__, {"VirtualClock": "virtual"})
+    __getattr__ = lazy_exports(__name__, {"VirtualClock": "virtual"})
 
 __all__ = [
     "IDLE_TIMER",

@@ -16,7 +16,7 @@ spiffe     whose roots count for a peer, by its trust domain
 
 from typing import TYPE_CHECKING
 
-from proxyless.base.doors import open_when_asked
+from proxyless.base.lazy_exports import lazy_exports
 from proxyless.transport.client import ClientTransport, TransportOptions
 from proxyless.transport.connector import Connector
 from proxyless.transport.keepalive import KeepaliveConfig
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from proxyless.transport.server import Server, ServerCall
 else:
     # For simulations and tests; a channel has calls of its own.
-    __getattr__ = open_when_asked(
+    __getattr__ = lazy_exports(
         __name__,
         {
             "Server": "server",

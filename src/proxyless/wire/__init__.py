@@ -18,7 +18,7 @@ Specs: RFC 9113, RFC 7541, gRPC over HTTP/2. The asyncio edge is the room `trans
 
 from typing import TYPE_CHECKING
 
-from proxyless.base.doors import open_when_asked
+from proxyless.base.lazy_exports import lazy_exports
 from proxyless.wire.client import CallListener, ClientConnection, ClientStream
 from proxyless.wire.connection import ConnectionListener
 from proxyless.wire.errors import ErrorCode, RemoteProtocolError, UsageError, WireError
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     )
 else:
     _SERVER = ("HandlerListener", "ServerConnection", "ServerListener", "ServerStream")
-    __getattr__ = open_when_asked(__name__, dict.fromkeys(_SERVER, "server"))
+    __getattr__ = lazy_exports(__name__, dict.fromkeys(_SERVER, "server"))
 
 __all__ = [
     "ENCODINGS",

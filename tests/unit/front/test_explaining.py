@@ -12,7 +12,7 @@ from proxyless.base import OK, State, Status, StatusCode
 from proxyless.base.explanation import Explanation
 from proxyless.channel import ChannelView
 from proxyless.front.explaining import Explaining, ask_here, recall, remember
-from proxyless.front.sync_calls import InactiveRpcError
+from proxyless.front.sync.calls import InactiveRpcError
 from proxyless.wire import StreamEnd
 
 if TYPE_CHECKING:

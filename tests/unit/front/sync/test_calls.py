@@ -7,9 +7,9 @@ import grpc
 import pytest
 
 from proxyless.base import OK, Status, StatusCode
-from proxyless.front.sync_calls import FinishedCall, FutureCall, InactiveRpcError, StreamCall
+from proxyless.front.sync.calls import FinishedCall, FutureCall, InactiveRpcError, StreamCall
 from proxyless.wire import StreamEnd
-from tests.unit.front.sync_world import ENDED, FAILED, OutcomeWorld
+from tests.unit.front.sync.sync_world import ENDED, FAILED, OutcomeWorld
 
 
 @pytest.fixture

@@ -12,14 +12,14 @@ from threading import Thread
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base import Status, StatusCode
-from proxyless.front.sync_outcomes import Waiters
-from proxyless.front.values import serialize
+from proxyless.front.conversions import serialize
+from proxyless.front.sync.outcomes import Waiters
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from proxyless.front.sync_outcomes import Outcome
-    from proxyless.front.values import Serializer
+    from proxyless.front.conversions import Serializer
+    from proxyless.front.sync.outcomes import Outcome
 
 _LOGGER: Final = logging.getLogger("proxyless.channel")
 # How far the iterator may be ahead of the loop, and what a message counts at least.

@@ -6,8 +6,8 @@ from threading import Barrier, Event, Thread, current_thread
 
 import pytest
 
-from proxyless.front import background as module
-from proxyless.front.background import Background, CallbackThread, shared_background
+from proxyless.front.sync import background as module
+from proxyless.front.sync.background import Background, CallbackThread, shared_background
 
 PATIENCE_S = 20.0
 

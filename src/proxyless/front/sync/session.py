@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from proxyless.front.session import Session
-from proxyless.front.sync_channel import (
+from proxyless.front.sync.channel import (
     Kinds,
     StreamStreamMultiCallable,
     StreamUnaryMultiCallable,
@@ -22,9 +22,9 @@ from proxyless.front.sync_channel import (
 if TYPE_CHECKING:
     from proxyless.base import Metadata
     from proxyless.channel import Channel, Method
-    from proxyless.front.sync_channel import MetadataLike
-    from proxyless.front.sync_outcomes import Binding, Outcome
-    from proxyless.front.sync_states import StateCallback
+    from proxyless.front.sync.channel import MetadataLike
+    from proxyless.front.sync.outcomes import Binding, Outcome
+    from proxyless.front.sync.states import StateCallback
 
 _CLOSED: Final = "Cannot invoke RPC on closed session!"
 

@@ -9,12 +9,12 @@ from proxyless.base import EMPTY_METADATA, OK, State, Status, StatusCode
 from proxyless.channel import Call
 from proxyless.channel.channel import CHANNEL_CLOSED
 from proxyless.channel.unread import Unread, await_reader
-from proxyless.front import sync_outcomes
-from proxyless.front.sync_outcomes import NO_MORE, Outcome, Waiters
-from proxyless.front.values import COLLECTED
+from proxyless.front.conversions import COLLECTED
+from proxyless.front.sync import outcomes as sync_outcomes
+from proxyless.front.sync.outcomes import NO_MORE, Outcome, Waiters
 from proxyless.wire import StreamEnd
 from proxyless.wire.limits import BUFFERED_BYTES_MAX, MESSAGE_OVERHEAD_BYTES
-from tests.unit.front.sync_world import ENDED, FAILED, LAST_WORD, OutcomeWorld
+from tests.unit.front.sync.sync_world import ENDED, FAILED, LAST_WORD, OutcomeWorld
 
 PATIENCE_S = 20.0
 

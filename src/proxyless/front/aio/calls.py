@@ -15,8 +15,8 @@ import grpc.aio
 
 from proxyless.base import Status, StatusCode
 from proxyless.channel.call import CANCELLED
-from proxyless.front.aio_outcomes import Outcome, StreamOutcome, UnaryOutcome
-from proxyless.front.values import (
+from proxyless.front.aio.outcomes import Outcome, StreamOutcome, UnaryOutcome
+from proxyless.front.conversions import (
     COLLECTED,
     Deserializer,
     Serializer,

@@ -6,9 +6,9 @@ from threading import Thread
 import pytest
 
 from proxyless.base import StatusCode
-from proxyless.front.sync_outcomes import Outcome
-from proxyless.front.sync_requests import RequestFeeder
-from tests.unit.front.sync_world import FAILED, OutcomeWorld
+from proxyless.front.sync.outcomes import Outcome
+from proxyless.front.sync.requests import RequestFeeder
+from tests.unit.front.sync.sync_world import FAILED, OutcomeWorld
 
 PATIENCE_S = 20.0
 # Too large for another request to be taken before it is sent.

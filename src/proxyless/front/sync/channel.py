@@ -13,18 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, TypeVa
 import grpc
 
 from proxyless.base import EMPTY_METADATA, InvalidMetadataError, Status, StatusCode
-from proxyless.front.background import CallbackThread, shared_background
-from proxyless.front.credentials import (
-    InCallersContext,
-    UnsendableMetadata,
-    to_call_credentials,
-)
-from proxyless.front.explaining import Explain, Explaining, remember
-from proxyless.front.sync_calls import FinishedCall, FutureCall, InactiveRpcError, StreamCall
-from proxyless.front.sync_outcomes import Binding, Outcome, StreamOutcome, UnaryOutcome
-from proxyless.front.sync_requests import RequestFeeder
-from proxyless.front.sync_states import StateCallback, Subscriptions
-from proxyless.front.values import (
+from proxyless.front.conversions import (
     Deserializer,
     Serializer,
     check_timeout,
@@ -32,13 +21,24 @@ from proxyless.front.values import (
     to_encoding,
     to_metadata,
 )
+from proxyless.front.credentials import (
+    InCallersContext,
+    UnsendableMetadata,
+    to_call_credentials,
+)
+from proxyless.front.explaining import Explain, Explaining, remember
+from proxyless.front.sync.background import CallbackThread, shared_background
+from proxyless.front.sync.calls import FinishedCall, FutureCall, InactiveRpcError, StreamCall
+from proxyless.front.sync.outcomes import Binding, Outcome, StreamOutcome, UnaryOutcome
+from proxyless.front.sync.requests import RequestFeeder
+from proxyless.front.sync.states import StateCallback, Subscriptions
 from proxyless.wire import StreamEnd
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from proxyless.channel import Channel, Method
-    from proxyless.front.sync_session import SyncSession
+    from proxyless.front.sync.session import SyncSession
 
 MetadataLike = Iterable[tuple[str, str | bytes]]
 T = TypeVar("T")
@@ -134,7 +134,7 @@ class SyncChannel(Explaining, grpc.Channel):
 
         Any number of them may live on a channel, each on a backend of its own.
         """
-        from proxyless.front.sync_session import SyncSession  # noqa: PLC0415 - it is a SyncChannel
+        from proxyless.front.sync.session import SyncSession  # noqa: PLC0415 - few have sessions
 
         return SyncSession(self)
 

@@ -15,7 +15,7 @@ import grpc
 import grpc.aio
 
 from proxyless.base.frozen import frozen
-from proxyless.front.aio_calls import ALREADY_FINISHED, MIXED_STYLES, RequestIterator
+from proxyless.front.aio.calls import ALREADY_FINISHED, MIXED_STYLES, RequestIterator
 
 _LOCALLY_CANCELLED: Final = "Locally cancelled by application!"
 

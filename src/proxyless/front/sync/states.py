@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from proxyless.front.values import to_grpc_state
+from proxyless.front.conversions import to_grpc_state
 
 if TYPE_CHECKING:
     from proxyless.base import State
     from proxyless.channel import Channel
-    from proxyless.front.background import CallbackThread
+    from proxyless.front.sync.background import CallbackThread
 
 StateCallback = Callable[[grpc.ChannelConnectivity], None]
 

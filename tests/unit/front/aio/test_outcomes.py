@@ -10,7 +10,7 @@ import pytest
 
 from proxyless.base import OK, Status, StatusCode
 from proxyless.channel.call import CANCELLED
-from proxyless.front.aio_outcomes import StreamOutcome
+from proxyless.front.aio.outcomes import StreamOutcome
 from proxyless.wire import StreamEnd
 from proxyless.wire.limits import BUFFERED_BYTES_MAX
 from tests.unit.channel.unread_world import FakeChannel
@@ -18,7 +18,7 @@ from tests.unit.transport.world import turn
 
 if TYPE_CHECKING:
     from proxyless.channel import Call
-    from proxyless.front.values import Deserializer
+    from proxyless.front.conversions import Deserializer
 
 LAST_WORD = StreamEnd(OK, (("t", "1"),), is_last_word=True)
 LOST = StreamEnd(Status(StatusCode.UNAVAILABLE, "gone"))

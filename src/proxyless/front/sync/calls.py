@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import grpc
 
 from proxyless.base import EMPTY_METADATA, Metadata
+from proxyless.front.conversions import Metadatum, to_debug_string, to_grpc_code, to_sync_metadata
 from proxyless.front.explaining import FailedRpc
-from proxyless.front.sync_outcomes import NO_MORE, Outcome, StreamOutcome, UnaryOutcome
-from proxyless.front.values import Metadatum, to_debug_string, to_grpc_code, to_sync_metadata
+from proxyless.front.sync.outcomes import NO_MORE, Outcome, StreamOutcome, UnaryOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,63 +8,43 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar
 from weakref import WeakSet
 
 import grpc
 import grpc.aio
 
-from proxyless.base import EMPTY_METADATA, InvalidMetadataError, State, Status
 from proxyless.channel.call import CANCELLED
-from proxyless.front.aio_calls import (
-    RequestIterator,
-    StreamStreamCall,
-    StreamUnaryCall,
-    UnaryStreamCall,
-    UnaryUnaryCall,
-)
-from proxyless.front.aio_interceptors import (
-    CallSpec,
-    InterceptedStreamStreamCall,
-    InterceptedStreamUnaryCall,
-    InterceptedUnaryStreamCall,
-    InterceptedUnaryUnaryCall,
+from proxyless.front.aio.interceptors import (
     Interceptors,
-    Said,
 )
-from proxyless.front.aio_outcomes import StreamOutcome
-from proxyless.front.credentials import UnsendableMetadata, to_call_credentials
-from proxyless.front.explaining import Explain, Explaining
-from proxyless.front.values import (
+from proxyless.front.aio.multi_callables import (
+    CHANNEL_KINDS,
+    Kinds,
+    StreamStreamMultiCallable,
+    StreamUnaryMultiCallable,
+    UnaryStreamMultiCallable,
+    UnaryUnaryMultiCallable,
+)
+from proxyless.front.conversions import (
     Deserializer,
     Serializer,
-    check_timeout,
-    serialize,
-    to_encoding,
     to_grpc_state,
-    to_metadata,
 )
+from proxyless.front.explaining import Explain, Explaining
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from proxyless.channel import Call, Channel, Method
-    from proxyless.front.aio_session import AioSession
+    from proxyless.base import State
+    from proxyless.channel import Channel
+    from proxyless.front.aio.session import AioSession
 
 _OTHER_LOOP: Final = "this channel belongs to another event loop: create one channel per loop"
 
 MetadataLike = Iterable[tuple[str, str | bytes]]
 InterceptedCall = TypeVar("InterceptedCall")
 T = TypeVar("T")
-
-
-class Kinds(NamedTuple):
-    """What a channel gives to stubs, by the kind of method; those of a session are its own."""
-
-    unary_unary: type[UnaryUnaryMultiCallable]
-    unary_stream: type[UnaryStreamMultiCallable]
-    stream_unary: type[StreamUnaryMultiCallable]
-    stream_stream: type[StreamStreamMultiCallable]
 
 
 class AioChannel(Explaining, grpc.aio.Channel):
@@ -77,7 +57,7 @@ class AioChannel(Explaining, grpc.aio.Channel):
     loop: asyncio.AbstractEventLoop
 
     # Set below, where they are.
-    kinds: ClassVar[Kinds]
+    kinds: ClassVar[Kinds] = CHANNEL_KINDS
 
     def __init__(
         self,
@@ -162,7 +142,7 @@ class AioChannel(Explaining, grpc.aio.Channel):
 
         Any number of them may live on a channel, each on a backend of its own.
         """
-        from proxyless.front.aio_session import AioSession  # noqa: PLC0415 - it is an AioChannel
+        from proxyless.front.aio.session import AioSession  # noqa: PLC0415 - few have sessions
 
         return AioSession(self, self._interceptors)
 
@@ -313,190 +293,3 @@ class AioChannel(Explaining, grpc.aio.Channel):
         self.loop = loop
         self._core = self._open_core()
         return self._core
-
-
-class _MultiCallable:
-    """Starts the RPCs of one method."""
-
-    def __init__(
-        self,
-        channel: AioChannel,
-        path: str,
-        serializer: Serializer,
-        deserializer: Deserializer,
-        interceptors: Sequence[Any],
-    ) -> None:
-        self._channel = channel
-        self._path = path
-        self._serializer = serializer
-        self._deserializer = deserializer
-        self._interceptors = interceptors
-        self._method: Method | None = None
-
-    def _new_call(self, core: Channel, outcome: Any, said: Said) -> Call:
-        """A call that is not started yet, and knows its outcome as its outcome knows it."""
-        path, timeout, metadata, credentials, wait_for_ready, compression = said
-        method = self._method
-        if method is None or method.path != path:
-            method = core.method(path, is_registered=path in self._channel.registered)
-            if path == self._path:
-                self._method = method
-        encoding = self._channel.encoding
-        if compression is not None:
-            encoding = to_encoding(compression, encoding)
-        pairs, refusal = EMPTY_METADATA, None
-        if metadata:
-            try:
-                pairs = to_metadata(metadata)
-            except InvalidMetadataError as error:
-                refusal = UnsendableMetadata(error)
-        call = core.call_type(
-            core,
-            method,
-            outcome,
-            pairs,
-            None if timeout is None else check_timeout(timeout),
-            wait_for_ready,
-            encoding,
-        )
-        if credentials is not None:
-            if not core.options.is_private:
-                raise grpc.aio.UsageError("Call credentials are only valid on secure channels")
-            call.credentials = core.combine_credentials(to_call_credentials(credentials))
-        if refusal is not None:
-            call.credentials = refusal
-        outcome.core = call
-        return call
-
-    def _start_with_request(self, call: Call, request: object) -> None:
-        message = serialize(self._serializer, request)
-        if isinstance(message, Status):
-            call.start_failed(message)
-        else:
-            call.start_unary(message)
-
-
-class UnaryUnaryMultiCallable(_MultiCallable, grpc.aio.UnaryUnaryMultiCallable):
-    """Starts unary RPCs."""
-
-    def __call__(
-        self,
-        request: Any,
-        *,
-        timeout: float | None = None,
-        metadata: MetadataLike | None = None,
-        credentials: grpc.CallCredentials | None = None,
-        wait_for_ready: bool | None = None,
-        compression: grpc.Compression | None = None,
-    ) -> grpc.aio.UnaryUnaryCall:
-        said = (self._path, timeout, metadata, credentials, wait_for_ready, compression)
-        if self._interceptors:
-            call = InterceptedUnaryUnaryCall(
-                self._interceptors, self._start, CallSpec(*said), request
-            )
-            return self._channel.add_intercepted(call)
-        return self._start(said, request)
-
-    def _start(self, said: Said, request: Any) -> UnaryUnaryCall:
-        core = self._channel.core()
-        call = UnaryUnaryCall(self._channel.loop, self._deserializer)
-        self._start_with_request(self._new_call(core, call, said), request)
-        call.is_starting = False
-        return call
-
-
-class UnaryStreamMultiCallable(_MultiCallable, grpc.aio.UnaryStreamMultiCallable):
-    """Starts RPCs with streamed responses."""
-
-    def __call__(
-        self,
-        request: Any,
-        *,
-        timeout: float | None = None,
-        metadata: MetadataLike | None = None,
-        credentials: grpc.CallCredentials | None = None,
-        wait_for_ready: bool | None = None,
-        compression: grpc.Compression | None = None,
-    ) -> grpc.aio.UnaryStreamCall:
-        said = (self._path, timeout, metadata, credentials, wait_for_ready, compression)
-        if self._interceptors:
-            call = InterceptedUnaryStreamCall(
-                self._interceptors, self._start, CallSpec(*said), request
-            )
-            return self._channel.add_intercepted(call)
-        return self._start(said, request)
-
-    def _start(self, said: Said, request: Any) -> UnaryStreamCall:
-        core = self._channel.core()
-        outcome = StreamOutcome(self._channel.loop, self._deserializer)
-        call = UnaryStreamCall(outcome)
-        self._start_with_request(self._new_call(core, outcome, said), request)
-        outcome.is_starting = False
-        return call
-
-
-class StreamUnaryMultiCallable(_MultiCallable, grpc.aio.StreamUnaryMultiCallable):
-    """Starts RPCs with streamed requests."""
-
-    def __call__(
-        self,
-        request_iterator: RequestIterator | None = None,
-        timeout: float | None = None,
-        metadata: MetadataLike | None = None,
-        credentials: grpc.CallCredentials | None = None,
-        wait_for_ready: bool | None = None,
-        compression: grpc.Compression | None = None,
-    ) -> grpc.aio.StreamUnaryCall:
-        said = (self._path, timeout, metadata, credentials, wait_for_ready, compression)
-        if self._interceptors:
-            call = InterceptedStreamUnaryCall(
-                self._interceptors, self._start, CallSpec(*said), request_iterator
-            )
-            return self._channel.add_intercepted(call)
-        return self._start(said, request_iterator)
-
-    def _start(self, said: Said, requests: RequestIterator | None) -> StreamUnaryCall:
-        core = self._channel.core()
-        call = StreamUnaryCall(self._channel.loop, self._deserializer, self._serializer)
-        self._new_call(core, call, said).start()
-        call.is_starting = False
-        call.start_writing(requests)
-        return call
-
-
-class StreamStreamMultiCallable(_MultiCallable, grpc.aio.StreamStreamMultiCallable):
-    """Starts RPCs with streams both ways."""
-
-    def __call__(
-        self,
-        request_iterator: RequestIterator | None = None,
-        timeout: float | None = None,
-        metadata: MetadataLike | None = None,
-        credentials: grpc.CallCredentials | None = None,
-        wait_for_ready: bool | None = None,
-        compression: grpc.Compression | None = None,
-    ) -> grpc.aio.StreamStreamCall:
-        said = (self._path, timeout, metadata, credentials, wait_for_ready, compression)
-        if self._interceptors:
-            call = InterceptedStreamStreamCall(
-                self._interceptors, self._start, CallSpec(*said), request_iterator
-            )
-            return self._channel.add_intercepted(call)
-        return self._start(said, request_iterator)
-
-    def _start(self, said: Said, requests: RequestIterator | None) -> StreamStreamCall:
-        core = self._channel.core()
-        outcome = StreamOutcome(self._channel.loop, self._deserializer)
-        call = StreamStreamCall(outcome, self._serializer)
-        self._new_call(core, outcome, said).start()
-        outcome.is_starting = False
-        call.start_writing(requests)
-        return call
-
-
-AioChannel.kinds = Kinds(
-    UnaryUnaryMultiCallable,
-    UnaryStreamMultiCallable,
-    StreamUnaryMultiCallable,
-    StreamStreamMultiCallable,
-)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import grpc.aio
 
-from proxyless.front.aio_channel import (
-    AioChannel,
+from proxyless.front.aio.channel import AioChannel
+from proxyless.front.aio.multi_callables import (
     Kinds,
     StreamStreamMultiCallable,
     StreamUnaryMultiCallable,
@@ -28,8 +28,8 @@ from proxyless.front.session import Session
 if TYPE_CHECKING:
     from proxyless.base import Metadata
     from proxyless.channel import Call, Channel
-    from proxyless.front.aio_channel import InterceptedCall
-    from proxyless.front.aio_interceptors import Interceptors, Said
+    from proxyless.front.aio.channel import InterceptedCall
+    from proxyless.front.aio.interceptors import Interceptors, Said
 
 
 class AioSession(AioChannel):

@@ -1,10 +1,10 @@
-"""Unit tests of proxyless.front.values: an application's metadata and messages."""
+"""Unit tests of proxyless.front.conversions: an application's metadata and messages."""
 
 import grpc.aio
 import pytest
 
 from proxyless.base import RESERVED_KEYS, Status, StatusCode
-from proxyless.front.values import serialize, to_metadata
+from proxyless.front.conversions import serialize, to_metadata
 
 
 def test_good_metadata_is_taken_as_it_is() -> None:

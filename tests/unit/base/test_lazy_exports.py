@@ -5,14 +5,14 @@ from types import ModuleType
 
 import pytest
 
-from proxyless.base.doors import open_when_asked
+from proxyless.base.lazy_exports import lazy_exports
 
 
 @pytest.fixture
 def room(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     room, home = ModuleType("a_room"), ModuleType("a_room.home")
     home.Thing = type("Thing", (), {})  # type: ignore[attr-defined]
-    room.__getattr__ = open_when_asked("a_room", {"Thing": "home"})  # type: ignore[method-assign]
+    room.__getattr__ = lazy_exports("a_room", {"Thing": "home"})  # type: ignore[method-assign]
     monkeypatch.setitem(sys.modules, "a_room", room)
     monkeypatch.setitem(sys.modules, "a_room.home", home)
     return room

@@ -25,7 +25,7 @@ from proxyless.base.frozen import frozen
 from proxyless.channel.call import CANCELLED
 from proxyless.channel.channel import CHANNEL_CLOSED
 from proxyless.channel.unread import await_reader
-from proxyless.front.values import COLLECTED, NO_MESSAGE, SECOND_MESSAGE, deserialize
+from proxyless.front.conversions import COLLECTED, NO_MESSAGE, SECOND_MESSAGE, deserialize
 from proxyless.wire import StreamEnd
 from proxyless.wire.limits import BUFFERED_BYTES_MAX, MESSAGE_OVERHEAD_BYTES
 
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
     from proxyless.channel import Call, Channel
     from proxyless.channel.unread import Unread
-    from proxyless.front.background import Background, CallbackThread
-    from proxyless.front.sync_requests import RequestFeeder
-    from proxyless.front.values import Deserializer
+    from proxyless.front.conversions import Deserializer
+    from proxyless.front.sync.background import Background, CallbackThread
+    from proxyless.front.sync.requests import RequestFeeder
 
 _LEFT_BEHIND: Final = Status(
     StatusCode.CANCELLED, "the call belongs to the process that this one was forked from"

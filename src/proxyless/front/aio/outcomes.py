@@ -16,14 +16,14 @@ import grpc.aio
 from proxyless.base import EMPTY_METADATA, Metadata, Status, StatusCode
 from proxyless.channel.call import CANCELLED
 from proxyless.channel.unread import await_reader
-from proxyless.front.explaining import ask_here, remember
-from proxyless.front.values import (
+from proxyless.front.conversions import (
     NO_MESSAGE,
     SECOND_MESSAGE,
     Deserializer,
     deserialize,
     to_aio_error,
 )
+from proxyless.front.explaining import ask_here, remember
 from proxyless.wire import StreamEnd
 from proxyless.wire.limits import BUFFERED_BYTES_MAX, MESSAGE_OVERHEAD_BYTES
 

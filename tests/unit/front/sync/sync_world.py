@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from proxyless.base import OK, State, Status, StatusCode
-from proxyless.front.sync_outcomes import Binding, StreamOutcome, UnaryOutcome
-from proxyless.front.values import Deserializer
+from proxyless.front.conversions import Deserializer
+from proxyless.front.sync.outcomes import Binding, StreamOutcome, UnaryOutcome
 from proxyless.wire import StreamEnd
 from tests.unit.channel.unread_world import FakeChannel
 

@@ -1,0 +1,9 @@
+"""The asyncio API: grpc.aio's channel and call objects on our channel.
+
+channel          AioChannel: grpc.aio's channel
+multi_callables  the callables for one method, which start calls
+calls            call objects
+outcomes         result of a call under way: response queue, status, futures that wait for them
+interceptors     the application's interceptors
+session          AioSession: a channel whose RPCs stay on one backend
+"""
