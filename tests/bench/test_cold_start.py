@@ -38,6 +38,7 @@ UNUSED = (
     "proxyless.transport.server",
     "proxyless.wire.server",
     "proxyless.xds.security.cluster_security",
+    "proxyless.xds.view",
 )
 # Of others: large, or slow to load. What asyncio and grpcio bring themselves is not our business.
 HEAVY = (

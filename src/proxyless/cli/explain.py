@@ -38,16 +38,7 @@ from proxyless.observe import (
 from proxyless.resolver.target import parse_target
 from proxyless.xds.bootstrap import Bootstrap, load_bootstrap
 from proxyless.xds.bootstrap.resource_names import listener_name_for_target
-from proxyless.xds.client.api import DecodeContext
-from proxyless.xds.config.dependencies import Wanted
-from proxyless.xds.config.manager import ResourceTypes
-from proxyless.xds.parsing import (
-    ClusterType,
-    EndpointType,
-    ListenerType,
-    RouteConfigurationType,
-)
-from proxyless.xds.resolver import default_timeout_s
+from proxyless.xds.view import DecodeContext, Wanted, default_timeout_s, resource_types
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -120,7 +111,9 @@ def _explain(parsed: argparse.Namespace) -> Explanation | list[str]:
     wanted = _wanted(parsed.target, bootstrap)
     if isinstance(wanted, Status):
         return [wanted.details]
-    mesh = OfflineMesh(_resource_types(), DecodeContext(bootstrap.servers[0], bootstrap))
+    known = Registries()
+    types = resource_types(known.policies, known.filters)
+    mesh = OfflineMesh(types, DecodeContext(bootstrap.servers[0], bootstrap))
     rpc = Rpc(parsed.method, tuple(parsed.headers), wanted.authority)
     if parsed.status is not None:
         found = _explain_process(parsed, wanted, mesh, rpc)
@@ -189,16 +182,6 @@ def _wanted(text: str, bootstrap: Bootstrap) -> Wanted | Status:
     if isinstance(name, Status):
         return name
     return Wanted(name.resource_name, name.data_plane_authority, bootstrap.node.id)
-
-
-def _resource_types() -> ResourceTypes:
-    known = Registries()
-    return ResourceTypes(
-        ListenerType(known.filters),
-        RouteConfigurationType(known.filters),
-        ClusterType(known.policies),
-        EndpointType(),
-    )
 
 
 def _parse_header(text: str) -> tuple[str, str]:

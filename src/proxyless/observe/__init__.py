@@ -13,7 +13,8 @@ understood    the fields that our parsers look at, and what is missed of the oth
 lint_rules    what else is worth saying about a message, and to whom
 findings      what lint says
 
-Nothing here decides anything about an RPC: it asks the rooms that do, and shows their answers.
+Nothing here decides anything about an RPC: `xds.view` and `lb.view` offer the decisions, and this
+package puts them into words. Of `xds` it imports the view and values only (`make floors`).
 """
 
 from proxyless.base.explanation import Explanation, to_json, to_text

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 from proxyless.base.frozen import frozen
 from proxyless.protos import Proto, message_class
-from proxyless.xds.client.codec import ADS_FEATURES, encode_node
+from proxyless.xds.view import encode_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from proxyless.xds.bootstrap import Node
-    from proxyless.xds.client.api import ResourceDump
+    from proxyless.xds.view import ResourceDump
 
 RESPONSE: Final = "envoy.service.status.v3.ClientStatusResponse"
 
@@ -46,7 +46,7 @@ def encode_status(views: Iterable[ClientView], *, has_contents: bool = True) -> 
     response = message_class(RESPONSE)()
     for view in views:
         config = response.config.add(client_scope=view.scope)
-        config.node.CopyFrom(encode_node(view.node, ADS_FEATURES))
+        config.node.CopyFrom(encode_node(view.node))
         for dump in view.resources:
             _fill(config.generic_xds_configs.add(), dump, view.epoch_offset_s, has_contents)
     return response

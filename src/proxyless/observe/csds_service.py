@@ -22,7 +22,7 @@ import grpc.aio
 
 from proxyless.observe.csds import RESPONSE, ClientView, encode_status
 from proxyless.protos import Proto, message_class
-from proxyless.xds.client import XdsClients
+from proxyless.xds.view import XdsClients, dump_clients
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -125,11 +125,7 @@ def _view_into(answer: _Answer, clients: XdsClients, loop: asyncio.AbstractEvent
 def view_clients(clients: XdsClients, now_s: float) -> list[ClientView]:
     """What the clients of one loop hold; on that loop, with its time."""
     epoch_offset_s = datetime.now(UTC).timestamp() - now_s
-    return [
-        ClientView(scope, client.bootstrap.node, client.dump(), epoch_offset_s)
-        for scope, group in clients.by_scope.items()
-        for client in group
-    ]
+    return [ClientView(*dump, epoch_offset_s) for dump in dump_clients(clients)]
 
 
 def _answer(request: Proto, answers: list[_Answer]) -> Proto:

@@ -2,9 +2,8 @@
 
 Specs: A28 (virtual hosts, routes), A31 with D20 (timeouts), A39 (filters), A44 (retries).
 
-Nothing is decided here. The decisions are run again, by the functions that an RPC runs, and what
-they say is put into words: `find_virtual_host`, the tests of a `RouteTable`, `choose_timeout`,
-`route_method_config`. Where chance decides, every outcome is shown with its share.
+Nothing is decided here. The decisions are made again by the functions that an RPC runs, which
+`xds.view` offers, and put into words. Where chance decides, every outcome is shown with its share.
 """
 
 from __future__ import annotations
@@ -18,48 +17,29 @@ from proxyless.base.explanation import Explanation
 from proxyless.base.frozen import frozen
 from proxyless.base.texts import count
 from proxyless.observe.explain_clusters import explain_cluster
-from proxyless.observe.explain_filters import config_in_force, explain_filter, find_aborts
+from proxyless.observe.explain_filters import explain_filter, find_aborts
 from proxyless.observe.explain_lb import explain_pick, find_barrier, name_problems
-from proxyless.observe.explain_sessions import (
-    explain_session,
-    find_leaf,
-    find_session,
-    override_pick,
-    stays,
-)
-from proxyless.runtime import seeded_random
-from proxyless.xds.config.virtual_hosts import best_domain
+from proxyless.observe.explain_sessions import explain_session, find_leaf, override_pick, stays
 from proxyless.xds.error_texts import name_route_config
 from proxyless.xds.resources import (
     ClusterChoice,
+    PathMatcher,
     PluginChoice,
     RouteAction,
     WeightedChoice,
     WeightedCluster,
 )
 from proxyless.xds.resources.matcher import PresentMatcher, RangeMatcher, StringMatcher
-from proxyless.xds.resources.matching import compile_path, header_value
-from proxyless.xds.routing.cluster_refs import CLUSTER_PREFIX, PLUGIN_PREFIX
-from proxyless.xds.routing.route_table import (
-    DEFAULT_TIMEOUT_S,
-    RouteDefaults,
-    RouteTable,
-    choose_timeout,
-    no_route,
-    not_forwarding,
-    route_method_config,
-)
+from proxyless.xds.resources.matching import header_value
+from proxyless.xds.view import DEFAULT_TIMEOUT_S, RoutingView, best_domain, cluster_key, plugin_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from proxyless.base import Metadata
     from proxyless.lb import LbNode
-    from proxyless.xds.config import XdsConfig
-    from proxyless.xds.filters.session_calls import SessionPlace
     from proxyless.xds.resources import HeaderMatcher, Route
-    from proxyless.xds.resources.filter import FilterOverrides
-    from proxyless.xds.routing.route_table import TableRoute
+    from proxyless.xds.view import TableRoute, XdsConfig
 
 FindLb: TypeAlias = "Callable[[str], LbNode | None]"
 
@@ -86,9 +66,8 @@ class Rpc:
 class Situation:
     """What the RPC meets."""
 
-    config: XdsConfig
+    routing: RoutingView
     rpc: Rpc
-    default_timeout_s: float = DEFAULT_TIMEOUT_S
     # The policies of a channel for RPCs to which routing gives a key; None without a channel.
     find_lb: FindLb | None = None
 
@@ -106,12 +85,12 @@ def explain(
 
     The first line is the verdict.
     """
-    situation = Situation(config, rpc, default_timeout_s, find_lb)
-    table = RouteTable(config.virtual_host, seeded_random(0))
-    listed, reached = _explain_routes(table, rpc)
+    routing = RoutingView(config, default_timeout_s)
+    situation = Situation(routing, rpc, find_lb)
+    listed, reached = _explain_routes(routing.routes, rpc)
     destinations = [_explain_route(situation, entry) for entry in reached]
     if not destinations:
-        problem = no_route(config, rpc.path).details
+        problem = routing.describe_no_route(rpc.path)
     else:
         problem = next((each.problem for each in destinations if each.problem), "")
     is_lost = all(each.facts["is_lost"] for each in destinations)
@@ -189,16 +168,17 @@ class _RouteTest:
         return Explanation("route_test", f"{_route_name(self.entry)}: {self.said}", facts)
 
 
-def _explain_routes(table: RouteTable, rpc: Rpc) -> tuple[Explanation, list[TableRoute]]:
+def _explain_routes(routes: Sequence[TableRoute], rpc: Rpc) -> tuple[Explanation, list[TableRoute]]:
     """The routes in order with what becomes of the RPC there, and those that may take it."""
     tests: list[_RouteTest] = []
     reached: list[TableRoute] = []
     is_taken = False
-    for entry in table.routes:
+    for entry in routes:
         if is_taken:
             tests.append(_RouteTest(entry, "unreached", "not reached"))
-        elif failure := _first_failure(entry, rpc):
-            tests.append(_RouteTest(entry, "no_match", f"no match: {failure}"))
+        elif (matcher := entry.find_mismatch(rpc.path, rpc.metadata)) is not None:
+            said = f"no match: {_describe_mismatch(matcher, rpc)}"
+            tests.append(_RouteTest(entry, "no_match", said))
         else:
             reached.append(entry)
             is_taken = entry.per_million >= _MILLION
@@ -227,17 +207,12 @@ def _route_name(entry: TableRoute) -> str:
     return f"route {entry.index}{name}"
 
 
-def _first_failure(entry: TableRoute, rpc: Rpc) -> str:
-    """The first matcher that refuses the RPC, in words; empty if none does."""
-    route = entry.route
-    if not compile_path(route.path)(rpc.path):
-        case = "" if route.path.case_sensitive else ", in any case"
-        return f"path is not {_PATH_WORDS[route.path.kind]} {quote(route.path.value)}{case}"
-    for matcher, test in zip(route.headers, entry.header_tests, strict=True):
-        if not test(rpc.metadata):
-            got = _describe_value(matcher.name, header_value(rpc.metadata, matcher.name))
-            return f"header {quote(matcher.name)} {got}, wanted {_describe_matcher(matcher)}"
-    return ""
+def _describe_mismatch(matcher: PathMatcher | HeaderMatcher, rpc: Rpc) -> str:
+    if isinstance(matcher, PathMatcher):
+        case = "" if matcher.case_sensitive else ", in any case"
+        return f"path is not {_PATH_WORDS[matcher.kind]} {quote(matcher.value)}{case}"
+    got = _describe_value(matcher.name, header_value(rpc.metadata, matcher.name))
+    return f"header {quote(matcher.name)} {got}, wanted {_describe_matcher(matcher)}"
 
 
 def _describe_value(name: str, value: str | None) -> str:
@@ -266,18 +241,13 @@ def _describe_matcher(matcher: HeaderMatcher) -> str:
 
 
 def _explain_route(situation: Situation, entry: TableRoute) -> Explanation:
-    config, route, action = situation.config, entry.route, entry.route.action
+    routing, route, action = situation.routing, entry.route, entry.route.action
     name = _route_name(entry)
     if not isinstance(action, RouteAction):
-        problem = not_forwarding(config, route, action.kind).details
+        problem = routing.describe_not_forwarding(route, action)
         facts: dict[str, object] = {"index": entry.index, "destination": "nowhere"}
         facts |= {"is_lost": True, "is_stuck": False, "waits": "", "drops": ""}
         return Explanation("route", f"{name}: {problem}", facts, problem=problem)
-    manager = config.listener.api_listener
-    assert manager is not None, "a config is made of an API listener only"
-    defaults = RouteDefaults(
-        manager.max_stream_duration_s, situation.default_timeout_s, config.virtual_host.retry
-    )
     clusters = list(_explain_choice(situation, route, action))
     # With all but one cluster in order, some RPCs fail: that is worth a word.
     problem = next((each.problem for each in clusters if each.problem), "")
@@ -287,8 +257,8 @@ def _explain_route(situation: Situation, entry: TableRoute) -> Explanation:
     destination = _describe_destination(action, clusters)
     text = f"{name}: to {destination}"
     parts = (
-        _explain_timeout(action, defaults),
-        _explain_retry(action, defaults),
+        _explain_timeout(action, routing),
+        _explain_retry(action, routing),
         *_explain_authority(action),
         *clusters,
     )
@@ -308,8 +278,8 @@ def _find_loss(clusters: list[Explanation]) -> str:
     return ""
 
 
-def _explain_timeout(action: RouteAction, defaults: RouteDefaults) -> Explanation:
-    choice = choose_timeout(action, defaults)
+def _explain_timeout(action: RouteAction, routing: RoutingView) -> Explanation:
+    choice = routing.timeout(action)
     limit = "no time limit" if choice.timeout_s == inf else f"at most {choice.timeout_s:g} s"
     if choice.field != "default":
         whose = "" if choice.field.startswith("the listener's ") else "the route's "
@@ -325,8 +295,8 @@ def _explain_timeout(action: RouteAction, defaults: RouteDefaults) -> Explanatio
     return Explanation("timeout", f"timeout: {limit}, {why}", facts)
 
 
-def _explain_retry(action: RouteAction, defaults: RouteDefaults) -> Explanation:
-    policy = route_method_config(action, defaults).retry_policy
+def _explain_retry(action: RouteAction, routing: RoutingView) -> Explanation:
+    policy = routing.retry_policy(action)
     if policy is None:
         return Explanation("retry", "retry: none", {"attempts_max": 1})
     whose = "the route" if action.retry is not None else "the virtual host"
@@ -365,7 +335,7 @@ def _describe_choice(action: RouteAction) -> str:
 def _explain_choice(
     situation: Situation, route: Route, action: RouteAction
 ) -> Iterator[Explanation]:
-    config = situation.config
+    routing, rpc = situation.routing, situation.rpc
     match action.choice:
         case ClusterChoice(cluster):
             chosen: tuple[WeightedCluster, ...] = (WeightedCluster(cluster, 1),)
@@ -374,35 +344,26 @@ def _explain_choice(
         case PluginChoice(plugin):
             text = f"plugin {quote(plugin)} chooses the cluster"
             part = Explanation("plugin", text, {"name": plugin})
-            part = _add_pick(situation, part, PLUGIN_PREFIX + plugin)
-            yield _add_filters(situation, part, (route.filter_overrides,))
+            part = _add_pick(situation, part, plugin_key(plugin))
+            yield _add_filters(situation, part, route)
             return
-    session = _find_session(situation, route)
+    session = routing.session(route, rpc.path, rpc.metadata)
     if session is not None:
         # "if the matched route can route to it" - A60
-        chosen = tuple(each for each in chosen if each.name == session[1].cluster) or chosen
+        chosen = tuple(each for each in chosen if each.name == session.cluster) or chosen
     total = sum(each.weight for each in chosen)
     for each in chosen:
         share = f" ({100 * each.weight / total:.4g} %)" if len(chosen) > 1 else ""
-        result = config.clusters.get(each.name)
+        result = routing.config.clusters.get(each.name)
         part = explain_cluster(each.name, result, share)
-        key = CLUSTER_PREFIX + each.name
+        key = cluster_key(each.name)
         told = None
         if session is not None:
             node = situation.lb_of(key)
-            told = explain_session(*session, find_leaf(result, node), node)
+            told = explain_session(session, find_leaf(result, node), node)
             part = replace(part, parts=(*part.parts, told))
         part = _add_pick(situation, part, key, told)
-        yield _add_filters(situation, part, (route.filter_overrides, each.filter_overrides))
-
-
-def _find_session(situation: Situation, route: Route) -> tuple[str, SessionPlace] | None:
-    config, rpc = situation.config, situation.rpc
-    layers = (config.virtual_host.filter_overrides, route.filter_overrides)
-    manager = config.listener.api_listener
-    assert manager is not None, "a config is made of an API listener only"
-    in_force = (config_in_force(each, layers)[0] for each in manager.http_filters)
-    return find_session([each for each in in_force if each is not None], rpc.path, rpc.metadata)
+        yield _add_filters(situation, part, route, each)
 
 
 def _add_pick(
@@ -447,15 +408,12 @@ def _keep_session(part: Explanation, session: Explanation | None) -> Explanation
 
 
 def _add_filters(
-    situation: Situation, part: Explanation, layers: tuple[FilterOverrides, ...]
+    situation: Situation, part: Explanation, route: Route, cluster: WeightedCluster | None = None
 ) -> Explanation:
     """With the chain before it: an RPC that a filter ends does not come to the cluster."""
-    config = situation.config
-    manager = config.listener.api_listener
-    assert manager is not None, "a config is made of an API listener only"
-    everything = (config.virtual_host.filter_overrides, *layers)
     filters = tuple(
-        explain_filter(each, everything, situation.rpc.metadata) for each in manager.http_filters
+        explain_filter(each, situation.rpc.metadata)
+        for each in situation.routing.filters(route, cluster)
     )
     part = replace(part, parts=(*filters, *part.parts))
     abort, some = find_aborts(filters)

@@ -14,7 +14,6 @@ from proxyless.base import quote
 from proxyless.base.explanation import Explanation
 from proxyless.base.texts import count
 from proxyless.observe.explain_lb import name_problems
-from proxyless.xds.config import ClusterError
 from proxyless.xds.error_texts import NO_ENDPOINT, name_cluster, name_endpoints
 from proxyless.xds.resources import (
     AggregateCluster,
@@ -22,18 +21,18 @@ from proxyless.xds.resources import (
     HealthStatus,
     LogicalDnsCluster,
 )
+from proxyless.xds.view import ClusterError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from proxyless.xds.config import ClusterConfig
-    from proxyless.xds.config.xds_config import ClusterResult
     from proxyless.xds.resources import (
         Cluster,
         EndpointInfo,
         EndpointResource,
         LocalityEndpoints,
     )
+    from proxyless.xds.view import ClusterConfig, ClusterResult
 
 _MILLION: Final = 1_000_000
 # Of a locality; more are counted, not shown.

@@ -1,10 +1,9 @@
-"""Does the session of an RPC decide where it goes?
+"""Explanation of the session of an RPC: whether it decides the RPC's host.
 
 Specs: A55 (the cookie), A60 (its cluster), A75 (which host is used).
 
-The decisions are those of the filter and of xds_override_host, run again: `read_place` says where
-the session lives, `choose_host` what becomes of that, by the states that are seen in a channel's
-policies. Without a channel only what is listed is known, and hosts are taken to be reachable.
+The decisions are those of the filter and of xds_override_host, made again by `xds.view.Session`
+with the states of subchannels in a channel's policies. Without a channel hosts count as reachable.
 A session's host is chosen before priorities and localities are asked, so their failures do not stop
 its RPCs; drops and the circuit breaker do.
 """
@@ -16,67 +15,35 @@ from typing import TYPE_CHECKING
 
 from proxyless.base import State, quote
 from proxyless.base.explanation import Explanation
-from proxyless.base.frozen import frozen
 from proxyless.observe.explain_clusters import choose_leaf
 from proxyless.observe.explain_lb import find_barrier, used_path
-from proxyless.xds.config import ClusterError
-from proxyless.xds.filters.session_calls import NOWHERE, matches_path, read_place
-from proxyless.xds.filters.stateful_session import StatefulSessionConfig
-from proxyless.xds.lb.override_host import policy as override_host
-from proxyless.xds.lb.override_host.hosts import Verdict, choose_host
-from proxyless.xds.resources import HealthStatus
+from proxyless.xds.view import OVERRIDE_HOST_POLICY, ClusterError, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from proxyless.base import Metadata
     from proxyless.lb import LbNode
-    from proxyless.xds.config import ClusterConfig
-    from proxyless.xds.config.xds_config import ClusterResult
-    from proxyless.xds.filters.session_calls import SessionPlace
-
-
-@frozen
-class ListedHost:
-    """One address, as the choice sees it."""
-
-    address: str
-    health: HealthStatus
-    state: State | None
-
-
-def find_session(
-    configs: Sequence[object], path: str, metadata: Metadata
-) -> tuple[str, SessionPlace] | None:
-    """The cookie's name and where it says that the RPC's session lives; None without sessions."""
-    for config in configs:
-        if isinstance(config, StatefulSessionConfig) and (cookie := config.cookie) is not None:
-            if matches_path(cookie.path, path):
-                return cookie.name, read_place(metadata, cookie.name)
-            return None
-    return None
+    from proxyless.xds.view import ClusterConfig, ClusterResult, Session
 
 
 def explain_session(
-    cookie: str, place: SessionPlace, entry: ClusterConfig | None, node: LbNode | None
+    session: Session, entry: ClusterConfig | None, node: LbNode | None
 ) -> Explanation:
     """What the session means for an RPC that was routed to this cluster."""
-    if place == NOWHERE or not place.addresses:
-        text = f"session: the RPC has no cookie {quote(cookie)}, so the policies pick"
-        return Explanation("session", text, {"cookie": cookie})
-    where = ", ".join(place.addresses)
-    facts: dict[str, object] = {"cookie": cookie, "addresses": list(place.addresses)}
-    hosts = {} if entry is None else dict(_listed_hosts(entry, node))
-    usable = frozenset[HealthStatus]() if entry is None else entry.cluster.override_host_status
-    verdict, host = choose_host(place.addresses, hosts, usable)
-    facts["verdict"] = verdict.name
-    if host is not None:
+    facts: dict[str, object] = {"cookie": session.cookie}
+    if not session.addresses:
+        text = f"session: the RPC has no cookie {quote(session.cookie)}, so the policies pick"
+        return Explanation("session", text, facts)
+    where = ", ".join(session.addresses)
+    host = session.choose_host(entry, _states(node))
+    facts |= {"addresses": list(session.addresses), "verdict": host.verdict.name}
+    if host.address:
         facts["host"] = host.address
     if node is not None:
-        return Explanation("session", f"session lives at {where}: {verdict.value}", facts)
-    known = [hosts[each].health.value for each in place.addresses if each in hosts]
-    text = f"session lives at {where}, which is {known[0] if known else 'not listed'}"
-    is_kept = verdict is not Verdict.DELEGATE
+        return Explanation("session", f"session lives at {where}: {host.verdict.value}", facts)
+    health = "not listed" if host.health is None else host.health.value
+    text = f"session lives at {where}, which is {health}"
+    is_kept = host.verdict is not Verdict.DELEGATE
     text += ": it stays there" if is_kept else ": sessions do not stay there, so the policies pick"
     return Explanation("session", text, facts)
 
@@ -113,20 +80,12 @@ def override_pick(pick: Explanation, session: Explanation, node: LbNode) -> Expl
     return replace(pick, text=text, facts={**facts, "session": verdict.name}, problem="")
 
 
-def _find_chooser(node: LbNode) -> LbNode:
-    """Who knows the hosts. Other leaves of an aggregate may have the same addresses."""
-    return next((each for each in used_path(node) if each.policy == override_host.NAME), node)
-
-
-def _listed_hosts(entry: ClusterConfig, node: LbNode | None) -> Iterator[tuple[str, ListedHost]]:
-    states = {} if node is None else dict(_connections(_find_chooser(node)))
-    if entry.endpoints is None:
-        return
-    for priority in entry.endpoints.priorities:
-        for locality in priority:
-            for endpoint in locality.endpoints:
-                for address in map(str, endpoint.addresses):
-                    yield address, ListedHost(address, endpoint.health, states.get(address))
+def _states(node: LbNode | None) -> dict[str, State]:
+    """The states of subchannels by address. Other leaves of an aggregate may have the same ones."""
+    if node is None:
+        return {}
+    used = (each for each in used_path(node) if each.policy == OVERRIDE_HOST_POLICY)
+    return dict(_connections(next(used, node)))
 
 
 def _connections(node: LbNode) -> Iterator[tuple[str, State]]:

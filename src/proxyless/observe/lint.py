@@ -7,8 +7,7 @@ reading files, and checking that resources find each other, are the command's bu
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
 
@@ -19,29 +18,17 @@ from proxyless.observe.lint_rules import RULES
 from proxyless.observe.understood import TAKEN_WHOLE, UNDERSTOOD, describe_ignored
 from proxyless.protos import Proto, message_class
 from proxyless.xds.bootstrap import Bootstrap, ChannelCreds, ServerConfig
-from proxyless.xds.client.api import DecodeContext
-from proxyless.xds.parsing import (
-    ClusterType,
-    RouteContext,
-    parse_listener,
-    parse_route_configuration,
-)
-from proxyless.xds.parsing.cluster import CLUSTER
-from proxyless.xds.parsing.endpoint import CLUSTER_LOAD_ASSIGNMENT, parse_endpoints
-from proxyless.xds.parsing.listener import LISTENER
-from proxyless.xds.parsing.route import ROUTE_CONFIGURATION, may_rewrite_authority
+from proxyless.xds.view import message_parsers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from google.protobuf.descriptor import Descriptor
 
     from proxyless.lb import PolicyRegistry
-    from proxyless.xds.filters import FilterRegistry
+    from proxyless.xds.view import FilterRegistry, Parse
 
 _ANY: Final = "google.protobuf.Any"
-
-Parse: TypeAlias = "Callable[[Proto, ValidationErrors], object]"
 
 
 class _EveryName(dict[str, Any]):
@@ -63,18 +50,7 @@ class LintContext:
     def parsers(self) -> Mapping[str, Parse]:
         """By type of message, what the client would do with a resource."""
         bootstrap = self.bootstrap or unknown_bootstrap()
-        decode = DecodeContext(bootstrap.servers[0], bootstrap)
-        may_rewrite = may_rewrite_authority(decode.server, os.environ)
-        routes = RouteContext(self.filters, may_rewrite=may_rewrite)
-        clusters = ClusterType(self.policies)
-        return {
-            LISTENER: lambda message, errors: parse_listener(message, routes, errors),
-            ROUTE_CONFIGURATION: lambda message, errors: parse_route_configuration(
-                message, routes, errors
-            ),
-            CLUSTER: lambda message, errors: clusters.parse(message, errors, decode),
-            CLUSTER_LOAD_ASSIGNMENT: parse_endpoints,
-        }
+        return message_parsers(self.policies, self.filters, bootstrap)
 
 
 def unknown_bootstrap() -> Bootstrap:

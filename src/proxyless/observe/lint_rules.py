@@ -11,14 +11,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from proxyless.base import ValidationErrors
 from proxyless.observe import understood
 from proxyless.observe.findings import Audience, Finding, Severity
-from proxyless.xds.parsing.endpoint import HEALTH_STATUSES
-from proxyless.xds.parsing.http_proxy import HTTP_CONNECT_GUARD, has_http_proxies
-from proxyless.xds.parsing.lb_policy import DEFAULT_CONVERSIONS
-from proxyless.xds.parsing.matchers import can_match_a_method, parse_path_matcher
-from proxyless.xds.parsing.route_policies import parse_retry
+from proxyless.xds.view import (
+    HTTP_CONNECT_GUARD,
+    LB_POLICY_TYPES,
+    has_http_proxies,
+    is_usable_health,
+    read_retry,
+    unmatchable_path,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
 Rule: TypeAlias = "Callable[[Proto], Iterator[Finding]]"
 
 _WARNING, _NOTE, _ERROR = Severity.WARNING, Severity.NOTE, Severity.ERROR
-_KNOWN_POLICIES: Final = frozenset(conversion.type_name for conversion in DEFAULT_CONVERSIONS)
 _DEFAULT_PRIORITY: Final = 0
 _DRAINING: Final = 3
 _CHANNEL_ID: Final = "io.grpc.channel_id"
@@ -87,9 +88,9 @@ def _check_route(message: Proto) -> Iterator[Finding]:
 def _check_match(message: Proto) -> Iterator[Finding]:
     if message.query_parameters:
         yield _warning("query_parameters", "gRPC has none: the route is dropped")
-    path = parse_path_matcher(message, ValidationErrors())
-    if path is not None and not can_match_a_method(path):
-        text = f"is {path.value!r}, and no /service/method is like that: the route is dropped"
+    path = unmatchable_path(message)
+    if path is not None:
+        text = f"is {path!r}, and no /service/method is like that: the route is dropped"
         yield _warning(str(message.WhichOneof("path_specifier")), text)
 
 
@@ -129,7 +130,7 @@ def _check_weight(message: Proto) -> Iterator[Finding]:
 
 
 def _check_retry(message: Proto) -> Iterator[Finding]:
-    parsed = parse_retry(message, ValidationErrors())
+    parsed = read_retry(message)
     if message.num_retries.value > parsed.num_retries:
         yield _note("num_retries", f"counts as {parsed.num_retries}: there are never more attempts")
     conditions = [each.strip() for each in message.retry_on.split(",") if each.strip()]
@@ -224,7 +225,7 @@ def _check_policies(message: Proto) -> Iterator[Finding]:
         path = f"policies[{index}]"
         if name.endswith((".LeastRequest", ".Random")):
             yield _grpcio(_WARNING, path, "is skipped, and if nothing follows, the cluster refused")
-        if name in _KNOWN_POLICIES:
+        if name in LB_POLICY_TYPES:
             for later in range(index + 1, len(message.policies)):
                 yield _note(f"policies[{later}]", f"is not looked at: {path} is used")
             return
@@ -244,7 +245,7 @@ def _check_locality(message: Proto) -> Iterator[Finding]:
 
 
 def _check_endpoint(message: Proto) -> Iterator[Finding]:
-    if message.health_status not in HEALTH_STATUSES:
+    if not is_usable_health(message.health_status):
         yield _note("health_status", "is not healthy: the endpoint is left out")
     elif message.health_status == _DRAINING:
         yield _note("health_status", "is DRAINING: the endpoint only keeps sessions that it has")

@@ -22,9 +22,8 @@ from proxyless.front.explaining import recall
 from proxyless.lb.view import in_seconds
 from proxyless.observe.explain import Rpc, explain
 from proxyless.observe.explain_lb import explain_pick
-from proxyless.xds.client.api import ResourceStatus
 from proxyless.xds.error_texts import name_dns, name_resource, name_server, name_type
-from proxyless.xds.resolver import XdsResolver
+from proxyless.xds.view import ResourceStatus, view_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,9 +31,7 @@ if TYPE_CHECKING:
     from proxyless.base import Metadata
     from proxyless.channel import ChannelView
     from proxyless.channel.service_config import MethodConfig
-    from proxyless.xds.client.api import ResourceDump, ServerView
-    from proxyless.xds.config.dependencies import Missing
-    from proxyless.xds.resolver import XdsView
+    from proxyless.xds.view import Missing, ResourceDump, ServerView, XdsView
 
 # Resources in trouble; more are counted, not shown.
 RESOURCES_SHOWN_MAX: Final = 20
@@ -52,9 +49,8 @@ def explain_channel(view: ChannelView, path: str, metadata: Metadata = ()) -> Ex
         return _fails(rpc, "the channel is closed")
     if view.resolver is None:
         return _waits(rpc, f"channel to {view.target} is idle, its first RPC wakes it")
-    if isinstance(view.resolver, XdsResolver):
-        return _explain_xds(view, view.resolver.view(), rpc)
-    return _explain_plain(view, rpc)
+    xds = view_target(view.resolver)
+    return _explain_plain(view, rpc) if xds is None else _explain_xds(view, xds, rpc)
 
 
 def _fails(rpc: Rpc, problem: str, *parts: Explanation) -> Explanation:

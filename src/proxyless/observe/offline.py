@@ -10,24 +10,19 @@ the reason is known.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from proxyless.base import OK, Status, StatusCode
 from proxyless.base.explanation import Explanation
 from proxyless.observe.explain import Rpc, explain
-from proxyless.xds.config import XdsConfig
-from proxyless.xds.config.dependencies import Answer, Known, Plan, Trouble, resolve
-from proxyless.xds.resources import EndpointResource
+from proxyless.xds import view
+from proxyless.xds.view import Trouble, XdsConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from proxyless.observe.csds import ResourceRow
-    from proxyless.xds.client.api import DecodeContext, ResourceType
-    from proxyless.xds.config.dependencies import Wanted
-    from proxyless.xds.config.manager import ResourceTypes
-
-T = TypeVar("T")
+    from proxyless.xds.view import DecodeContext, Plan, ResourceTypes, Wanted
 
 _NOT_THERE = Status(StatusCode.NOT_FOUND, "does not exist")
 _NOT_HELD = Status(StatusCode.UNAVAILABLE, "is not held by the process")
@@ -68,40 +63,16 @@ class OfflineMesh:
                 text = row.error or _REASONS.get(row.status, f"is {row.status}")
                 self._errors[key] = Status(code, text)
 
-    def find(self, resource_type: ResourceType[T], name: str) -> Answer[T]:
-        """What a client of a control plane with this mesh would be told."""
-        key = (resource_type.type_url, name)
-        serialized, error = self._serialized.get(key), self._errors.get(key)
-        if serialized is None:
-            return Answer(error=error or self._absent)
-        decoded = resource_type.decode(serialized, self.context)
-        if decoded.error:
-            return Answer(error=Status(StatusCode.UNAVAILABLE, decoded.error))
-        return Answer(decoded.resource, ambient_error=error or OK)
+    def find(self, type_url: str, name: str) -> tuple[bytes | None, Status]:
+        """The bytes of a resource, None if it is not here, and its error."""
+        serialized = self._serialized.get((type_url, name))
+        no_error = OK if serialized is not None else self._absent
+        return serialized, self._errors.get((type_url, name), no_error)
 
 
 def resolve_offline(wanted: Wanted, mesh: OfflineMesh) -> Plan:
     """The plan for a target, its outcome a config or trouble: nothing stays missing."""
-    known = Known(listener=mesh.find(mesh.types.listener, wanted.listener_name))
-    while (plan := resolve(wanted, known)).outcome is None:
-        # Each turn asks for what the last one found: the graph is finite, and so are the turns.
-        _learn(plan.route_configs, known.route_configs, mesh.types.route_config, mesh)
-        _learn(plan.clusters, known.clusters, mesh.types.cluster, mesh)
-        _learn(plan.endpoints, known.endpoints, mesh.types.endpoint, mesh)
-        for host, port in plan.dns:
-            known.dns[host, port] = Answer(EndpointResource(name=f"{host}:{port}"))
-    return plan
-
-
-def _learn(
-    names: Iterable[str],
-    answers: dict[str, Answer[T]],
-    resource_type: ResourceType[T],
-    mesh: OfflineMesh,
-) -> None:
-    for name in names:
-        if name not in answers:
-            answers[name] = mesh.find(resource_type, name)
+    return view.resolve_offline(wanted, mesh.types, mesh.context, mesh.find)
 
 
 def explain_offline(wanted: Wanted, mesh: OfflineMesh, rpc: Rpc, **settings: Any) -> Explanation:  # noqa: ANN401 - those of `explain`

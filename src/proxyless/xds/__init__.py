@@ -2,6 +2,7 @@
 
 Layers, from the top; imports point only downward (`make layers`):
 
+view            read-only queries, for explanations, lint and CSDS
 stack           what the xDS channels of one event loop share
 resolver        resolver of `xds:///` targets: service config and ConfigSelector
 grpc_transport  the transport of the xDS client: streams on our own channels

@@ -13,6 +13,7 @@ from proxyless.xds.filters.router import RouterConfig
 from proxyless.xds.filters.stateful_session import SessionCookie, StatefulSessionConfig
 from proxyless.xds.resources import HttpFilter
 from proxyless.xds.resources.filter import FilterOverride
+from proxyless.xds.view import FilterView
 
 if TYPE_CHECKING:
     from proxyless.observe import Explanation
@@ -24,7 +25,7 @@ DELAY = "x-envoy-fault-delay-request"
 
 
 def explained(config: object, metadata: Metadata = ()) -> Explanation:
-    return explain_filter(HttpFilter("mine", "pkg.Kind", config), ({}, {}), metadata)
+    return explain_filter(FilterView("mine", "pkg.Kind", config), metadata)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +62,8 @@ def test_what_headers_ask_for_counts() -> None:
 def test_an_override_or_its_absence_is_what_counts() -> None:
     config = FaultConfig(abort=FaultAbort(StatusCode.ABORTED, ALWAYS))
     chain = HttpFilter("mine", "pkg.Kind", config)
-    off = explain_filter(chain, ({}, {"mine": FilterOverride(is_disabled=True)}), ())
+    view = FilterView.of(chain, ({}, {"mine": FilterOverride(is_disabled=True)}))
+    off = explain_filter(view, ())
     assert off.text == 'filter "mine" (Kind): off, overridden by the route'
     assert find_aborts([off]) == ("", "")
 
@@ -69,7 +71,7 @@ def test_an_override_or_its_absence_is_what_counts() -> None:
 def test_the_first_filter_that_ends_every_rpc_ends_it() -> None:
     def fault(name: str, share: Percentage, limit: int | None = None) -> Explanation:
         config = FaultConfig(abort=FaultAbort(StatusCode.ABORTED, share), max_active_faults=limit)
-        return explain_filter(HttpFilter(name, "pkg.Kind", config), (), ())
+        return explain_filter(FilterView(name, "pkg.Kind", config), ())
 
     quiet, half, limited = fault("a", NEVER), fault("b", HALF), fault("c", ALWAYS, 5)
     all_of_them, later = fault("d", ALWAYS), fault("e", ALWAYS)

@@ -10,41 +10,30 @@ from proxyless.observe.explain_lb import explain_pick
 from proxyless.observe.explain_sessions import (
     explain_session,
     find_leaf,
-    find_session,
     override_pick,
     stays,
 )
 from proxyless.xds.config import ClusterConfig
-from proxyless.xds.filters.session_calls import NOWHERE, SessionPlace, format_place
-from proxyless.xds.filters.stateful_session import SessionCookie, StatefulSessionConfig
 from proxyless.xds.resources import EndpointInfo, HealthStatus, LocalityEndpoints
+from proxyless.xds.view import Session
 from tests.spec.xds_world import cluster, endpoints, prioritized
 
 HERE = "127.0.0.1:1"
 ENTRY = ClusterConfig("a", cluster("a"), endpoints("a", HERE))
-PLACE = SessionPlace((HERE,), "a")
-CONFIG = StatefulSessionConfig(SessionCookie("sid", "/shop"))
-
-
-def test_the_cookie_is_read_if_the_path_is_right() -> None:
-    metadata = (("cookie", f"other=1; sid={format_place(PLACE)}"),)
-    assert find_session([object(), CONFIG], "/shop/Add", metadata) == ("sid", PLACE)
-    assert find_session([CONFIG], "/shop/Add", ()) == ("sid", NOWHERE)
-    assert find_session([CONFIG], "/bank/Add", metadata) is None
-    assert find_session([StatefulSessionConfig()], "/shop/Add", metadata) is None
+SESSION = Session("sid", (HERE,), "a")
 
 
 def test_without_a_cookie_the_policies_pick() -> None:
-    told = explain_session("sid", NOWHERE, ENTRY, None)
+    told = explain_session(Session("sid"), ENTRY, None)
     assert told.text == 'session: the RPC has no cookie "sid", so the policies pick'
 
 
 def test_without_a_channel_only_what_is_listed_is_known() -> None:
-    assert explain_session("sid", PLACE, ENTRY, None).text == (
+    assert explain_session(SESSION, ENTRY, None).text == (
         f"session lives at {HERE}, which is UNKNOWN: it stays there"
     )
-    gone = SessionPlace(("127.0.0.1:2",), "a")
-    told = explain_session("sid", gone, ENTRY, None).text
+    gone = Session("sid", ("127.0.0.1:2",), "a")
+    told = explain_session(gone, ENTRY, None).text
     assert told.endswith("which is not listed: sessions do not stay there, so the policies pick")
 
 
@@ -57,7 +46,7 @@ def test_without_a_channel_a_draining_host_keeps_sessions_if_the_cluster_says_so
     made = cluster("a", override_host_status=frozenset(usable))
     info = EndpointInfo((parse_address(HERE),), 1, HealthStatus.DRAINING)
     drained = prioritized("a", [LocalityEndpoints(Locality(), 1, (info,))])
-    told = explain_session("sid", PLACE, ClusterConfig("a", made, drained), None)
+    told = explain_session(SESSION, ClusterConfig("a", made, drained), None)
     assert stays(told) is is_usable
     assert told.text.startswith(f"session lives at {HERE}, which is DRAINING: ")
     assert told.text.endswith("it stays there") is is_usable
@@ -75,7 +64,7 @@ def test_without_a_channel_a_draining_host_keeps_sessions_if_the_cluster_says_so
 )
 def test_the_state_of_the_host_decides(state: str, verdict: str) -> None:
     node = LbNode("cluster:a", "cds", "READY", "", (LbNode(HERE, "", state),))
-    assert explain_session("sid", PLACE, ENTRY, node).text == f"session lives at {HERE}: {verdict}"
+    assert explain_session(SESSION, ENTRY, node).text == f"session lives at {HERE}: {verdict}"
 
 
 def below(*hosts: LbNode, problem: str = "", breaker: str = "") -> LbNode:
@@ -122,7 +111,7 @@ def below(*hosts: LbNode, problem: str = "", breaker: str = "") -> LbNode:
 def test_a_session_stays_where_it_is_unless_the_cluster_lets_nobody_in(
     node: LbNode, text: str, problem: str
 ) -> None:
-    told = explain_session("sid", PLACE, ENTRY, node)
+    told = explain_session(SESSION, ENTRY, node)
     pick = override_pick(explain_pick(node), told, node)
     assert (pick.text, pick.problem) == (text, problem)
 

@@ -30,16 +30,7 @@ from proxyless.observe import (
     resolve_offline,
     unknown_bootstrap,
 )
-from proxyless.xds.client.api import DecodeContext
-from proxyless.xds.config import XdsConfig
-from proxyless.xds.config.dependencies import Wanted
-from proxyless.xds.config.manager import ResourceTypes
-from proxyless.xds.parsing import (
-    ClusterType,
-    EndpointType,
-    ListenerType,
-    RouteConfigurationType,
-)
+from proxyless.xds.view import DecodeContext, Wanted, XdsConfig, resource_types
 
 if TYPE_CHECKING:
     from proxyless.protos import Proto
@@ -53,12 +44,7 @@ ROUTES = route_config("routes", route(cluster="a"))
 
 def mesh(*resources: Proto) -> OfflineMesh:
     known = Registries()
-    types = ResourceTypes(
-        ListenerType(known.filters),
-        RouteConfigurationType(known.filters),
-        ClusterType(known.policies),
-        EndpointType(),
-    )
+    types = resource_types(known.policies, known.filters)
     bootstrap = unknown_bootstrap()
     made = OfflineMesh(types, DecodeContext(bootstrap.servers[0], bootstrap))
     snapshot = Snapshot.of(resources, partial=True)

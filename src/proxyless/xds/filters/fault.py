@@ -12,11 +12,11 @@ from proxyless.base import StatusCode
 from proxyless.base.frozen import frozen
 from proxyless.wire.status import status_of_http
 from proxyless.xds.filters.api import want_message
-from proxyless.xds.filters.fault_calls import FaultFilter
+from proxyless.xds.filters.fault_calls import FaultFilter, find_abort, find_delay
 from proxyless.xds.parsing.proto_fields import read_denominator, read_duration_s, read_uint32
 
 if TYPE_CHECKING:
-    from proxyless.base import ValidationErrors
+    from proxyless.base import Metadata, ValidationErrors
     from proxyless.protos import Proto
     from proxyless.runtime import Random
     from proxyless.xds.parsing.http_filters import FilterMessage
@@ -59,6 +59,30 @@ class FaultConfig:
     abort: FaultAbort | None = None
     # How many RPCs of the process may suffer at a time; None is no limit.
     max_active_faults: int | None = None
+
+    def describe(self, metadata: Metadata) -> str:
+        """The effect on an RPC with this metadata, for explanations."""
+        delay, limit = find_delay(self, metadata), self.max_active_faults
+        parts = [self.describe_abort(metadata)]
+        if delay is not None and (share := delay.describe()):
+            parts.insert(0, f"delays {share} by {delay.value:g} s")
+        text = "; ".join(filter(None, parts))
+        if not text or limit == 0:
+            return "does nothing to the RPC"
+        return text if limit is None else f"{text}; as long as fewer than {limit} RPCs are delayed"
+
+    def describe_abort(self, metadata: Metadata) -> str:
+        """The share of RPCs with this metadata that are aborted; empty if none are."""
+        abort = find_abort(self, metadata)
+        if abort is None or self.max_active_faults == 0 or not (share := abort.describe()):
+            return ""
+        return f"aborts {share} with {abort.value.name}"
+
+    def aborts_every_rpc(self, metadata: Metadata) -> bool:
+        """Whether no RPC with this metadata gets past the filter."""
+        abort = find_abort(self, metadata)
+        is_each = abort is not None and abort.numerator >= abort.denominator
+        return is_each and self.max_active_faults is None
 
 
 class FaultFilterFactory:

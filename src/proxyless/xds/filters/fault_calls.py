@@ -106,6 +106,13 @@ class Chance(NamedTuple, Generic[V]):
     numerator: int
     denominator: int
 
+    def describe(self) -> str:
+        """The share of RPCs, in words; empty if it never happens."""
+        if not self.numerator:
+            return ""
+        percent = 100 * self.numerator / self.denominator
+        return f"{percent:.4g} % of RPCs" if self.numerator < self.denominator else "every RPC"
+
 
 def find_delay(config: FaultConfig, metadata: Metadata) -> Chance[float] | None:
     """How long an RPC may have to wait, in seconds; None if it does not."""

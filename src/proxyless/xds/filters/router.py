@@ -23,6 +23,10 @@ ROUTER_TYPE: Final = "envoy.extensions.filters.http.router.v3.Router"
 class RouterConfig:
     """Nothing: there is nothing to configure."""
 
+    def describe(self) -> str:
+        """The effect on an RPC, for explanations."""
+        return "ends the chain"
+
 
 class RouterFilterFactory:
     """The end of every chain. Driven by the parsers of listeners and routes."""

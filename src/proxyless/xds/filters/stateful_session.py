@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from proxyless.base import quote
 from proxyless.base.frozen import frozen
 from proxyless.xds.filters.api import want_message
 from proxyless.xds.filters.session_calls import SessionFilter
@@ -43,6 +44,12 @@ class StatefulSessionConfig:
 
     # None: they are not.
     cookie: SessionCookie | None = None
+
+    def describe(self) -> str:
+        """The effect on an RPC, for explanations."""
+        if self.cookie is None:
+            return "does nothing to the RPC"
+        return f"keeps sessions by cookie {quote(self.cookie.name)}"
 
 
 class StatefulSessionFilterFactory:

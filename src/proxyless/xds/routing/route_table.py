@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from proxyless.xds.config import XdsConfig
     from proxyless.xds.resources import (
         HeaderMatcher,
+        PathMatcher,
         RetryOnPolicy,
         Route,
         RouteAction,
@@ -156,6 +157,13 @@ class TableRoute:
         return all(test(metadata) for test in self.header_tests) and (
             self.per_million >= _MILLION or random.randrange(_MILLION) < self.per_million
         )
+
+    def find_mismatch(self, path: str, metadata: Metadata) -> PathMatcher | HeaderMatcher | None:
+        """The first matcher that rejects an RPC, for explanations; None if all accept it."""
+        if not compile_path(self.route.path)(path):
+            return self.route.path
+        tests = zip(self.route.headers, self.header_tests, strict=True)
+        return next((matcher for matcher, test in tests if not test(metadata)), None)
 
 
 class RouteTable:

@@ -1,0 +1,80 @@
+"""Read-only view of the xDS stack, for explanations, lint and CSDS.
+
+The only part of `xds` beside its values (`resources`, `bootstrap`, `error_texts`) that `observe`
+and `cli` may import (`make floors`). Each query calls the function that an RPC or the xDS client
+calls, and changes nothing. Clients never load this package.
+
+routing   the routes of a config, their timeouts, retries and HTTP filters, keys of LB policies
+sessions  the session of an RPC, and the host that it would stay on
+targets   the config of a running target and the resources of the xDS clients
+parsers   the parsers by type of message, and what they make of single messages
+offline   the config that resources without a control plane make
+"""
+
+from proxyless.xds.client import DecodeContext, ResourceDump, ResourceStatus, XdsClients
+from proxyless.xds.client.api import ServerView
+from proxyless.xds.config import ClusterConfig, ClusterError, ClusterResult, XdsConfig
+from proxyless.xds.config.dependencies import Missing, Plan, Trouble, Wanted
+from proxyless.xds.config.manager import ResourceTypes
+from proxyless.xds.config.virtual_hosts import best_domain
+from proxyless.xds.filters import FilterRegistry
+from proxyless.xds.lb.override_host.hosts import Verdict
+from proxyless.xds.parsing.http_proxy import HTTP_CONNECT_GUARD, has_http_proxies
+from proxyless.xds.resolver import XdsView, default_timeout_s
+from proxyless.xds.routing.route_table import DEFAULT_TIMEOUT_S, TableRoute
+from proxyless.xds.view.offline import resolve_offline
+from proxyless.xds.view.parsers import (
+    LB_POLICY_TYPES,
+    Parse,
+    is_usable_health,
+    message_parsers,
+    read_retry,
+    resource_types,
+    unmatchable_path,
+)
+from proxyless.xds.view.routing import FilterView, RoutingView, cluster_key, plugin_key
+from proxyless.xds.view.sessions import OVERRIDE_HOST_POLICY, Session
+from proxyless.xds.view.targets import dump_clients, encode_node, view_target
+
+__all__ = [
+    "DEFAULT_TIMEOUT_S",
+    "HTTP_CONNECT_GUARD",
+    "LB_POLICY_TYPES",
+    "OVERRIDE_HOST_POLICY",
+    "ClusterConfig",
+    "ClusterError",
+    "ClusterResult",
+    "DecodeContext",
+    "FilterRegistry",
+    "FilterView",
+    "Missing",
+    "Parse",
+    "Plan",
+    "ResourceDump",
+    "ResourceStatus",
+    "ResourceTypes",
+    "RoutingView",
+    "ServerView",
+    "Session",
+    "TableRoute",
+    "Trouble",
+    "Verdict",
+    "Wanted",
+    "XdsClients",
+    "XdsConfig",
+    "XdsView",
+    "best_domain",
+    "cluster_key",
+    "default_timeout_s",
+    "dump_clients",
+    "encode_node",
+    "has_http_proxies",
+    "is_usable_health",
+    "message_parsers",
+    "plugin_key",
+    "read_retry",
+    "resolve_offline",
+    "resource_types",
+    "unmatchable_path",
+    "view_target",
+]
