@@ -1,8 +1,9 @@
-"""Does the repository keep the house rules that no other tool knows?
+"""Checks of the repository's own rules, for which no other tool has one.
 
-Sizes, docstrings, file names, the mirror of tests/unit, TODOs with a number, one title per
-document, links that lead somewhere. Each finding is one line, `path:line: error: what`, so an
-editor can jump to it. The checks are pure functions over paths and texts; `check_all` reads files.
+Sizes, docstrings, maps of packages, names of files and classes, the mirror of tests/unit, TODOs
+with a number, one title per document, links that lead somewhere. Each finding is one line,
+`path:line: error: what`, so an editor can jump to it. The checks are pure functions over paths and
+texts; `check_all` reads files.
 """
 
 import ast
@@ -10,7 +11,7 @@ import io
 import re
 import sys
 import tokenize
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -18,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 MODULE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
+ATTRIBUTES_MAX = 20
 # A name that says nothing attracts everything.
 VAGUE_NAMES = frozenset({"common", "helper", "helpers", "misc", "util", "utilities", "utils"})
 
@@ -60,6 +62,7 @@ def check_code(path: str, text: str) -> Iterator[Problem]:
     if path.startswith(SOURCE_DIR):
         yield from check_module_size(path, text)
         yield from check_docstrings(path, tree)
+        yield from check_attributes(path, tree)
     yield from check_function_sizes(path, tree)
     yield from check_todos(path, text)
 
@@ -90,6 +93,66 @@ def check_function_sizes(path: str, tree: ast.Module) -> Iterator[Problem]:
         if lines > FUNCTION_LINES_MAX:
             what = f"function {node.name!r} has {lines} lines, wanted at most {FUNCTION_LINES_MAX}"
             yield Problem(path, node.lineno, f"{what}: name the decision that hides in it")
+
+
+def check_attributes(path: str, tree: ast.Module) -> Iterator[Problem]:
+    """Check the number of attributes that each `__init__` sets."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ClassDef):
+            continue
+        for method in node.body:
+            if isinstance(method, ast.FunctionDef) and method.name == "__init__":
+                count = len(set(own_attributes(method)))
+                if count > ATTRIBUTES_MAX:
+                    what = f"class {node.name!r} has {count} attributes, wanted at most"
+                    yield Problem(path, method.lineno, f"{what} {ATTRIBUTES_MAX}: split its state")
+
+
+def own_attributes(method: ast.FunctionDef) -> Iterator[str]:
+    for node in ast.walk(method):
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        if isinstance(node, ast.AnnAssign):
+            targets = [node.target]
+        for target in targets:
+            if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
+                yield target.attr
+
+
+def check_maps(sources: Mapping[str, ast.Module]) -> Iterator[Problem]:
+    """Check that the docstring of each package's `__init__` names every module and subpackage."""
+    for path, tree in sources.items():
+        folder = PurePosixPath(path).parent
+        if not path.endswith("/__init__.py") or str(folder) == SOURCE_DIR:
+            continue
+        text = ast.get_docstring(tree) or ""
+        for other in sorted(sources):
+            inside = PurePosixPath(other)
+            if inside.name == "__init__.py":
+                inside = inside.parent
+            name = inside.stem
+            if inside.parent != folder or name == "__main__":
+                continue
+            if not re.search(rf"\b{name}\b", text):
+                yield Problem(path, 1, f"the package's docstring does not name {name!r}")
+
+
+def check_class_names(sources: Mapping[str, ast.Module]) -> Iterator[Problem]:
+    """Check that no class name is used twice inside one layer."""
+    known: dict[tuple[str, str], str] = {}
+    for path, tree in sorted(sources.items()):
+        layer = layer_of(path)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                other = known.setdefault((layer, node.name), path)
+                if other != path:
+                    what = f"class {node.name!r} has the name of one in {other}"
+                    yield Problem(path, node.lineno, what)
+
+
+def layer_of(path: str) -> str:
+    """The layer of a source file. The two APIs have grpcio's names, so they count as two layers."""
+    parts = PurePosixPath(path).relative_to(SOURCE_DIR).parts
+    return "/".join(parts[:2]) if parts[0] == "front" else parts[0]
 
 
 def check_todos(path: str, text: str) -> Iterator[Problem]:
@@ -172,7 +235,12 @@ def find_files(root: Path) -> Iterator[str]:
 
 def check_all(root: Path) -> list[Problem]:
     paths = {path for path in find_files(root) if not path.endswith(("_pb2.py", "_pb2_grpc.py"))}
-    problems = list(check_mirror(paths))
+    sources = {
+        path: ast.parse((root / path).read_text(encoding="utf-8"))
+        for path in paths
+        if path.startswith(SOURCE_DIR) and path.endswith(".py")
+    }
+    problems = [*check_mirror(paths), *check_maps(sources), *check_class_names(sources)]
     for path in paths:
         text = (root / path).read_text(encoding="utf-8")
         problems += check_name(path)

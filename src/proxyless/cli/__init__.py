@@ -1,4 +1,4 @@
-"""The command `proxyless`: one file per command.
+"""The command `proxyless`: one module per command.
 
 demo     a mesh on this machine that fails over under load
 explain  why an RPC would go where it goes, from files or a running process
@@ -6,6 +6,10 @@ lint     what clients would make of the resources in some files
 serve    a control plane from a directory of files
 simulate what clients see when the mesh of some files has a bad day, in virtual time
 status   what the xDS clients of a process hold
+
+arguments       types of arguments that several commands take
+output          tables, JSON and errors
+resource_files  the resources of files, for `explain` and `lint`
 
 Each command's module has `fill_parser`, which says what it takes, and `run`, which does it and
 returns the exit code: 0 for done, 1 for failed, 2 for a command line that makes no sense. Only the

@@ -4,6 +4,7 @@ explain       why an RPC goes where it goes, given a config; explain_clusters wh
 explanation   the tree in which that is said, as text and as JSON
 offline       the same for resources that no control plane serves
 explain_lb    what the policies of a channel would answer now
+explain_filters  what the HTTP filters of a route do to an RPC
 explain_sessions  whether the session of an RPC decides where it goes
 live          why an RPC on a running channel goes where it goes, and why one failed
 csds          what the xDS clients of a process hold, as messages of CSDS, and read back from them

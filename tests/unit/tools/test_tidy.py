@@ -1,17 +1,21 @@
 """tools/tidy.py: each rule finds what breaks it, and leaves alone what keeps it."""
 
+import ast
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from tools.tidy import (
+    ATTRIBUTES_MAX,
     FUNCTION_LINES_MAX,
     MODULE_LINES_MAX,
     Problem,
     check_all,
+    check_class_names,
     check_code,
     check_links,
+    check_maps,
     check_mirror,
     check_name,
     check_titles,
@@ -139,3 +143,37 @@ def test_whole_tree_is_read_without_caches(tmp_path: Path) -> None:
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text("# TODO\n", encoding="utf-8")
     assert [problem.path for problem in check_all(tmp_path)] == ["src/proxyless/x.py"] * 2
+
+
+def class_with(attributes: int) -> str:
+    lines = "".join(f"        self.a{number} = 0\n" for number in range(attributes))
+    return f'"""A module."""\n\n\nclass A:\n    """A class."""\n\n    def __init__(self):\n{lines}'
+
+
+def test_class_with_too_many_attributes_is_found() -> None:
+    assert said(check_code(SOURCE, class_with(ATTRIBUTES_MAX))) == []
+    [found] = said(check_code(SOURCE, class_with(ATTRIBUTES_MAX + 1)))
+    assert f"class 'A' has {ATTRIBUTES_MAX + 1} attributes" in found
+
+
+def sources_of(**texts: str) -> dict[str, ast.Module]:
+    return {f"src/proxyless/lb/{name}.py": ast.parse(text) for name, text in texts.items()}
+
+
+def test_module_that_the_docstring_of_its_package_does_not_name_is_found() -> None:
+    sources = sources_of(__init__='"""Policies: config."""', config="", pickers="")
+    sources["src/proxyless/lb/policies/__init__.py"] = ast.parse("")
+    found = said(check_maps(sources))
+    assert [text.rpartition("name ")[2] for text in found] == ["'pickers'", "'policies'"]
+
+
+def test_class_name_that_a_layer_uses_twice_is_found() -> None:
+    sources = sources_of(a="class Child: pass", b="class Child: pass\nclass Other: pass")
+    sources["src/proxyless/xds/c.py"] = ast.parse("class Child: pass")
+    [found] = said(check_class_names(sources))
+    assert found.startswith("src/proxyless/lb/b.py:1: error: class 'Child'")
+
+
+def test_class_name_may_be_used_by_both_apis() -> None:
+    paths = ("src/proxyless/front/aio/channel.py", "src/proxyless/front/sync/channel.py")
+    assert said(check_class_names({path: ast.parse("class Call: pass") for path in paths})) == []

@@ -1,5 +1,6 @@
 """The policies that are not xDS's own, one file each, named as in configs.
 
+per_endpoint       base of the policies with one pick_first per endpoint (A61)
 pick_first         the first address that can be reached takes all RPCs
 round_robin        every endpoint that is connected takes its turn
 random             each RPC goes to any endpoint that is connected

@@ -1,10 +1,12 @@
-"""What is needed to route RPCs of one target, and is all of it there?
+"""XdsDependencyManager and XdsConfig: all resources of one target, complete and consistent.
 
-Specs: A74 (XdsDependencyManager).
+Specs: A74.
 
-- `xds_config` is the answer: one immutable snapshot of listener, routes, clusters and endpoints.
-- `dependencies` is the pure decision: from what is known, what is needed, and what the config is.
-- `manager` is the shell: it keeps watches and DNS resolvers equal to what is needed.
+xds_config     XdsConfig: an immutable snapshot of listener, routes, clusters and endpoints
+dependencies   the decision: what is needed, what is missing, and what the config is (pure)
+manager        XdsDependencyManager: keeps watches and DNS resolvers equal to what is needed
+virtual_hosts  the virtual host for an authority
+attributes     attributes of a resolver's result and of endpoints
 """
 
 from proxyless.xds.config.xds_config import (

@@ -1,14 +1,15 @@
-"""What happens to an RPC between the application and the router?
+"""HTTP filters: what happens to an RPC between the application and the router.
 
 Specs: A39.
 
-api               what a filter is, and a registry of them
+api               FilterFactory and FilterRegistry
+calls             what a filter may do with an RPC, and the chain of one route
+attributes        attributes of an RPC, from selector and filters to the pickers
 router            the end of every chain (A39)
-fault             delays and aborts on purpose (A33)
-stateful_session  a cookie that keeps a session on one backend (A55)
+fault             delays and aborts (A33): config; fault_calls what it does to RPCs
+stateful_session  the cookie of a session (A55): config; session_calls what it does to RPCs
 
 Each filter has its config as frozen values, and the parser that makes them from messages.
-What it does to RPCs is `calls` in general, `fault_calls` and `session_calls` in particular.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""Which policies does only xDS have?
+"""The LB policies of xDS.
 
 From the top of the tree down:
 
@@ -9,6 +9,7 @@ From the top of the tree down:
 - `cluster_impl`: drops, circuit breaker, load reports, TLS.
 - `override_host`: sessions that stay on their backend; `session_hosts` knows who holds which.
 - `wrr_locality`: the localities of one priority, by weight.
+- `pick_labels`: pickers that record cluster and locality of a pick, for metrics (A78, A89).
 """
 
 from proxyless.xds.lb.cds import CdsFactory

@@ -13,6 +13,7 @@ route_policies  when an RPC of a route is sent again (A44), what its hash is mad
 matchers        paths, headers, texts, fractions (A28, A63)
 http_filters    a listener's chain, and overrides of it (A39)
 plugins         cluster specifier plugins
+http_proxy      HTTP CONNECT proxies of endpoints (A86)
 cluster         CDS, with tls (A29) and lb_policy (A52)
 endpoint        EDS
 

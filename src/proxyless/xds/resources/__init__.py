@@ -1,8 +1,12 @@
-"""What does a control plane say, once it is known to be right?
+"""Validated xDS resources: frozen values without protobuf, made by `parsing`.
 
-Frozen values without protobuf, one file per type of resource: `listener`, `route`, `cluster`,
-`endpoint`, and `filter` and `matcher` for what they share. Whoever holds one knows that it is
-valid: `parsing` made it. Times are seconds, names are the specification's.
+Times are seconds, names are the specification's.
+
+listener  LDS          route     RDS
+cluster   CDS          endpoint  EDS
+filter    HTTP filters and their overrides
+matcher   matchers of paths, headers and strings; matching compiles them to tests
+regex     RE2 expressions within a bound on memory
 """
 
 from proxyless.xds.resources.cluster import (
