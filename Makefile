@@ -76,7 +76,7 @@ fuzz-mesh: $(STAMP)  ## Change a mesh at random under load, beside grpcio; ARGS=
 	@$(PY) -m tools.fuzz_mesh $(ARGS)
 
 sim: $(STAMP)  ## Run the whole mesh in virtual time, for SEEDS seeds of ten minutes
-	@$(PY) -m proxyless.sim --seeds $(SEEDS) --jobs $(JOBS) $(ARGS)
+	@$(PY) -m tools.simulation --seeds $(SEEDS) --jobs $(JOBS) $(ARGS)
 
 mutants: $(STAMP)  ## Plant bugs one by one, and show that tests or simulation catch each
 	@$(PY) -m tools.mutants --jobs $(JOBS) $(ARGS)

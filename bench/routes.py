@@ -30,7 +30,7 @@ from proxyless.base import Metadata
 from proxyless.channel import CallConfig, ConfigSelector
 from proxyless.runtime import seeded_random
 from proxyless.xds.config import XdsConfig
-from proxyless.xds.filters import default_filter_registry
+from proxyless.xds.filters import FILTER_FACTORIES, FilterRegistry
 from proxyless.xds.resources import (
     ClusterChoice,
     HeaderMatcher,
@@ -106,7 +106,7 @@ def make_selector(routes: tuple[Route, ...]) -> XdsConfigSelector:
     listener = Listener("bench", HttpConnectionManager(config))
     random = seeded_random(1)
     tools = SelectorTools(
-        ClusterRefs(lambda: None), _Subscriptions(), default_filter_registry(), random, 15.0
+        ClusterRefs(lambda: None), _Subscriptions(), FilterRegistry(FILTER_FACTORIES), random, 15.0
     )
     return XdsConfigSelector(XdsConfig(listener, config, host, {}), RouteTable(host, random), tools)
 

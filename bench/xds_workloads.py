@@ -14,7 +14,7 @@ from typing import Any
 from proxyless.assembly import default_policies
 from proxyless.protos import Proto, message_class
 from proxyless.xds.client import ResourceType
-from proxyless.xds.filters import default_filter_registry
+from proxyless.xds.filters import FILTER_FACTORIES, FilterRegistry
 from proxyless.xds.parsing.cluster import CLUSTER, ClusterType
 from proxyless.xds.parsing.endpoint import CLUSTER_LOAD_ASSIGNMENT, EndpointType
 from proxyless.xds.parsing.route import ROUTE_CONFIGURATION, RouteConfigurationType
@@ -139,7 +139,7 @@ WORKLOADS = {
             "routes",
             "routes",
             (2500, 5000, 10000),
-            lambda: RouteConfigurationType(default_filter_registry()),
+            lambda: RouteConfigurationType(FilterRegistry(FILTER_FACTORIES)),
             make_routes,
         ),
         Workload(

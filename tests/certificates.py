@@ -145,6 +145,18 @@ def shake_hands(
     return ends
 
 
+def server_context(
+    certificate_pem: bytes, key_pem: bytes, client_roots: bytes | None = None
+) -> ssl.SSLContext:
+    """Context of an HTTP/2 server; with `client_roots`, clients must have a certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    load_identity(context, certificate_pem, key_pem)
+    if client_roots is not None:
+        context.load_verify_locations(cadata=client_roots.decode())
+        context.verify_mode = ssl.CERT_REQUIRED
+    return _with_alpn(context, ["h2"])
+
+
 def load_identity(context: ssl.SSLContext, certificate_pem: bytes, key_pem: bytes) -> None:
     """Give a context a certificate, which the standard library takes only from a file."""
     with tempfile.NamedTemporaryFile() as file:

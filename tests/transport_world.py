@@ -13,14 +13,9 @@ from typing import Final
 import pytest
 import uvloop
 
+from bench.transport_calls import StreamingCall, UnaryCall
 from proxyless.base import Address, IpAddress, Metadata, Status, StatusCode
-from proxyless.transport import (
-    ClientTransport,
-    Connector,
-    StreamingCall,
-    TransportOptions,
-    UnaryCall,
-)
+from proxyless.transport import ClientTransport, Connector, TransportOptions
 from proxyless.wire import IDENTITY, RequestEncoder, StreamEnd
 
 SERVICE: Final = "/test.Service/"

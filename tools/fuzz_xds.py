@@ -31,7 +31,7 @@ from proxyless.xds.bootstrap import (
     ServerConfig,
 )
 from proxyless.xds.client.api import DecodeContext, ResourceType
-from proxyless.xds.filters import default_filter_registry
+from proxyless.xds.filters import FILTER_FACTORIES, FilterRegistry
 from proxyless.xds.parsing import (
     ClusterType,
     EndpointType,
@@ -317,7 +317,7 @@ def samples() -> Mapping[str, tuple[bytes, ...]]:
 @cache
 def resource_types() -> Mapping[str, ResourceType[object]]:
     """Who decodes, by the full name of the resource."""
-    filters = default_filter_registry()
+    filters = FilterRegistry(FILTER_FACTORIES)
     kinds: tuple[ResourceType[object], ...] = (
         ListenerType(filters),
         RouteConfigurationType(filters),

@@ -14,8 +14,8 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from proxyless.sim.explore import Exploration, explore
 from tests.sim import priority_orders, tear_orders
+from tools.simulation.explore import Exploration, explore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -181,7 +181,7 @@ class Workshop:
     def _judge_one(self, run: Sequence[str] | int) -> Verdict:
         try:
             if isinstance(run, int):
-                return judge_seed(run, *self._run("-m", "proxyless.sim", "--seed", str(run)))
+                return judge_seed(run, *self._run("-m", "tools.simulation", "--seed", str(run)))
             options = ("-x", "-q", "--no-header", "-p", "no:cacheprovider")
             scratch = str(self.place / "scratch")
             return judge_tests(*self._run("-m", "pytest", *options, "--basetemp", scratch, *run))

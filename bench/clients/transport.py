@@ -4,14 +4,9 @@ from collections.abc import AsyncIterable, AsyncIterator
 from contextlib import asynccontextmanager
 
 from bench.clients import METHOD, Client
+from bench.transport_calls import StreamingCall, UnaryCall
 from proxyless.base import Status, parse_address
-from proxyless.transport import (
-    ClientTransport,
-    Connector,
-    StreamingCall,
-    TransportOptions,
-    UnaryCall,
-)
+from proxyless.transport import ClientTransport, Connector, TransportOptions
 from proxyless.wire import RequestEncoder
 
 

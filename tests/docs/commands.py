@@ -22,7 +22,7 @@ SCRIPTS = {
     "bench-xds": ("bench/rpc.py",),
     "bench-scale": ("bench/scale.py",),
     "conformance": ("-m", "tools.conformance"),
-    "sim": ("-m", "proxyless.sim"),
+    "sim": ("-m", "tools.simulation"),
 }
 
 

@@ -36,13 +36,7 @@ from proxyless.controlplane import (
 from proxyless.protos import message_class
 from proxyless.runtime import VirtualClock
 from proxyless.sim import UNARY, World, pause
-from proxyless.transport import (
-    ClientTls,
-    PeerCertificate,
-    TrustBundles,
-    client_context,
-    server_context,
-)
+from proxyless.transport import ClientTls, PeerCertificate, TrustBundles, client_context
 from proxyless.transport.http_connect import ConnectAnswer, Refused
 from proxyless.transport.spiffe import refuse_chain
 from proxyless.transport.tls import refuse_name
@@ -50,7 +44,7 @@ from proxyless.xds.bootstrap import CertificateProviderConfig
 from proxyless.xds.resources import CertificateInstance, StringMatcher
 from proxyless.xds.security.certificates import Certificates, FileWatcherPlugin
 from proxyless.xds.security.cluster_security import SanCheck
-from tests.certificates import CertificateAuthority, shake_hands, trust_bundle_map
+from tests.certificates import CertificateAuthority, server_context, shake_hands, trust_bundle_map
 from tests.connect_proxy import proxied, with_proxy
 
 if TYPE_CHECKING:

@@ -42,8 +42,10 @@ CHECKED: tuple[Checked, ...] = (
     _checked(r"make (test|check|demo|conformance|sim|env)\b", "minutes: .ci/run runs it"),
     _checked(r"make (bench|bench-xds|bench-scale|fuzz)\b", "minutes: its script has tests"),
     _checked(r"(\S*python) (-m )?bench[./](rpc|scale)\b", "minutes: tests/bench tests it"),
-    _checked(r"(\S*python) -m proxyless\.sim --seeds\b", "minutes: .ci/run runs twenty"),
-    _checked(r"(\S*python) -m proxyless\.sim --seed \d+ --", "seconds: tests/unit/sim tests it"),
+    _checked(r"(\S*python) -m tools\.simulation --seeds\b", "minutes: .ci/run runs twenty"),
+    _checked(
+        r"(\S*python) -m tools\.simulation --seed \d+ --", "seconds: tests/unit/tools tests it"
+    ),
     _checked(r"\S*coverage run\b", "as long as all tests"),
     _checked(r"(\S*pip|python3? -m pip) install\b", "from the network: tests/e2e/test_wheel.py"),
     _checked(r"go -C examples/go-control-plane run\b", "tests/interop/test_go_control_plane.py"),

@@ -10,16 +10,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from bench.transport_calls import UnaryCall
 from proxyless.base import HttpProxy, IpAddress, Status
-from proxyless.transport import (
-    ClientTls,
-    Server,
-    ServerCall,
-    TransportOptions,
-    UnaryCall,
-    server_context,
-)
-from tests.certificates import CertificateAuthority
+from proxyless.transport import ClientTls, Server, ServerCall, TransportOptions
+from tests.certificates import CertificateAuthority, server_context
 from tests.connect_proxy import connect_proxy
 from tests.transport_world import (
     AUTHORITY,

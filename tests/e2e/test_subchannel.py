@@ -13,6 +13,7 @@ from typing import Any, Concatenate, ParamSpec, cast
 import pytest
 import uvloop
 
+from bench.transport_calls import UnaryCall
 from proxyless.base import (
     Address,
     BackoffPolicy,
@@ -32,11 +33,9 @@ from proxyless.transport import (
     Server,
     ServerCall,
     TransportOptions,
-    UnaryCall,
-    server_context,
 )
 from proxyless.wire import ErrorCode, RequestEncoder
-from tests.certificates import CertificateAuthority
+from tests.certificates import CertificateAuthority, server_context
 from tests.subchannel_world import CONNECTING, FAILURE, IDLE, READY, SETTINGS, goaway
 
 P = ParamSpec("P")

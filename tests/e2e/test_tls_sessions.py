@@ -5,17 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from bench.transport_calls import UnaryCall
 from proxyless.base import Address, HttpProxy, IpAddress
-from proxyless.transport import (
-    ClientTls,
-    Server,
-    ServerCall,
-    TlsSessions,
-    TransportOptions,
-    UnaryCall,
-    server_context,
-)
-from tests.certificates import CertificateAuthority
+from proxyless.transport import ClientTls, Server, ServerCall, TlsSessions, TransportOptions
+from tests.certificates import CertificateAuthority, server_context
 from tests.connect_proxy import connect_proxy
 from tests.transport_world import AUTHORITY, SERVICE, Client, encode, expect_reply
 

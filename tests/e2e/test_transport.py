@@ -12,6 +12,7 @@ from typing import cast
 
 import pytest
 
+from bench.transport_calls import StreamingCall, UnaryCall
 from proxyless.base import IpAddress, Status, StatusCode
 from proxyless.runtime import LoopClock, Timer
 from proxyless.transport import (
@@ -20,13 +21,10 @@ from proxyless.transport import (
     Connector,
     Server,
     ServerCall,
-    StreamingCall,
     TransportOptions,
-    UnaryCall,
-    server_context,
 )
 from proxyless.wire import Limits
-from tests.certificates import CertificateAuthority
+from tests.certificates import CertificateAuthority, server_context
 from tests.transport_world import (
     AUTHORITY,
     PATIENCE_S,

@@ -26,8 +26,8 @@ from proxyless.controlplane import (
     route,
     session_filter,
 )
-from proxyless.transport import Server, ServerCall, server_context
-from tests.certificates import CertificateAuthority
+from proxyless.transport import Server, ServerCall
+from tests.certificates import CertificateAuthority, server_context
 from tests.mtls_world import WHERE, Files, joined, refusal, secured
 from tests.transport_world import until
 

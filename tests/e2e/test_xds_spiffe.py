@@ -29,9 +29,8 @@ from proxyless.transport import (
     Server,
     TransportOptions,
     TrustBundles,
-    server_context,
 )
-from tests.certificates import CertificateAuthority
+from tests.certificates import CertificateAuthority, server_context
 from tests.mtls_world import (
     REFRESH_S,
     Files,

@@ -8,9 +8,9 @@ import grpc
 import pytest
 
 from proxyless.base import IpAddress, Metadata, Status, StatusCode
-from proxyless.transport import Server, ServerCall, server_context
+from proxyless.transport import Server, ServerCall
 from proxyless.wire import IDENTITY, Limits
-from tests.certificates import CertificateAuthority
+from tests.certificates import CertificateAuthority, server_context
 from tests.interop.grpcio_clients import (
     CLIENTS,
     KINDS,

@@ -8,14 +8,9 @@ from pathlib import Path
 import grpc
 import pytest
 
+from bench.transport_calls import StreamingCall, UnaryCall
 from proxyless.base import Address, IpAddress, Metadata, StatusCode, UnixAddress
-from proxyless.transport import (
-    ClientTransport,
-    KeepaliveConfig,
-    StreamingCall,
-    TransportOptions,
-    UnaryCall,
-)
+from proxyless.transport import ClientTransport, KeepaliveConfig, TransportOptions
 from proxyless.wire import Limits, compress
 from tests.interop.backends import Backend, backend_process
 from tests.interop.conftest import Serve

@@ -9,14 +9,9 @@ from typing import Any
 import grpc
 import pytest
 
+from bench.transport_calls import StreamingCall, UnaryCall
 from proxyless.base import Address, UnixAddress
-from proxyless.transport import (
-    ClientTls,
-    PeerCertificate,
-    StreamingCall,
-    TransportOptions,
-    UnaryCall,
-)
+from proxyless.transport import ClientTls, PeerCertificate, TransportOptions
 from tests.certificates import CertificateAuthority
 from tests.interop.conftest import Serve
 from tests.transport_world import AUTHORITY, Client, encode, expect_reply, read_all

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from h2.settings import SettingCodes
 
+from bench.transport_calls import UnaryCall
 from proxyless.base import IpAddress, StatusCode, UnixAddress
-from proxyless.transport import ClientTls, KeepaliveConfig, TransportOptions, UnaryCall
+from proxyless.transport import ClientTls, KeepaliveConfig, TransportOptions
 from tests.certificates import CertificateAuthority
 from tests.interop.h2_server import H2Server, answer_with
 from tests.transport_world import (

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from proxyless.base import State
     from proxyless.lb import Picker
-    from proxyless.sim.explore import Chooser
+    from tools.simulation.explore import Chooser
 
 NAMES = ("p0", "p1", "p2")
 # Fewer, more, others, in another order, none.

@@ -23,7 +23,7 @@ from tests.spec.xds_world import CDS, EDS, LDS, RDS
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from proxyless.sim.explore import Chooser
+    from tools.simulation.explore import Chooser
 
 GENERATIONS = 3
 RPCS_MAX = 2

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 import pytest
 
-from proxyless.sim.explore import Chooser, explore
 from tests.sim import priority_orders, tear_orders
+from tools.simulation.explore import Chooser, explore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence

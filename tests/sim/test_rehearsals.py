@@ -23,7 +23,7 @@ from proxyless.controlplane import (
     session_filter,
 )
 from proxyless.runtime import seeded_random
-from proxyless.sim.draws import choose
+from proxyless.sim.random_choices import choose
 from proxyless.sim.rehearsal import Mesh, Report, parse_script, rehearse
 from proxyless.sim.rehearsal.script import ControlFault, Fault
 
@@ -73,8 +73,11 @@ def draw_event(random: Random) -> dict[str, object]:
             fault = choose(random, list(ControlFault))
             return {"at": at_s, "control_plane": CONTROL.get(fault, fault.value)}
         case _:
-            strike = choose(random, list(Fault))
-            return {"at": at_s, strike.value: choose(random, WHERE) | EXTRA.get(strike, {})}
+            endpoint_fault = choose(random, list(Fault))
+            return {
+                "at": at_s,
+                endpoint_fault.value: choose(random, WHERE) | EXTRA.get(endpoint_fault, {}),
+            }
 
 
 def rehearse_seed(seed: int) -> Report:

@@ -12,10 +12,10 @@ from functools import cache
 
 import pytest
 
-from proxyless.sim.draws import derived_random
-from proxyless.sim.options import Options
-from proxyless.sim.run import Outcome, main, run_seed, run_seed_quietly
-from proxyless.sim.workloads import WORKLOADS
+from proxyless.sim.random_choices import derived_random
+from tools.simulation.options import Options
+from tools.simulation.run import Outcome, main, run_seed, run_seed_quietly
+from tools.simulation.workloads import WORKLOADS
 
 # Every workload, and a fallback server.
 EVERYTHING = 15
@@ -27,8 +27,8 @@ MIXTURE = (
     f"workloads={'+'.join(each.name for each in WORKLOADS)}"
 )
 DIGEST_OF = f"""
-from proxyless.sim.options import Options
-from proxyless.sim.run import run_seed_quietly
+from tools.simulation.options import Options
+from tools.simulation.run import run_seed_quietly
 print(run_seed_quietly({EVERYTHING}, Options.parse({MIXTURE!r})).digest)
 """
 
@@ -71,7 +71,7 @@ def test_a_seed_keeps_every_promise_and_reaches_what_it_is_here_for(seed: int) -
 @pytest.mark.parametrize("seed", PLAIN)
 def test_a_seed_of_old_keeps_every_promise(seed: int) -> None:
     names = [each.name for each in WORKLOADS]
-    options = Options.draw(derived_random(seed, "options"), names)
+    options = Options.chosen_by(derived_random(seed, "options"), names)
     outcome = run_seed_quietly(seed, options)
     assert outcome.violations == ()
     assert outcome.rpcs["OK"] > 300

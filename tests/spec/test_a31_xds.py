@@ -11,7 +11,7 @@ from proxyless.base import EMPTY_ATTRIBUTES, OK, State, Status, StatusCode, Vali
 from proxyless.lb import Drop, GracefulSwitch, Picker, PickInfo, Update
 from proxyless.protos import message_class
 from proxyless.wire import StreamEnd
-from proxyless.xds.filters import default_filter_registry
+from proxyless.xds.filters import FILTER_FACTORIES, FilterRegistry
 from proxyless.xds.filters.attributes import CLUSTER
 from proxyless.xds.parsing import RouteContext, parse_route_configuration
 from proxyless.xds.resources import (
@@ -641,7 +641,7 @@ def _parsed_action(durations: dict[str, int]) -> RouteAction:
     route_message.route.cluster = "a"
     for name, seconds in durations.items():
         getattr(route_message.route, name).seconds = seconds
-    context = RouteContext(default_filter_registry(), {}, False)
+    context = RouteContext(FilterRegistry(FILTER_FACTORIES), {}, False)
     errors = ValidationErrors()
     parsed = parse_route_configuration(message, context, errors)
     assert errors.ok, errors

@@ -13,7 +13,7 @@ from proxyless.channel import Call
 from proxyless.runtime import seeded_random
 from proxyless.wire import StreamEnd
 from proxyless.xds.config import XdsConfig
-from proxyless.xds.filters import default_filter_registry
+from proxyless.xds.filters import FILTER_FACTORIES, FilterRegistry
 from proxyless.xds.filters.attributes import CLUSTER, OVERRIDE_HOST
 from proxyless.xds.filters.stateful_session import (
     STATEFUL_SESSION_TYPE,
@@ -317,7 +317,11 @@ def test_a_plugins_route_keeps_its_plugin(world: SessionWorld) -> None:
     plugin_host = host(Route(path=PathMatcher("prefix", "/"), action=action))
     config = XdsConfig(session_listener(), hosts(plugin_host), plugin_host, {})
     tools = SelectorTools(
-        ClusterRefs(lambda: None), NoSubscriptions(), default_filter_registry(), seeded_random(1), 1
+        ClusterRefs(lambda: None),
+        NoSubscriptions(),
+        FilterRegistry(FILTER_FACTORIES),
+        seeded_random(1),
+        1,
     )
     selector = XdsConfigSelector(config, RouteTable(plugin_host, tools.random), tools)
     selected = cast("CallConfig", selector.select(PATH, cookie(f"{A};blue")))

@@ -20,7 +20,7 @@ from proxyless.wire.headers import understand_request
 from proxyless.wire.hpack import decode_fields
 from proxyless.xds.bootstrap import TRUSTED_XDS_SERVER
 from proxyless.xds.client.api import DecodeContext
-from proxyless.xds.filters import default_filter_registry
+from proxyless.xds.filters import FILTER_FACTORIES, FilterRegistry
 from proxyless.xds.parsing import RouteConfigurationType
 from proxyless.xds.resources import (
     EndpointInfo,
@@ -81,7 +81,7 @@ def parsed_rewrite(server: object) -> bool:
         ],
     )
     context = DecodeContext(server, BOOTSTRAP)  # type: ignore[arg-type]
-    decoded = RouteConfigurationType(default_filter_registry()).decode(
+    decoded = RouteConfigurationType(FilterRegistry(FILTER_FACTORIES)).decode(
         message.SerializeToString(), context
     )
     assert decoded.resource is not None

@@ -1,4 +1,4 @@
-"""The seams between decisions and the world: time, chance, the network, and taking turns.
+"""The seams between decisions and the world: time, chance and the network.
 
 The only room that reads a clock, draws at random or opens a socket. Each seam is a Protocol with
 its asyncio version beside it; the simulator brings its own.
@@ -9,7 +9,6 @@ deadlines   DeadlineQueue: any number of deadlines on one timer
 rand        Random, and where to get one
 network     Network and Listener; AsyncioNetwork on real sockets
 logs        LogTrace: events in the standard library's logs; what GRPC_TRACE asks for
-serializer  Serializer: callbacks that cause each other run one at a time
 """
 
 from typing import TYPE_CHECKING
@@ -20,7 +19,6 @@ from proxyless.runtime.deadlines import Deadline, DeadlineQueue
 from proxyless.runtime.logs import LogTrace, apply_environment
 from proxyless.runtime.network import AsyncioNetwork, Listener, Network
 from proxyless.runtime.rand import Random, seeded_random, system_random
-from proxyless.runtime.serializer import Serializer
 
 if TYPE_CHECKING:
     from proxyless.runtime.virtual import VirtualClock
@@ -38,7 +36,6 @@ __all__ = [
     "LoopClock",
     "Network",
     "Random",
-    "Serializer",
     "Timer",
     "VirtualClock",
     "apply_environment",

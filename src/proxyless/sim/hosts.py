@@ -18,8 +18,8 @@ from proxyless.assembly import (
 from proxyless.channel import LoopStack, SubchannelPool
 from proxyless.front import insecure_channel_credentials
 from proxyless.runtime import LogTrace, LoopClock
-from proxyless.sim.draws import derived_random
 from proxyless.sim.network import SimNetwork
+from proxyless.sim.random_choices import derived_random
 from proxyless.transport import Connector
 from proxyless.xds.stack import XdsStack
 

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from proxyless.controlplane.snapshot import Snapshot
 from proxyless.sim.backends import Backend
 from proxyless.sim.control import SimControlPlane
-from proxyless.sim.draws import derived_random
 from proxyless.sim.hosts import Host
 from proxyless.sim.journal import LINES_KEPT, Journal
 from proxyless.sim.loop import SimLoop, pause
 from proxyless.sim.network import Fabric
+from proxyless.sim.random_choices import derived_random
 from proxyless.wire.frames import DATA, FRAME_HEADER_BYTES
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 connector  Connector: an address becomes a ClientTransport, or a Status that says why not
 client     ClientTransport: what calls are opened on; keepalive
-calls      UnaryCall, StreamingCall: calls on one connection, without a channel
 server     Server: a small gRPC server on our own wire, for simulation and tests
 pump       Pump: one socket, one wire connection, one write per turn of the loop
 keepalive  whether to ask the peer if it is still there (pure)
@@ -27,24 +26,14 @@ from proxyless.transport.tls import (
     PeerCertificate,
     TlsSource,
     client_context,
-    server_context,
 )
 from proxyless.transport.tls_sessions import TlsSessions
 
 if TYPE_CHECKING:
-    from proxyless.transport.calls import StreamingCall, UnaryCall
     from proxyless.transport.server import Server, ServerCall
 else:
-    # For simulations and tests; a channel has calls of its own.
-    __getattr__ = lazy_exports(
-        __name__,
-        {
-            "Server": "server",
-            "ServerCall": "server",
-            "StreamingCall": "calls",
-            "UnaryCall": "calls",
-        },
-    )
+    # For simulations and tests.
+    __getattr__ = lazy_exports(__name__, {"Server": "server", "ServerCall": "server"})
 
 __all__ = [
     "CheckPeer",
@@ -55,12 +44,9 @@ __all__ = [
     "PeerCertificate",
     "Server",
     "ServerCall",
-    "StreamingCall",
     "TlsSessions",
     "TlsSource",
     "TransportOptions",
     "TrustBundles",
-    "UnaryCall",
     "client_context",
-    "server_context",
 ]

@@ -12,7 +12,6 @@ from typing import Final
 
 from proxyless.base import EMPTY_METADATA, OK, Address, Metadata, Status, StatusCode
 from proxyless.runtime import AsyncioNetwork, Clock, Listener, LoopClock, Network
-from proxyless.transport.calls import wake
 from proxyless.transport.pump import Pump, ReadBuffer
 from proxyless.wire import (
     IDENTITY,
@@ -93,14 +92,14 @@ class ServerCall:
         self._received_bytes += len(message) + MESSAGE_OVERHEAD_BYTES
         if self._received_bytes > BUFFERED_BYTES_MAX:
             self._stream.hold()
-        wake(self._reader)
+        _wake(self._reader)
 
     def on_half_close(self) -> None:
         self._is_half_closed = True
-        wake(self._reader)
+        _wake(self._reader)
 
     def on_writable(self) -> None:
-        wake(self._writer)
+        _wake(self._writer)
 
     def on_end(self, end: StreamEnd) -> None:
         """The status has left; or it is over without the method: cancelled, refused, lost."""
@@ -222,3 +221,8 @@ class Server:
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
+
+
+def _wake(waiter: asyncio.Future[None] | None) -> None:
+    if waiter is not None and not waiter.done():
+        waiter.set_result(None)

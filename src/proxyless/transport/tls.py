@@ -107,21 +107,17 @@ class _RootsFile:
 @lru_cache(maxsize=_CONTEXTS_MAX)
 def _client_context(tls: ClientTls, roots_file: _RootsFile | None) -> ssl.SSLContext:
     context = _trusting(tls, roots_file)
-    _prepare_for_http2(context)
+    # RFC 9113, 9.2.
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # "MUST disable renegotiation" - RFC 9113, 9.2.1. Who the peer is was asked once.
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    context.set_alpn_protocols([ALPN])
     context.check_hostname = tls.is_name_checked
     if (tls.certificate_chain is None) != (tls.private_key is None):
         raise ValueError("certificate chain and private key go together: one of them is missing")
     if tls.certificate_chain is not None and tls.private_key is not None:
         _load_identity(context, tls.certificate_chain, tls.private_key)
     return context
-
-
-def _prepare_for_http2(context: ssl.SSLContext) -> None:
-    """As RFC 9113, 9.2, has it."""
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # "MUST disable renegotiation" - RFC 9113, 9.2.1. Who the peer is was asked once.
-    context.options |= ssl.OP_NO_RENEGOTIATION
-    context.set_alpn_protocols([ALPN])
 
 
 def _trusting(tls: ClientTls, roots_file: _RootsFile | None) -> ssl.SSLContext:
@@ -148,19 +144,6 @@ def check_roots(root_certificates: bytes) -> None:
 def check_identity(certificate_chain: bytes, private_key: bytes) -> None:
     """Raises ValueError if these are not a certificate and its key."""
     _load_identity(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), certificate_chain, private_key)
-
-
-def server_context(
-    certificate_chain: bytes, private_key: bytes, client_roots: bytes | None = None
-) -> ssl.SSLContext:
-    """For the server role; with `client_roots`, clients must show a certificate."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    _prepare_for_http2(context)
-    _load_identity(context, certificate_chain, private_key)
-    if client_roots is not None:
-        _load_roots(context, client_roots)
-        context.verify_mode = ssl.CERT_REQUIRED
-    return context
 
 
 def refuse_peer(transport_ssl: ssl.SSLObject, check_peer: CheckPeer | None) -> str | None:

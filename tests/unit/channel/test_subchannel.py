@@ -7,6 +7,7 @@ from math import inf, nan
 
 import pytest
 
+from bench.transport_calls import UnaryCall
 from proxyless.base import OK, BackoffPolicy, IpAddress, State, Status, StatusCode, Trace, hits
 from proxyless.channel.subchannel import (
     SLOWED_OPTIONS_MAX,
@@ -28,7 +29,7 @@ from proxyless.channel.subchannel import (
     SubchannelOptions,
 )
 from proxyless.runtime import seeded_random
-from proxyless.transport import KeepaliveConfig, TransportOptions, UnaryCall
+from proxyless.transport import KeepaliveConfig, TransportOptions
 from proxyless.wire import ErrorCode
 from tests.subchannel_world import (
     CONNECTING,

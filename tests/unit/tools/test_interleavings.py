@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from proxyless.sim.explore import Chooser, explore
 from tools.interleavings import STORIES, main, show
+from tools.simulation.explore import Chooser, explore
 
 
 def test_both_stories_are_told_with_their_counts(capsys: pytest.CaptureFixture[str]) -> None:

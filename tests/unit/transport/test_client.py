@@ -5,20 +5,14 @@ from itertools import product
 
 import pytest
 
+from bench.transport_calls import UnaryCall
 from proxyless.base import Status, StatusCode
-from proxyless.transport import (
-    ClientTls,
-    KeepaliveConfig,
-    TransportOptions,
-    UnaryCall,
-    client_context,
-    server_context,
-)
+from proxyless.transport import ClientTls, KeepaliveConfig, TransportOptions, client_context
 from proxyless.transport.client import REFUSAL_REMEMBERED_S
 from proxyless.wire import ErrorCode
 from proxyless.wire import frames as kinds
 from proxyless.wire.frames import STREAM_ID_MASK
-from tests.certificates import CertificateAuthority, shake_hands
+from tests.certificates import CertificateAuthority, server_context, shake_hands
 from tests.unit.transport.world import BLOCK, ClientWorld, is_over, turn
 from tests.wire_world import answer, goaway, ping, rst_stream, settings, window_update
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from bench.transport_calls import UnaryCall
 from proxyless.base import Status, StatusCode
-from proxyless.transport import UnaryCall
 from proxyless.transport.pump import READ_BUFFER_BYTES, WRITE_BUFFER_BYTES
 from proxyless.wire import ErrorCode
 from proxyless.wire import frames as kinds

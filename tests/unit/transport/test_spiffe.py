@@ -17,8 +17,8 @@ from proxyless.transport.spiffe import (
     refuse_trust_domain,
     trust_domain_of,
 )
-from proxyless.transport.tls import ClientTls, client_context, refuse_peer, server_context
-from tests.certificates import CertificateAuthority, shake_hands
+from proxyless.transport.tls import ClientTls, client_context, refuse_peer
+from tests.certificates import CertificateAuthority, server_context, shake_hands
 
 OURS, THEIRS = CertificateAuthority("ours"), CertificateAuthority("theirs")
 STRANGER = CertificateAuthority("stranger")

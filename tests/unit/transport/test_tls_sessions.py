@@ -5,9 +5,9 @@ from contextlib import suppress
 
 import pytest
 
-from proxyless.transport import ClientTls, TlsSessions, client_context, server_context
+from proxyless.transport import ClientTls, TlsSessions, client_context
 from proxyless.transport.tls_sessions import SESSIONS_MAX
-from tests.certificates import CertificateAuthority, shake_hands
+from tests.certificates import CertificateAuthority, server_context, shake_hands
 
 NAME = "api.test"
 AUTHORITY = CertificateAuthority()

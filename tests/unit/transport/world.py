@@ -6,9 +6,10 @@ The loop is real, because futures need one, but nothing waits for anything: time
 
 import asyncio
 
+from bench.transport_calls import StreamingCall, UnaryCall
 from proxyless.base import Address, IpAddress, Status
 from proxyless.runtime import DeadlineQueue, VirtualClock
-from proxyless.transport import ClientTransport, StreamingCall, TransportOptions, UnaryCall
+from proxyless.transport import ClientTransport, TransportOptions
 from proxyless.transport.client import LoopTools
 from proxyless.transport.pump import Pump, ReadBuffer
 from proxyless.wire import RequestEncoder

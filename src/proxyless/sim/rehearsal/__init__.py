@@ -1,8 +1,8 @@
-"""Somebody's own mesh, from files, in virtual time: what will clients see if this and that happens?
+"""Rehearsal of a script: clients of a mesh from files, in virtual time (`proxyless simulate`).
 
 script, fields, parsing   what is to happen, and how a document says it
 inventory                 which machines the resources name
-stage, strikes            the run
+stage, faults             the run
 causes, verdicts, report  what came of it
 
     script = parse_script(document, errors)

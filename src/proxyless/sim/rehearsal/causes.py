@@ -11,7 +11,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from proxyless.sim.rehearsal.script import ControlFault, ControlStrike, Event, Fault, Strike
+from proxyless.sim.rehearsal.script import (
+    ControlFault,
+    ControlFaultAction,
+    Event,
+    Fault,
+    FaultAction,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -58,6 +64,6 @@ def _is_fault(event: Event) -> bool:
     """Whether it breaks or changes something, rather than ends what was broken."""
     if event.is_end:
         return False
-    if isinstance(event.action, Strike | ControlStrike):
+    if isinstance(event.action, FaultAction | ControlFaultAction):
         return event.action.fault not in _RECOVERIES
     return True

@@ -19,12 +19,12 @@ from proxyless.observe import unknown_bootstrap
 from proxyless.resolver.target import Target
 from proxyless.sim.rehearsal.script import (
     Condition,
-    ControlStrike,
+    ControlFaultAction,
     Expectation,
+    FaultAction,
     Push,
     Script,
     Selector,
-    Strike,
 )
 from proxyless.xds.client.api import DecodeContext
 from proxyless.xds.parsing import ClusterType, EndpointType
@@ -291,10 +291,10 @@ class Inventory:
             mesh += isinstance(event.action, Push)
             if event.is_end:
                 continue  # It is for whom it began with.
-            if isinstance(event.action, Strike) and not self.select(event.action.where, mesh):
+            if isinstance(event.action, FaultAction) and not self.select(event.action.where, mesh):
                 with errors.field(event.path):
                     errors.add(f"no endpoint fits {event.action.where}: {self._describe()}")
-            if isinstance(event.action, ControlStrike):
+            if isinstance(event.action, ControlFaultAction):
                 self._check_names(event.action, event.path, errors)
         for expectation in script.expectations:
             with errors.field(f"{expectation.path}.{expectation.condition.value}"):
@@ -307,7 +307,7 @@ class Inventory:
                     errors.add("no LOGICAL_DNS cluster has this name")
         self._check_sizes(script, errors)
 
-    def _check_names(self, action: ControlStrike, path: str, errors: ValidationErrors) -> None:
+    def _check_names(self, action: ControlFaultAction, path: str, errors: ValidationErrors) -> None:
         known = {
             resource.name
             for mesh in self.meshes

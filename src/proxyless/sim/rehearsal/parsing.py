@@ -23,15 +23,15 @@ from proxyless.sim.rehearsal.script import (
     Action,
     Condition,
     ControlFault,
-    ControlStrike,
+    ControlFaultAction,
     Event,
     Expectation,
     Fault,
+    FaultAction,
     Flow,
     Push,
     Script,
     Selector,
-    Strike,
 )
 
 if TYPE_CHECKING:
@@ -266,10 +266,10 @@ def _parse_event(
 
 def _end_of(action: Action) -> Action | None:
     match action:
-        case Strike(fault=fault) if fault in _ENDS:
-            return Strike(_ENDS[fault], action.where, undoes=fault)
-        case ControlStrike(fault=control_fault) if control_fault in _CONTROL_ENDS:
-            return ControlStrike(_CONTROL_ENDS[control_fault], undoes=control_fault)
+        case FaultAction(fault=fault) if fault in _ENDS:
+            return FaultAction(_ENDS[fault], action.where, undoes=fault)
+        case ControlFaultAction(fault=control_fault) if control_fault in _CONTROL_ENDS:
+            return ControlFaultAction(_CONTROL_ENDS[control_fault], undoes=control_fault)
         case _:
             return None
 
@@ -279,33 +279,33 @@ def _parse_action(key: str, fields: Fields) -> Action | None:
         paths = fields.texts("push")
         return Push(paths) if paths else None
     if key == "control_plane":
-        return _parse_control_strike(fields)
-    return _parse_strike(Fault(key), fields)
+        return _parse_control_fault(fields)
+    return _parse_fault(Fault(key), fields)
 
 
-def _parse_strike(fault: Fault, fields: Fields) -> Strike | None:
+def _parse_fault(fault: Fault, fields: Fields) -> FaultAction | None:
     value = fields.get(fault.value)
     if value == "all" and fault not in {Fault.THROTTLE, Fault.SLOW, Fault.FAIL}:
-        return Strike(fault, Selector())
+        return FaultAction(fault, Selector())
     errors = fields.errors
     with errors.field(fault.value):
         if not isinstance(value, dict):
             errors.add(f"is {describe_value(value)}, wanted a mapping such as {{zone: a}}")
             return None
         inner = Fields(value, errors)
-        strike = Strike(fault, _parse_selector(inner))
+        action = FaultAction(fault, _parse_selector(inner))
         match fault:
             case Fault.THROTTLE:
                 limit = inner.number("bytes_per_s", 1000.0, high=_BYTES_PER_S_MAX)
-                strike = replace(strike, bytes_per_s=limit)
+                action = replace(action, bytes_per_s=limit)
             case Fault.SLOW:
-                strike = replace(strike, delay_s=inner.seconds("by", 1.0, high=TIMEOUT_MAX_S))
+                action = replace(action, delay_s=inner.seconds("by", 1.0, high=TIMEOUT_MAX_S))
             case Fault.FAIL:
-                strike = replace(strike, code=_parse_code(inner))
+                action = replace(action, code=_parse_code(inner))
             case _:
                 pass
         inner.refuse_others()
-    return strike
+    return action
 
 
 def _parse_selector(fields: Fields) -> Selector:
@@ -329,29 +329,29 @@ def _parse_code(fields: Fields) -> StatusCode:
     return StatusCode[name]
 
 
-def _parse_control_strike(fields: Fields) -> ControlStrike | None:
+def _parse_control_fault(fields: Fields) -> ControlFaultAction | None:
     value = fields.get("control_plane")
     plain = [each.value for each in ControlFault]
     plain = [name for name in plain if name not in {"delay", "withhold"}]
     if isinstance(value, str) and value in plain:
-        return ControlStrike(ControlFault(value))
+        return ControlFaultAction(ControlFault(value))
     if not isinstance(value, dict) or len(value) != 1:
         wanted = f"wanted one of {', '.join(plain)}, {{delay: 1s}} or {{withhold: endpoints}}"
         fields.refuse("control_plane", wanted)
         return None
     with fields.errors.field("control_plane"):
         inner = Fields(value, fields.errors)
-        strike = None
+        action = None
         if "delay" in inner:
             delay_s = inner.seconds("delay", 1.0, high=TIMEOUT_MAX_S)
-            strike = ControlStrike(ControlFault.DELAY, delay_s)
+            action = ControlFaultAction(ControlFault.DELAY, delay_s)
         elif "withhold" in inner:
-            strike = _parse_withhold(inner)
+            action = _parse_withhold(inner)
         inner.refuse_others()
-    return strike
+    return action
 
 
-def _parse_withhold(fields: Fields) -> ControlStrike | None:
+def _parse_withhold(fields: Fields) -> ControlFaultAction | None:
     """A type, or a mapping from a type to names of it."""
     value = fields.get("withhold")
     kind: object = value
@@ -363,7 +363,7 @@ def _parse_withhold(fields: Fields) -> ControlStrike | None:
     if not isinstance(kind, str) or kind not in TYPES:
         fields.refuse("withhold", f"wanted one of {', '.join(TYPES)}")
         return None
-    return ControlStrike(ControlFault.WITHHOLD, 0.0, TYPES[kind], names)
+    return ControlFaultAction(ControlFault.WITHHOLD, 0.0, TYPES[kind], names)
 
 
 # Expectations

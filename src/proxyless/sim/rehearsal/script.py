@@ -109,15 +109,15 @@ class ControlFault(Enum):
 
 
 @frozen
-class Strike:
-    """Something happens to endpoints."""
+class FaultAction:
+    """A fault of endpoints, or the end of one."""
 
     fault: Fault
     where: Selector
     bytes_per_s: float = 0.0
     delay_s: float = 0.0
     code: StatusCode = StatusCode.OK
-    # Of the end of an event: what is over. Whoever is healed otherwise is healed of everything.
+    # At the end of an event: the fault that ends. Without it, HEAL ends all faults.
     undoes: Fault | None = None
 
     def __str__(self) -> str:
@@ -131,15 +131,15 @@ class Strike:
 
 
 @frozen
-class ControlStrike:
-    """Something happens to the control plane."""
+class ControlFaultAction:
+    """A fault of the control plane, or the end of one."""
 
     fault: ControlFault
     delay_s: float = 0.0
     # Of `withhold`: the type, and the names, or none for all of it.
     type_url: str = ""
     names: tuple[str, ...] = ()
-    # As of a strike.
+    # As of `FaultAction`.
     undoes: ControlFault | None = None
 
     def __str__(self) -> str:
@@ -164,7 +164,7 @@ class Push:
         return f"push {', '.join(self.paths)}"
 
 
-Action = Strike | ControlStrike | Push
+Action = FaultAction | ControlFaultAction | Push
 
 
 @frozen

@@ -1,8 +1,8 @@
-"""How does a script become a run?
+"""Execution of a script in a simulated world.
 
 The machines of an inventory, a control plane that serves the meshes, and clients with real channels
-live in one world. Each RPC is written down as its application saw it, and everything that happens
-with its time; what that means is for `verdicts` and `report` to say.
+live in one world. Each RPC is recorded as its application saw it, and each event with its time;
+`verdicts` and `report` evaluate the records.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import signal
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import grpc
@@ -21,28 +22,37 @@ from proxyless.base.frozen import frozen
 from proxyless.lb import Complete
 from proxyless.lb.policies.per_endpoint.endpoint_list import REMOVED_RETENTION_S
 from proxyless.sim.backends import RPC_ID, rpc_id_of
-from proxyless.sim.draws import choose, derived_random
 from proxyless.sim.journal import without_logs
 from proxyless.sim.loop import pause
-from proxyless.sim.records import Recorder, view_cluster
+from proxyless.sim.observed_policy import observed_registries
+from proxyless.sim.random_choices import choose, derived_random
+from proxyless.sim.rehearsal.faults import ActiveFaults, FaultInjector
 from proxyless.sim.rehearsal.inventory import Member
-from proxyless.sim.rehearsal.script import ControlStrike, Event, Flow, Push, Script, Strike
-from proxyless.sim.rehearsal.strikes import Lasting, Striker
+from proxyless.sim.rehearsal.script import (
+    ControlFaultAction,
+    Event,
+    FaultAction,
+    Flow,
+    Push,
+    Script,
+)
 from proxyless.sim.world import World
+from proxyless.xds.config.xds_config import ClusterError
 from proxyless.xds.filters.attributes import CLUSTER
+from proxyless.xds.resources import HealthStatus
 from proxyless.xds.routing.cluster_refs import CLUSTER_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from proxyless.assembly import Registries
     from proxyless.controlplane import Nack, Snapshot
     from proxyless.front import AioChannel
     from proxyless.lb.api import PickInfo, PickResult
     from proxyless.sim.backends import Backend
     from proxyless.sim.control import SimControlPlane
-    from proxyless.sim.records import ClientRecord, ClusterView
     from proxyless.sim.rehearsal.inventory import Inventory
-    from proxyless.xds.config.xds_config import XdsConfig
+    from proxyless.xds.config.xds_config import ClusterResult, XdsConfig
 
 # Addresses that no mesh has (RFC 2544): those of meshes are at the machines of the inventory.
 _SUBNET: Final = "198.18"
@@ -113,35 +123,41 @@ def perform(
 
 
 @frozen
-class _Views:
-    """The clusters of a config of one client, and since when it was in force."""
+class _ConfigInForce:
+    """The clusters of a config of one channel, and the time from which it was in force."""
 
     at_s: float
-    clusters: Mapping[str, ClusterView]
+    clusters: Mapping[str, _ClusterAddresses]
 
 
-class _Witness(Recorder):
-    """Writes down where RPCs are sent, and whether that is in the config. Driven by spies."""
+class _PickRecorder:
+    """Records where RPCs are sent, and picks outside the config. Called by observed policies."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
-        super().__init__(now_s)
+        self._now_s = now_s
         self.sent: dict[str, Rpc] = {}
         self.stray_picks: list[str] = []
-        # By client: the clusters of the config in force, and of those before it for a while.
-        self._views: dict[str, list[_Views]] = {}
+        # Of each channel: the config in force, and those before it while they count (D45).
+        self._configs: dict[str, list[_ConfigInForce]] = {}
 
-    def on_config(self, client: ClientRecord, config: XdsConfig, _children: frozenset[str]) -> None:
-        clusters = {name: view_cluster(found) for name, found in config.clusters.items()}
-        views = self._recent_views(client.name)
-        self._views[client.name] = [*views, _Views(self.now_s(), clusters)]
+    def registries(self, channel: str) -> Registries:
+        """Registries for a channel whose picks are recorded."""
+        return observed_registries(
+            partial(self._on_config, channel), partial(self._on_pick, channel)
+        )
 
-    def _recent_views(self, client: str) -> list[_Views]:
+    def _on_config(self, channel: str, config: XdsConfig, _children: frozenset[str]) -> None:
+        clusters = {name: _ClusterAddresses.of(found) for name, found in config.clusters.items()}
+        configs = self._recent_configs(channel)
+        self._configs[channel] = [*configs, _ConfigInForce(self._now_s(), clusters)]
+
+    def _recent_configs(self, channel: str) -> list[_ConfigInForce]:
         """Those in force at any time in which a removed endpoint may still be used (D45)."""
-        views, oldest_s = self._views.get(client, []), self.now_s() - REMOVED_RETENTION_S
-        is_over = [following.at_s <= oldest_s for following in views[1:]]
-        return views[sum(is_over) :]
+        configs, oldest_s = self._configs.get(channel, []), self._now_s() - REMOVED_RETENTION_S
+        is_over = [following.at_s <= oldest_s for following in configs[1:]]
+        return configs[sum(is_over) :]
 
-    def on_pick(self, client: ClientRecord, info: PickInfo, result: PickResult) -> None:
+    def _on_pick(self, channel: str, info: PickInfo, result: PickResult) -> None:
         rpc = self.sent.get(rpc_id_of(info.metadata))
         if rpc is None:
             return
@@ -149,14 +165,35 @@ class _Witness(Recorder):
         if not isinstance(result, Complete):
             return
         address = str(result.subchannel.address)
-        views = [each.clusters.get(rpc.cluster) for each in self._recent_views(client.name)]
-        view = views[-1]
-        known = frozenset().union(*(each.addresses for each in views if each is not None))
-        # Who is draining keeps its sessions.
-        is_kept = view is not None and rpc.has_session and address in view.draining
-        if address not in known and not is_kept:
-            what = f"{client.name} picked {address}, which is not in cluster {rpc.cluster!r}"
-            self.stray_picks.append(f"at {self.now_s():.3f} s {what}")
+        nothing = _ClusterAddresses()
+        clusters = [
+            each.clusters.get(rpc.cluster, nothing) for each in self._recent_configs(channel)
+        ]
+        # A draining endpoint keeps its sessions.
+        is_kept = rpc.has_session and address in clusters[-1].draining
+        if not is_kept and not any(address in each.live for each in clusters):
+            what = f"{channel} picked {address}, which is not in cluster {rpc.cluster!r}"
+            self.stray_picks.append(f"at {self._now_s():.3f} s {what}")
+
+
+@frozen
+class _ClusterAddresses:
+    """Addresses of a cluster in a config; of an aggregate, those of all its leaves."""
+
+    live: frozenset[str] = frozenset()
+    draining: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, result: ClusterResult) -> _ClusterAddresses:
+        live: set[str] = set()
+        draining: set[str] = set()
+        leaves = () if isinstance(result, ClusterError) else result
+        for leaf in leaves:
+            priorities = () if leaf.endpoints is None else leaf.endpoints.priorities
+            for endpoint in (e for p in priorities for each in p for e in each.endpoints):
+                is_draining = endpoint.health is HealthStatus.DRAINING
+                (draining if is_draining else live).update(map(str, endpoint.addresses))
+        return cls(frozenset(live), frozenset(draining))
 
 
 class _Stage:
@@ -175,14 +212,14 @@ class _Stage:
         self._snapshots = snapshots
         self._on_progress = on_progress
         self._world = world = World(script.seed, lines_kept=0, subnet=_SUBNET)
-        self._witness = _Witness(world.now_s)
+        self._picks = _PickRecorder(world.now_s)
         self._channels: dict[tuple[str, str, bool], AioChannel] = {}
         self._control: SimControlPlane = world.control_plane(_CONTROL, snapshots[0])
         self._start_s = world.now_s()
-        self._striker = Striker(world, self._control)
-        # Changed by events: the mesh that is served, and whom each event befell.
+        self._fault_injector = FaultInjector(world, self._control)
+        # Changed by events: the mesh that is served, and the faults that have not ended.
         self._mesh = 0
-        self._lasting = Lasting()
+        self._active_faults = ActiveFaults()
         # What is written down.
         self._rpcs: list[Rpc] = []
         self._happenings: list[Happening] = []
@@ -199,7 +236,7 @@ class _Stage:
             tuple(self._rpcs),
             tuple(self._happenings),
             tuple(self._refusals),
-            tuple(self._witness.stray_picks),
+            tuple(self._picks.stray_picks),
             (*world.exceptions, *world.left_behind),
             world.journal.digest,
         )
@@ -273,7 +310,7 @@ class _Stage:
                 found = self._world.clients[client].channel(
                     target,
                     options=self._script.options,
-                    registries=self._witness.registries(f"{client} to {target}"),
+                    registries=self._picks.registries(f"{client} to {target}"),
                 )
             self._channels[key] = found
         return found
@@ -282,7 +319,7 @@ class _Stage:
         name = f"rpc-{len(self._rpcs) + 1}"
         rpc = Rpc(self._now_s(), flow.name, flow.has_sessions)
         self._rpcs.append(rpc)
-        self._witness.sent[name] = rpc
+        self._picks.sent[name] = rpc
         self._world.journal.note(key[0], "rpc.start", rpc=name)
         call = self._channels[key].unary_unary(method)(
             b"",
@@ -296,12 +333,12 @@ class _Stage:
         except grpc.aio.AioRpcError as error:
             rpc.code, rpc.details = error.code().name, str(error.details())
         rpc.ended_s = self._now_s()
-        del self._witness.sent[name]
+        del self._picks.sent[name]
         note = {"rpc": name, "code": rpc.code, "by": rpc.machine, "details": rpc.details}
         self._world.journal.note(key[0], "rpc.end", **note)
 
     def _on_arrival(self, backend: Backend, rpc_id: str) -> None:
-        rpc = self._witness.sent.get(rpc_id)
+        rpc = self._picks.sent.get(rpc_id)
         if rpc is not None:
             machine = self._inventory.machines[backend.name]
             clusters = self._inventory.leaves([rpc.cluster])
@@ -319,27 +356,27 @@ class _Stage:
         for event in self._script.events:
             await self._wait_until(event.at_s)
             match event.action:
-                case Strike():
-                    backends = self._find_struck(event, event.action)
+                case FaultAction():
+                    backends = self._find_backends(event, event.action)
                     total = len(self._inventory.machines)
                     self._tell(f"{event.action} ({len(backends)} of {total} endpoints)")
                     for backend in backends:
-                        await self._striker.strike(event.action, backend)
-                case ControlStrike():
+                        await self._fault_injector.inject(event.action, backend)
+                case ControlFaultAction():
                     self._tell(str(event.action))
-                    await self._striker.strike_control(event.action)
+                    await self._fault_injector.inject_control(event.action)
                 case Push():
                     self._tell(str(event.action))
                     self._mesh += 1
                     self._control.set_snapshot(self._snapshots[self._mesh])
 
-    def _find_struck(self, event: Event, strike: Strike) -> list[Backend]:
-        """Who fits now; of an end, those who did when it began, wherever they are by now."""
+    def _find_backends(self, event: Event, action: FaultAction) -> list[Backend]:
+        """Backends that match now; for the end of a fault, those that matched when it began."""
         if event.is_end:
-            return self._lasting.end(event.path)
-        machines = self._inventory.select(strike.where, self._mesh)
+            return self._active_faults.end(event.path)
+        machines = self._inventory.select(action.where, self._mesh)
         backends = [self._world.backends[each.name] for each in machines]
-        self._lasting.begin(event.path, strike.fault, backends)
+        self._active_faults.begin(event.path, action.fault, backends)
         return backends
 
     def _tell(self, what: str) -> None:

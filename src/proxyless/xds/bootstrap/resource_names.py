@@ -37,10 +37,6 @@ class ResourceName:
     # "sorting the context params in normal lexicographic order" - A47
     context_params: tuple[tuple[str, str], ...] = ()
 
-    @property
-    def is_old_style(self) -> bool:
-        return self.authority is None
-
     def __str__(self) -> str:
         """The canonical text; parsing it gives an equal name."""
         if self.authority is None:

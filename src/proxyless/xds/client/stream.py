@@ -77,10 +77,6 @@ class RetriedStream:
         self._stream = self._transport.open(self._path, self)
         self._owner.on_stream_opened()
 
-    @property
-    def is_open(self) -> bool:
-        return self._stream is not None
-
     def retry_in_s(self, now_s: float) -> float | None:
         """How long until the next stream; None if nobody waits for one."""
         return max(self._timer.due_s - now_s, 0.0) if self._timer.pending else None

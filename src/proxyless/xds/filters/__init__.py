@@ -29,7 +29,6 @@ __all__ = [
     "FilterRegistry",
     "RoutedRpc",
     "RpcFilter",
-    "default_filter_registry",
 ]
 
 # Every filter of this package.
@@ -38,8 +37,3 @@ FILTER_FACTORIES: Final[tuple[FilterFactory, ...]] = (
     FaultFilterFactory(),
     StatefulSessionFilterFactory(),
 )
-
-
-def default_filter_registry() -> FilterRegistry:
-    """The filters of this package and no others; `extended` adds an application's own."""
-    return FilterRegistry(FILTER_FACTORIES)

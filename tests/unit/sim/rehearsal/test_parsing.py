@@ -23,15 +23,15 @@ from proxyless.sim.rehearsal.parsing import (
 from proxyless.sim.rehearsal.script import (
     Condition,
     ControlFault,
-    ControlStrike,
+    ControlFaultAction,
     Event,
     Expectation,
     Fault,
+    FaultAction,
     Flow,
     Push,
     Script,
     Selector,
-    Strike,
 )
 
 
@@ -158,51 +158,51 @@ def action(text: str) -> Any:  # noqa: ANN401 - compared with what it should be
 @pytest.mark.parametrize(
     ("text", "wanted", "said"),
     [
-        ("kill: {zone: a}", Strike(Fault.KILL, Selector(zones=("a",))), "kill zone a"),
+        ("kill: {zone: a}", FaultAction(Fault.KILL, Selector(zones=("a",))), "kill zone a"),
         (
             "stop: {endpoint: ['1.1.1.1:1', '1.1.1.2:1']}",
-            Strike(Fault.STOP, Selector(endpoints=("1.1.1.1:1", "1.1.1.2:1"))),
+            FaultAction(Fault.STOP, Selector(endpoints=("1.1.1.1:1", "1.1.1.2:1"))),
             "stop endpoint 1.1.1.1:1, 1.1.1.2:1",
         ),
         (
             "hang: {cluster: cart, region: eu}",
-            Strike(Fault.HANG, Selector(regions=("eu",), clusters=("cart",))),
+            FaultAction(Fault.HANG, Selector(regions=("eu",), clusters=("cart",))),
             "hang region eu in cluster cart",
         ),
-        ("lose_power: all", Strike(Fault.LOSE_POWER, Selector()), "lose power all endpoints"),
+        ("lose_power: all", FaultAction(Fault.LOSE_POWER, Selector()), "lose power all endpoints"),
         (
             "throttle: {all: true, bytes_per_s: 100}",
-            Strike(Fault.THROTTLE, Selector(), bytes_per_s=100.0),
+            FaultAction(Fault.THROTTLE, Selector(), bytes_per_s=100.0),
             "throttle all endpoints to 100 bytes per second",
         ),
         (
             "slow: {zone: a, by: 200ms}",
-            Strike(Fault.SLOW, Selector(zones=("a",)), delay_s=0.2),
+            FaultAction(Fault.SLOW, Selector(zones=("a",)), delay_s=0.2),
             "slow zone a by 0.2 s",
         ),
         (
             "fail: {zone: a, with: INTERNAL}",
-            Strike(Fault.FAIL, Selector(zones=("a",)), code=StatusCode.INTERNAL),
+            FaultAction(Fault.FAIL, Selector(zones=("a",)), code=StatusCode.INTERNAL),
             "fail zone a with INTERNAL",
         ),
         (
             "control_plane: break_streams",
-            ControlStrike(ControlFault.BREAK_STREAMS),
+            ControlFaultAction(ControlFault.BREAK_STREAMS),
             "control plane: break streams",
         ),
         (
             "control_plane: {delay: 2s}",
-            ControlStrike(ControlFault.DELAY, 2.0),
+            ControlFaultAction(ControlFault.DELAY, 2.0),
             "control plane: delay of 2 s",
         ),
         (
             "control_plane: {withhold: endpoints}",
-            ControlStrike(ControlFault.WITHHOLD, type_url=ENDPOINTS),
+            ControlFaultAction(ControlFault.WITHHOLD, type_url=ENDPOINTS),
             "control plane: withhold endpoints",
         ),
         (
             "control_plane: {withhold: {endpoints: [a, b]}}",
-            ControlStrike(ControlFault.WITHHOLD, type_url=ENDPOINTS, names=("a", "b")),
+            ControlFaultAction(ControlFault.WITHHOLD, type_url=ENDPOINTS, names=("a", "b")),
             "control plane: withhold endpoints a, b",
         ),
         ("push: [a, b]", Push(("a", "b")), "push a, b"),
@@ -235,12 +235,12 @@ def test_events_are_in_the_order_of_their_times_and_what_lasts_has_an_end() -> N
         """
     )
     where = Selector(zones=("a",))
-    start = ControlStrike(ControlFault.START, undoes=ControlFault.STOP)
-    end = Strike(Fault.START, where, undoes=Fault.KILL)
+    start = ControlFaultAction(ControlFault.START, undoes=ControlFault.STOP)
+    end = FaultAction(Fault.START, where, undoes=Fault.KILL)
     assert script.events == (
-        Event(10.0, ControlStrike(ControlFault.STOP), "events[1].control_plane"),
+        Event(10.0, ControlFaultAction(ControlFault.STOP), "events[1].control_plane"),
         Event(11.0, start, "events[1].control_plane", is_end=True),
-        Event(30.0, Strike(Fault.KILL, where), "events[0].kill"),
+        Event(30.0, FaultAction(Fault.KILL, where), "events[0].kill"),
         Event(40.0, Push(("next",)), "events[2].push"),
         Event(50.0, end, "events[0].kill", is_end=True),
     )

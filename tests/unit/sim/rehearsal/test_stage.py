@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from proxyless.base import EMPTY_ATTRIBUTES, IpAddress, ValidationErrors
+from proxyless.base import (
+    EMPTY_ATTRIBUTES,
+    IpAddress,
+    Status,
+    StatusCode,
+    ValidationErrors,
+    parse_address,
+)
+from proxyless.base import Locality as BaseLocality
 from proxyless.controlplane import (
     Locality,
     aggregate_cluster,
@@ -23,10 +31,23 @@ from proxyless.controlplane import (
 from proxyless.lb import Complete
 from proxyless.lb.api import PickInfo
 from proxyless.sim.backends import RPC_ID
-from proxyless.sim.records import ClientRecord, ClusterView
 from proxyless.sim.rehearsal import Mesh, Report, parse_script, rehearse
-from proxyless.sim.rehearsal.stage import Rpc, _Views, _Witness
+from proxyless.sim.rehearsal.stage import (
+    Rpc,
+    _ClusterAddresses,
+    _ConfigInForce,
+    _PickRecorder,
+)
+from proxyless.xds.config.xds_config import ClusterConfig, ClusterError
 from proxyless.xds.filters.attributes import CLUSTER
+from proxyless.xds.resources import (
+    Cluster,
+    EdsCluster,
+    EndpointInfo,
+    EndpointResource,
+    HealthStatus,
+    LocalityEndpoints,
+)
 from tests.unit.sim.rehearsal.mesh import A1, A2, B1, mesh_of, run, two_zones
 
 
@@ -264,22 +285,38 @@ def test_progress_is_told_to_the_end() -> None:
     assert shares == sorted(shares)
 
 
-def test_a_pick_outside_the_config_is_written_down() -> None:
-    witness = _Witness(lambda: 5.0)
-    client = ClientRecord("client-1")
-    cart = ClusterView((frozenset({A1}),), frozenset({A2}))
-    witness._views["client-1"] = [_Views(0.0, {"cart": cart})]
+def _cluster(*found: EndpointInfo) -> ClusterConfig:
+    locality = LocalityEndpoints(BaseLocality("", "a", ""), 1, found)
+    resource = EndpointResource(name="cart", priorities=((locality,),))
+    return ClusterConfig("cart", Cluster(name="cart", discovery=EdsCluster()), resource)
+
+
+def test_cluster_addresses_are_live_or_draining() -> None:
+    live, draining, backup = (parse_address(each) for each in (A1, A2, B1))
+    leaves = (
+        _cluster(EndpointInfo((live,)), EndpointInfo((draining,), health=HealthStatus.DRAINING)),
+        _cluster(EndpointInfo((backup,))),
+    )
+    found = _ClusterAddresses.of(leaves)
+    assert found == _ClusterAddresses(frozenset({A1, B1}), frozenset({A2}))
+    error = ClusterError(Status(StatusCode.UNAVAILABLE, "no cluster"))
+    assert _ClusterAddresses.of(error) == _ClusterAddresses()
+
+
+def test_pick_outside_the_config_is_recorded() -> None:
+    recorder = _PickRecorder(lambda: 5.0)
+    cart = _ClusterAddresses(frozenset({A1}), frozenset({A2}))
+    recorder._configs["client-1"] = [_ConfigInForce(0.0, {"cart": cart})]
     attributes = EMPTY_ATTRIBUTES.with_(CLUSTER, "cluster:cart")
 
     def pick(address: str, *, has_session: bool = False) -> list[str]:
-        witness.stray_picks.clear()
-        witness.sent["1"] = Rpc(0.0, "traffic", has_session)
+        recorder.stray_picks.clear()
+        recorder.sent["1"] = Rpc(0.0, "traffic", has_session)
         ip, _, port = address.rpartition(":")
         subchannel: Any = _Subchannel(IpAddress(ip, int(port)))
-        witness.on_pick(
-            client, PickInfo("/s/m", ((RPC_ID, "1"),), attributes), Complete(subchannel)
-        )
-        return list(witness.stray_picks)
+        info = PickInfo("/s/m", ((RPC_ID, "1"),), attributes)
+        recorder._on_pick("client-1", info, Complete(subchannel))
+        return list(recorder.stray_picks)
 
     assert pick(A1) == []
     assert pick(A2, has_session=True) == []
@@ -289,18 +326,21 @@ def test_a_pick_outside_the_config_is_written_down() -> None:
 
 
 @pytest.mark.parametrize(("now_s", "is_stray"), [(39.0, False), (41.0, True)])
-def test_pick_of_an_endpoint_is_written_down_when_it_was_removed_long_ago(
+def test_pick_of_an_endpoint_is_recorded_when_it_was_removed_long_ago(
     now_s: float, *, is_stray: bool
 ) -> None:
-    witness = _Witness(lambda: now_s)
-    before, after = (ClusterView((frozenset({each}),)) for each in (A1, A2))
-    witness._views["client-1"] = [_Views(0.0, {"cart": before}), _Views(10.0, {"cart": after})]
-    witness.sent["1"] = Rpc(0.0, "traffic", has_session=False)
+    recorder = _PickRecorder(lambda: now_s)
+    before, after = (_ClusterAddresses(frozenset({each})) for each in (A1, A2))
+    recorder._configs["client-1"] = [
+        _ConfigInForce(0.0, {"cart": before}),
+        _ConfigInForce(10.0, {"cart": after}),
+    ]
+    recorder.sent["1"] = Rpc(0.0, "traffic", has_session=False)
     ip, _, port = A1.rpartition(":")
     subchannel: Any = _Subchannel(IpAddress(ip, int(port)))
     info = PickInfo("/s/m", ((RPC_ID, "1"),), EMPTY_ATTRIBUTES.with_(CLUSTER, "cluster:cart"))
-    witness.on_pick(ClientRecord("client-1"), info, Complete(subchannel))
-    assert bool(witness.stray_picks) is is_stray
+    recorder._on_pick("client-1", info, Complete(subchannel))
+    assert bool(recorder.stray_picks) is is_stray
 
 
 class _Subchannel:

@@ -70,7 +70,6 @@ def refusal_of(text: str) -> str:
 def test_an_old_style_name_is_any_text(text: str) -> None:
     name = parse(text)
     assert name == ResourceName(None, LISTENER, text)
-    assert name.is_old_style
     assert str(name) == text
 
 
@@ -91,7 +90,6 @@ def test_a_new_style_name_is_taken_apart(
 ) -> None:
     name = parse(text)
     assert name == ResourceName(authority, LISTENER, resource_id, params)
-    assert not name.is_old_style
 
 
 @pytest.mark.parametrize(

@@ -41,9 +41,9 @@ def test_an_ended_stream_is_followed_by_another_one() -> None:
     world = World()
     world.server.streams[-1].end(GONE)
     assert world.owner.events == ["opened", "ready", ("ended", False)]
-    assert not world.stream.is_open
+    assert not world.server.streams[-1].is_open
     world.clock.advance(0.9)
-    assert not world.stream.is_open
+    assert not world.server.streams[-1].is_open
     world.clock.advance(0.1)
     assert world.owner.events[3:] == ["opened", "ready"]
     world.stream.close()
@@ -55,11 +55,11 @@ def test_the_delay_counts_from_the_start_of_the_stream() -> None:
     world.clock.advance(0.75)
     world.server.streams[-1].end(GONE)
     world.clock.advance(0.25)
-    assert world.stream.is_open
+    assert world.server.streams[-1].is_open
     world.clock.advance(100)
     world.server.streams[-1].end(GONE)
     world.clock.advance(0)
-    assert world.stream.is_open
+    assert world.server.streams[-1].is_open
     world.stream.close()
 
 
@@ -67,15 +67,15 @@ def test_an_answer_starts_the_delays_afresh() -> None:
     world = World()
     for _ in range(5):
         world.server.streams[-1].end(GONE)
-        while not world.stream.is_open:
+        while not world.server.streams[-1].is_open:
             world.clock.advance_to_next()
     world.stream.note_answer()
     world.server.streams[-1].end(GONE)
     world.clock.advance(1)
-    assert world.stream.is_open
+    assert world.server.streams[-1].is_open
     world.server.streams[-1].end(GONE)
     world.clock.advance(1)
-    assert world.stream.is_open
+    assert world.server.streams[-1].is_open
     world.stream.close()
 
 

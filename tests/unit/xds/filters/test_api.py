@@ -4,7 +4,7 @@ import pytest
 
 from proxyless.base import ValidationErrors
 from proxyless.runtime import Random
-from proxyless.xds.filters import FilterMessage, FilterRegistry, default_filter_registry
+from proxyless.xds.filters import FILTER_FACTORIES, FilterMessage, FilterRegistry
 from proxyless.xds.filters.api import want_message
 from proxyless.xds.filters.calls import ClientFilter
 from proxyless.xds.filters.router import ROUTER_TYPE, RouterFilterFactory
@@ -38,7 +38,7 @@ def test_a_filter_is_found_by_each_type_of_its_messages() -> None:
 
 
 def test_extending_makes_a_new_registry() -> None:
-    default = default_filter_registry()
+    default = FilterRegistry(FILTER_FACTORIES)
     extended = default.extended([OwnFilterFactory()])
     assert extended.get("own.Filter") is not None
     assert extended.get(ROUTER_TYPE) is default.get(ROUTER_TYPE)
@@ -47,11 +47,13 @@ def test_extending_makes_a_new_registry() -> None:
 
 def test_a_type_belongs_to_one_filter() -> None:
     with pytest.raises(ValueError, match=f"filter type '{ROUTER_TYPE}' is registered twice"):
-        default_filter_registry().extended([RouterFilterFactory()])
+        FilterRegistry(FILTER_FACTORIES).extended([RouterFilterFactory()])
 
 
 def test_the_default_registry_knows_router_fault_and_stateful_session() -> None:
-    assert sorted(name.rpartition(".")[2] for name in default_filter_registry().type_names) == [
+    assert sorted(
+        name.rpartition(".")[2] for name in FilterRegistry(FILTER_FACTORIES).type_names
+    ) == [
         "HTTPFault",
         "Router",
         "StatefulSession",

@@ -13,14 +13,13 @@ from google.protobuf import json_format
 from proxyless.protos import Proto, descriptor_pool_of_envoy, message_class
 from proxyless.xds.bootstrap import TRUSTED_XDS_SERVER, Bootstrap, ChannelCreds, ServerConfig
 from proxyless.xds.client.api import DecodeContext
-from proxyless.xds.filters import default_filter_registry
+from proxyless.xds.filters import FILTER_FACTORIES, FilterRegistry
 from proxyless.xds.parsing import ListenerType, RouteConfigurationType
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from proxyless.xds.client.api import Decoded
-    from proxyless.xds.filters import FilterRegistry
     from proxyless.xds.parsing import PluginParser
     from proxyless.xds.resources import Listener, Route, RouteConfiguration
 
@@ -81,7 +80,7 @@ def listener(**fields: object) -> Proto:
 def decode_listener(
     message: Proto, filters: FilterRegistry | None = None, *, trusted: bool = False
 ) -> Decoded[Listener]:
-    kind = ListenerType(filters or default_filter_registry())
+    kind = ListenerType(filters or FilterRegistry(FILTER_FACTORIES))
     return kind.decode(message.SerializeToString(), context(trusted=trusted))
 
 
@@ -126,7 +125,7 @@ def decode_routes(
     *,
     trusted: bool = False,
 ) -> Decoded[RouteConfiguration]:
-    kind = RouteConfigurationType(filters or default_filter_registry(), plugins or {})
+    kind = RouteConfigurationType(filters or FilterRegistry(FILTER_FACTORIES), plugins or {})
     return kind.decode(message.SerializeToString(), context(trusted=trusted))
 
 

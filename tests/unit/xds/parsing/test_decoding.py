@@ -7,7 +7,7 @@ from proxyless.base import ValidationErrors
 from proxyless.protos import Proto, message_class
 from proxyless.xds.client.api import Decoded
 from proxyless.xds.error_texts import name_type
-from proxyless.xds.filters import default_filter_registry
+from proxyless.xds.filters import FILTER_FACTORIES, FilterRegistry
 from proxyless.xds.parsing import ListenerType, RouteConfigurationType
 from proxyless.xds.parsing.decoding import decode_resource
 from tests.unit.xds.parsing.messages import context, route, routes
@@ -15,8 +15,8 @@ from tests.unit.xds.parsing.messages import context, route, routes
 CLUSTER = "envoy.config.cluster.v3.Cluster"
 ASSIGNMENT = "envoy.config.endpoint.v3.ClusterLoadAssignment"
 TYPES = (
-    ListenerType(default_filter_registry()),
-    RouteConfigurationType(default_filter_registry()),
+    ListenerType(FilterRegistry(FILTER_FACTORIES)),
+    RouteConfigurationType(FilterRegistry(FILTER_FACTORIES)),
 )
 
 

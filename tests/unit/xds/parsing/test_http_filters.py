@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from proxyless.base import ValidationErrors
 from proxyless.runtime import Random
-from proxyless.xds.filters import FilterMessage, default_filter_registry
+from proxyless.xds.filters import FILTER_FACTORIES, FilterMessage, FilterRegistry
 from proxyless.xds.filters.calls import ClientFilter
 from proxyless.xds.parsing.http_filters import parse_filter_overrides, parse_http_filters
 from proxyless.xds.parsing.limits import FILTER_OVERRIDES_MAX, HTTP_FILTERS_MAX
@@ -55,7 +55,7 @@ class OwnFilterFactory:
         raise NotImplementedError
 
 
-FILTERS = default_filter_registry().extended([OwnFilterFactory()])
+FILTERS = FilterRegistry(FILTER_FACTORIES).extended([OwnFilterFactory()])
 
 
 def own(greeting: str) -> Json:

@@ -1,6 +1,6 @@
 """What a listener says. What is refused about its filters and routes is in tests/spec."""
 
-from proxyless.xds.filters import default_filter_registry
+from proxyless.xds.filters import FILTER_FACTORIES, FilterRegistry
 from proxyless.xds.filters.router import RouterConfig
 from proxyless.xds.parsing import ListenerType
 from proxyless.xds.resources import HttpConnectionManager, HttpFilter, Listener
@@ -18,7 +18,7 @@ from tests.unit.xds.parsing.messages import (
 
 
 def test_listeners_are_full_state() -> None:
-    kind = ListenerType(default_filter_registry())
+    kind = ListenerType(FilterRegistry(FILTER_FACTORIES))
     assert kind.type_url == "type.googleapis.com/envoy.config.listener.v3.Listener"
     assert kind.is_full_state
 

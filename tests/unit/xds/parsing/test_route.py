@@ -6,7 +6,7 @@ import pytest
 
 from proxyless.base import ValidationErrors
 from proxyless.protos import Proto, message_class
-from proxyless.xds.filters import default_filter_registry
+from proxyless.xds.filters import FILTER_FACTORIES, FilterRegistry
 from proxyless.xds.parsing import (
     PluginParser,
     RouteConfigurationType,
@@ -43,7 +43,7 @@ def action_of(**action: object) -> RouteAction:
 
 
 def test_route_configurations_are_not_full_state() -> None:
-    kind = RouteConfigurationType(default_filter_registry())
+    kind = RouteConfigurationType(FilterRegistry(FILTER_FACTORIES))
     assert kind.type_url == "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
     assert not kind.is_full_state
 
@@ -193,7 +193,7 @@ def test_thousands_of_wrong_routes_make_a_text_with_a_bound() -> None:
 
 def versions(*messages: Proto, plugins: dict[str, PluginParser] | None = None) -> list[Any]:
     """What one type of resource makes of these, one after the other."""
-    kind = RouteConfigurationType(default_filter_registry(), plugins or {})
+    kind = RouteConfigurationType(FilterRegistry(FILTER_FACTORIES), plugins or {})
     return [kind.decode(each.SerializeToString(), context()) for each in messages]
 
 
@@ -227,7 +227,7 @@ def test_equal_wrong_routes_are_wrong_in_every_version() -> None:
 
 
 def test_the_memory_of_a_trusted_server_s_routes_is_its_own() -> None:
-    kind = RouteConfigurationType(default_filter_registry())
+    kind = RouteConfigurationType(FilterRegistry(FILTER_FACTORIES))
     serialized = routes(*[route(auto_host_rewrite=True, cluster=str(n)) for n in range(20)])
     for trusted in (True, False, True):
         decoded = kind.decode(serialized.SerializeToString(), context(trusted=trusted))
@@ -268,7 +268,7 @@ def test_a_route_to_a_plugin_depends_on_the_plugin() -> None:
 
 def test_routes_are_parsed_without_a_memory_too() -> None:
     errors = ValidationErrors()
-    known = RouteContext(default_filter_registry())
+    known = RouteContext(FilterRegistry(FILTER_FACTORIES))
     resource = parse_route_configuration(many_routes(), known, errors)
     assert errors.ok
     assert resource == decode_routes(many_routes()).resource

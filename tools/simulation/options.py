@@ -1,0 +1,160 @@
+"""Options of a run: chosen by its seed, or read from the command line.
+
+A seed chooses a swarm: most runs leave something out, so that what is left goes further. The same
+options can be written down as text, `clients=1,has_dns=yes`, so that a smaller run than the seed's
+own can be told, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Final
+
+from proxyless.base.frozen import frozen
+from proxyless.sim.links import LATENCY_S
+from proxyless.sim.random_choices import choose, derived_random
+from tools.simulation.random_choices import random_bool
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from proxyless.runtime import Random
+
+# Ten minutes: faults for five, time to recover, and the rest to show that all is well.
+FAULTS_S: Final = 300.0
+CALM_S: Final = 300.0
+# Some runs go on until children that nobody needs are let go: that takes 15 minutes.
+LONG_CALM_S: Final = 1_500.0
+
+# Within a data center, between zones, between continents.
+_LATENCIES_S: Final = (LATENCY_S, 0.005, 0.08)
+_LB_POLICIES: Final = ("ROUND_ROBIN", "ROUND_ROBIN", "LEAST_REQUEST", "RING_HASH")
+_LISTED: Final = "+"
+
+
+@frozen(kw_only=True)
+class Options:
+    """What a seed chooses."""
+
+    clients: int = 2
+    backends: int = 6
+    clusters: int = 2
+    lb_policy: str = "ROUND_ROBIN"
+    rpcs_per_s: float = 2.0
+    latency_s: float = LATENCY_S
+    retries: int = 0
+    has_fallback: bool = False
+    is_paced: bool = True
+    has_aggregate: bool = False
+    has_sessions: bool = False
+    has_load_reports: bool = False
+    # How many backends, of all, faults never touch.
+    steady: int = 1
+    faults_s: float = FAULTS_S
+    calm_s: float = CALM_S
+    workloads: tuple[str, ...] = ()
+    # A cluster whose endpoints come from DNS: alone, or the last leaf of the aggregate.
+    has_dns: bool = False
+    # What share of the RPCs some of the clusters drop.
+    drop_share: float = 0.0
+    # How many RPCs may be under way to a cluster; 0 is gRPC's own limit.
+    max_requests: int = 0
+    has_outlier_detection: bool = False
+    # How many localities the endpoints of a priority are spread over, with different weights.
+    localities: int = 1
+    # Some RPCs are delayed or aborted by the fault filter.
+    has_injected_faults: bool = False
+    # One backend is down for the whole fault phase.
+    has_long_outage: bool = False
+    # The longest time between two attempts to connect; 0 is gRPC's own.
+    reconnect_max_s: float = 0.0
+    # How large some of the replies are; 0 is none.
+    reply_bytes: int = 0
+
+    @classmethod
+    def of_seed(cls, seed: int, known: Sequence[str]) -> Options:
+        """What this seed stands for, if these are the workloads there are."""
+        chosen = cls.chosen_by(derived_random(seed, "options"), known)
+        return chosen.with_features(derived_random(seed, "features"))
+
+    @classmethod
+    def chosen_by(cls, random: Random, known: Sequence[str]) -> Options:
+        """The shape of the mesh, and what happens to it."""
+        clusters = 1 + random.randrange(3)
+        return cls(
+            clients=1 + random.randrange(3),
+            backends=2 * clusters + random.randrange(4),
+            clusters=clusters,
+            lb_policy=choose(random, _LB_POLICIES),
+            rpcs_per_s=0.5 + 2.0 * random.random(),
+            latency_s=choose(random, _LATENCIES_S),
+            retries=2 * random.randrange(2),
+            has_fallback=random_bool(random, 0.5),
+            is_paced=random_bool(random, 0.7),
+            has_aggregate=random_bool(random, 0.3),
+            has_sessions=random_bool(random, 0.5),
+            has_load_reports=random_bool(random, 0.5),
+            steady=random.randrange(clusters + 1),
+            calm_s=LONG_CALM_S if random_bool(random, 0.1) else CALM_S,
+            workloads=tuple(name for name in known if random_bool(random, 0.7)),
+        )
+
+    def with_features(self, random: Random) -> Options:
+        """What clusters and backends have beyond that. Chosen apart, so that the rest stays."""
+        has_long_outage = random_bool(random, 0.2)
+        return replace(
+            self,
+            has_dns=random_bool(random, 0.35),
+            drop_share=choose(random, (0.02, 0.1, 0.5)) if random_bool(random, 0.3) else 0.0,
+            max_requests=2 + random.randrange(5) if random_bool(random, 0.3) else 0,
+            has_outlier_detection=random_bool(random, 0.3),
+            localities=1 + random.randrange(3),
+            has_injected_faults=random_bool(random, 0.2),
+            has_long_outage=has_long_outage,
+            reconnect_max_s=2.0 if has_long_outage else 0.0,
+            reply_bytes=4_000 if random_bool(random, 0.4) else 0,
+        )
+
+    # As text
+
+    def describe(self) -> str:
+        """Everything that is not as usual, so that `parse` gives the same options."""
+        usual = Options()
+        found = ((each.name, getattr(self, each.name)) for each in fields(self))
+        changed = [(name, value) for name, value in found if value != getattr(usual, name)]
+        return ",".join(f"{name}={_show(value)}" for name, value in changed)
+
+    @classmethod
+    def parse(cls, text: str) -> Options:
+        """What `describe` says, or ValueError."""
+        usual = cls()
+        settings: dict[str, object] = {}
+        for part in filter(None, text.split(",")):
+            name, _, value = part.partition("=")
+            if name not in {each.name for each in fields(cls)}:
+                raise ValueError(f"there is no option {name!r}")
+            settings[name] = _read(name, value, getattr(usual, name))
+        return replace(usual, **settings)  # type: ignore[arg-type]
+
+
+def _show(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return _LISTED.join(value)
+    return str(value)
+
+
+def _read(name: str, text: str, usual: object) -> object:
+    """A value of the usual one's type."""
+    if isinstance(usual, bool):
+        if text not in {"yes", "no"}:
+            raise ValueError(f"option {name!r} is {text!r}, wanted yes or no")
+        return text == "yes"
+    if isinstance(usual, tuple):
+        return tuple(filter(None, text.split(_LISTED)))
+    try:
+        return type(usual)(text)  # type: ignore[call-arg]
+    except ValueError:
+        kind = type(usual).__name__
+        raise ValueError(f"option {name!r} is {text!r}, wanted {kind}") from None

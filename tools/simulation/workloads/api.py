@@ -1,0 +1,17 @@
+"""Interface of a workload."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from tools.simulation.scenario import Scenario
+
+
+class Workload(Protocol):
+    """Something that goes on from the start of a run until it ends by itself."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def start(self, scenario: Scenario) -> None: ...
