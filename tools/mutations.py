@@ -281,7 +281,7 @@ XDS = (
     ),
     Mutation(
         "nack-drops-the-resource-in-use",
-        "xds/client/client.py",
+        "xds/client/response.py",
         "nack_drops=False,",
         "nack_drops=True,",
         "A88-02",

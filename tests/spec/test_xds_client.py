@@ -73,7 +73,7 @@ def test_only_v3_is_spoken_whatever_the_bootstrap_says_of_it() -> None:
 
 
 @pytest.mark.spec("A27-05")
-def test_only_the_first_request_of_each_stream_says_who_we_are() -> None:
+def test_node_is_sent_only_with_the_first_request_of_each_stream() -> None:
     node = Node("edge-7", "edge", Locality("r", "z", "s"), {"a": [1, {"b": None}], "c": True})
     world = ClientWorld(bootstrap=Bootstrap(servers=(server_config(),), node=node))
     world.watch(world.listeners, "x")
@@ -214,7 +214,7 @@ def test_who_watches_again_before_the_unsubscribe_is_sent_finds_the_cache() -> N
     world.close()
 
 
-def test_a_type_that_nobody_watches_any_more_is_asked_for_nothing() -> None:
+def test_request_has_no_names_when_the_last_watch_of_its_type_is_cancelled() -> None:
     world = ClientWorld()
     world.watch(world.listeners, "x")
     cancel = world.client.watch(world.routes, "r", Recorder())
@@ -254,7 +254,7 @@ def test_watchers_share_a_subscription_and_late_ones_get_cached_data() -> None:
 
 
 @pytest.mark.spec("A27-08")
-def test_what_was_sent_before_anybody_asked_is_told_when_it_is_sent_again() -> None:
+def test_watcher_is_notified_when_a_resource_sent_before_its_watch_is_sent_again() -> None:
     world = ClientWorld()
     world.watch(world.listeners, "x")
     world.server().respond(world.listeners, text("x"), text("y"))
@@ -267,7 +267,7 @@ def test_what_was_sent_before_anybody_asked_is_told_when_it_is_sent_again() -> N
     world.close()
 
 
-def test_nothing_is_told_after_cancel_even_if_it_was_on_its_way() -> None:
+def test_watcher_is_not_called_after_cancel_even_if_its_notification_is_queued() -> None:
     world = ClientWorld()
     world.watch(world.listeners, "x")
     world.server().respond(world.listeners, text("x"))
@@ -281,7 +281,7 @@ def test_nothing_is_told_after_cancel_even_if_it_was_on_its_way() -> None:
     world.close()
 
 
-def test_a_watcher_may_cancel_itself_and_others_while_it_is_told() -> None:
+def test_watcher_may_cancel_itself_and_others_while_it_is_notified() -> None:
     world = ClientWorld()
     cancels: list[Cancel] = []
     others = Recorder()
@@ -327,7 +327,7 @@ def test_absence_from_a_response_of_another_type_deletes_nothing() -> None:
 
 
 @pytest.mark.spec("A27-11")
-def test_what_is_sent_again_unchanged_is_neither_told_nor_decoded() -> None:
+def test_resource_is_neither_published_nor_decoded_when_it_is_sent_again_unchanged() -> None:
     world = ClientWorld()
     heard = world.watch(world.listeners, "x")
     world.server().respond(world.listeners, text("x"), version="1")
@@ -502,7 +502,7 @@ def test_a_refused_first_version_is_an_error_and_not_a_missing_resource() -> Non
     world.close()
 
 
-def test_what_was_refused_is_refused_again_without_a_look_and_told_once() -> None:
+def test_rejected_resource_is_published_once_and_not_decoded_when_it_is_sent_again() -> None:
     world = ClientWorld()
     heard = world.watch(world.listeners, "x")
     world.server().respond(world.listeners, text("x"))
@@ -614,7 +614,7 @@ def test_a_server_that_hangs_up_at_every_answer_is_asked_once_per_second() -> No
 
 
 @pytest.mark.spec("A57-02")
-def test_an_unreachable_server_is_told_to_its_watchers_with_the_cause() -> None:
+def test_watchers_are_notified_with_the_cause_when_the_server_is_unreachable() -> None:
     world = ClientWorld()
     server = world.server()
     server.is_up = False
@@ -879,7 +879,7 @@ def test_the_last_name_of_an_authority_is_given_up_and_found_again_on_a_shared_s
 
 
 @pytest.mark.spec("A47-02")
-def test_a_refused_resource_that_nobody_watches_any_more_harms_nobody() -> None:
+def test_rejected_resource_has_no_effect_when_its_watch_is_cancelled() -> None:
     template = "xdstp://one/envoy.config.listener.v3.Listener/%s"
     bootstrap = Bootstrap(
         servers=(server_config("a"),), authorities={"one": Authority((), template)}
@@ -901,7 +901,7 @@ def test_a_refused_resource_that_nobody_watches_any_more_harms_nobody() -> None:
 
 
 @pytest.mark.spec("A71-02")
-def test_an_outage_is_told_only_when_all_servers_are_out() -> None:
+def test_outage_is_published_only_when_all_servers_are_unreachable() -> None:
     world = two_servers()
     a, b = world.server("a"), world.server("b")
     heard = world.watch(world.listeners, "x")
@@ -975,7 +975,7 @@ def test_one_server_in_two_authorities_has_one_stream_and_names_have_one_spellin
 
 
 @pytest.mark.spec("A88-01")
-def test_a_late_watcher_hears_the_resource_then_the_trouble_around_it() -> None:
+def test_late_watcher_is_notified_of_the_resource_and_then_of_the_ambient_error() -> None:
     world = ClientWorld()
     world.watch(world.listeners, "x")
     world.server().respond(world.listeners, text("x"))
@@ -1042,7 +1042,7 @@ def say_error(world: ClientWorld, name: str, code: StatusCode) -> None:
 
 
 @pytest.mark.spec("A88-03")
-def test_errors_of_the_server_are_heard_at_once_and_only_in_this_mode() -> None:
+def test_errors_of_the_server_are_published_at_once_and_only_in_this_mode() -> None:
     world = ClientWorld(has_data_error_handling=True)
     heard = world.watch(world.routes, "r")
     say_error(world, "r", StatusCode.PERMISSION_DENIED)
@@ -1370,7 +1370,7 @@ def test_reports_follow_the_server_and_counters_start_again() -> None:
 
 
 @pytest.mark.spec("LRS-02")
-def test_trouble_with_load_reports_is_nobody_elses() -> None:
+def test_error_of_load_reports_has_no_effect_on_ads() -> None:
     world = ClientWorld()
     heard = world.watch(world.listeners, "x")
     world.server().respond(world.listeners, text("x"))
@@ -1393,7 +1393,7 @@ def test_trouble_with_load_reports_is_nobody_elses() -> None:
 
 
 @pytest.mark.spec("LRS-01")
-def test_the_load_stream_lasts_as_long_as_somebody_counts() -> None:
+def test_load_stream_is_open_as_long_as_load_is_counted() -> None:
     world = ClientWorld()
     one = world.client.load_stats(server_config(), "c", "")
     two = world.client.load_stats(server_config(), "c", "")

@@ -1,21 +1,22 @@
-"""ADS and LRS: what a control plane says, for whoever watches.
+"""Client of ADS and LRS servers: watches resources and reports load.
 
-The decisions are pure and stand apart from the shells that enact them. No gRPC here: streams come
-from a `Transport`.
+Decisions are pure, apart from the shells that apply them. No gRPC here: streams come from a
+`Transport`. Imports point only downward in this list (import-linter, "xds-client-layers").
 
-api         what users and the client say to each other: resource types, watchers
-transport   what the client needs from whatever carries its streams
-client      XdsClient, the shell: who watches what, who is told, once per turn of the loop
-pool        XdsClients: which channels share a client
-connection  one server: requests, responses, and the time in which a resource has to come
-stream      how a stream stays open: retries and backoff
-transports  who shares the way to a server
-ads         what a server is asked next (pure)
-response    what one response changes (pure)
-cache       what is known about a resource, and what its watchers hear (pure)
-fallback    which server speaks for a name (pure)
-load        counters of load (pure); lrs reports them
-codec       the messages on the wire; the only one that knows protobuf
+pool           XdsClients: the clients of one loop, by target
+client         XdsClient: registry of watchers; applies outcomes, timeouts and outages
+connection     ADS connection to one server; resource timers
+lrs, metrics   load reports to one server; instruments of one client
+response       decision about one response (pure)
+ads            requests of one ADS stream (pure)
+fallback       authorities, their servers in use and their entries (pure)
+load           load counters (pure)
+stream         stream that is retried with backoff
+cache          state of a watched resource, decoded-resource cache (pure)
+codec          messages on the wire; the only module with protobuf
+transport      interface of a transport; transports of one client
+notifications  notifications of watchers, queue that runs once per turn of the loop
+api            interface to users: resource types, watchers, options
 """
 
 from proxyless.xds.client.api import (
@@ -26,8 +27,9 @@ from proxyless.xds.client.api import (
     ResourceStatus,
     ResourceType,
     ResourceWatcher,
+    XdsClientOptions,
 )
-from proxyless.xds.client.client import XdsClient, XdsClientOptions
+from proxyless.xds.client.client import XdsClient
 from proxyless.xds.client.load import ClusterLoad, LocalityLoad
 from proxyless.xds.client.pool import XdsClients
 from proxyless.xds.client.stream import Tools

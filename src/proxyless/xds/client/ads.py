@@ -1,9 +1,9 @@
-"""What is one server asked next?
+"""State of the ADS protocol with one server: subscriptions, versions, nonces.
 
 Specs: A27, A30, A46 and the xDS transport protocol (state of the world over one aggregated stream).
 
-The conversation with one server as a state machine without I/O. Subscriptions and accepted versions
-outlive a stream; nonces, and whether the node was sent, do not. A request repeats all names of its
+A state machine without I/O. Subscriptions and accepted versions outlive a stream; nonces, and
+whether the node was sent, do not. A request repeats all names of its
 type, so changes are gathered and taken once per turn of the loop.
 """
 
@@ -26,14 +26,14 @@ NACK_TEXT_MAX: Final = 16_384
 
 @frozen
 class Change:
-    """What a request is about: the names that are in it for the first time on this stream."""
+    """A request, and the names that are in it for the first time on this stream."""
 
     request: DiscoveryRequest
     added: Sequence[str]
 
 
 class AdsState:
-    """The conversation with one server. Driven by its owner, for the watchers and the stream."""
+    """Subscriptions at one server, and the state of its current stream."""
 
     def __init__(self, node: Node) -> None:
         # Fixed at construction.
@@ -41,7 +41,7 @@ class AdsState:
         # Survive streams.
         self._names: dict[str, dict[str, None]] = {}
         self._versions: dict[str, str] = {}
-        # Changes that no request has said yet.
+        # Changes that are in no request yet.
         self._added: dict[str, list[str]] = {}
         self._changed: dict[str, None] = {}
         # Of the current stream.
@@ -51,10 +51,10 @@ class AdsState:
         # Derived from the names; dropped when they change.
         self._tuples: dict[str, tuple[str, ...]] = {}
 
-    # What the owner wants
+    # Subscriptions
 
     def subscribe(self, type_url: str, name: str) -> None:
-        """Ask for this resource, too, with the next requests."""
+        """Add this resource to the next requests."""
         names = self._names.setdefault(type_url, {})
         if name not in names:
             names[name] = None
@@ -62,7 +62,7 @@ class AdsState:
             self._note_change(type_url)
 
     def unsubscribe(self, type_url: str, name: str) -> None:
-        """Do not ask for this resource any more."""
+        """Remove this resource from the next requests."""
         names = self._names.get(type_url, {})
         if name in names:
             del names[name]
@@ -81,13 +81,13 @@ class AdsState:
 
     @property
     def subscriptions(self) -> Iterable[tuple[str, str]]:
-        """Every type URL and name that is asked for."""
+        """Every type URL and name that is subscribed to."""
         return [(type_url, name) for type_url in self._names for name in self._names[type_url]]
 
     # The stream
 
     def open_stream(self) -> None:
-        """Begin anew: nothing was said on this stream yet."""
+        """Start a stream, on which nothing was sent yet."""
         self._is_open = True
         self._is_node_sent = False
         self._nonces = {}
@@ -95,11 +95,11 @@ class AdsState:
         self._added = {type_url: list(names) for type_url, names in self._names.items()}
 
     def close_stream(self) -> None:
-        """There is no stream: changes wait for the next one."""
+        """End the stream: changes wait for the next one."""
         self._is_open = False
 
     def take_changes(self) -> list[Change]:
-        """The requests that tell the server of all changes, if there is a stream."""
+        """Requests with all changes, if there is a stream."""
         if not self._is_open or not self._changed:
             return []
         changed, self._changed = self._changed, {}
@@ -107,7 +107,7 @@ class AdsState:
         changes = []
         for type_url in changed:
             names = self._names.get(type_url, {})
-            # Asked for and given up within one turn, and never heard of on this stream.
+            # Subscribed and unsubscribed within one turn, and never requested on this stream.
             if not names and type_url not in self._nonces:
                 continue
             new = [name for name in added.get(type_url, ()) if name in names]
@@ -115,13 +115,13 @@ class AdsState:
         return changes
 
     def is_expected(self, type_url: str) -> bool:
-        """Whether the server was asked for this type on this stream."""
+        """Whether this type was requested on this stream."""
         return type_url in self._nonces
 
     def answer(
         self, type_url: str, *, version: str, nonce: str, error: str = "", is_used: bool = True
     ) -> DiscoveryRequest:
-        """ACK or NACK a response. It is used if any resource in it was."""
+        """ACK or NACK a response. It is used if any resource in it is."""
         self._nonces[type_url] = nonce
         if is_used:
             self._versions[type_url] = version
@@ -141,7 +141,7 @@ class AdsState:
 
 
 def join_errors(errors: Sequence[str]) -> str:
-    """One text of bounded length for all that is wrong with a response."""
+    """One text of bounded length for all errors of a response."""
     texts: list[str] = []
     size = 0
     for error in errors:

@@ -1,19 +1,18 @@
-"""What do the ADS client and those who use it say to each other?
+"""Interface between the ADS client and its users: resource types, watchers, options.
 
-Specs: A27 (XdsClient), A46 (what is told about bad resources), A88 (watchers).
+Specs: A27 (XdsClient), A46 (notifications of bad resources), A88 (watchers).
 
-Down go watches: a resource type, a name and a watcher. Up comes, for each of them, the resource or
-why there is none, and beside a resource in use the trouble around it (the ambient error).
+A watch is a resource type, a name and a watcher. The watcher is called with the resource, or with
+the status if there is none, and beside a resource in use with the ambient error.
 
-A resource type is all that the client knows about a kind of resource: it is handed in with the
-watch, so the client itself reads no listener and no cluster.
+The resource type decodes the resources, so the client itself reads no listener and no cluster.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from proxyless.base.frozen import frozen
 
@@ -27,13 +26,17 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 T_contra = TypeVar("T_contra", contravariant=True)
 
-# Ends what it was given for. Idempotent.
+DATA_ERROR_VARIABLE: Final = "GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING"
+# A control plane decides what is watched, so there is a limit.
+RESOURCES_MAX: Final = 100_000
+
+# Ends what it was returned for. Idempotent.
 Cancel = Callable[[], None]
 
 
 @frozen
 class DecodeContext:
-    """What the meaning of a resource may depend on: who sent it, and our own bootstrap."""
+    """What decoding may depend on: the server that sent the resource, and our own bootstrap."""
 
     server: ServerConfig
     bootstrap: Bootstrap
@@ -41,7 +44,7 @@ class DecodeContext:
 
 @frozen
 class Decoded(Generic[T_co]):
-    """What serialized bytes turned out to be: a resource, or why not."""
+    """Result of decoding: a resource, or an error."""
 
     # Empty if not even the name could be read.
     name: str
@@ -69,23 +72,23 @@ class ResourceType(Protocol[T_co]):
 
 
 class ResourceWatcher(Protocol[T_contra]):
-    """Who wants to know about one resource. No method may raise or block."""
+    """Callbacks of one watched resource. No method may raise or block."""
 
     def on_resource(self, resource: T_contra | Status) -> None:
-        """Use this from now on; or, with a status, use nothing: there is no such resource.
+        """Use this from now on; or, with a status, stop using the resource.
 
-        NOT_FOUND means that it does not exist; any other status that it could not be had so far.
+        NOT_FOUND means that it does not exist; any other status that it could not be obtained yet.
         Ends the ambient error, if there was one.
         """
         ...
 
     def on_ambient_error(self, status: Status) -> None:
-        """Something is wrong, but the resource stays in use. OK: it is over."""
+        """An error that leaves the resource in use. OK: the error has ended."""
         ...
 
 
 class ResourceStatus(Enum):
-    """Where a resource stands; the words and numbers of CSDS (A40, A88)."""
+    """Client status of a resource, with the names and numbers of CSDS (A40, A88)."""
 
     REQUESTED = 1
     DOES_NOT_EXIST = 2
@@ -97,7 +100,7 @@ class ResourceStatus(Enum):
 
 @frozen
 class ResourceDump:
-    """What the client holds for one resource, for CSDS (A40)."""
+    """State of one resource, for CSDS (A40)."""
 
     type_url: str
     name: str
@@ -107,24 +110,38 @@ class ResourceDump:
     serialized: bytes
     # On the client's clock; 0 if nothing came yet.
     updated_s: float
-    # The last thing that went wrong; OK if nothing is wrong.
+    # The last error; OK if there is none.
     error: Status
-    # Of the response that was refused; empty if the last one was not.
+    # Of the response that was rejected; empty if the last one was not.
     failed_version: str
-    # When it was refused, on the client's clock; 0 if it was not.
+    # When it was rejected, on the client's clock; 0 if it was not.
     failed_s: float = 0.0
 
 
 @frozen
 class ServerView:
-    """How a client stands with one server, for explanations."""
+    """State of the connection to one server, for explanations."""
 
     uri: str
-    # OK unless the server cannot be reached.
+    # OK unless the server is unreachable.
     status: Status
-    # Whether what is asked for is on its way to the server.
+    # Whether the requests are on their way to the server.
     is_asked: bool
-    # How long until the next stream; None if there is one, or it is about to be.
+    # Time until the next stream; None if there is one, or it is about to start.
     retry_in_s: float | None
-    # For how long the server may still be silent about a resource, by type URL and name.
+    # Remaining time of the resource timers, by type URL and name.
     waits: Mapping[tuple[str, str], float]
+
+
+@frozen(kw_only=True)
+class XdsClientOptions:
+    """Behaviour of a client that the bootstrap does not configure."""
+
+    # A88's treatment of bad data instead of that of the base gRFCs (D26).
+    has_data_error_handling: bool = False
+    resources_max: int = RESOURCES_MAX
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str]) -> XdsClientOptions:
+        """Options as gRPC's environment variables set them (D26)."""
+        return cls(has_data_error_handling=environ.get(DATA_ERROR_VARIABLE, "").lower() == "true")

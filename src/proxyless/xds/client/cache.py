@@ -1,10 +1,11 @@
-"""What is known about a resource, and what do its watchers hear?
+"""State of watched resources, and the cache of decoded resources.
 
 Specs: A27, A46, A53, A57, A88, D26.
 
-One `Entry` per watched resource: each event goes in as a method and comes out as what there is to
-tell, if anything: the same thing is never told twice. `Seen` remembers resources by their bytes, so
-that a large response in which one resource changed costs little more than that one.
+There is one `Entry` per watched resource. Each event is a method that returns the notification for
+the watchers, or None if it would repeat what was last published. `DecodedResourceCache` finds
+resources by their bytes, so that a large response in which one resource changed costs little more
+than that resource.
 
 No watcher is called here, and no timer runs.
 """
@@ -16,48 +17,21 @@ from typing import TYPE_CHECKING, Any
 from proxyless.base import OK, Status, StatusCode
 from proxyless.base.frozen import frozen
 from proxyless.xds.client.api import ResourceDump, ResourceStatus
+from proxyless.xds.client.notifications import AmbientErrorNotification, ResourceNotification
 
 if TYPE_CHECKING:
-    from proxyless.xds.client.api import ResourceType, ResourceWatcher
+    from proxyless.xds.client.api import ResourceType
+    from proxyless.xds.client.notifications import Notification, Watch
 
-
-@frozen
-class ResourceNews:
-    """For `on_resource`: a resource, or a status."""
-
-    resource: Any
-
-    def tell(self, watcher: ResourceWatcher[Any]) -> None:
-        watcher.on_resource(self.resource)
-
-
-@frozen
-class AmbientNews:
-    """For `on_ambient_error`."""
-
-    status: Status
-
-    def tell(self, watcher: ResourceWatcher[Any]) -> None:
-        watcher.on_ambient_error(self.status)
-
-
-News = ResourceNews | AmbientNews
 
 _NOTHING = object()
 
-
-class Watch:
-    """One watcher of one resource. Nothing is told after it was cancelled."""
-
-    __slots__ = ("is_cancelled", "watcher")
-
-    def __init__(self, watcher: ResourceWatcher[Any]) -> None:
-        self.watcher = watcher
-        self.is_cancelled = False
+# Type URL and name.
+ResourceKey = tuple[str, str]
 
 
 class Entry:
-    """One watched resource. Driven by responses, timers and the state of its server."""
+    """State of one watched resource: what came last, what is wrong, what was last published."""
 
     __slots__ = (
         "_ambient",
@@ -67,6 +41,7 @@ class Entry:
         "authority",
         "failed_s",
         "failed_version",
+        "key",
         "name",
         "serialized",
         "status",
@@ -80,6 +55,7 @@ class Entry:
         # Fixed at construction.
         self.type = resource_type
         self.name = name
+        self.key: ResourceKey = (resource_type.type_url, name)
         self.authority = authority
         # Changed by the client.
         self.watches: dict[Watch, None] = {}
@@ -90,10 +66,10 @@ class Entry:
         self.failed_version = ""
         self.failed_s = 0.0
         self.updated_s = 0.0
-        # What is wrong with the data, and with the way to the server; OK if nothing is.
+        # Error in the data, and of the connection to the server; OK if there is none.
         self._data_error = OK
         self._outage = OK
-        # What watchers were told last: the resource or a status, and the ambient error.
+        # Last published: the resource or a status, and the ambient error.
         self._value: Any = _NOTHING
         self._ambient = OK
 
@@ -103,72 +79,69 @@ class Entry:
 
     @property
     def is_answered(self) -> bool:
-        """There is a resource, or it is known not to exist: "cached" in the words of A71."""
+        """Whether there is a resource, or it does not exist: "cached" in the words of A71."""
         return self.has_resource or self.status is ResourceStatus.DOES_NOT_EXIST
 
-    def greet(self) -> list[News]:
-        """What a new watcher has to hear of the past, in this order (A88)."""
+    def initial_notifications(self) -> list[Notification]:
+        """Notifications for a new watcher, in this order (A88)."""
         if self._value is _NOTHING:
             return []
-        news: list[News] = [ResourceNews(self._value)]
+        notifications: list[Notification] = [ResourceNotification(self._value)]
         if not self._ambient.is_ok:
-            news.append(AmbientNews(self._ambient))
-        return news
+            notifications.append(AmbientErrorNotification(self._ambient))
+        return notifications
 
-    # What responses say
+    # Events of responses
 
     def on_valid(
         self, resource: object, serialized: bytes, version: str, now_s: float
-    ) -> News | None:
-        """A resource is here. One that equals what is in use is no news."""
+    ) -> Notification | None:
+        """A valid resource came. One that equals the resource in use is not published again."""
         self.serialized, self.version, self.updated_s = serialized, version, now_s
-        self._accept()
+        self.status = ResourceStatus.ACKED
+        self.failed_version, self.failed_s = "", 0.0
+        self._data_error = self._outage = OK
         if self.has_resource and resource == self._value:
             return self._set_ambient(OK)
         return self._set_value(resource)
 
-    def _accept(self) -> None:
-        self.status = ResourceStatus.ACKED
-        self.failed_version, self.failed_s = "", 0.0
-        self._data_error = self._outage = OK
-
     def on_invalid(
         self, error: Status, version: str, *, drops: bool, now_s: float = 0.0
-    ) -> News | None:
-        """The resource was refused."""
+    ) -> Notification | None:
+        """The resource was rejected."""
         self.status = ResourceStatus.NACKED
         self.failed_version, self.failed_s = version, now_s
         return self._on_data_error(error, drops=drops)
 
-    def on_deleted(self, error: Status, *, drops: bool) -> News | None:
-        """The server does not have it any more."""
+    def on_deleted(self, error: Status, *, drops: bool) -> Notification | None:
+        """The server has deleted the resource."""
         self.status = ResourceStatus.DOES_NOT_EXIST
         return self._on_data_error(error, drops=drops)
 
-    def on_server_error(self, error: Status, *, drops: bool) -> News | None:
-        """The server says why it does not send it (xRFC TP3)."""
+    def on_server_error(self, error: Status, *, drops: bool) -> Notification | None:
+        """The server sent an error instead of the resource (xRFC TP3)."""
         self.status = ResourceStatus.RECEIVED_ERROR
         # "NOT_FOUND or PERMISSION_DENIED" are about the data, others pass - A88
         is_about_data = error.code in (StatusCode.NOT_FOUND, StatusCode.PERMISSION_DENIED)
         return self._on_data_error(error, drops=drops and is_about_data)
 
-    def on_timeout(self, error: Status) -> News | None:
-        """The server did not send it in time."""
+    def on_timeout(self, error: Status) -> Notification | None:
+        """The resource timer fired."""
         does_not_exist = error.code is StatusCode.NOT_FOUND
         self.status = ResourceStatus.DOES_NOT_EXIST if does_not_exist else ResourceStatus.TIMEOUT
         return self._on_data_error(error, drops=False)
 
-    def _on_data_error(self, error: Status, *, drops: bool) -> News | None:
+    def _on_data_error(self, error: Status, *, drops: bool) -> Notification | None:
         self._data_error = error
         if self.has_resource and not drops:
             return self._set_ambient(error)
         self.serialized, self.version = b"", ""
         return self._set_value(error)
 
-    # What is known about the server
+    # Events of the connection to the server
 
-    def on_outage(self, error: Status) -> News | None:
-        """The server cannot be reached. An answer it gave before still counts."""
+    def on_outage(self, error: Status) -> Notification | None:
+        """The server is unreachable. What it sent before still counts."""
         self._outage = error
         if self.has_resource:
             return self._set_ambient(error)
@@ -176,32 +149,32 @@ class Entry:
             return self._set_value(error)
         return None
 
-    def on_contact(self) -> News | None:
-        """The server answers again, if not about this resource."""
+    def on_reachable(self) -> Notification | None:
+        """The server sent a response, perhaps without this resource."""
         if self._outage.is_ok:
             return None
         self._outage = OK
         if self.has_resource:
             return self._set_ambient(self._data_error)
         if self._data_error.is_ok:
-            # Nothing to tell: the resource is on its way, or will be found missing.
+            # Nothing to publish: the resource will come, or its timer will fire.
             self._value = _NOTHING
         return None
 
-    # What is told
+    # Last published
 
-    def _set_value(self, value: object) -> News | None:
+    def _set_value(self, value: object) -> Notification | None:
         if isinstance(value, Status) and value == self._value:
             return None
         self._value = value
         self._ambient = OK
-        return ResourceNews(value)
+        return ResourceNotification(value)
 
-    def _set_ambient(self, status: Status) -> News | None:
+    def _set_ambient(self, status: Status) -> Notification | None:
         if status == self._ambient:
             return None
         self._ambient = status
-        return AmbientNews(status)
+        return AmbientErrorNotification(status)
 
     def dump(self) -> ResourceDump:
         error = self._data_error if not self._data_error.is_ok else self._outage
@@ -219,49 +192,49 @@ class Entry:
 
 
 @frozen
-class Sighting:
-    """What some bytes were found to be."""
+class CachedResource:
+    """Result of decoding some bytes: the name, the error if they are invalid, and the entry."""
 
     name: str
     error: str
-    # Who watches it; None if nobody does.
+    # None if the resource is not watched.
     entry: Entry | None
 
 
-class Seen:
-    """What one server's resources of one type were when they came last, by their bytes.
+class DecodedResourceCache:
+    """Results of decoding one server's resources of one type, by their bytes.
 
-    Of what is watched it holds the latest bytes of each; of the rest, those of the last response.
-    So its size is that of what the server sends, and nothing is remembered for ever.
+    Of a watched resource it holds the latest bytes; of the others, those of the last response. So
+    its size is that of the server's responses.
     """
 
-    __slots__ = ("_by_bytes", "_bytes_of", "_others", "_others_before")
+    __slots__ = ("_by_bytes", "_bytes_of", "_unwatched", "_unwatched_before")
 
     def __init__(self) -> None:
-        self._by_bytes: dict[bytes, Sighting] = {}
+        self._by_bytes: dict[bytes, CachedResource] = {}
         self._bytes_of: dict[str, bytes] = {}
-        self._others: dict[bytes, Sighting] = {}
-        self._others_before: dict[bytes, Sighting] = {}
+        self._unwatched: dict[bytes, CachedResource] = {}
+        self._unwatched_before: dict[bytes, CachedResource] = {}
 
     def start_response(self) -> None:
-        self._others_before, self._others = self._others, {}
+        self._unwatched_before, self._unwatched = self._unwatched, {}
 
     def end_response(self) -> None:
-        self._others_before = {}
+        self._unwatched_before = {}
 
-    def find(self, serialized: bytes) -> Sighting | None:
-        return self._by_bytes.get(serialized) or self._others_before.get(serialized)
+    def find(self, serialized: bytes) -> CachedResource | None:
+        return self._by_bytes.get(serialized) or self._unwatched_before.get(serialized)
 
-    def remember(self, serialized: bytes, sighting: Sighting) -> None:
-        if sighting.entry is None:
-            self._others[serialized] = sighting
+    def put(self, serialized: bytes, resource: CachedResource) -> None:
+        if resource.entry is None:
+            self._unwatched[serialized] = resource
             return
-        self.forget(sighting.name)
-        self._by_bytes[serialized] = sighting
-        self._bytes_of[sighting.name] = serialized
+        self.remove(resource.name)
+        self._by_bytes[serialized] = resource
+        self._bytes_of[resource.name] = serialized
 
-    def forget(self, name: str) -> None:
-        """Nobody watches it any more."""
+    def remove(self, name: str) -> None:
+        """Drop the latest bytes of a resource. No-op if there are none."""
         serialized = self._bytes_of.pop(name, None)
         if serialized is not None:
             self._by_bytes.pop(serialized, None)

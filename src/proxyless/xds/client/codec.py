@@ -1,9 +1,9 @@
-"""How do requests and responses of ADS and LRS look on the wire?
+"""Requests and responses of ADS and LRS on the wire.
 
 Specs: xDS transport protocol (v3, state of the world), LRS v3, A27 (node, features), xRFC TP3.
 
-The one module of this room that touches protobuf: bytes on one side, plain dataclasses on the
-other. What a resource means is not its business: it stays bytes.
+The only module of this package with protobuf: bytes on one side, plain dataclasses on the other. A
+resource stays bytes.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _read_error(error: Proto) -> ResourceError:
 
 
 def encode_node(node: Node, features: Sequence[str]) -> Proto:
-    """Who we are, as a message: to control planes, and to those who ask for our status."""
+    """The node as a message, for control planes and for CSDS."""
     message = message_class("envoy.config.core.v3.Node")(
         id=_utf8(node.id),
         cluster=_utf8(node.cluster),
@@ -202,7 +202,7 @@ class ClusterStats:
 
 @frozen
 class LoadStatsResponse:
-    """What a server wants to be told, and how often."""
+    """Clusters that a server requests reports of, and the interval."""
 
     interval_s: float
     # None: all there are.

@@ -1,156 +1,150 @@
-"""What is said to one server, and what is waited for?
+"""ADS connection to one server: requests, responses, reachability and resource timers.
 
 Specs: A27 (ADS), A57 (failure modes).
 
-The shell around `AdsState`: it sends what that says over a retried stream, hands responses to the
-client, and counts the time in which a resource has to come. That time runs only while the request
-is really on its way to the server.
+A response has one direction: its bytes come from the stream, `Decision` makes an `Outcome` of them,
+the owner applies the outcome, and the connection sends the ACK or NACK. The owner does not call
+back. A resource timer runs only while the request is really on its way to the server.
 """
 
 from __future__ import annotations
 
-import logging
+from collections import defaultdict
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from proxyless.base import OK, Status, StatusCode, one_line, quote
 from proxyless.runtime import IDLE_TIMER, Timer
-from proxyless.xds.client.ads import AdsState, join_errors
+from proxyless.xds.client.ads import AdsState
 from proxyless.xds.client.api import ServerView
-from proxyless.xds.client.cache import Seen
+from proxyless.xds.client.cache import DecodedResourceCache
 from proxyless.xds.client.codec import ADS_PATH, decode_response, encode_request
+from proxyless.xds.client.fallback import find_entry
+from proxyless.xds.client.notifications import LOGGER
+from proxyless.xds.client.response import Decision
 from proxyless.xds.client.stream import RetriedStream
 from proxyless.xds.error_texts import name_server, with_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from proxyless.xds.bootstrap import Node, ServerConfig
+    from proxyless.xds.client.api import DecodeContext, ResourceType
+    from proxyless.xds.client.cache import Entry, ResourceKey
     from proxyless.xds.client.codec import DiscoveryRequest, DiscoveryResponse
+    from proxyless.xds.client.fallback import Authority
+    from proxyless.xds.client.notifications import NotificationQueue
     from proxyless.xds.client.response import ErrorRules, Outcome
     from proxyless.xds.client.stream import Tools
     from proxyless.xds.client.transport import Transport
 
-LOGGER: Final = logging.getLogger("proxyless.xds.client")
-
-# After which times a server's silence is said to be longer. Few, because each makes another text,
-# of which every watcher is told.
+# Times after which the text about a silent server changes. Few, because each change is published
+# to every watcher.
 _SILENCES: Final = ((60.0, "1 min"), (600.0, "10 min"), (3_600.0, "1 h"), (86_400.0, "1 day"))
 # Different warnings about one server, or one outage of it, that are logged.
 _WARNINGS_MAX: Final = 16
 
-# Type URL and name.
-ResourceKey = tuple[str, str]
-
 
 class ConnectionOwner(Protocol):
-    """The client, as far as a connection needs it."""
+    """Owner of a connection: applies what comes from the server."""
 
     def request_flush(self, connection: Connection) -> None:
-        """Call the connection's `flush` at the end of this turn."""
+        """Call the connection's `flush` in the next turn."""
 
-    def is_awaited(self, key: ResourceKey) -> bool:
-        """Whether nothing is known about a resource yet."""
-        ...
+    def on_reachable(self, connection: Connection) -> None:
+        """The server sent a response; `apply` follows if its type was requested."""
 
-    def on_response(self, connection: Connection, response: DiscoveryResponse) -> Outcome:
-        """Take a response of a type that was asked for."""
-        ...
-
-    def on_contact(self, connection: Connection) -> None:
-        """The server answers."""
+    def apply(self, connection: Connection, outcome: Outcome) -> None:
+        """Update the entries and notify their watchers."""
 
     def on_failure(self, connection: Connection) -> None:
-        """The server does not answer any more; `on_unreachable` follows."""
+        """The server became unreachable; `on_unreachable` follows."""
 
     def on_unreachable(self, connection: Connection) -> None:
-        """The server cannot be reached: `status` says why."""
+        """The server is unreachable: `status` has the reason."""
 
-    def on_timeout(self, connection: Connection, key: ResourceKey) -> None:
-        """A resource did not come in time."""
-
-    def read_when_told(self, connection: Connection) -> None:
-        """Read the next message when the watchers have heard of this one."""
+    def on_timeout(self, connection: Connection, entry: Entry) -> None:
+        """The timer of an unanswered resource fired."""
 
 
 class Connection:
-    """One server. Driven by the client, its stream, its transport and the clock."""
+    """ADS connection to one server. Owns its stream, subscriptions and resource timers."""
 
     def __init__(
         self,
-        server: ServerConfig,
+        context: DecodeContext,
         transport: Transport,
         *,
-        node: Node,
         rules: ErrorRules,
         tools: Tools,
+        queue: NotificationQueue,
         owner: ConnectionOwner,
     ) -> None:
         # Fixed at construction.
-        self.server = server
+        self.server = context.server
         self.rules = rules
-        self._node = node
+        self._context = context
+        self._node_id = context.bootstrap.node.id
         self._tools = tools
+        self._queue = queue
         self._owner = owner
-        self.stream = RetriedStream(ADS_PATH, transport, tools, self)
-        # What is said, and what came, by type.
-        self._ads = AdsState(node)
-        self._seen: dict[str, Seen] = {}
-        # OK unless the server cannot be reached; since when it cannot, and why at last.
+        self._stream = RetriedStream(ADS_PATH, transport, tools, self)
+        # Changed by the owner: the authorities for which the server is in use, by name.
+        self.authorities: dict[str | None, Authority[Connection]] = {}
+        # Subscriptions, and by type URL how its resources are decoded and which were.
+        self._ads = AdsState(context.bootstrap.node)
+        self._types: dict[str, ResourceType[Any]] = {}
+        self._caches = defaultdict[str, DecodedResourceCache](DecodedResourceCache)
+        # OK unless the server is unreachable; since when it is, and the last reason.
         self.status = OK
         self._silent_since_s = 0.0
         self._reason = ""
-        # Pending while the silence gets longer, unless it is as long as we have words for.
+        # Pending until the text about the silence changes.
         self._silence_timer: Timer = IDLE_TIMER
-        # What was logged: of this outage, at all, and what was refused last of each type.
+        # What was logged: of this outage, at all, and the last NACK of each type.
         self._reasons: set[str] = set()
-        self._oddities: set[str] = set()
-        self._refused: dict[str, str] = {}
-        # What was asked for and is not here yet, on this stream.
+        self._warnings: set[str] = set()
+        self._nacks: dict[str, str] = {}
+        # Resource timers of this stream.
         self._waits: dict[ResourceKey, _Wait] = {}
         self._is_closed = False
         transport.watch_connectivity(self._on_connectivity)
-
-    def start(self) -> None:
-        self.stream.start()
+        self._stream.start()
 
     def close(self) -> None:
-        """Say no more. Idempotent; the transport is its owner's to close."""
+        """End the stream and all timers. Idempotent; its owner closes the transport."""
         self._is_closed = True
         self._stop_waiting()
         self._silence_timer.cancel()
-        self.stream.close()
+        self._stream.close()
+        self.authorities.clear()
 
     def view(self) -> ServerView:
-        """How things stand with the server now."""
+        """State of the connection now."""
         now_s = self._tools.clock.now_s()
         waits = {key: max(wait.timer.due_s - now_s, 0.0) for key, wait in self._waits.items()}
-        is_asked, retry_in_s = self.stream.is_ready, self.stream.retry_in_s(now_s)
+        is_asked, retry_in_s = self._stream.is_ready, self._stream.retry_in_s(now_s)
         return ServerView(self.server.uri, self.status, is_asked, retry_in_s, waits)
 
-    # What the client wants
+    # Called by the client
 
-    def subscribe(self, key: ResourceKey) -> None:
-        self._ads.subscribe(*key)
+    def subscribe(self, entry: Entry) -> None:
+        type_url, name = entry.key
+        self._types[type_url] = entry.type
+        self._ads.subscribe(type_url, name)
         self._owner.request_flush(self)
 
-    def unsubscribe(self, key: ResourceKey) -> None:
-        type_url, name = key
+    def unsubscribe(self, entry: Entry) -> None:
+        type_url, name = entry.key
         self._ads.unsubscribe(type_url, name)
-        self.stop_waiting_for(key)
-        if type_url in self._seen:
-            self._seen[type_url].forget(name)
+        self._stop_waiting_for(entry.key)
+        self._caches[type_url].remove(name)
         self._owner.request_flush(self)
-
-    def seen(self, type_url: str) -> Seen:
-        """What came of this type, by its bytes."""
-        return self._seen.setdefault(type_url, Seen())
 
     def flush(self) -> None:
-        """Tell the server of all changes since the last time."""
+        """Send all changes of subscriptions since the last time."""
         for change in self._ads.take_changes():
             self._send(change.request)
-            if self.stream.is_ready:
+            if self._stream.is_ready:
                 type_url = change.request.type_url
                 self._wait_for((type_url, name) for name in change.added)
 
@@ -165,14 +159,14 @@ class Connection:
                 nonce=request.nonce,
                 error=request.error,
             )
-        self.stream.send(encode_request(request))
+        self._stream.send(encode_request(request))
 
-    # What the stream says
+    # Called by the stream
 
     def on_stream_opened(self) -> None:
         self._ads.open_stream()
         self._owner.request_flush(self)
-        self.stream.reader()()
+        self._stream.reader()()
 
     def on_stream_ready(self) -> None:
         self.flush()
@@ -185,30 +179,37 @@ class Connection:
             if response is None:
                 self._warn("response cannot be decoded")
             else:
-                self._note_answer()
-                self.stream.note_answer()
-                self._owner.on_contact(self)
                 self._on_response(response)
         finally:
-            # An error of ours in one response must not be the end of all that follow.
-            self._owner.read_when_told(self)
+            # An error of ours in one response must not be the end of all that follow. Read behind
+            # the notifications of this response.
+            self._queue.call(self._stream.reader())
 
     def _on_response(self, response: DiscoveryResponse) -> None:
-        type_url = response.type_url
-        if not self._ads.is_expected(type_url):
-            self._warn(f"response of type {quote(type_url)} is ignored, nobody asked for it")
+        self._note_answer()
+        self._stream.note_answer()
+        self._owner.on_reachable(self)
+        if not self._ads.is_expected(response.type_url):
+            kind = quote(response.type_url)
+            self._warn(f"response of type {kind} is ignored, nobody asked for it")
             return
-        outcome = self._owner.on_response(self, response)
-        error = ""
-        if outcome.errors:
-            error = with_node(join_errors(outcome.errors), self._node.id)
-        self._trace_response(response, error)
-        self._log_refusal(type_url, error)
+        outcome = Decision(
+            self._types[response.type_url],
+            self._context,
+            self.rules,
+            authorities=self.authorities,
+            cache=self._caches[response.type_url],
+        ).run(response)
+        for update in outcome.updates:
+            self._stop_waiting_for(update.entry.key)
+        self._owner.apply(self, outcome)
+        self._trace_response(response, outcome.error)
+        self._log_nack(outcome)
         answer = self._ads.answer(
-            type_url,
-            version=response.version,
-            nonce=response.nonce,
-            error=error,
+            outcome.type_url,
+            version=outcome.version,
+            nonce=outcome.nonce,
+            error=outcome.error,
             is_used=outcome.is_used,
         )
         self._send(answer)
@@ -224,7 +225,7 @@ class Connection:
             self._fail(f"stream ended before any response: {status}")
 
     def _on_connectivity(self, status: Status) -> None:
-        # Load reports may need the transport for longer, and then nobody counts the silence.
+        # Load reports may use the transport for longer than this connection.
         if not self._is_closed:
             self._fail(status.details or status.code.name)
 
@@ -234,12 +235,12 @@ class Connection:
             self._silent_since_s = self._tools.clock.now_s()
             self._await_longer_silence(0.0)
             self._owner.on_failure(self)
-        self._say_unreachable()
+        self._publish_unreachable()
 
-    def _say_unreachable(self) -> None:
+    def _publish_unreachable(self) -> None:
         silence = describe_silence(self._tools.clock.now_s() - self._silent_since_s)
         text = f"{name_server(self.server.uri)}: {silence}: {self._reason}"
-        self.status = Status(StatusCode.UNAVAILABLE, with_node(text, self._node.id))
+        self.status = Status(StatusCode.UNAVAILABLE, with_node(text, self._node_id))
         _warn_once(self.status.details, self._reasons)
         self._owner.on_unreachable(self)
 
@@ -252,7 +253,7 @@ class Connection:
 
     def _on_longer_silence(self, silent_s: float) -> None:
         self._await_longer_silence(silent_s)
-        self._say_unreachable()
+        self._publish_unreachable()
 
     def _note_answer(self) -> None:
         if not self.status.is_ok:
@@ -263,11 +264,11 @@ class Connection:
         self.status = OK
         self._reasons.clear()
 
-    # Logs: each thing once, however often it comes back
+    # Logs: each text once, even if its reason comes back
 
     def _warn(self, what: str) -> None:
         text = f"{name_server(self.server.uri)}: {what}"
-        _warn_once(with_node(text, self._node.id), self._oddities)
+        _warn_once(with_node(text, self._node_id), self._warnings)
 
     def _trace_response(self, response: DiscoveryResponse, error: str) -> None:
         if self._tools.trace.active:
@@ -281,17 +282,17 @@ class Connection:
                 error=error,
             )
 
-    def _log_refusal(self, type_url: str, error: str) -> None:
-        """What is refused again with the next response is not logged again."""
-        if error and error != self._refused.get(type_url):
-            LOGGER.warning("%s", error)
-        self._refused[type_url] = error
+    def _log_nack(self, outcome: Outcome) -> None:
+        """Log a NACK, unless the one before of this type had the same text."""
+        if outcome.error and outcome.error != self._nacks.get(outcome.type_url):
+            LOGGER.warning("%s", outcome.error)
+        self._nacks[outcome.type_url] = outcome.error
 
-    # Waiting for resources
+    # Resource timers
 
     def _wait_for(self, keys: Iterable[ResourceKey]) -> None:
-        """Give the server time for those of which nothing is known, all on one timer."""
-        awaited = [key for key in keys if key not in self._waits and self._owner.is_awaited(key)]
+        """Start one timer for all of these resources that are not answered."""
+        awaited = [key for key in keys if key not in self._waits and self._find_unanswered(key)]
         if awaited:
             wait = _Wait(awaited)
             wait.timer = self._tools.clock.call_later(
@@ -299,8 +300,11 @@ class Connection:
             )
             self._waits.update(dict.fromkeys(awaited, wait))
 
-    def stop_waiting_for(self, key: ResourceKey) -> None:
-        """The server said something about it, or nobody wants it any more."""
+    def _find_unanswered(self, key: ResourceKey) -> Entry | None:
+        _, entry = find_entry(self.authorities, *key)
+        return entry if entry is not None and not entry.is_answered else None
+
+    def _stop_waiting_for(self, key: ResourceKey) -> None:
         wait = self._waits.pop(key, None)
         if wait is not None:
             del wait.keys[key]
@@ -318,11 +322,13 @@ class Connection:
         for key in wait.keys:
             type_url, name = key
             self._tools.trace.emit("xds.resource_timeout", type_url=type_url, name=name)
-            self._owner.on_timeout(self, key)
+            entry = self._find_unanswered(key)
+            if entry is not None:
+                self._owner.on_timeout(self, entry)
 
 
 class _Wait:
-    """The resources of one request that have not come yet."""
+    """Timer of the resources of one request that have not come yet."""
 
     __slots__ = ("keys", "timer")
 
@@ -331,14 +337,14 @@ class _Wait:
         self.timer: Timer
 
 
-def _warn_once(text: str, said: set[str]) -> None:
-    if text not in said and len(said) < _WARNINGS_MAX:
-        said.add(text)
+def _warn_once(text: str, logged: set[str]) -> None:
+    if text not in logged and len(logged) < _WARNINGS_MAX:
+        logged.add(text)
         LOGGER.warning("%s", text)
 
 
 def describe_silence(silent_s: float) -> str:
-    """How long a server does not answer, in few steps."""
+    """Text about a server that has not answered for this time, in few steps."""
     # A little less, because times are rounded.
     passed = [words for least_s, words in _SILENCES if silent_s > least_s - 0.001]
     return f"has not answered for over {passed[-1]}" if passed else "does not answer"

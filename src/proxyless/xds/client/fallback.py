@@ -1,10 +1,10 @@
-"""Which server speaks for a resource name now?
+"""Authorities: their servers in use (fallback), and their watched resources.
 
 Specs: A47 (authorities), A71 (fallback), A95 (fallback on reachability only).
 
 A name belongs to an authority, and an authority has servers in order of preference. The first one
-is used; the next one is added when the last in use cannot be reached and something is missing; all
-lower ones are let go as soon as a higher one answers.
+is used; the next one is added when the last in use is unreachable and a resource is not cached; all
+lower ones are released as soon as a higher one sends a response.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from proxyless.base import Status
 from proxyless.xds.bootstrap.resource_names import XDSTP, parse_resource_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from proxyless.xds.bootstrap import ServerConfig
     from proxyless.xds.client.cache import Entry
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 C = TypeVar("C")
 
 
-def place_name(name: str, type_url: str) -> tuple[str | None, str] | Status:
-    """The authority of a name, None for that of old-style names, and its one true spelling."""
+def canonicalize_name(name: str, type_url: str) -> tuple[str | None, str] | Status:
+    """Authority of a name, None for that of old-style names, and the canonical name."""
     if not name.startswith(XDSTP):
         return None, name
     parsed = parse_resource_name(name, type_url.rpartition("/")[2])
@@ -33,20 +33,10 @@ def place_name(name: str, type_url: str) -> tuple[str | None, str] | Status:
     return parsed.authority, str(parsed)
 
 
-def should_fall_back(
-    *, is_reachable: bool, has_next: bool, is_missing_any: bool, on_reachability_only: bool = False
-) -> bool:
-    """Whether the next server has to be used, too.
-
-    "At least one watcher exists for a resource that is not cached" - A71
-    """
-    return not is_reachable and has_next and (is_missing_any or on_reachability_only)
-
-
 class Authority(Generic[C]):
-    """The servers in use for the names of one authority, and what is watched there.
+    """Servers in use for the names of one authority, and the index of its watched resources.
 
-    Driven by the client. C is whatever the client has for a server.
+    C is the client's type for a server in use.
     """
 
     def __init__(
@@ -54,15 +44,15 @@ class Authority(Generic[C]):
     ) -> None:
         # Fixed at construction.
         self.name = name
-        # A server that is listed twice is no way out when it cannot be reached.
+        # A server that is listed twice is not a fallback for itself.
         self._servers = tuple(dict.fromkeys(servers))
         self._on_reachability_only = on_reachability_only
         # In order of preference; resources come from the last one.
         self.used: list[C] = []
-        # By type URL and name; those without an answer once more, so that nobody has to look.
+        # By type URL and name; the second index holds those that are not answered.
         self._entries: dict[str, dict[str, Entry]] = {}
         self._unanswered: dict[Entry, None] = {}
-        # Whether watchers were told that no server can be reached.
+        # Whether it was last published that no server is reachable.
         self.is_in_outage = False
 
     # Servers
@@ -71,17 +61,15 @@ class Authority(Generic[C]):
     def next_server(self) -> ServerConfig | None:
         return self._servers[len(self.used)] if len(self.used) < len(self._servers) else None
 
-    def wants_next(self, *, is_reachable: bool) -> bool:
-        """Whether to use the next server, too, given the state of the last in use."""
-        return should_fall_back(
-            is_reachable=is_reachable,
-            has_next=self.next_server is not None,
-            is_missing_any=bool(self._unanswered),
-            on_reachability_only=self._on_reachability_only,
-        )
+    def needs_next(self, *, is_reachable: bool) -> bool:
+        """Whether to use the next server in addition, given the state of the last in use."""
+        if is_reachable or self.next_server is None:
+            return False
+        # "At least one watcher exists for a resource that is not cached" - A71
+        return bool(self._unanswered) or self._on_reachability_only
 
     def drop_below(self, connection: C) -> list[C]:
-        """A server answered: those after it are not needed any more."""
+        """Remove and return the servers below this one, which sent a response."""
         keep = self.used.index(connection) + 1
         dropped = self.used[keep:]
         del self.used[keep:]
@@ -101,7 +89,7 @@ class Authority(Generic[C]):
         self._unanswered.pop(entry, None)
 
     def note_answer(self, entry: Entry) -> None:
-        """The entry has changed: look whether it still waits for an answer."""
+        """Update the index of unanswered entries after a change of this entry."""
         if entry.is_answered:
             self._unanswered.pop(entry, None)
         else:
@@ -115,10 +103,25 @@ class Authority(Generic[C]):
         return list(self._entries.get(type_url, {}).values())
 
     def __iter__(self) -> Iterator[Entry]:
-        # Copies: whoever measures may look from another thread.
+        # Copies: gauges are read in other threads.
         for entries in list(self._entries.values()):
             yield from list(entries.values())
 
     @property
     def is_empty(self) -> bool:
         return not self._entries
+
+
+def find_entry(
+    authorities: Mapping[str | None, Authority[C]], type_url: str, name: str
+) -> tuple[str, Entry | None]:
+    """Canonical form of a name, and its entry if it is watched in one of these authorities.
+
+    An invalid name is returned as it is.
+    """
+    canonical = canonicalize_name(name, type_url)
+    if isinstance(canonical, Status):
+        return name, None
+    authority = authorities.get(canonical[0])
+    entry = None if authority is None else authority.find(type_url, canonical[1])
+    return canonical[1], entry

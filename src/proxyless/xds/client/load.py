@@ -1,9 +1,9 @@
-"""How much load did a cluster get since the last report?
+"""Load counters of clusters, since the last report.
 
 Specs: LRS v3, A27 (load reporting), A64 (named metrics), LRS-01, LRS-02.
 
-Plain counters, cheap enough for every RPC: a picker asks for a locality's counter once and then
-only adds to it. Reports take the counts away; who is still in progress stays.
+Plain counters, cheap enough for every RPC: a picker looks up a locality's counter once and then
+only adds to it. A report resets the counts, except for RPCs in progress.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LocalityKey = tuple[str, str, str]
 
 
 class LocalityLoad:
-    """The RPCs sent to one locality of one cluster. Driven by the cluster's picker."""
+    """The RPCs sent to one locality of one cluster. Called by the cluster's picker."""
 
     __slots__ = ("errors", "in_progress", "issued", "metrics", "succeeded")
 
@@ -104,7 +104,7 @@ class ClusterLoad:
         load = self._localities.get(locality)
         if load is None:
             load = LocalityLoad()
-            # Past the limit it counts, and nobody asks.
+            # Past the limit it counts, and is not reported.
             if len(self._localities) < LOCALITIES_MAX:
                 self._localities[locality] = load
         return load

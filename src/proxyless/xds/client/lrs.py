@@ -1,9 +1,9 @@
-"""How does a server learn of the load it causes?
+"""Load reports to servers.
 
 Specs: LRS v3, A27, LRS-01, LRS-02.
 
-One stream per server, open while anybody counts load for it. The server says how often and about
-which clusters it wants to hear. Trouble here is retried and logged, and concerns nobody else.
+One stream per server, open while load is counted for it. The server sets the interval and the
+clusters of the reports. An error here is retried and logged, and has no other effect.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from proxyless.xds.bootstrap import Node, ServerConfig
     from proxyless.xds.client.codec import ClusterStats, LoadStatsResponse
     from proxyless.xds.client.stream import Tools
-    from proxyless.xds.client.transport import Transport
-    from proxyless.xds.client.transports import Transports
+    from proxyless.xds.client.transport import Transport, Transports
 
 LOGGER: Final = logging.getLogger("proxyless.xds.client.lrs")
 
@@ -39,7 +38,7 @@ _LoadKey = tuple[str, str]
 
 
 class LoadReporting:
-    """All that one client counts, by server. Driven by those who acquire and release."""
+    """Load reporters of one client, by server."""
 
     def __init__(self, node: Node, transports: Transports, tools: Tools) -> None:
         self._node = node
@@ -65,13 +64,13 @@ class LoadReporting:
             self._transports.release(server)
 
     def close(self) -> None:
-        """Report nothing any more. Idempotent."""
+        """Stop all reports. Idempotent."""
         for server in list(self._reporters):
             self._stop(server)
 
 
 class LoadReporter:
-    """Reports to one server. Driven by its stream and by the interval that the server wants."""
+    """Reports to one server. Owns the LRS stream and the load counters."""
 
     def __init__(
         self,
@@ -87,15 +86,14 @@ class LoadReporter:
         self._tools = tools
         self._on_unused = on_unused
         self.stream = RetriedStream(LRS_PATH, transport, tools, self)
-        # What is counted; those that nobody uses any more stay until they were reported, or until
-        # there are too many of them.
+        # Load counters; unused ones stay until they are reported, or until there are too many.
         self._loads: dict[_LoadKey, ClusterLoad] = {}
         self._used = 0
-        # What the server wants, on this stream.
-        self._wanted: LoadStatsResponse | None = None
+        # The server's last response on this stream.
+        self._requested: LoadStatsResponse | None = None
         self._timer: Timer = IDLE_TIMER
-        # What was logged last, until the server answers.
-        self._trouble = ""
+        # Last logged error, until the server answers.
+        self._error = ""
 
     def acquire(self, cluster: str, eds_service: str) -> ClusterLoad:
         key = (cluster, eds_service)
@@ -119,7 +117,7 @@ class LoadReporter:
         self._timer.cancel()
         self.stream.close()
 
-    # What the stream says
+    # Called by the stream
 
     def on_stream_opened(self) -> None:
         self.stream.send(encode_load_report((), self._node))
@@ -133,25 +131,25 @@ class LoadReporter:
         if wanted is None:
             self._log("response cannot be decoded")
         else:
-            self._trouble = ""
+            self._error = ""
             self.stream.note_answer()
-            if wanted != self._wanted:
-                self._wanted = wanted
+            if wanted != self._requested:
+                self._requested = wanted
                 self._timer.cancel()
                 self._start_timer(wanted)
         self.stream.reader()()
 
     def on_stream_ended(self, status: Status, *, has_answered: bool) -> None:
         self._timer.cancel()
-        self._wanted = None
+        self._requested = None
         if not has_answered:
             self._log(f"stream ended before any response: {status}")
 
     def _log(self, what: str) -> None:
-        """Once, however often it is tried again. Nobody but the server misses anything."""
+        """Log an error once, even if it comes back with each retry."""
         text = f"{name_server(self._server.uri)}: load reports: {one_line(what)}"
-        if text != self._trouble:
-            self._trouble = text
+        if text != self._error:
+            self._error = text
             LOGGER.info("%s", with_node(text, self._node.id))
 
     # Reports
@@ -161,11 +159,11 @@ class LoadReporter:
         self._timer = self._tools.clock.call_later(interval_s, self._report)
 
     def _report(self) -> None:
-        assert self._wanted is not None, "reports begin when the server has said what it wants"
-        # A server that does not read is told later, and all at once: nothing piles up for it.
+        assert self._requested is not None, "reports start with the first response"
+        # A server that does not read gets one report later: no messages pile up.
         if self.stream.is_writable:
-            self.stream.send(encode_load_report(self._take(self._wanted)))
-        self._start_timer(self._wanted)
+            self.stream.send(encode_load_report(self._take(self._requested)))
+        self._start_timer(self._requested)
 
     def _take(self, wanted: LoadStatsResponse) -> list[ClusterStats]:
         now_s = self._tools.clock.now_s()

@@ -1,9 +1,9 @@
-"""What is measured of a client of control planes?
+"""Instruments of an xDS client.
 
 Specs: A78 ("XdsClient"), A88 (more cache states).
 
-Counters are told as things happen, on the client's loop. Gauges are asked for by whoever collects
-them, in a thread of their own: what is read for them is copied in one step (`XdsClient`).
+Counters are incremented on the client's loop. Gauges are read in the thread of the collector, so
+the tables that they read are copied in one step (`XdsClient`).
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ _MAY_BE_CACHED: Final = frozenset(
 
 
 class Observed(Protocol):
-    """A client, as far as its gauges need it. These are asked in any thread."""
+    """What the gauges read of a client, in any thread."""
 
     def reachable_servers(self) -> Iterable[tuple[str, bool]]:
-        """The URI of each server that is asked, and whether it answers."""
+        """URI of each server in use, and whether it is reachable."""
         ...
 
     def all_entries(self) -> Iterable[Entry]:
-        """All that is watched."""
+        """Entries of all watched resources."""
         ...
 
 
 def name_cache_state(status: ResourceStatus, *, has_resource: bool) -> str:
-    """Where a resource stands, in the words of the label."""
+    """Cache state of a resource, as the label has it."""
     suffix = "_but_cached" if has_resource and status in _MAY_BE_CACHED else ""
     return _STATE_NAMES[status] + suffix
 
@@ -73,27 +73,27 @@ def name_resource_type(type_url: str) -> str:
 
 
 class ClientMetrics:
-    """Measures one client. Driven by it, and by whoever collects gauges."""
+    """Counters and gauges of one client."""
 
     def __init__(self, metrics: Metrics, client: Observed) -> None:
         self._metrics: Final = metrics
-        # Weak: a client whose loop was closed without it is not kept alive by who measures it.
+        # Weak: gauges do not keep a client alive whose loop was closed.
         observed, process_id = ref(client), os.getpid()
 
         def observe(report: Report) -> None:
             client = observed()
-            # The child of a fork has the client of its parent, and nobody who drives it.
+            # The child of a fork has the client of its parent, but not its loop.
             if client is not None and os.getpid() == process_id:
                 report_gauges(metrics.target, client, report)
 
         self.close: Final[Cancel] = metrics.watch(_GAUGES, observe)
 
     def on_server_failure(self, server: str) -> None:
-        """A server that answered, or was not asked yet, does not answer."""
+        """A server became unreachable."""
         self._metrics.count(XDS_SERVER_FAILURE, (self._metrics.target, server))
 
     def on_response(self, server: str, type_url: str, valid: int, invalid: int) -> None:
-        """A response had so many resources of either kind."""
+        """A response had these numbers of valid and invalid resources."""
         labels = (self._metrics.target, server, name_resource_type(type_url))
         if valid:
             self._metrics.count(XDS_UPDATES_VALID, labels, value=valid)
@@ -102,7 +102,7 @@ class ClientMetrics:
 
 
 def report_gauges(target: str, client: Observed, report: Report) -> None:
-    """Report what the client's gauges are now."""
+    """Report the current values of the client's gauges."""
     for server, is_reachable in client.reachable_servers():
         report(XDS_CONNECTED, int(is_reachable), (target, server))
     resources = Counter(

@@ -1,4 +1,4 @@
-"""Which channels share a client?
+"""Pool of xDS clients, shared by the channels of one loop.
 
 Specs: A71 (a client per data-plane target).
 
@@ -13,7 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from proxyless.metrics import NO_METRICS, Metrics
-from proxyless.xds.client.client import XdsClient, XdsClientOptions
+from proxyless.xds.client.api import XdsClientOptions
+from proxyless.xds.client.client import XdsClient
 from proxyless.xds.client.metrics import SHARED_TARGET
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from proxyless.xds.client.stream import Tools
     from proxyless.xds.client.transport import TransportFactory
 
-# Whose control plane, of which target, and what its users know beside the defaults.
+# Bootstrap, target, and the policies and filters of the users beside the defaults.
 _Scope: TypeAlias = "tuple[Bootstrap, str, Hashable]"
 
 # The scope of a client that all targets share, where others have their target.
@@ -31,7 +32,7 @@ SHARED_SCOPE: Final = ""
 
 
 class XdsClients:
-    """The clients of one loop. Driven by those who acquire and release."""
+    """Clients of one loop by bootstrap and target, with the number of their users."""
 
     def __init__(
         self,
@@ -43,7 +44,7 @@ class XdsClients:
         self._transports = transports
         self._tools = tools
         self._options = options
-        # Who is there, by bootstrap and scope, and how many use it.
+        # By scope, and the number of users of each.
         self._clients: dict[_Scope, XdsClient] = {}
         self._scopes: dict[XdsClient, _Scope] = {}
         self._users: dict[XdsClient, int] = {}
@@ -57,11 +58,11 @@ class XdsClients:
         vocabulary: Hashable = None,
         metrics: Metrics = NO_METRICS,
     ) -> XdsClient:
-        """The client for a target, to be released. `shared` overrides what the server suggests.
+        """The client for a target, to be released. `shared` overrides the default of the server.
 
-        A client decodes each resource once, so users of a target who know other policies or filters
-        (`vocabulary`) have one of their own, unless the stream is to be shared by all.
-        Metrics are those of whoever comes first: "the XdsClient will use the stats plugins provided
+        A client decodes each resource once, so users of a target with other policies or filters
+        (`vocabulary`) have one of their own, unless the stream is shared by all.
+        Metrics are those of the first user: "the XdsClient will use the stats plugins provided
         by the first channel created with that target" - A79.
         """
         is_shared = is_agent(bootstrap) if shared is None else shared
@@ -98,7 +99,7 @@ class XdsClients:
         return found
 
     def close(self) -> None:
-        """Close every client, whoever uses it. Idempotent."""
+        """Close every client, even if it is in use. Idempotent."""
         for client in list(self._users):
             self._drop(client)
 

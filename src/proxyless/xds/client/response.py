@@ -1,53 +1,45 @@
-"""What does one response change?
+"""Decision about one ADS response: updates of watched resources, and ACK or NACK.
 
 Specs: A27, A46 (one bad resource does not spoil the others), A53, A88, xRFC TP3.
 
-Each resource is decoded unless it is known by its bytes, and goes to the entry of its name. What
-nobody watches changes nothing, but what is wrong with it is said, too. Of a full-state type, a
-resource that was there and is not in the response was deleted.
+`Decision` changes no entry and calls no watcher: it returns an `Outcome`, which the client
+applies. Each resource is decoded unless its bytes are in the decoded-resource cache. A resource
+that is not watched updates nothing, but its error is part of the NACK. Of a full-state type, a
+resource in use that is not in the response is deleted.
 """
 
 from __future__ import annotations
 
-import logging
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from proxyless.base import Status, StatusCode, one_line, quote
 from proxyless.base.frozen import frozen
+from proxyless.xds.client.ads import join_errors
 from proxyless.xds.client.api import Decoded, ResourceStatus
-from proxyless.xds.client.cache import Seen, Sighting
+from proxyless.xds.client.cache import CachedResource
+from proxyless.xds.client.fallback import find_entry
+from proxyless.xds.client.notifications import LOGGER
 from proxyless.xds.error_texts import name_type, with_node
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping, Sequence
 
-    from proxyless.xds.client.api import DecodeContext, ResourceType
-    from proxyless.xds.client.cache import Entry, News
+    from proxyless.xds.bootstrap import ServerConfig
+    from proxyless.xds.client.api import DecodeContext, ResourceType, XdsClientOptions
+    from proxyless.xds.client.cache import DecodedResourceCache, Entry
     from proxyless.xds.client.codec import DiscoveryResponse, RawResource, ResourceError
+    from proxyless.xds.client.fallback import Authority
+    from proxyless.xds.client.notifications import Notification
 
-LOGGER: Final = logging.getLogger("proxyless.xds.client")
 
-
-class Shelf(Protocol):
-    """The entries that a response may change."""
-
-    def spell(self, name: str) -> str:
-        """The one true spelling of a name; a name that is not valid stays as it is."""
-        ...
-
-    def find(self, name: str) -> Entry | None:
-        """The entry of a resource that is watched, by the true spelling of its name."""
-        ...
-
-    def all(self) -> Iterable[Entry]:
-        """Every entry of the response's type, under the server that sent it."""
-        ...
+# "15-second timeout" - A57; "30 seconds instead of 15" - A88
+DOES_NOT_EXIST_TIMEOUT_S: Final = 15.0
+TRANSIENT_TIMEOUT_S: Final = 30.0
 
 
 @frozen(kw_only=True)
 class ErrorRules:
-    """What becomes of a resource in use when its server says something is wrong (D26, A88)."""
+    """Effect of an error from one server on a resource in use (D26, A88)."""
 
     nack_drops: bool
     deletion_drops: bool
@@ -56,26 +48,75 @@ class ErrorRules:
     timeout_code: StatusCode
 
 
-@dataclass(slots=True)
-class Outcome:
-    """What a response came to."""
+def make_rules(server: ServerConfig, options: XdsClientOptions) -> ErrorRules:
+    """Error rules for the data of this server (D26)."""
+    if not options.has_data_error_handling:
+        return ErrorRules(
+            nack_drops=False,
+            deletion_drops=not server.ignores_resource_deletion,
+            server_errors_count=False,
+            timeout_s=DOES_NOT_EXIST_TIMEOUT_S,
+            timeout_code=StatusCode.NOT_FOUND,
+        )
+    drops, is_transient = server.fails_on_data_errors, server.resource_timer_is_transient_error
+    return ErrorRules(
+        nack_drops=drops,
+        deletion_drops=drops,
+        server_errors_count=True,
+        timeout_s=TRANSIENT_TIMEOUT_S if is_transient else DOES_NOT_EXIST_TIMEOUT_S,
+        timeout_code=StatusCode.UNAVAILABLE if is_transient else StatusCode.NOT_FOUND,
+    )
 
+
+class ResourceUpdate(NamedTuple):
+    """Change of one watched resource. A response has at most one per resource."""
+
+    entry: Entry
+    # ACKED, NACKED, RECEIVED_ERROR or DOES_NOT_EXIST.
+    status: ResourceStatus
+    # The resource if it is ACKED, otherwise the error.
+    value: Any
+    serialized: bytes = b""
+    # Whether the error ends the use of the resource.
+    drops: bool = False
+
+    def apply(self, version: str, now_s: float) -> Notification | None:
+        """Update the entry; return the notification for its watchers, if there is one."""
+        entry, status, error, drops = self.entry, self.status, self.value, self.drops
+        if status is ResourceStatus.ACKED:
+            return entry.on_valid(self.value, self.serialized, version, now_s)
+        if status is ResourceStatus.NACKED:
+            return entry.on_invalid(error, version, drops=drops, now_s=now_s)
+        if status is ResourceStatus.DOES_NOT_EXIST:
+            return entry.on_deleted(error, drops=drops)
+        return entry.on_server_error(error, drops=drops)
+
+
+@frozen
+class Outcome:
+    """Everything that follows from one response."""
+
+    type_url: str
+    version: str
+    nonce: str
     # In the order of the response.
-    news: list[tuple[Entry, News]] = field(default_factory=list)
-    # Entries that the server said anything about.
-    answered: list[Entry] = field(default_factory=list)
-    # Whatever has to be said in a NACK.
-    errors: list[str] = field(default_factory=list)
-    valid: int = 0
+    updates: Sequence[ResourceUpdate]
+    # Entries whose resource came again, byte for byte: only their version changes.
+    unchanged: Sequence[Entry]
+    # Numbers of resources, for metrics.
+    valid: int
+    invalid: int
+    # The text of the NACK; empty for an ACK.
+    error: str
 
     @property
     def is_used(self) -> bool:
         """Whether the response's version counts as the one in use (A46)."""
-        return self.valid > 0 or not self.errors
+        return self.valid > 0 or not self.invalid
 
 
-class Ingestion:
-    """One response on its way into the cache."""
+class Decision:
+    """Decision about one response, while its resources are read."""
 
     def __init__(
         self,
@@ -83,89 +124,96 @@ class Ingestion:
         context: DecodeContext,
         rules: ErrorRules,
         *,
-        shelf: Shelf,
-        seen: Seen,
-        node_id: str,
+        authorities: Mapping[str | None, Authority[Any]],
+        cache: DecodedResourceCache,
     ) -> None:
-        # Fixed at construction.
+        # Fixed at construction. The authorities are those for which the server is in use.
         self._type = resource_type
         self._context = context
         self._rules = rules
-        self._shelf = shelf
-        self._seen = seen
-        self._node_id = node_id
+        self._authorities = authorities
+        self._cache = cache
         self._label = name_type(resource_type.type_url)
-        # Grows with the response.
-        self._outcome = Outcome()
+        # Of the outcome.
+        self._updates: list[ResourceUpdate] = []
+        self._unchanged: list[Entry] = []
+        self._errors: list[str] = []
+        self._valid = 0
+        # Names in the response, and whether a resource in it has no known name.
         self._present: set[str] = set()
         self._is_any_nameless = False
 
-    def run(self, response: DiscoveryResponse, now_s: float) -> Outcome:
-        self._seen.start_response()
+    def run(self, response: DiscoveryResponse) -> Outcome:
+        """Decide about the whole response. Called once."""
+        self._cache.start_response()
         for index, raw in enumerate(response.resources):
-            if not self._is_unchanged(raw, response.version):
-                self._take(index, raw, response.version, now_s)
-        self._seen.end_response()
+            self._take(index, raw)
+        self._cache.end_response()
         if self._rules.server_errors_count:
             for error in response.errors:
                 self._take_error(error)
-        # A resource that could not even be named may be any of those that seem to be missing.
+        # A resource without a known name may be any of those that seem to be missing.
         if self._type.is_full_state and not self._is_any_nameless:
             self._delete_missing()
-        return self._outcome
+        return Outcome(
+            response.type_url,
+            response.version,
+            response.nonce,
+            self._updates,
+            self._unchanged,
+            self._valid,
+            len(self._errors),
+            self._with_node(join_errors(self._errors)) if self._errors else "",
+        )
 
-    def _is_unchanged(self, raw: RawResource, version: str) -> bool:
-        """Pass over a resource that is in use, byte for byte: in most responses, nearly all are."""
-        sighting = self._seen.find(raw.serialized)
-        if sighting is None or raw.type_url != self._type.type_url:
-            return False
-        entry = sighting.entry
-        if (
-            entry is None
-            or entry.status is not ResourceStatus.ACKED
-            or entry.serialized != raw.serialized
-            or entry.name in self._present
-            or raw.name not in ("", entry.name)
-        ):
-            return False
-        self._present.add(entry.name)
-        self._outcome.valid += 1
-        entry.version = version
-        return True
-
-    def _take(self, index: int, raw: RawResource, version: str, now_s: float) -> None:
+    def _take(self, index: int, raw: RawResource) -> None:
         if raw.type_url != self._type.type_url:
             self._is_any_nameless = True
             got, wanted = quote(raw.type_url), quote(self._type.type_url)
-            self._outcome.errors.append(f"{self._label} #{index}: is {got}, wanted {wanted}")
+            self._errors.append(f"{self._label} #{index}: is {got}, wanted {wanted}")
             return
-        sighting = self._seen.find(raw.serialized)
-        if sighting is None or not self._is_settled(raw, sighting):
-            self._take_new(index, raw, version, now_s)
-        elif self._note_present(sighting.name):
-            self._seen.remember(raw.serialized, sighting)
-            self._apply(sighting, version, now_s)
+        cached = self._cache.find(raw.serialized)
+        if cached is None or raw.name not in ("", cached.name):
+            self._take_new(index, raw)
+        elif cached.entry is not None and self._is_in_use(cached.entry, raw.serialized):
+            # In most responses, this is nearly all resources.
+            self._present.add(cached.name)
+            self._unchanged.append(cached.entry)
+            self._valid += 1
+        elif not self._is_decided(cached):
+            self._take_new(index, raw)
+        elif self._note_present(cached.name):
+            self._cache.put(raw.serialized, cached)
+            self._take_decoded(cached)
 
-    def _is_settled(self, raw: RawResource, sighting: Sighting) -> bool:
-        """What was refused is refused again, and what nobody watches need not be looked at."""
-        if raw.name not in ("", sighting.name):
-            return False
-        if sighting.entry is not None:
-            return bool(sighting.error)
-        # Somebody may have begun to watch it.
-        return not sighting.name or self._shelf.find(sighting.name) is None
+    def _is_in_use(self, entry: Entry, serialized: bytes) -> bool:
+        return (
+            entry.status is ResourceStatus.ACKED
+            and entry.serialized == serialized
+            and entry.name not in self._present
+        )
 
-    def _take_new(self, index: int, raw: RawResource, version: str, now_s: float) -> None:
+    def _is_decided(self, cached: CachedResource) -> bool:
+        """Whether decoding again is needless: the resource is invalid, or still not watched."""
+        if cached.entry is not None:
+            return bool(cached.error)
+        # A watch may have started since then.
+        return not cached.name or self._find(cached.name)[1] is None
+
+    def _take_new(self, index: int, raw: RawResource) -> None:
         decoded = self._decode(index, raw)
-        name = self._shelf.spell(decoded.name or raw.name)
+        name, entry = self._find(decoded.name or raw.name)
         if not self._note_present(name):
             return
-        entry = self._shelf.find(name) if name else None
-        sighting = Sighting(name, decoded.error, entry)
-        self._seen.remember(raw.serialized, sighting)
-        self._apply(sighting, version, now_s)
-        if entry is not None and not decoded.error:
-            self._note(entry, entry.on_valid(decoded.resource, raw.serialized, version, now_s))
+        cached = CachedResource(name, decoded.error, entry if name else None)
+        self._cache.put(raw.serialized, cached)
+        self._take_decoded(cached)
+        if cached.entry is not None and not decoded.error:
+            update = (cached.entry, ResourceStatus.ACKED, decoded.resource, raw.serialized)
+            self._updates.append(ResourceUpdate(*update))
+
+    def _find(self, name: str) -> tuple[str, Entry | None]:
+        return find_entry(self._authorities, self._type.type_url, name)
 
     def _decode(self, index: int, raw: RawResource) -> Decoded[Any]:
         try:
@@ -181,62 +229,56 @@ class Ingestion:
         return decoded
 
     def _note_present(self, name: str) -> bool:
-        """Whether this is the first of its name in the response; the first one counts."""
+        """Whether this is the first of its name in the response; the others are errors."""
         if not name:
             self._is_any_nameless = True
             return True
         if name in self._present:
             text = f"{self._label} {quote(name)}: comes more than once in the response"
-            self._outcome.errors.append(text)
+            self._errors.append(text)
             return False
         self._present.add(name)
         return True
 
-    def _apply(self, sighting: Sighting, version: str, now_s: float) -> None:
-        """Count it, and if it was refused, say so."""
-        if not sighting.error:
-            self._outcome.valid += 1
+    def _take_decoded(self, cached: CachedResource) -> None:
+        """Count the resource, and reject it if it is invalid."""
+        if not cached.error:
+            self._valid += 1
             return
-        self._outcome.errors.append(sighting.error)
-        if sighting.entry is not None:
-            status = self._status(StatusCode.INVALID_ARGUMENT, sighting.error)
-            drops = self._rules.nack_drops
-            news = sighting.entry.on_invalid(status, version, drops=drops, now_s=now_s)
-            self._note(sighting.entry, news)
+        self._errors.append(cached.error)
+        if cached.entry is not None:
+            drops, code = self._rules.nack_drops, StatusCode.INVALID_ARGUMENT
+            self._fail(cached.entry, ResourceStatus.NACKED, code, cached.error, drops=drops)
 
     def _take_error(self, error: ResourceError) -> None:
-        entry = self._shelf.find(self._shelf.spell(error.name))
+        _, entry = self._find(error.name)
         if entry is None or entry.name in self._present:
             return
         self._present.add(entry.name)
-        said = one_line(error.text) or "nothing more"
+        reason = one_line(error.text) or "nothing more"
         server = quote(self._context.server.uri)
-        text = f"{self._label} {quote(entry.name)}: xds server {server} says: {said}"
-        status = self._status(StatusCode(error.code), text)
-        news = entry.on_server_error(status, drops=self._rules.nack_drops)
-        self._log(status, news)
-        self._note(entry, news)
+        text = f"{self._label} {quote(entry.name)}: xds server {server} says: {reason}"
+        drops, code = self._rules.nack_drops, StatusCode(error.code)
+        self._fail(entry, ResourceStatus.RECEIVED_ERROR, code, text, drops=drops)
 
     def _delete_missing(self) -> None:
-        for entry in self._shelf.all():
-            if entry.has_resource and entry.name not in self._present:
-                fate = "" if self._rules.deletion_drops else ", kept in use"
-                why = f"deleted by xds server {quote(self._context.server.uri)}{fate}"
-                text = f"{self._label} {quote(entry.name)}: does not exist ({why})"
-                status = self._status(StatusCode.NOT_FOUND, text)
-                news = entry.on_deleted(status, drops=self._rules.deletion_drops)
-                self._log(status, news)
-                self._note(entry, news)
+        for authority in self._authorities.values():
+            for entry in authority.entries_of(self._type.type_url):
+                if entry.has_resource and entry.name not in self._present:
+                    self._delete(entry)
 
-    def _log(self, status: Status, news: News | None) -> None:
-        if news is not None:
-            LOGGER.warning("%s", status.details)
+    def _delete(self, entry: Entry) -> None:
+        drops = self._rules.deletion_drops
+        effect = "" if drops else ", kept in use"
+        why = f"deleted by xds server {quote(self._context.server.uri)}{effect}"
+        text = f"{self._label} {quote(entry.name)}: does not exist ({why})"
+        self._fail(entry, ResourceStatus.DOES_NOT_EXIST, StatusCode.NOT_FOUND, text, drops=drops)
 
-    def _note(self, entry: Entry, news: News | None) -> None:
-        self._present.add(entry.name)
-        self._outcome.answered.append(entry)
-        if news is not None:
-            self._outcome.news.append((entry, news))
+    def _fail(
+        self, entry: Entry, status: ResourceStatus, code: StatusCode, text: str, *, drops: bool
+    ) -> None:
+        error = Status(code, self._with_node(one_line(text)))
+        self._updates.append(ResourceUpdate(entry, status, error, drops=drops))
 
-    def _status(self, code: StatusCode, text: str) -> Status:
-        return Status(code, with_node(one_line(text), self._node_id))
+    def _with_node(self, text: str) -> str:
+        return with_node(text, self._context.bootstrap.node.id)

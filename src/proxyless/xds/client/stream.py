@@ -1,10 +1,10 @@
-"""How does a stream to a control plane stay open?
+"""Stream to a control plane that is retried with backoff.
 
 Specs: A57 (stream termination, backoff).
 
-A stream that ends is started again: after a backoff that grows while the server does not answer,
-and starts afresh once it did. The delay counts from the start of the stream, so one that lasted is
-replaced at once, and a server that hangs up at every answer is asked once per second.
+A stream that ends is started again, after a backoff that grows while the server sends no response
+and is reset when it does. The delay counts from the start of the stream, so one that lasted is
+replaced at once, and a server that ends the stream after each response gets one per second.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @frozen
 class Tools:
-    """What the shells of this room act through."""
+    """Clock, randomness, trace and backoff of a client."""
 
     clock: Clock
     random: Random
@@ -34,23 +34,23 @@ class Tools:
 
 
 class StreamOwner(Protocol):
-    """Who speaks on the streams."""
+    """Owner of a retried stream: sends on it and is called back."""
 
     def on_stream_opened(self) -> None:
-        """A new stream: everything has to be said again. Reading is up to the owner."""
+        """A new stream, on which nothing was sent yet. The owner requests the first message."""
 
     def on_stream_ready(self) -> None:
         """What was sent on it is on its way."""
 
     def on_stream_message(self, message: bytes) -> None:
-        """A message of the server's."""
+        """A message of the server."""
 
     def on_stream_ended(self, status: Status, *, has_answered: bool) -> None:
-        """It is over; another one follows by itself."""
+        """The stream has ended; another one is scheduled."""
 
 
 class RetriedStream:
-    """One stream after the other. Driven by its owner, the transport and the backoff timer."""
+    """One stream after the other on one transport."""
 
     def __init__(self, path: str, transport: Transport, tools: Tools, owner: StreamOwner) -> None:
         # Fixed at construction.
@@ -68,17 +68,14 @@ class RetriedStream:
         self._timer: Timer = IDLE_TIMER
 
     def start(self) -> None:
-        """Open the first stream."""
-        self._open()
-
-    def _open(self) -> None:
+        """Open a stream: the first one, or the next one after a backoff."""
         self._started_s = self._tools.clock.now_s()
         self._has_answered = self.is_ready = False
         self._stream = self._transport.open(self._path, self)
         self._owner.on_stream_opened()
 
     def retry_in_s(self, now_s: float) -> float | None:
-        """How long until the next stream; None if nobody waits for one."""
+        """Time until the next stream; None if none is scheduled."""
         return max(self._timer.due_s - now_s, 0.0) if self._timer.pending else None
 
     def send(self, message: bytes) -> None:
@@ -87,15 +84,15 @@ class RetriedStream:
 
     @property
     def is_writable(self) -> bool:
-        """Whether the server takes what it is sent."""
+        """Whether the server reads what is sent."""
         return self._stream is not None and self._stream.is_writable
 
     def reader(self) -> Callable[[], None]:
-        """Asks the current stream for a message, whenever it is called; void if it has ended."""
+        """Callback that requests a message of the current stream; no-op after its end."""
         return self._stream.read_next if self._stream is not None else _do_nothing
 
     def note_answer(self) -> None:
-        """The owner understood a message: the server works."""
+        """Called by the owner for each valid message: the server works."""
         self._has_answered = True
 
     def close(self) -> None:
@@ -105,7 +102,7 @@ class RetriedStream:
         if stream is not None:
             stream.close()
 
-    # What the transport says
+    # Called by the transport
 
     def on_ready(self) -> None:
         self.is_ready = True
@@ -124,7 +121,7 @@ class RetriedStream:
         if self._has_answered:
             self._backoff.reset()
         delay_s = max(0.0, again_s - self._tools.clock.now_s())
-        self._timer = self._tools.clock.call_later(delay_s, self._open)
+        self._timer = self._tools.clock.call_later(delay_s, self.start)
         self._owner.on_stream_ended(status, has_answered=self._has_answered)
 
 

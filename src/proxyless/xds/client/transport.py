@@ -1,42 +1,45 @@
-"""What does the client need from whatever carries its streams?
+"""Transport to a control plane: the interface that the client needs, and the sharing of transports.
 
-A control plane is reached through a transport: it opens streams of serialized messages and says
-when the control plane cannot be reached. `xds.grpc_transport` is the real one; a test's is a list.
+A transport opens streams of serialized messages and reports when the control plane is unreachable.
+`xds.grpc_transport` implements it with gRPC; that of a test is a list. The ADS and the LRS stream
+to one server share a transport, which is closed when its last user releases it.
 
 Rules for both sides: a listener is never called inside a call to the transport or the stream, and
-never after `close`. Messages come one at a time, each asked for by `read_next`, which is what holds
-back a control plane that is faster than we are.
+never after `close`. Messages come one at a time, each requested by `read_next`, which holds back a
+control plane that is faster than the client.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from proxyless.base import Status, StatusCode
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from proxyless.base import Status
     from proxyless.xds.bootstrap import ServerConfig
+    from proxyless.xds.client.notifications import NotificationQueue
 
 
 class StreamListener(Protocol):
-    """Who is told about a stream. No method may raise or block."""
+    """Callbacks of a stream. No method may raise or block."""
 
     def on_ready(self) -> None:
         """The stream is on a connection: what was sent is on its way. At most once."""
 
     def on_message(self, message: bytes) -> None:
-        """One message, which `read_next` asked for."""
+        """One message, requested by `read_next`."""
 
     def on_end(self, status: Status) -> None:
-        """The stream is over; nothing follows. Also a status of OK is an end."""
+        """The stream has ended, with any status; nothing follows."""
 
 
 class Stream(Protocol):
     """One bidirectional stream."""
 
     def send(self, message: bytes) -> None:
-        """Send, or keep until there is a connection. Void after the end."""
+        """Send, or keep until there is a connection. No-op after the end."""
 
     @property
     def is_writable(self) -> bool:
@@ -44,14 +47,14 @@ class Stream(Protocol):
         ...
 
     def read_next(self) -> None:
-        """Ask for one message, and for the next one only when it came. Void after the end."""
+        """Request one message; the next one only after it came. No-op after the end."""
 
     def close(self) -> None:
-        """End it from this side; the listener hears nothing any more. Idempotent."""
+        """End it from this side; the listener is not called any more. Idempotent."""
 
 
 class Transport(Protocol):
-    """The way to one control plane."""
+    """Connection to one control plane."""
 
     def open(self, method_path: str, listener: StreamListener) -> Stream:
         """Start a stream, which waits for as long as there is no connection (wait-for-ready)."""
@@ -60,17 +63,83 @@ class Transport(Protocol):
     def watch_connectivity(self, listener: Callable[[Status], None]) -> None:
         """Call back with the reason each time the control plane becomes unreachable.
 
-        And soon, if it is so already. At most one listener, the last one. That it can be reached
-        again is seen from a stream.
+        And in the next turn, if it is unreachable now. At most one listener, the last one. A stream
+        shows when the control plane is reachable again.
         """
 
     def close(self) -> None:
-        """End every stream and let go of the connection. Idempotent."""
+        """End every stream and close the connection. Idempotent."""
 
 
 class TransportFactory(Protocol):
-    """Makes the way to a control plane."""
+    """Creates transports."""
 
     def create(self, server: ServerConfig) -> Transport:
         """May raise ValueError if the configuration cannot be used."""
         ...
+
+
+class Transports:
+    """Transports of one client by server, with the number of their users."""
+
+    def __init__(self, factory: TransportFactory, queue: NotificationQueue) -> None:
+        self._factory = factory
+        self._queue = queue
+        self._transports: dict[ServerConfig, Transport] = {}
+        self._users: dict[ServerConfig, int] = {}
+
+    def acquire(self, server: ServerConfig) -> Transport:
+        """Transport to this server; to be released as often as it was acquired."""
+        if server not in self._transports:
+            self._transports[server] = self._create(server)
+        self._users[server] = self._users.get(server, 0) + 1
+        return self._transports[server]
+
+    def _create(self, server: ServerConfig) -> Transport:
+        try:
+            return self._factory.create(server)
+        except ValueError as error:
+            return UnusableTransport(Status(StatusCode.UNAVAILABLE, str(error)), self._queue)
+
+    def release(self, server: ServerConfig) -> None:
+        self._users[server] -= 1
+        if not self._users[server]:
+            del self._users[server]
+            self._transports.pop(server).close()
+
+
+class UnusableTransport:
+    """Transport to a server whose configuration cannot be used: always unreachable."""
+
+    def __init__(self, status: Status, queue: NotificationQueue) -> None:
+        self._status = status
+        self._queue = queue
+        self._is_closed = False
+
+    def open(self, method_path: str, listener: StreamListener) -> Stream:
+        return _SilentStream()
+
+    def watch_connectivity(self, listener: Callable[[Status], None]) -> None:
+        def report() -> None:
+            if not self._is_closed:
+                listener(self._status)
+
+        self._queue.call(report)
+
+    def close(self) -> None:
+        self._is_closed = True
+
+
+class _SilentStream:
+    """A stream that never gets a connection."""
+
+    is_writable = False
+
+    def send(self, message: bytes) -> None:
+        return
+
+    def read_next(self) -> None:
+        return
+
+    def close(self) -> None:
+        return

@@ -1,4 +1,4 @@
-"""What is one server asked next?"""
+"""Unit tests of the ADS protocol state."""
 
 from proxyless.xds.bootstrap import Node
 from proxyless.xds.client.ads import NACK_TEXT_MAX, AdsState, join_errors

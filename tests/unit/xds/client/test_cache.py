@@ -1,4 +1,4 @@
-"""What is known about a resource, and what do its watchers hear?"""
+"""Unit tests of the state of a watched resource, and of the decoded-resource cache."""
 
 from collections.abc import Callable
 from itertools import product
@@ -7,7 +7,12 @@ import pytest
 
 from proxyless.base import OK, Status, StatusCode
 from proxyless.xds.client.api import ResourceStatus
-from proxyless.xds.client.cache import AmbientNews, Entry, News, ResourceNews, Seen, Sighting
+from proxyless.xds.client.cache import CachedResource, DecodedResourceCache, Entry
+from proxyless.xds.client.notifications import (
+    AmbientErrorNotification,
+    Notification,
+    ResourceNotification,
+)
 from tests.xds_client_world import Text
 
 BAD = Status(StatusCode.INVALID_ARGUMENT, "bad")
@@ -16,7 +21,7 @@ OUT = Status(StatusCode.UNAVAILABLE, "out")
 LATE = Status(StatusCode.UNAVAILABLE, "late")
 DENIED = Status(StatusCode.PERMISSION_DENIED, "denied")
 
-Event = Callable[[Entry], News | None]
+Event = Callable[[Entry], Notification | None]
 EVENTS: dict[str, Event] = {
     "v1": lambda entry: entry.on_valid("v1", b"v1", "1", 1.0),
     "v2": lambda entry: entry.on_valid("v2", b"v2", "2", 2.0),
@@ -29,7 +34,7 @@ EVENTS: dict[str, Event] = {
     "timeout": lambda entry: entry.on_timeout(GONE),
     "slow": lambda entry: entry.on_timeout(LATE),
     "outage": lambda entry: entry.on_outage(OUT),
-    "contact": lambda entry: entry.on_contact(),
+    "reachable": lambda entry: entry.on_reachable(),
 }
 
 
@@ -37,26 +42,26 @@ def new_entry() -> Entry:
     return Entry(Text(), "x", None)
 
 
-def told(*events: str) -> list[News | None]:
+def publish(*events: str) -> list[Notification | None]:
     entry = new_entry()
     return [EVENTS[event](entry) for event in events]
 
 
 class Model:
-    """What a watcher knows that was told everything."""
+    """State of a watcher that got every notification."""
 
     def __init__(self) -> None:
         self.resource: object = None
         self.ambient = OK
 
-    def hear(self, news: News | None) -> None:
-        match news:
-            case ResourceNews(resource):
-                assert resource != self.resource, "the same thing is not told twice"
+    def notify(self, notification: Notification | None) -> None:
+        match notification:
+            case ResourceNotification(resource):
+                assert resource != self.resource, "a resource is not published twice"
                 self.resource, self.ambient = resource, OK
-            case AmbientNews(status):
+            case AmbientErrorNotification(status):
                 assert isinstance(self.resource, str), "an ambient error stands beside a resource"
-                assert status != self.ambient, "the same trouble is not told twice"
+                assert status != self.ambient, "an ambient error is not published twice"
                 self.ambient = status
             case None:
                 pass
@@ -67,47 +72,47 @@ def test_late_and_early_watchers_know_the_same_whatever_happened(first: str) -> 
     for rest in product(EVENTS, repeat=2):
         entry, early = new_entry(), Model()
         for event in (first, *rest):
-            early.hear(EVENTS[event](entry))
-            if event == "contact" and early.resource == OUT:
-                # It is over. There is nothing to tell, and who comes now is not told of it.
+            early.notify(EVENTS[event](entry))
+            if event == "reachable" and early.resource == OUT:
+                # The outage has ended. There is no notification, also not for new watchers.
                 early.resource = None
             late = Model()
-            for news in entry.greet():
-                late.hear(news)
+            for notification in entry.initial_notifications():
+                late.notify(notification)
             assert (late.resource, late.ambient) == (early.resource, early.ambient)
             assert entry.has_resource == isinstance(early.resource, str)
             assert bool(entry.dump().serialized) == entry.has_resource
 
 
 def test_an_outage_does_not_hide_an_answer() -> None:
-    assert told("bad", "outage")[1] is None
-    assert told("timeout", "outage")[1] is None
-    assert told("v1", "outage")[1] == AmbientNews(OUT)
-    assert told("outage") == [ResourceNews(OUT)]
+    assert publish("bad", "outage")[1] is None
+    assert publish("timeout", "outage")[1] is None
+    assert publish("v1", "outage")[1] == AmbientErrorNotification(OUT)
+    assert publish("outage") == [ResourceNotification(OUT)]
 
 
-def test_contact_restores_the_trouble_that_was_there_before_the_outage() -> None:
-    assert told("v1", "bad", "outage", "contact")[1:] == [
-        AmbientNews(BAD),
-        AmbientNews(OUT),
-        AmbientNews(BAD),
+def test_entry_publishes_the_data_error_again_when_the_outage_ends() -> None:
+    assert publish("v1", "bad", "outage", "reachable")[1:] == [
+        AmbientErrorNotification(BAD),
+        AmbientErrorNotification(OUT),
+        AmbientErrorNotification(BAD),
     ]
-    assert told("v1", "outage", "contact")[2] == AmbientNews(OK)
-    assert told("v1", "contact")[1] is None
+    assert publish("v1", "outage", "reachable")[2] == AmbientErrorNotification(OK)
+    assert publish("v1", "reachable")[1] is None
 
 
 def test_only_errors_about_the_data_drop_a_resource() -> None:
-    assert told("v1", "denied, dropped")[1] == ResourceNews(DENIED)
+    assert publish("v1", "denied, dropped")[1] == ResourceNotification(DENIED)
     entry = new_entry()
     entry.on_valid("v1", b"v1", "1", 0.0)
-    assert entry.on_server_error(OUT, drops=True) == AmbientNews(OUT)
+    assert entry.on_server_error(OUT, drops=True) == AmbientErrorNotification(OUT)
     assert entry.has_resource
 
 
-def test_a_new_resource_ends_the_trouble_and_an_equal_one_is_no_news() -> None:
-    assert told("v1", "bad", "v2")[2] == ResourceNews("v2")
-    assert told("v1", "bad", "v1")[2] == AmbientNews(OK)
-    assert told("v1", "v1")[1] is None
+def test_entry_ends_the_ambient_error_when_a_resource_comes() -> None:
+    assert publish("v1", "bad", "v2")[2] == ResourceNotification("v2")
+    assert publish("v1", "bad", "v1")[2] == AmbientErrorNotification(OK)
+    assert publish("v1", "v1")[1] is None
 
 
 def test_what_counts_as_an_answer() -> None:
@@ -136,24 +141,24 @@ def test_a_dump_shows_what_is_in_use_and_what_is_wrong() -> None:
     assert (entry.dump().failed_version, entry.dump().error) == ("", OK)
 
 
-def test_seen_holds_the_latest_bytes_of_what_is_watched() -> None:
-    seen, entry = Seen(), new_entry()
-    seen.remember(b"1", Sighting("x", "", entry))
-    seen.remember(b"2", Sighting("x", "", entry))
-    assert seen.find(b"1") is None
-    assert seen.find(b"2") == Sighting("x", "", entry)
-    seen.forget("x")
-    assert seen.find(b"2") is None
-    seen.forget("x")
+def test_decoded_cache_holds_the_latest_bytes_of_watched_resources() -> None:
+    cache, entry = DecodedResourceCache(), new_entry()
+    cache.put(b"1", CachedResource("x", "", entry))
+    cache.put(b"2", CachedResource("x", "", entry))
+    assert cache.find(b"1") is None
+    assert cache.find(b"2") == CachedResource("x", "", entry)
+    cache.remove("x")
+    assert cache.find(b"2") is None
+    cache.remove("x")
 
 
-def test_seen_holds_what_nobody_watches_for_one_response() -> None:
-    seen = Seen()
-    seen.start_response()
-    seen.remember(b"1", Sighting("x", "", None))
-    seen.end_response()
-    seen.start_response()
-    assert seen.find(b"1") is not None
-    seen.end_response()
-    seen.start_response()
-    assert seen.find(b"1") is None
+def test_decoded_cache_holds_unwatched_resources_for_one_response() -> None:
+    cache = DecodedResourceCache()
+    cache.start_response()
+    cache.put(b"1", CachedResource("x", "", None))
+    cache.end_response()
+    cache.start_response()
+    assert cache.find(b"1") is not None
+    cache.end_response()
+    cache.start_response()
+    assert cache.find(b"1") is None

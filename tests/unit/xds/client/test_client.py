@@ -1,61 +1,10 @@
-"""Who watches what, and who has to be told? What a server's features mean for its resources."""
+"""Unit tests of the registry of resource watchers."""
 
 import logging
 
 import pytest
 
-from proxyless.base import StatusCode
-from proxyless.xds.bootstrap import (
-    FAIL_ON_DATA_ERRORS,
-    IGNORE_RESOURCE_DELETION,
-    RESOURCE_TIMER_IS_TRANSIENT_ERROR,
-)
-from proxyless.xds.client.client import XdsClientOptions, make_rules
-from proxyless.xds.client.response import ErrorRules
 from tests.xds_client_world import ClientWorld, Recorder, server_config, text
-
-PLAIN = ErrorRules(
-    nack_drops=False,
-    deletion_drops=True,
-    server_errors_count=False,
-    timeout_s=15.0,
-    timeout_code=StatusCode.NOT_FOUND,
-)
-
-
-def test_without_data_error_handling_only_deletions_can_be_chosen() -> None:
-    options = XdsClientOptions()
-    assert make_rules(server_config("a"), options) == PLAIN
-    features = (FAIL_ON_DATA_ERRORS, RESOURCE_TIMER_IS_TRANSIENT_ERROR)
-    assert make_rules(server_config("a", *features), options) == PLAIN
-    kept = make_rules(server_config("a", IGNORE_RESOURCE_DELETION), options)
-    assert not kept.deletion_drops
-
-
-def test_with_data_error_handling_the_server_decides_about_all_data_errors() -> None:
-    options = XdsClientOptions(has_data_error_handling=True)
-    rules = make_rules(server_config("a"), options)
-    assert (rules.nack_drops, rules.deletion_drops) == (False, False)
-    rules = make_rules(server_config("a", FAIL_ON_DATA_ERRORS, IGNORE_RESOURCE_DELETION), options)
-    assert (rules.nack_drops, rules.deletion_drops) == (True, True)
-    rules = make_rules(server_config("a", RESOURCE_TIMER_IS_TRANSIENT_ERROR), options)
-    assert (rules.timeout_s, rules.timeout_code) == (30.0, StatusCode.UNAVAILABLE)
-
-
-@pytest.mark.parametrize(
-    ("environ", "expected"),
-    [
-        ({}, False),
-        ({"GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING": "true"}, True),
-        ({"GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING": "True"}, True),
-        ({"GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING": "false"}, False),
-        ({"GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING": ""}, False),
-    ],
-)
-def test_the_environment_chooses_data_error_handling(
-    environ: dict[str, str], expected: bool
-) -> None:
-    assert XdsClientOptions.from_environment(environ).has_data_error_handling is expected
 
 
 def test_one_more_watch_among_many_costs_the_same_as_among_few() -> None:

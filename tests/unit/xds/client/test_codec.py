@@ -1,4 +1,4 @@
-"""How do requests and responses of ADS and LRS look on the wire?"""
+"""Unit tests of messages on the wire."""
 
 from types import MappingProxyType
 

@@ -1,4 +1,4 @@
-"""What is said to one server, and what is waited for?"""
+"""Unit tests of the ADS connection to one server."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_requests_and_ends_are_traced() -> None:
         (1e9, "has not answered for over 1 day"),
     ],
 )
-def test_a_silence_is_told_in_few_steps(silent_s: float, words: str) -> None:
+def test_text_about_a_silent_server_changes_in_few_steps(silent_s: float, words: str) -> None:
     assert describe_silence(silent_s) == words
 
 
@@ -164,7 +164,7 @@ def test_a_long_outage_is_logged_in_few_lines(lines: Callable[[], list[str]]) ->
     world.close()
 
 
-def test_an_outage_that_is_over_is_told_with_its_length(lines: Callable[[], list[str]]) -> None:
+def test_outage_is_logged_with_its_length_when_it_ends(lines: Callable[[], list[str]]) -> None:
     world = ClientWorld()
     world.watch(world.listeners, "x")
     world.server().ads.end(GONE)

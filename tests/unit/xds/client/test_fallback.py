@@ -1,4 +1,4 @@
-"""Which server speaks for a resource name now?"""
+"""Unit tests of authorities: names, servers in use, entries."""
 
 from itertools import product
 
@@ -6,7 +6,7 @@ import pytest
 
 from proxyless.base import Status
 from proxyless.xds.client.cache import Entry
-from proxyless.xds.client.fallback import Authority, place_name, should_fall_back
+from proxyless.xds.client.fallback import Authority, canonicalize_name
 from tests.xds_client_world import Text, server_config
 
 TYPE_URL = "type.googleapis.com/test.v3.Text"
@@ -14,7 +14,7 @@ SERVERS = (server_config("a"), server_config("b"), server_config("c"))
 
 
 @pytest.mark.parametrize(
-    ("name", "authority", "spelled"),
+    ("name", "authority", "canonical"),
     [
         ("plain", None, "plain"),
         ("", None, ""),
@@ -23,24 +23,23 @@ SERVERS = (server_config("a"), server_config("b"), server_config("c"))
     ],
 )
 def test_a_name_has_an_authority_and_one_spelling(
-    name: str, authority: str | None, spelled: str
+    name: str, authority: str | None, canonical: str
 ) -> None:
-    assert place_name(name, TYPE_URL) == (authority, spelled)
+    assert canonicalize_name(name, TYPE_URL) == (authority, canonical)
 
 
 def test_a_name_of_another_type_has_no_place() -> None:
-    assert isinstance(place_name("xdstp://one/test.v3.Other/x", TYPE_URL), Status)
+    assert isinstance(canonicalize_name("xdstp://one/test.v3.Other/x", TYPE_URL), Status)
 
 
 def test_fallback_needs_an_outage_a_next_server_and_something_missing() -> None:
     for is_reachable, has_next, is_missing_any, only in product((False, True), repeat=4):
-        wanted = should_fall_back(
-            is_reachable=is_reachable,
-            has_next=has_next,
-            is_missing_any=is_missing_any,
-            on_reachability_only=only,
-        )
-        assert wanted == (not is_reachable and has_next and (is_missing_any or only))
+        authority = Authority[str](None, SERVERS[: 1 + has_next], on_reachability_only=only)
+        authority.used.append("a")
+        if is_missing_any:
+            authority.add(Entry(Text(), "x", None))
+        needed = authority.needs_next(is_reachable=is_reachable)
+        assert needed == (not is_reachable and has_next and (is_missing_any or only))
 
 
 def test_servers_are_used_in_order_and_let_go_from_below() -> None:
@@ -58,13 +57,13 @@ def test_what_waits_for_an_answer_is_known_without_a_look_at_all() -> None:
     authority = Authority[str](None, SERVERS, on_reachability_only=False)
     authority.used.append("a")
     entry = Entry(Text(), "x", None)
-    assert not authority.wants_next(is_reachable=False)
+    assert not authority.needs_next(is_reachable=False)
     authority.add(entry)
-    assert authority.wants_next(is_reachable=False)
-    assert not authority.wants_next(is_reachable=True)
+    assert authority.needs_next(is_reachable=False)
+    assert not authority.needs_next(is_reachable=True)
     entry.on_valid("v", b"v", "1", 0.0)
     authority.note_answer(entry)
-    assert not authority.wants_next(is_reachable=False)
+    assert not authority.needs_next(is_reachable=False)
     authority.remove(entry)
     assert authority.is_empty
     assert authority.find(entry.type.type_url, "x") is None

@@ -1,4 +1,4 @@
-"""How much load did a cluster get since the last report?"""
+"""Unit tests of load counters."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How does a server learn of the load it causes? The times between reports."""
+"""Unit tests of load reports and the times between them."""
 
 import logging
 
@@ -48,7 +48,7 @@ def test_the_same_wish_again_does_not_delay_a_report() -> None:
     world.close()
 
 
-def test_a_server_that_does_not_read_is_told_later_and_all_at_once() -> None:
+def test_load_report_is_sent_later_when_the_server_does_not_read() -> None:
     world = ClientWorld()
     load = world.client.load_stats(server_config(), "c", "")
     ask_for_reports(world, 1)
@@ -82,7 +82,7 @@ def test_a_counter_that_is_used_again_before_its_report_is_the_same_one() -> Non
     world.close()
 
 
-def test_counters_of_clusters_that_come_and_go_do_not_pile_up_while_nobody_asks() -> None:
+def test_unused_load_counters_are_bounded_when_no_report_is_requested() -> None:
     world = ClientWorld()
     kept = world.client.load_stats(server_config(), "kept", "")
     first = world.client.load_stats(server_config(), "first", "")
@@ -94,7 +94,7 @@ def test_counters_of_clusters_that_come_and_go_do_not_pile_up_while_nobody_asks(
     world.close()
 
 
-def test_counter_that_is_not_wanted_is_forgotten_when_nobody_uses_it() -> None:
+def test_load_counter_is_removed_when_it_is_unused_and_not_requested() -> None:
     world = ClientWorld()
     keeps_the_stream = world.client.load_stats(server_config(), "wanted", "")
     load = world.client.load_stats(server_config(), "other", "")

@@ -55,7 +55,7 @@ def test_a_resource_type_has_no_prefix() -> None:
     assert name_resource_type(url) == "envoy.config.listener.v3.Listener"
 
 
-def test_gauges_are_what_the_client_is_when_somebody_looks() -> None:
+def test_gauges_have_the_state_of_the_client_when_they_are_read() -> None:
     plugin, client = RecordingPlugin(), FakeClient()
     metrics = ClientMetrics(plugin.metrics, client)
     assert plugin.gauges(XDS_CONNECTED) == {(TARGET, "a"): 1, (TARGET, "b"): 0}
@@ -109,7 +109,7 @@ def test_without_plugins_nothing_happens() -> None:
     metrics.close()
 
 
-def test_what_is_watched_may_change_while_somebody_counts() -> None:
+def test_watches_may_change_while_gauges_are_read() -> None:
     world = ClientWorld()
     for name in ("x", "y"):
         world.watch(world.listeners, name)

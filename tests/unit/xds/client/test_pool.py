@@ -1,4 +1,4 @@
-"""Which channels share a client?"""
+"""Unit tests of the pool of xDS clients."""
 
 import pytest
 

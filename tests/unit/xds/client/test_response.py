@@ -1,12 +1,46 @@
-"""What does one response change? The cost of what did not change."""
+"""Unit tests of decisions about responses: error rules, and the cost of unchanged resources."""
 
 import json
 import sys
 from collections.abc import Callable
 from types import FrameType
 
-from proxyless.xds.client.api import DecodeContext, Decoded
-from tests.xds_client_world import ClientWorld, Text, text
+from proxyless.base import StatusCode
+from proxyless.xds.bootstrap import (
+    FAIL_ON_DATA_ERRORS,
+    IGNORE_RESOURCE_DELETION,
+    RESOURCE_TIMER_IS_TRANSIENT_ERROR,
+)
+from proxyless.xds.client.api import DecodeContext, Decoded, XdsClientOptions
+from proxyless.xds.client.response import ErrorRules, make_rules
+from tests.xds_client_world import ClientWorld, Text, server_config, text
+
+PLAIN = ErrorRules(
+    nack_drops=False,
+    deletion_drops=True,
+    server_errors_count=False,
+    timeout_s=15.0,
+    timeout_code=StatusCode.NOT_FOUND,
+)
+
+
+def test_without_data_error_handling_only_deletions_can_be_chosen() -> None:
+    options = XdsClientOptions()
+    assert make_rules(server_config("a"), options) == PLAIN
+    features = (FAIL_ON_DATA_ERRORS, RESOURCE_TIMER_IS_TRANSIENT_ERROR)
+    assert make_rules(server_config("a", *features), options) == PLAIN
+    kept = make_rules(server_config("a", IGNORE_RESOURCE_DELETION), options)
+    assert not kept.deletion_drops
+
+
+def test_with_data_error_handling_the_server_decides_about_all_data_errors() -> None:
+    options = XdsClientOptions(has_data_error_handling=True)
+    rules = make_rules(server_config("a"), options)
+    assert (rules.nack_drops, rules.deletion_drops) == (False, False)
+    rules = make_rules(server_config("a", FAIL_ON_DATA_ERRORS, IGNORE_RESOURCE_DELETION), options)
+    assert (rules.nack_drops, rules.deletion_drops) == (True, True)
+    rules = make_rules(server_config("a", RESOURCE_TIMER_IS_TRANSIENT_ERROR), options)
+    assert (rules.timeout_s, rules.timeout_code) == (30.0, StatusCode.UNAVAILABLE)
 
 
 def test_only_what_changed_is_decoded() -> None:

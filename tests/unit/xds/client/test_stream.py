@@ -1,4 +1,4 @@
-"""How does a stream to a control plane stay open?"""
+"""Unit tests of the retried stream."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
-"""Who shares the way to a server?"""
+"""Unit tests of the sharing of transports."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from proxyless.runtime import VirtualClock
-from proxyless.xds.client.transports import Transports
+from proxyless.xds.client.notifications import NotificationQueue
+from proxyless.xds.client.transport import Transports
 from tests.xds_client_world import FakeTransports, server_config
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 def test_a_transport_is_closed_by_its_last_user() -> None:
     clock = VirtualClock()
     fakes = FakeTransports(clock)
-    transports = Transports(fakes, clock)
+    transports = Transports(fakes, NotificationQueue(clock))
     one = transports.acquire(server_config("a"))
     assert transports.acquire(server_config("a")) is one
     assert transports.acquire(server_config("b")) is not one
@@ -30,7 +31,7 @@ def test_a_transport_is_closed_by_its_last_user() -> None:
 
 def test_a_server_that_cannot_be_configured_says_why_soon() -> None:
     clock = VirtualClock()
-    transports = Transports(FakeTransports(clock), clock)
+    transports = Transports(FakeTransports(clock), NotificationQueue(clock))
     transport = transports.acquire(server_config("unusable"))
     heard: list[Status] = []
     transport.watch_connectivity(heard.append)
@@ -41,7 +42,7 @@ def test_a_server_that_cannot_be_configured_says_why_soon() -> None:
 
 def test_it_says_nothing_after_it_was_released() -> None:
     clock = VirtualClock()
-    transports = Transports(FakeTransports(clock), clock)
+    transports = Transports(FakeTransports(clock), NotificationQueue(clock))
     heard: list[Status] = []
     transports.acquire(server_config("unusable")).watch_connectivity(heard.append)
     transports.release(server_config("unusable"))
