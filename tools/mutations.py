@@ -113,8 +113,8 @@ PICK_FIRST = (
     Mutation(
         "pick-first-leaves-failure-to-connect",
         "lb/policies/pick_first/policy.py",
-        "if self._state not in {State.CONNECTING, State.TRANSIENT_FAILURE}:",
-        "if self._state is not State.CONNECTING:",
+        "if self._phase.state is State.TRANSIENT_FAILURE:",
+        "if self._phase is None:",
         "A62-06",
         tests=("tests/spec/test_a62.py",),
     ),

@@ -70,7 +70,8 @@ def test_a_stream_that_never_ends_is_a_failure(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_stream_that_ends_twice_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     def end_stream(self: Connection, stream: Stream, end: StreamEnd) -> None:
-        stream.is_ended = stream.is_send_closed = True
+        stream.sending = stream.sending.after_close
+        stream.receiving = stream.receiving.after_close
         del self.streams[stream.id]
         stream.listener.on_end(end)
         stream.listener.on_end(end)

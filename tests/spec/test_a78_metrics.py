@@ -8,7 +8,7 @@ import pytest
 
 from proxyless.base import EMPTY_ATTRIBUTES, Status, StatusCode
 from proxyless.lb.policies.pick_first import PickFirstFactory
-from proxyless.lb.policies.pick_first.policy import CONNECTION_ATTEMPT_DELAY
+from proxyless.lb.policies.pick_first.config import CONNECTION_ATTEMPT_DELAY
 from proxyless.metrics.instruments import (
     ATTEMPT_DURATION,
     ATTEMPT_RECEIVED,

@@ -5,8 +5,8 @@ import pytest
 from proxyless.base import EMPTY_ATTRIBUTES, Attributes
 from proxyless.lb.attributes import HEALTH_WATCH
 from proxyless.lb.policies.pick_first import PickFirstFactory
+from proxyless.lb.policies.pick_first.config import CONNECTION_ATTEMPT_DELAY
 from proxyless.lb.policies.pick_first.happy_eyeballs import NO_OVERLAP_S
-from proxyless.lb.policies.pick_first.policy import CONNECTION_ATTEMPT_DELAY
 from tests.spec.lb_world import (
     ANY_RPC,
     CONNECTING,

@@ -10,7 +10,7 @@ import pytest
 from proxyless.base import IpAddress, Locality, ValidationErrors
 from proxyless.lb import PolicyConfig, parse_policy_list
 from proxyless.lb.policies.outlier_detection import OutlierDetectionConfig
-from proxyless.lb.policies.pick_first.policy import CONFIG_GUARD
+from proxyless.lb.policies.pick_first.config import CONFIG_GUARD
 from proxyless.lb.policies.ring_hash import RingHashConfig
 from proxyless.lb.policies.weighted_round_robin import WeightedRoundRobinConfig
 from proxyless.protos import Proto

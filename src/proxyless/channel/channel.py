@@ -47,7 +47,7 @@ from proxyless.lb.api import Context, Picker, Update
 from proxyless.lb.attributes import HOLDER
 from proxyless.lb.graceful_switch import GracefulSwitch
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
-from proxyless.lb.policies.pick_first.policy import CONNECTION_ATTEMPT_DELAY
+from proxyless.lb.policies.pick_first.config import CONNECTION_ATTEMPT_DELAY
 from proxyless.metrics import NO_METRICS, Metrics
 from proxyless.resolver.api import Resolver, ResolverContext, ResolverResult
 from proxyless.transport.names import server_name_of

@@ -3,7 +3,7 @@
 client      ClientConnection opens calls; ClientStream is one
 server      ServerConnection takes calls: what simulated backends and tests need
 connection  what both roles share: frames, settings, windows, floods, GOAWAY
-stream      what one stream sends and receives, and that it ends exactly once
+stream      states of one stream, and what it sends and receives
 flow        windows both ways, and the one place where bytes leave (Outbound)
 headers     what header blocks mean: requests, response heads, trailers, timeouts
 hpack       header fields as bytes, remembered in both directions

@@ -6,7 +6,7 @@ A call becomes a stream at once if the peer's MAX_CONCURRENT_STREAMS allows; oth
 here, in order, and whatever its owner sends meanwhile waits in the stream's queue.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, Protocol, cast
 
@@ -25,21 +25,15 @@ from proxyless.wire.frames import (
 from proxyless.wire.headers import ResponseBlock, understand_response
 from proxyless.wire.hpack import HeaderDecoder, HeaderListTooLarge
 from proxyless.wire.limits import INFORMATIONAL_BYTES_MAX, INFORMATIONAL_BYTES_MIN, Limits
-from proxyless.wire.messages import (
-    PREFIX_BYTES,
-    MessageAssembler,
-    MessageError,
-    pack_data_and_prefix,
-)
+from proxyless.wire.messages import PREFIX_BYTES, pack_data_and_prefix
 from proxyless.wire.status import StreamEnd, end_of_reset
-from proxyless.wire.stream import NOBODY, Stream, StreamListener
+from proxyless.wire.stream import HALF_CLOSED, IDLE, NO_LISTENER, OPEN, Stream, StreamListener
 
 _CANCELLED: Final = Status(StatusCode.CANCELLED, "cancelled by the client")
 _MID_MESSAGE: Final = Status(
     StatusCode.INTERNAL, "peer ended the stream in the middle of a message"
 )
 _NO_TRAILERS: Final = Status(StatusCode.INTERNAL, "peer ended the stream without trailers")
-_NO_HEAD: Final = Status(StatusCode.INTERNAL, "peer sent a message before the response head")
 _TOO_INFORMATIONAL: Final = Status(
     StatusCode.INTERNAL, "peer sent too many informational answers before the response head"
 )
@@ -53,37 +47,21 @@ class CallListener(StreamListener, Protocol):
         """Response metadata. Not called when the answer is trailers only."""
 
 
-class _HeadAwaited(MessageAssembler):
-    """Stands in until the response head is here: a message before it is an error."""
-
-    def feed(self, data: bytes) -> Generator[tuple[int, bytes], None, None]:
-        raise MessageError(_NO_HEAD)
-
-
-_HEAD_AWAITED: Final = _HeadAwaited(0)
-
-
 class ClientStream(Stream):
     """A call, from the client's side."""
 
-    # How much 1xx answers said; set by the first, because most streams have none.
-    __slots__ = ("informational_bytes",)
+    __slots__ = ()
 
-    _first_assembler = _HEAD_AWAITED
     listener: CallListener
-    informational_bytes: int
-
-    @property
-    def is_head_received(self) -> bool:
-        return self.assembler is not _HEAD_AWAITED
 
     def close_sending(self) -> None:
         """Half-close: tell the server that no message follows. Idempotent."""
-        if self.is_send_closed:
+        sending = self.sending
+        if not sending.takes_messages:
             return
-        self.is_send_closed = True
+        self.sending = sending.after_last_message
         self._queue_up().is_closing = True
-        if self.id:
+        if not sending.is_idle:
             self.connection.outbound.send_queued(self)
 
     def cancel(self, status: Status = _CANCELLED) -> None:
@@ -164,7 +142,7 @@ class ClientConnection(Connection):
         self._next_stream_id = stream_id + 2
         stream = self.streams[stream_id] = ClientStream(self, stream_id, listener)
         stream.send_window = self.peer.initial_window_bytes - size
-        stream.is_send_closed = True
+        stream.sending = HALF_CLOSED
         outbound.send_data(
             size,
             pack_header(len(block) << 8 | HEADERS, FLAG_END_HEADERS, stream_id)
@@ -177,6 +155,7 @@ class ClientConnection(Connection):
     def _open_now(self, stream: ClientStream, block: bytes) -> None:
         stream.id = self._next_stream_id
         self._next_stream_id += 2
+        stream.sending = stream.sending.after_headers
         stream.send_window = self.peer.initial_window_bytes
         self.streams[stream.id] = stream
         self.outbound.emit(
@@ -221,12 +200,15 @@ class ClientConnection(Connection):
         if understood is None:
             return
         if end_stream:
-            # The head is here, no message is half received, and all we had to say has left.
-            if stream.assembler is None and stream.is_send_closed and stream.queue is None:
+            if (
+                stream.sending is HALF_CLOSED
+                and stream.receiving is OPEN
+                and stream.assembler is None
+            ):
                 self._end_stream(stream, understood.end)
             else:
                 self._on_early_end(stream, understood)
-        elif stream.assembler is not _HEAD_AWAITED:
+        elif stream.receiving is OPEN:
             stream.reset(ErrorCode.PROTOCOL_ERROR, _SECOND_HEAD)
         elif understood.is_informational:
             self._on_informational(stream, block)
@@ -234,15 +216,13 @@ class ClientConnection(Connection):
             self.reset_stream(stream, ErrorCode.CANCEL, understood.refusal)
         else:
             stream.encoding = understood.encoding
-            stream.assembler = None
+            stream.receiving = OPEN
             stream.listener.on_head(understood)
 
     def _on_informational(self, stream: ClientStream, block: bytes) -> None:
         self._spend("informational HEADERS")
-        said_bytes = getattr(stream, "informational_bytes", 0)
-        said_bytes += max(len(block), INFORMATIONAL_BYTES_MIN)
-        stream.informational_bytes = said_bytes
-        if said_bytes > INFORMATIONAL_BYTES_MAX:
+        stream.informational_bytes += max(len(block), INFORMATIONAL_BYTES_MIN)
+        if stream.informational_bytes > INFORMATIONAL_BYTES_MAX:
             stream.reset(ErrorCode.ENHANCE_YOUR_CALM, _TOO_INFORMATIONAL)
 
     def _understand(self, stream: ClientStream, block: bytes) -> ResponseBlock | None:
@@ -276,11 +256,11 @@ class ClientConnection(Connection):
         self._spend("late HEADERS")
 
     def _on_early_end(self, stream: ClientStream, block: ResponseBlock) -> None:
-        """The last block came before we finished, before the head, or within a message."""
+        """The last block came before our END_STREAM, before the head, or within a message."""
         end = block.end
         if end.status.is_ok and stream.is_mid_message:
             end = StreamEnd(_MID_MESSAGE, end.trailers)
-        elif end.status.is_ok and not stream.is_head_received and block.refusal is not None:
+        elif end.status.is_ok and stream.receiving is IDLE and block.refusal is not None:
             end = block.refusal
         self._finish(stream, end)
 
@@ -288,9 +268,9 @@ class ClientConnection(Connection):
         self._finish(stream, StreamEnd(_MID_MESSAGE if stream.is_mid_message else _NO_TRAILERS))
 
     def _finish(self, stream: Stream, end: StreamEnd) -> None:
-        """The server has said its last word on this stream."""
-        if not stream.is_send_closed or stream.queue is not None:
-            # Otherwise the stream would stay half open at the server for ever.
+        """The server has ended this stream."""
+        if stream.sending is not HALF_CLOSED:
+            # Otherwise the stream would stay half-closed at the server for ever.
             self.outbound.emit(frames.encode_rst_stream(stream.id, ErrorCode.NO_ERROR))
         if stream.held_messages is not None:
             stream.put_behind_held(end)
@@ -328,20 +308,21 @@ class ClientConnection(Connection):
         self._check_drained()
 
     def reset_stream(self, stream: Stream, code: ErrorCode, end: StreamEnd) -> None:
-        if stream.id:
-            super().reset_stream(stream, code, end)
-        else:
+        if stream.sending.is_idle:
             self._stop_waiting(cast("ClientStream", stream))
             self._end_unopened(stream, end)
+        else:
+            super().reset_stream(stream, code, end)
 
     def _on_stream_gone(self) -> None:
         super()._on_stream_gone()
         self._open_waiting()
 
     def _end_unopened(self, stream: Stream, end: StreamEnd) -> None:
-        stream.is_ended = stream.is_send_closed = True
+        stream.sending = stream.sending.after_close
+        stream.receiving = stream.receiving.after_close
         stream.queue = None
-        listener, stream.listener = stream.listener, NOBODY
+        listener, stream.listener = stream.listener, NO_LISTENER
         listener.on_end(end)
 
     def _end_waiting(self, end: StreamEnd) -> None:

@@ -1,13 +1,12 @@
-"""What do the bytes of an HTTP/2 connection mean, and which bytes answer them?
+"""Connection: the part of HTTP/2 that both roles share.
 
-Specs: RFC 9113. The part that both roles share: frames, settings, windows, floods, GOAWAY. What a
-header block means and how streams come to be is in `client` and `server`.
+Specs: RFC 9113. Frames, settings, windows, floods, GOAWAY; `client` and `server` decide what a
+header block means and when a stream is opened.
 
 Theory of operation. Bytes go in through `receive`, which calls listeners before it returns. Bytes
-to send collect in `outbound`, and the owner takes all of them once per turn of the loop. Nothing
-here waits, and no object is made per frame on the way of an ordinary answer: HEADERS, DATA and
-trailers are handled in `_receive_frames`, `_on_data` and the role's `_on_header_block`; everything
-else goes through the `_CONTROL` table.
+to send collect in `outbound`, and the owner takes all of them once per turn of the loop. An
+ordinary answer (HEADERS, DATA, trailers) makes no object per frame: `_receive_frames`, `_on_data`
+and the role's `_on_header_block` handle it. All other frames go through the `_CONTROL` table.
 
 A peer that breaks the protocol ends the connection: GOAWAY with the code is in the output, every
 stream has ended, and `receive` raises RemoteProtocolError so that the owner closes the socket.
@@ -48,7 +47,7 @@ from proxyless.wire.frames import (
 from proxyless.wire.hpack import block_bytes_max
 from proxyless.wire.limits import FloodGuard, Limits, PeerSettings, RecentResets
 from proxyless.wire.status import StreamEnd
-from proxyless.wire.stream import NOBODY, Stream
+from proxyless.wire.stream import NO_LISTENER, Stream
 
 # What says whether HEADERS holds a whole block and nothing else.
 _HEADERS_FORM: Final = FLAG_END_HEADERS | FLAG_PADDED | FLAG_PRIORITY
@@ -469,11 +468,12 @@ class Connection:
         self._end_stream(stream, end)
 
     def _end_stream(self, stream: Stream, end: StreamEnd) -> None:
-        stream.is_ended = stream.is_send_closed = True
+        stream.sending = stream.sending.after_close
+        stream.receiving = stream.receiving.after_close
         del self.streams[stream.id]
         if stream.queue is not None:
             self.outbound.forget(stream)
-        listener, stream.listener = stream.listener, NOBODY
+        listener, stream.listener = stream.listener, NO_LISTENER
         listener.on_end(end)
         if self.is_draining or self._has_waiting:
             self._on_stream_gone()

@@ -240,6 +240,8 @@ class Outbound:
             return False
         is_last = size == queue.size
         flags = FLAG_END_STREAM if is_last and queue.is_closing else 0
+        if flags:
+            stream.sending = stream.sending.after_end_stream
         if size or flags:
             stream.send_window -= size
             head = pack_header(size << 8 | DATA, flags, stream.id)

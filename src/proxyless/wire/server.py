@@ -30,7 +30,7 @@ from proxyless.wire.hpack import (
 )
 from proxyless.wire.limits import Limits
 from proxyless.wire.status import StreamEnd, end_of_reset
-from proxyless.wire.stream import Stream, StreamListener
+from proxyless.wire.stream import ENDING, HALF_CLOSED, IDLE, OPEN, Stream, StreamListener
 
 _TOO_LATE: Final = Status(StatusCode.INTERNAL, "peer sent more after it had closed its side")
 _SECOND_HEAD: Final = Status(StatusCode.INTERNAL, "peer sent a second request head")
@@ -77,28 +77,30 @@ class _HandlerAwaited:
 class ServerStream(Stream):
     """A call, from the server's side: head, messages, then trailers."""
 
-    __slots__ = ("_head_sent", "_trailers", "is_recv_closed")
+    __slots__ = ("_trailers",)
 
     listener: HandlerListener
+    # Set while sending is ENDING: they follow the queued messages.
+    _trailers: bytes
 
     def __init__(self, connection: "ServerConnection", stream_id: int) -> None:
         super().__init__(connection, stream_id, connection.handler_awaited)
         self.send_window = connection.peer.initial_window_bytes
-        self.is_recv_closed = False
-        self._head_sent = False
-        self._trailers: bytes | None = None
+        self.receiving = OPEN
 
     def send_head(self, metadata: Metadata = EMPTY, encoding: str = IDENTITY) -> None:
         """Send the response head; `send_message` does it by itself if this was not called."""
-        if self._head_sent:
+        if self.is_ended:
+            return
+        if self.sending is not IDLE:
             raise UsageError("response head sent twice")
-        if not self.is_ended:
-            self._send_block(encode_response_head(metadata, encoding), end_stream=False)
+        self.sending = self.sending.after_headers
+        self._send_block(encode_response_head(metadata, encoding), end_stream=False)
 
     def send_message(
         self, message: bytes, *, is_compressed: bool = False, end_stream: bool = False
     ) -> None:
-        if not self._head_sent:
+        if self.sending is IDLE:
             self.send_head()
         super().send_message(message, is_compressed=is_compressed, end_stream=end_stream)
 
@@ -106,22 +108,28 @@ class ServerStream(Stream):
         """End the call with trailers, once every queued message has left."""
         if self.is_send_closed:
             raise UsageError("status sent after the sending side was closed")
-        self.is_send_closed = True
         trailers = encode_trailers(status, metadata)
-        # An answer without messages is one block: head and trailers together.
-        self._trailers = trailers if self._head_sent else encode_response_head() + trailers
-        if self.queue is None:
-            self.on_queue_empty()
+        if self.queue is not None:
+            self.sending = self.sending.after_last_message
+            self._trailers = trailers
+        elif self.sending is IDLE:
+            # An answer without messages is one block: head and trailers together.
+            self._send_trailers(encode_response_head() + trailers)
+        else:
+            self._send_trailers(trailers)
 
     def on_queue_empty(self) -> None:
-        if self._trailers is None:
-            self.listener.on_writable()
+        if self.sending is ENDING:
+            self._send_trailers(self._trailers)
         else:
-            self._send_block(self._trailers, end_stream=True)
-            cast("ServerConnection", self.connection).finish(self)
+            self.listener.on_writable()
+
+    def _send_trailers(self, trailers: bytes) -> None:
+        self.sending = self.sending.after_end_stream
+        self._send_block(trailers, end_stream=True)
+        cast("ServerConnection", self.connection).finish(self)
 
     def _send_block(self, block: bytes, *, end_stream: bool) -> None:
-        self._head_sent = True
         frame_bytes_max = self.connection.peer.frame_bytes_max
         self.connection.outbound.emit(
             frames.encode_headers(
@@ -133,13 +141,13 @@ class ServerStream(Stream):
         )
 
     def receive_data(self, data: bytes, start: int, stop: int, charged_bytes: int) -> None:
-        if self.is_recv_closed:
+        if self.receiving is HALF_CLOSED:
             self.reset(ErrorCode.STREAM_CLOSED, _TOO_LATE)
         else:
             super().receive_data(data, start, stop, charged_bytes)
 
     def on_handed_over(self) -> None:
-        if self.is_recv_closed:
+        if self.receiving is HALF_CLOSED:
             self.listener.on_half_close()
 
     def refuse(self, status: Status) -> None:
@@ -180,7 +188,7 @@ class ServerConnection(Connection):
 
     def finish(self, stream: Stream) -> None:
         """The trailers have left. A client that is still sending is told to stop."""
-        if not cast("ServerStream", stream).is_recv_closed:
+        if stream.receiving is not HALF_CLOSED:
             self._resets.add(stream.id, stream.recv_window)
             self.outbound.emit(frames.encode_rst_stream(stream.id, ErrorCode.NO_ERROR))
         self._end_stream(stream, StreamEnd(OK))
@@ -276,7 +284,7 @@ class ServerConnection(Connection):
     def _on_request_trailers(
         self, stream: ServerStream, trailers: RequestBlock | None, end_stream: int
     ) -> None:
-        if stream.is_recv_closed:
+        if stream.receiving is HALF_CLOSED:
             stream.reset(ErrorCode.STREAM_CLOSED, _TOO_LATE)
         elif not end_stream:
             stream.reset(ErrorCode.PROTOCOL_ERROR, _SECOND_HEAD)
@@ -286,12 +294,11 @@ class ServerConnection(Connection):
             self._on_half_close(stream)
 
     def _on_half_close(self, stream: Stream) -> None:
-        server_stream = cast("ServerStream", stream)
-        server_stream.is_recv_closed = True
+        stream.receiving = stream.receiving.after_end_stream
         if stream.is_mid_message:
             stream.refuse(_MID_MESSAGE)
         elif stream.held_messages is None:
-            server_stream.listener.on_half_close()
+            cast("ServerStream", stream).listener.on_half_close()
 
     def _on_reset(self, stream: Stream, code: int) -> None:
         # Opening and resetting streams is the cheapest way to keep a server busy.

@@ -1,23 +1,40 @@
-"""What is one call's part of the connection doing?
+"""One stream of a connection: its states, what it sends and what it receives.
 
 Specs: RFC 9113 section 5.1 (stream states), gRPC over HTTP/2.
 
-Theory of operation. A stream ends exactly once, whoever ends it: the peer's END_STREAM or
-RST_STREAM, our reset, GOAWAY, or the loss of the connection. At that moment it leaves the
-connection's table, and its listener's `on_end` is the last call it gets. Sending is either direct
-(the frame goes into the connection's output at once) or through a `SendQueue`, which exists only
-while something waits for the peer's window. Receiving hands every complete message to the listener
-within the turn in which its last byte came.
+Theory of operation. A stream has one `HalfState` per direction. `TRANSITIONS` is the table of both
+directions and both roles, and every change of state assigns a value of that table. The states of
+RFC 9113 are pairs of them (never "reserved": push is disabled):
 
-Streams with compressed messages are the exception: while their owner holds them, what comes is kept
-as it came (`HeldMessages` in the place of the assembler) and unpacked when they are released. If
-the peer's last word comes behind that, the stream is over for the connection, but its listener
-hears of the end where it belongs: after the messages.
+    RFC 9113              sending             receiving
+    idle                  IDLE, IDLE_ENDING   IDLE                  client: over the stream limit
+    open                  OPEN, ENDING        IDLE, OPEN
+                          IDLE                OPEN                  server: no response head yet
+    half-closed (local)   HALF_CLOSED         IDLE, OPEN            client
+    half-closed (remote)  IDLE, OPEN, ENDING  HALF_CLOSED           server
+    closed                CLOSED              UNDELIVERED, CLOSED
+
+The two directions are closed together. END_STREAM of the server closes the stream for both roles,
+as a gRPC call ends with its status; a client that has not ended its side is reset (NO_ERROR).
+
+A stream is closed exactly once: by END_STREAM or RST_STREAM of the peer, by
+our own reset, by GOAWAY, or by the loss of the connection. It then leaves the connection's table,
+and `on_end` is the last call of its listener. A sent frame goes either directly into the
+connection's output or through a `SendQueue`, which exists only while something waits for the peer's
+window. A complete message is delivered within the turn of the loop in which its last byte is
+received.
+
+Streams with compressed messages differ while their owner holds them: received messages are kept
+packed (`HeldMessages` in the place of the assembler) and unpacked on release. If the peer ends the
+stream meanwhile, receiving is UNDELIVERED: the stream is closed for the connection, and `on_end`
+follows the last held message.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+from enum import Enum
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from proxyless.base.status import Status, StatusCode
 from proxyless.wire.errors import ErrorCode, UsageError
@@ -41,10 +58,87 @@ if TYPE_CHECKING:
 _WINDOW_EXCEEDED: Final = Status(
     StatusCode.INTERNAL, "peer sent more than the stream's window allows"
 )
+_NO_HEAD: Final = Status(StatusCode.INTERNAL, "peer sent a message before the response head")
+
+
+class HalfState(Enum):
+    """State of one direction of a stream, with the next state after each event.
+
+    An event that cannot happen in a state has no attribute there: reading it is a bug of ours.
+    """
+
+    IDLE = "no HEADERS yet"
+    IDLE_ENDING = "no HEADERS yet, and the last message is queued"
+    OPEN = "HEADERS sent or received, messages may follow"
+    ENDING = "the last message is queued, END_STREAM or trailers follow it"
+    HALF_CLOSED = "END_STREAM sent or received"
+    UNDELIVERED = "stream closed, held messages and the end are still to be delivered"
+    CLOSED = "stream closed"
+
+    # HEADERS without END_STREAM.
+    after_headers: HalfState
+    # The owner has sent its last message, and the message or what follows it has to wait.
+    after_last_message: HalfState
+    after_end_stream: HalfState
+    # The peer has ended the stream behind messages that are held.
+    after_end_behind_held: HalfState
+    # The last held message is delivered, or dropped.
+    after_delivery: HalfState
+    # The stream leaves the connection's table.
+    after_close: HalfState
+
+    # Derived.
+    is_idle: bool
+    is_closed: bool
+    takes_messages: bool
+
+
+IDLE: Final = HalfState.IDLE
+OPEN: Final = HalfState.OPEN
+ENDING: Final = HalfState.ENDING
+HALF_CLOSED: Final = HalfState.HALF_CLOSED
+UNDELIVERED: Final = HalfState.UNDELIVERED
+
+TRANSITIONS: Final[dict[HalfState, dict[str, HalfState]]] = {
+    HalfState.IDLE: {
+        "after_headers": HalfState.OPEN,
+        "after_last_message": HalfState.IDLE_ENDING,
+        "after_end_stream": HalfState.HALF_CLOSED,
+        "after_close": HalfState.CLOSED,
+    },
+    HalfState.IDLE_ENDING: {
+        "after_headers": HalfState.ENDING,
+        "after_close": HalfState.CLOSED,
+    },
+    HalfState.OPEN: {
+        "after_last_message": HalfState.ENDING,
+        "after_end_stream": HalfState.HALF_CLOSED,
+        "after_end_behind_held": HalfState.UNDELIVERED,
+        "after_close": HalfState.CLOSED,
+    },
+    HalfState.ENDING: {
+        "after_end_stream": HalfState.HALF_CLOSED,
+        "after_close": HalfState.CLOSED,
+    },
+    HalfState.HALF_CLOSED: {"after_close": HalfState.CLOSED},
+    HalfState.UNDELIVERED: {
+        "after_close": HalfState.UNDELIVERED,
+        "after_delivery": HalfState.CLOSED,
+    },
+    HalfState.CLOSED: {},
+}
+
+# State changes of an RPC are assignments of these values, with no lookup in the table.
+for _state, _row in TRANSITIONS.items():
+    _state.is_idle = _state in {HalfState.IDLE, HalfState.IDLE_ENDING}
+    _state.is_closed = _state in {HalfState.UNDELIVERED, HalfState.CLOSED}
+    _state.takes_messages = _state in {HalfState.IDLE, HalfState.OPEN}
+    for _event, _next in _row.items():
+        setattr(_state, _event, _next)
 
 
 class StreamListener(Protocol):
-    """What both roles are told about a stream. No method may raise or block."""
+    """Callbacks of a stream of either role. No method may raise or block."""
 
     def on_message(self, message: bytes) -> None: ...
 
@@ -55,10 +149,10 @@ class StreamListener(Protocol):
         """The stream is over; nothing follows."""
 
 
-class _Nobody:
-    """Listens to a stream that is over.
+class _NoListener:
+    """Listener of a closed stream: does nothing.
 
-    Takes the place of the listener, which usually holds the stream: without the cycle both are
+    Replaces the listener, which usually holds the stream: without the cycle both are
     freed at once, and an RPC leaves nothing to the garbage collector.
     """
 
@@ -69,30 +163,31 @@ class _Nobody:
     def on_end(self, end: StreamEnd) -> None: ...
 
 
-NOBODY: Final = _Nobody()
+NO_LISTENER: Final = _NoListener()
 
 
 class Stream:
     """One stream of either role.
 
-    Driven by its owner (send, hold, reset) and the connection (the peer's frames and windows).
+    Called by its owner (send, hold, reset) and the connection (the peer's frames and windows).
     """
 
     __slots__ = (
         "_behind_held",
-        "_unpacked_bytes",
         "assembler",
         "connection",
         "encoding",
         "id",
-        "is_ended",
+        "informational_bytes",
         "is_held",
-        "is_send_closed",
         "listener",
         "queue",
+        "receiving",
         "recv_target",
         "recv_window",
         "send_window",
+        "sending",
+        "unpacked_bytes",
         "updated_at_trip",
     )
 
@@ -102,23 +197,33 @@ class Stream:
         self.id = stream_id
         self.listener = listener
         # Changed by what we send and the peer's WINDOW_UPDATE.
+        self.sending = IDLE
         self.send_window = 0
         self.queue: SendQueue | None = None
-        self.is_send_closed = False
         # Changed by what we receive and by the owner's hold.
+        self.receiving = IDLE
         self.recv_window = self.recv_target = connection.stream_window_bytes
         self.updated_at_trip = -1
         self.is_held = False
-        # There while a message is half received, or as long as none may come.
-        self.assembler = self._first_assembler
-        self.is_ended = False
+        # Present while a message is partly received, or messages are held.
+        self.assembler: MessageAssembler | None = None
+        # How much longer the received messages are than they were on the wire.
+        self.unpacked_bytes = 0
+        # Size of the 1xx responses of a client's stream.
+        self.informational_bytes = 0
 
-    # What the role's streams begin with.
-    _first_assembler: ClassVar[MessageAssembler | None] = None
-    # How the peer compresses messages; known with the head, before the first of them.
+    # How the peer compresses messages. Set when receiving is OPEN.
     encoding: str
-    # Whom to tell, and of which end, after what is held. Set on streams that are over but for that.
+    # The listener and the end of an UNDELIVERED stream.
     _behind_held: tuple[StreamListener, StreamEnd]
+
+    # The stream is closed. Read for every sent message: a property without a Python function.
+    is_ended = cast("bool", property(attrgetter("receiving.is_closed")))
+
+    @property
+    def is_send_closed(self) -> bool:
+        """The owner may send nothing more."""
+        return not self.sending.takes_messages
 
     # Sending
 
@@ -131,12 +236,14 @@ class Stream:
         self, message: bytes, *, is_compressed: bool = False, end_stream: bool = False
     ) -> None:
         """Send one message; with `end_stream` it is the last thing this side sends."""
-        if self.is_send_closed:
+        sending = self.sending
+        if not sending.takes_messages:
             raise UsageError("message sent after the sending side was closed")
-        self.is_send_closed = end_stream
         size = len(message) + PREFIX_BYTES
         outbound = self.connection.outbound
         if size <= self.send_window and self.queue is None and size <= outbound.sendable_bytes:
+            if end_stream:
+                self.sending = sending.after_end_stream
             self.send_window -= size
             head = pack_data_and_prefix(size << 8, end_stream, self.id, is_compressed, len(message))
             outbound.send_data(size, head + message)
@@ -144,8 +251,10 @@ class Stream:
         queue = self._queue_up()
         queue.push(pack_prefix(is_compressed, len(message)))
         queue.push(message)
-        queue.is_closing = end_stream
-        if self.id:
+        if end_stream:
+            self.sending = sending.after_last_message
+            queue.is_closing = True
+        if not sending.is_idle:
             outbound.send_queued(self)
 
     def _queue_up(self) -> SendQueue:
@@ -168,6 +277,10 @@ class Stream:
                 return
             if not self.is_held:
                 self.connection.replenish_stream(self)
+        if self.receiving is IDLE:
+            if start != stop:
+                self.refuse(_NO_HEAD)
+            return
         # Nearly always a frame holds exactly one message, and that not compressed.
         if self.assembler is None and stop - start >= PREFIX_BYTES:
             flag, length = unpack_prefix(data, start)
@@ -203,14 +316,8 @@ class Stream:
 
     def _unpack(self, payload: bytes) -> bytes:
         message = decompress(self.encoding, payload, self.connection.message_bytes_max)
-        self._unpacked_bytes = self.unpacked_bytes + len(message) - len(payload)
+        self.unpacked_bytes += len(message) - len(payload)
         return message
-
-    @property
-    def unpacked_bytes(self) -> int:
-        """How much longer the received messages are than they were on the wire."""
-        # Set by the first message that is compressed: most streams have none.
-        return getattr(self, "_unpacked_bytes", 0)
 
     @property
     def is_mid_message(self) -> bool:
@@ -234,8 +341,8 @@ class Stream:
 
     @property
     def _may_unpack(self) -> bool:
-        """Messages may be longer than they are on the wire. They are not, before the head."""
-        return getattr(self, "encoding", "") in ENCODINGS
+        """Messages may be longer than they are on the wire."""
+        return self.encoding in ENCODINGS
 
     @property
     def held_messages(self) -> HeldMessages | None:
@@ -261,7 +368,7 @@ class Stream:
             self.refuse(error.status)
             return
         held.is_being_taken = False
-        if is_complete and hasattr(self, "_behind_held"):
+        if is_complete and self.receiving is UNDELIVERED:
             self._end_behind_held(self._behind_held[1])
         elif is_complete:
             self.assembler = None
@@ -270,13 +377,13 @@ class Stream:
             self.on_handed_over()
 
     def _deliver(self, held: HeldMessages) -> bool:
-        """Tell the listener of every message; False if it wants no more, for now or at all."""
-        is_over = hasattr(self, "_behind_held")
-        listener = self._behind_held[0] if is_over else self.listener
+        """Deliver every message; return False if the listener holds or ends the stream."""
+        receiving = self.receiving
+        listener = self._behind_held[0] if receiving is UNDELIVERED else self.listener
         while (message := held.take()) is not None:
             is_compressed, payload = message
             listener.on_message(self._unpack(payload) if is_compressed else payload)
-            if self.is_held or self.assembler is not held or self.is_ended is not is_over:
+            if self.is_held or self.assembler is not held or self.receiving is not receiving:
                 return False
         return True
 
@@ -284,13 +391,15 @@ class Stream:
         """Nothing is held any more."""
 
     def put_behind_held(self, end: StreamEnd) -> None:
-        """The connection is about to end the stream; let its listener hear of that later."""
+        """Deliver this end after the held messages. Called just before the stream is closed."""
+        self.receiving = self.receiving.after_end_behind_held
         self._behind_held = (self.listener, end)
-        self.listener = NOBODY
+        self.listener = NO_LISTENER
 
     def _end_behind_held(self, end: StreamEnd) -> None:
-        """Say it now, on a stream that is over but for that. Does nothing on another."""
-        if hasattr(self, "_behind_held"):
+        """Deliver the end of an UNDELIVERED stream. Does nothing on another."""
+        if self.receiving is UNDELIVERED:
+            self.receiving = self.receiving.after_delivery
             listener, _ = self._behind_held
             del self._behind_held
             self.assembler = None

@@ -1,10 +1,14 @@
 """Unit tests of proxyless.wire.stream."""
 
+from itertools import chain
+
 import pytest
 
 from proxyless.base import Status, StatusCode
 from proxyless.wire import ENCODINGS, ErrorCode, Limits, UsageError, compress
 from proxyless.wire import frames as kinds
+from proxyless.wire.stream import TRANSITIONS, HalfState
+from tests.unit.wire import stream_histories as histories
 from tests.wire_world import (
     HEAD,
     OK_TRAILERS,
@@ -471,3 +475,49 @@ def test_a_stream_that_is_over_does_not_hold_its_listener() -> None:
     (call,) = server.opened()
     server.say(answer(1))
     assert call.stream.listener is not call
+
+
+# States
+
+EVENTS = sorted({event for row in TRANSITIONS.values() for event in row})
+
+
+@pytest.mark.parametrize("state", HalfState)
+@pytest.mark.parametrize("event", EVENTS)
+def test_state_has_the_next_state_of_the_table_for_each_event(state: HalfState, event: str) -> None:
+    if event in TRANSITIONS[state]:
+        assert getattr(state, event) is TRANSITIONS[state][event]
+    else:
+        with pytest.raises(AttributeError):
+            getattr(state, event)
+
+
+def test_table_is_what_the_two_directions_need() -> None:
+    edges = {(state, after) for state, row in TRANSITIONS.items() for after in row.values()}
+    assert edges == histories.SENDING | histories.RECEIVING
+
+
+def test_table_leads_from_every_state_to_closed_and_never_back() -> None:
+    order = list(HalfState)
+    for state, row in TRANSITIONS.items():
+        assert bool(row) is (state is not HalfState.CLOSED)
+        for event, after in row.items():
+            is_kept = (state, event) == (HalfState.UNDELIVERED, "after_close")
+            assert is_kept or order.index(after) > order.index(state)
+
+
+def test_streams_take_exactly_the_transitions_of_the_table_in_all_histories(
+    state_changes: set[tuple[str, HalfState, HalfState]],
+) -> None:
+    assert histories.walk(histories.waiting_client, histories.CLIENT_STEPS) == set(
+        chain(*histories.CLIENT_PAIRS.values())
+    )
+    assert histories.walk(histories.asked_server, histories.SERVER_STEPS) == set(
+        chain(*histories.SERVER_PAIRS.values())
+    )
+    # HEADERS and the only message of a unary call are one step.
+    assert RawServer().opened()[0].stream.sending is HalfState.HALF_CLOSED
+    assert state_changes == {
+        *(("sending", *edge) for edge in histories.SENDING),
+        *(("receiving", *edge) for edge in histories.RECEIVING),
+    }

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from proxyless.base.frozen import frozen
 from proxyless.lb.config import parse_policy_list
-from proxyless.lb.policies.pick_first.policy import CONFIG_GUARD
+from proxyless.lb.policies.pick_first.config import CONFIG_GUARD
 from proxyless.xds.parsing.proto_fields import (
     Extension,
     decode_extension,

@@ -32,7 +32,7 @@ from proxyless.lb.api import Context, Helper, Picker, Policy, Subchannel, Update
 from proxyless.lb.attributes import HEALTH_WATCH
 from proxyless.lb.pickers import QUEUE_PICKER
 from proxyless.lb.policies.pick_first import PickFirst, PickFirstConfig
-from proxyless.lb.policies.pick_first.policy import CONNECTION_ATTEMPT_DELAY
+from proxyless.lb.policies.pick_first.config import CONNECTION_ATTEMPT_DELAY
 from proxyless.lb.view import (
     LbNode,
     describe_policy,

@@ -1,25 +1,30 @@
-"""The first address that can be reached takes all RPCs.
+"""The `pick_first` policy: the first address that can be reached takes all RPCs.
 
 Specs: A62 (sticky TRANSIENT_FAILURE, shuffling), A61 (Happy Eyeballs; health watch for parents that
 have one of these per endpoint).
 
-Which address is tried when is decided in `happy_eyeballs`; this is the policy around it.
+`happy_eyeballs` decides which address is tried when; this module is the policy around it.
 
 Theory of operation
-    Without endpoints: TRANSIENT_FAILURE, until there are some.
-    IDLE: there is a list, but no subchannel. A pick or `exit_idle` starts a pass.
-    In a pass: one subchannel per address, called candidates. CONNECTING, and when all have
-    failed TRANSIENT_FAILURE, which sticks: "until it can report READY" - A62. Candidates are
-    connected again and again, with no RPC needed.
-    Selected: one subchannel is left. READY, or what its health watch says. When its connection is
-    lost, IDLE.
-    Renewed: the selected address has got other attributes, and needs another connection for them.
+    `Phase` is the state of the policy, `_enter` its one setter. A pass has one subchannel per
+    address, called candidates; it is CONNECTING, and when all have failed TRANSIENT_FAILURE, which
+    is sticky: "until it can report READY" - A62. Candidates are connected again and again, with no
+    RPC needed. When one is READY it is selected and the others are released. When the connection
+    of the selected one is lost the policy is IDLE, and a pick or `exit_idle` starts a pass.
+
+    A selected address that gets other attributes is renewed: it needs another connection for them.
     The selected one serves until that is READY, and is then replaced.
+
+Invariants
+    A candidate is selected exactly in the phases with `is_selected`; it is then the only one.
+    A pass is under way exactly in CONNECTING and TRANSIENT_FAILURE.
+    There is no candidate in NO_ADDRESSES, IDLE and SHUTDOWN.
+    A renewed candidate exists only beside a selected one.
 """
 
-import os
 from collections import deque
 from collections.abc import Iterable, Mapping
+from enum import Enum
 from typing import Final
 
 from proxyless.base import (
@@ -27,19 +32,21 @@ from proxyless.base import (
     Address,
     Attributes,
     Endpoint,
-    Key,
     State,
     Status,
     StatusCode,
     ValidationErrors,
 )
-from proxyless.base.environment import read_flag
-from proxyless.base.frozen import frozen
-from proxyless.base.json_fields import BOOLEAN, JsonObject
 from proxyless.lb.api import Complete, Helper, Picker, Policy, PolicyRegistry, Update
-from proxyless.lb.attributes import HEALTH_WATCH, is_other_way_only
+from proxyless.lb.attributes import is_other_way_only
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker, IdlePicker, SubchannelPicker
 from proxyless.lb.policies.pick_first.candidate import Candidate
+from proxyless.lb.policies.pick_first.config import (
+    NO_SETTINGS,
+    PickFirstConfig,
+    parse_config,
+    read_settings,
+)
 from proxyless.lb.policies.pick_first.happy_eyeballs import (
     NO_OVERLAP_S,
     Action,
@@ -48,7 +55,6 @@ from proxyless.lb.policies.pick_first.happy_eyeballs import (
     Select,
     Signal,
     Target,
-    attempt_delay_s,
     order_addresses,
 )
 from proxyless.lb.view import LbNode
@@ -59,69 +65,33 @@ from proxyless.metrics.instruments import (
 )
 from proxyless.runtime import IDLE_TIMER
 
-# Attributes of an update. Seconds; NO_OVERLAP_S tries one address at a time.
-CONNECTION_ATTEMPT_DELAY: Final = Key[float]("connection_attempt_delay_s")
-
 EMPTY_ADDRESS_LIST: Final = "empty address list"
 
-CONFIG_GUARD: Final = "GRPC_EXPERIMENTAL_PICKFIRST_LB_CONFIG"
-
-
-# ---------------------------------------------------------------------------------------------
-# Config
-
-
-@frozen
-class PickFirstConfig:
-    """Whether each received list of endpoints is brought into a random order."""
-
-    shuffle_address_list: bool = False
-
-
-def is_config_enabled() -> bool:
-    """Whether pick_first may be configured (A62), by the environment as it is now."""
-    return read_flag(os.environ, CONFIG_GUARD, default=True)
-
-
-def parse_config(json: Mapping[str, object], errors: ValidationErrors) -> PickFirstConfig:
-    if not is_config_enabled():
-        return PickFirstConfig()
-    fields = JsonObject(json, errors)
-    return PickFirstConfig(fields.read_or("shuffleAddressList", BOOLEAN, default=False))
-
-
-@frozen
-class _Settings:
-    """What an update says besides endpoints and config."""
-
-    delay_s: float
-    has_health_watch: bool
-    resolution_note: str
-
-    def annotate(self, text: str) -> str:
-        return f"{text} ({self.resolution_note})" if self.resolution_note else text
-
-
-def _read_settings(update: Update) -> _Settings:
-    return _Settings(
-        delay_s=attempt_delay_s(update.attributes.get(CONNECTION_ATTEMPT_DELAY)),
-        has_health_watch=update.attributes.get(HEALTH_WATCH) or False,
-        resolution_note=update.resolution_note,
-    )
-
-
-_NO_SETTINGS: Final = _Settings(NO_OVERLAP_S, has_health_watch=False, resolution_note="")
 _NEVER_TRIED: Final = Status(StatusCode.UNAVAILABLE, "not tried yet")
 
 
-# ---------------------------------------------------------------------------------------------
-# Policy
+class Phase(Enum):
+    """State of the policy: what it does, and the connectivity state that it reports."""
+
+    # Reported as TRANSIENT_FAILURE, which is not about an address: the next ones may be CONNECTING.
+    NO_ADDRESSES = ("no address list, or an empty one", None)
+    IDLE = ("waits for a pick or `exit_idle`", State.IDLE)
+    CONNECTING = ("in a pass", State.CONNECTING)
+    TRANSIENT_FAILURE = ("in a pass, sticky until READY", State.TRANSIENT_FAILURE)
+    READY = ("selected", State.READY)
+    HEALTH_CONNECTING = ("selected, and its health is not known", State.CONNECTING)
+    HEALTH_FAILURE = ("selected, and unhealthy or not yet known healthy", State.TRANSIENT_FAILURE)
+    SHUTDOWN = ("closed", State.SHUTDOWN)
+
+    def __init__(self, _meaning: str, state: State | None) -> None:
+        self.state: Final = state
+        self.is_selected: Final = self.name in {"READY", "HEALTH_CONNECTING", "HEALTH_FAILURE"}
 
 
 class PickFirst:
-    """Owns the subchannels and the delay timer; `Pass` decides.
+    """The policy: owns the subchannels and the delay timer; `Pass` decides.
 
-    Driven by its parent, the subchannels, the delay timer, and picks while it is IDLE.
+    Called by its parent, the subchannels, the delay timer, and picks while it is IDLE.
     """
 
     __slots__ = (
@@ -130,10 +100,10 @@ class PickFirst:
         "_helper",
         "_last_error",
         "_pass",
+        "_phase",
         "_renewed",
         "_selected",
         "_settings",
-        "_state",
         "_targets",
         "_todo",
         "_wake_timer",
@@ -143,10 +113,10 @@ class PickFirst:
         # Fixed at construction.
         self._helper = helper
         # From the last update, or from the last one that had endpoints.
-        self._settings = _NO_SETTINGS
+        self._settings = NO_SETTINGS
         self._targets: tuple[Target, ...] = ()
-        # What was last reported about these targets; None if nothing was.
-        self._state: State | None = None
+        # Changed by `_enter` only.
+        self._phase = Phase.NO_ADDRESSES
         # In a pass: one candidate per target. Later: at most one, selected.
         self._pass: Pass | None = None
         self._candidates: list[Candidate] = []
@@ -160,7 +130,7 @@ class PickFirst:
         self._wake_timer = IDLE_TIMER
 
     def update(self, update: Update) -> Status:
-        self._settings = _read_settings(update)
+        self._settings = read_settings(update)
         if isinstance(update.endpoints, Status):
             return self._on_resolver_error(update.endpoints)
         config = update.config
@@ -179,7 +149,7 @@ class PickFirst:
         return OK
 
     def exit_idle(self) -> None:
-        if self._state is State.IDLE:
+        if self._phase is Phase.IDLE:
             self._start_pass()
 
     def reset_backoff(self) -> None:
@@ -190,45 +160,41 @@ class PickFirst:
 
     def close(self) -> None:
         self._release_all()
-        self._state = State.SHUTDOWN
+        self._enter(Phase.SHUTDOWN)
 
     def describe(self) -> LbNode:
         children = tuple(candidate.describe() for candidate in self._candidates)
-        match self._state:
-            case None:
-                # Only the report knew why.
-                return LbNode()
-            case State.IDLE:
+        state = self._phase.state
+        if state is None:
+            # Only the report has the reason.
+            return LbNode()
+        match self._phase:
+            case Phase.IDLE:
                 detail = f"connects when an RPC comes, to one of {len(self._targets)} addresses"
-            case State.TRANSIENT_FAILURE if self._selected is None:
+            case Phase.TRANSIENT_FAILURE:
                 detail = self._describe_failure().details
-            case State.TRANSIENT_FAILURE if self._selected is not None:
+            case Phase.HEALTH_FAILURE if self._selected is not None:
                 detail = self._selected.health_error.details
             case _:
                 detail = ""
-        return LbNode(state=self._state.name, detail=detail, children=children)
+        return LbNode(state=state.name, detail=detail, children=children)
 
     # Updates.
 
     def _on_resolver_error(self, error: Status) -> Status:
         if not self._targets:
-            self._fail_for_want_of_targets(error)
+            self._enter(Phase.NO_ADDRESSES, FailPicker(error))
         return error
 
     def _on_empty_list(self) -> Status:
         error = Status(StatusCode.UNAVAILABLE, self._settings.annotate(EMPTY_ADDRESS_LIST))
         self._targets = ()
         self._release_all()
-        self._fail_for_want_of_targets(error)
+        self._enter(Phase.NO_ADDRESSES, FailPicker(error))
         return error
 
-    def _fail_for_want_of_targets(self, error: Status) -> None:
-        self._report(State.TRANSIENT_FAILURE, FailPicker(error))
-        # This failure is not about any target, so it does not stick to the next ones.
-        self._state = None
-
     def _on_targets(self) -> None:
-        if self._state is State.IDLE:
+        if self._phase is Phase.IDLE:
             return
         if self._selected is None:
             self._start_pass()
@@ -269,6 +235,7 @@ class PickFirst:
     # The pass.
 
     def _start_pass(self) -> None:
+        assert self._selected is None, "a pass selects a candidate, and ends with that"
         indices = () if self._pass is None else self._pass.under_way
         under_way = {self._candidates[index] for index in indices}
         self._stop_pass()
@@ -280,8 +247,8 @@ class PickFirst:
         )
         actions = new_pass.begin()
         self._pass = new_pass
-        # All are waiting for their next attempt, as they were before: nothing to say or to ask.
-        if not (new_pass.is_over and self._state is State.TRANSIENT_FAILURE):
+        # All wait for their next attempt, as they did before: nothing to report or to request.
+        if not (new_pass.is_over and self._phase is Phase.TRANSIENT_FAILURE):
             self._perform(actions)
 
     def _stop_pass(self) -> None:
@@ -332,14 +299,14 @@ class PickFirst:
             case Select(index):
                 self._select(self._candidates[index])
             case Signal.BEGUN:
-                self._report_connecting()
+                self._enter_connecting()
             case Signal.START_DELAY:
                 self._start_delay_timer()
             case Signal.STOP_DELAY:
                 self._delay_timer.cancel()
             case Signal.ALL_FAILED | Signal.ALL_FAILED_AGAIN:
                 self._helper.request_reresolution()
-                self._report(State.TRANSIENT_FAILURE, FailPicker(self._describe_failure()))
+                self._enter(Phase.TRANSIENT_FAILURE, FailPicker(self._describe_failure()))
 
     def _start_delay_timer(self) -> None:
         self._delay_timer.cancel()
@@ -388,11 +355,11 @@ class PickFirst:
             return
         match state:
             case State.READY:
-                self._report_ready(candidate)
+                self._enter_ready(candidate)
             case State.TRANSIENT_FAILURE:
-                self._report(State.TRANSIENT_FAILURE, FailPicker(error))
+                self._enter(Phase.HEALTH_FAILURE, FailPicker(error))
             case _:  # If its connection is lost, its own state is about to say so.
-                self._report_connecting()
+                self._enter_connecting()
 
     def _is_wanted(self, candidate: Candidate) -> bool:
         return candidate is self._renewed or self._is_current(candidate)
@@ -412,7 +379,7 @@ class PickFirst:
         if self._settings.has_health_watch:
             chosen.watch_health()
         else:
-            self._report_ready(chosen)
+            self._enter_ready(chosen)
         for candidate in released:
             if candidate is not chosen:
                 candidate.subchannel.release()
@@ -423,9 +390,9 @@ class PickFirst:
                 self._helper.request_reresolution()
                 self._go_idle()
             case State.CONNECTING | State.TRANSIENT_FAILURE:
-                # It disconnects and goes on by itself (A105), so this is no reason to rest.
+                # It disconnects and connects by itself (A105): no reason to be IDLE.
                 self._drop_selected()
-                self._report_connecting()
+                self._enter_connecting()
                 self._helper.request_reresolution()
                 self._start_pass()
             case _:
@@ -439,11 +406,11 @@ class PickFirst:
 
     def _go_idle(self) -> None:
         self._release_all()
-        self._report(State.IDLE, IdlePicker(self._wake_soon))
+        self._enter(Phase.IDLE, IdlePicker(self._wake_soon))
 
     def _wake_soon(self) -> None:
         # Not after close: the picker may outlive the policy.
-        if self._state is State.IDLE and not self._wake_timer.pending:
+        if self._phase is Phase.IDLE and not self._wake_timer.pending:
             self._wake_timer = self._helper.context.clock.call_later(0, self.exit_idle)
 
     def _release_all(self) -> None:
@@ -453,26 +420,36 @@ class PickFirst:
             candidate.subchannel.release()
         self._drop_renewed()
 
-    # Reports.
+    # Phases.
 
-    def _report_ready(self, selected: Candidate) -> None:
-        self._report(State.READY, SubchannelPicker(Complete(selected.subchannel)))
+    def _enter_ready(self, selected: Candidate) -> None:
+        self._enter(Phase.READY, SubchannelPicker(Complete(selected.subchannel)))
 
-    def _report_connecting(self) -> None:
+    def _enter_connecting(self) -> None:
+        is_selected = self._selected is not None
         # "staying in TRANSIENT_FAILURE until it can report READY" - A62
-        if self._state not in {State.CONNECTING, State.TRANSIENT_FAILURE}:
-            self._report(State.CONNECTING, QUEUE_PICKER)
+        if self._phase.state is State.TRANSIENT_FAILURE:
+            self._enter(Phase.HEALTH_FAILURE if is_selected else Phase.TRANSIENT_FAILURE)
+            return
+        is_reported = self._phase.state is State.CONNECTING
+        phase = Phase.HEALTH_CONNECTING if is_selected else Phase.CONNECTING
+        self._enter(phase, None if is_reported else QUEUE_PICKER)
 
-    def _report(self, state: State, picker: Picker) -> None:
+    def _enter(self, phase: Phase, picker: Picker | None = None) -> None:
+        """Change the phase; with a picker, report its state."""
+        assert phase.is_selected is (self._selected is not None), f"wrong in {phase.name}"
+        before, self._phase = self._phase, phase
+        if picker is None:
+            return
+        state = phase.state or State.TRANSIENT_FAILURE
         trace = self._helper.context.trace
         if trace.active:
-            trace.emit("pick_first.state", before=self._state, after=state, status=picker.status)
-        self._state = state
+            trace.emit("pick_first.state", before=before.state, after=state, status=picker.status)
         self._helper.update_state(state, picker)
 
 
 class PickFirstFactory:
-    """What the registry knows of pick_first."""
+    """Factory of pick_first for the registry of policies."""
 
     name: Final = "pick_first"
 

@@ -12,7 +12,7 @@ from proxyless.lb.attributes import HEALTH_WATCH
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
 from proxyless.lb.policies.per_endpoint import EndpointChild, EndpointList
 from proxyless.lb.policies.pick_first import PickFirstFactory
-from proxyless.lb.policies.pick_first.policy import CONNECTION_ATTEMPT_DELAY
+from proxyless.lb.policies.pick_first.config import CONNECTION_ATTEMPT_DELAY
 from tests.spec.lb_world import (
     CONNECTING,
     FAILURE,

@@ -1,5 +1,9 @@
 """Unit tests of proxyless.lb.policies.pick_first.policy."""
 
+from collections import deque
+from collections.abc import Callable, Hashable
+from functools import partial
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -11,8 +15,10 @@ from hypothesis.stateful import (
     rule,
 )
 
-from proxyless.base import OK, State, Status, hits
-from proxyless.lb.policies.pick_first import PickFirstFactory
+from proxyless.base import EMPTY_ATTRIBUTES, OK, State, Status, hits
+from proxyless.lb.attributes import HEALTH_WATCH
+from proxyless.lb.policies.pick_first import PickFirst, PickFirstFactory
+from proxyless.lb.policies.pick_first.policy import Phase
 from tests.spec.lb_world import (
     ANY_RPC,
     CHANGE,
@@ -96,6 +102,119 @@ def test_a_parent_that_closes_it_inside_a_report_hears_no_more(world: World) -> 
     world["b"].fail()
     world.expect_requests()
     world.expect_closed()
+
+
+# Phases
+
+WITH_HEALTH = EMPTY_ATTRIBUTES.with_(HEALTH_WATCH, True)
+
+SELECTED = {Phase.READY, Phase.HEALTH_CONNECTING, Phase.HEALTH_FAILURE}
+IN_PASS = {Phase.CONNECTING, Phase.TRANSIENT_FAILURE}
+
+# Every change of phase, by the phase before.
+PHASE_CHANGES = {
+    Phase.NO_ADDRESSES: {Phase.CONNECTING, Phase.SHUTDOWN},
+    Phase.IDLE: {Phase.NO_ADDRESSES, Phase.CONNECTING, Phase.SHUTDOWN},
+    Phase.CONNECTING: {Phase.NO_ADDRESSES, Phase.TRANSIENT_FAILURE, *SELECTED, Phase.SHUTDOWN},
+    # Sticky: not to IDLE, CONNECTING or HEALTH_CONNECTING.
+    Phase.TRANSIENT_FAILURE: {
+        Phase.NO_ADDRESSES,
+        Phase.READY,
+        Phase.HEALTH_FAILURE,
+        Phase.SHUTDOWN,
+    },
+}
+# A selected candidate changes its health, is lost, or is taken off the list.
+PHASE_CHANGES |= {
+    phase: {Phase.NO_ADDRESSES, Phase.IDLE, after_loss, *healths, Phase.SHUTDOWN}
+    for phase, after_loss, healths in (
+        (Phase.READY, Phase.CONNECTING, SELECTED - {Phase.READY}),
+        (Phase.HEALTH_CONNECTING, Phase.CONNECTING, SELECTED - {Phase.HEALTH_CONNECTING}),
+        (Phase.HEALTH_FAILURE, Phase.TRANSIENT_FAILURE, {Phase.READY}),
+    )
+}
+
+
+class PhaseRecorder(PickFirst):
+    """pick_first that records changes of its phase, within one call too."""
+
+    changes: set[tuple[Phase, Phase]]
+
+    def _enter(self, phase: Phase, *picker: object) -> None:
+        if phase is not self._phase:
+            self.changes.add((self._phase, phase))
+        super()._enter(phase, *picker)  # type: ignore[arg-type]
+
+
+def check_phase(policy: PickFirst, world: World) -> None:
+    """What the phase says about the rest of the policy, and about what it reports."""
+    phase = policy._phase
+    assert (policy._selected is not None) is phase.is_selected is (phase in SELECTED)
+    assert (policy._pass is not None) is (phase in IN_PASS)
+    held = len(policy._targets) if phase in IN_PASS else int(phase.is_selected)
+    assert len(policy._candidates) == len(world.live) == held
+    assert policy._wake_timer.pending <= (phase is Phase.IDLE)
+    if world._reports and phase is not Phase.SHUTDOWN:
+        assert world.state is (phase.state or FAILURE)
+
+
+Step = Callable[[World], object]
+
+
+def steps_of(world: World) -> dict[str, Step]:
+    """What may happen next."""
+    steps: dict[str, Step] = {
+        "one address": lambda world: world.update("a", attributes=WITH_HEALTH),
+        "two addresses": lambda world: world.update("b", "a", attributes=WITH_HEALTH),
+        "no address": lambda world: world.update(attributes=WITH_HEALTH),
+        "resolver error": lambda world: world.resolver_error(),
+        "exit idle": lambda world: world.policy.exit_idle(),
+        "time": lambda world: world.advance(0.25),
+        "close": lambda world: world.policy.close(),
+    }
+    for index, subchannel in enumerate(world.live):
+        for state in CHANGES[subchannel.state]:
+            steps[f"{index} {state}"] = partial(change_state, index, state)
+        # Others may know the health of a candidate before it is selected. One of two is enough.
+        if index == 0 and subchannel.state in {CONNECTING, READY}:
+            for health in (READY, CONNECTING, FAILURE):
+                steps[f"{index} health {health}"] = partial(change_health, index, health)
+    return steps
+
+
+def change_state(index: int, state: State, world: World) -> None:
+    CHANGE[state](world.live[index])
+
+
+def change_health(index: int, health: State, world: World) -> None:
+    world.live[index].health(health, "sick" if health is FAILURE else "")
+
+
+def key_of(policy: PickFirst, world: World) -> Hashable:
+    """What decides how the policy goes on; histories with the same key are not told apart."""
+    live = tuple((each.address, each.state, each._health) for each in world.live)
+    return policy._phase, len(policy._targets), live
+
+
+def test_phases_change_only_as_listed_in_all_histories() -> None:
+    changes: set[tuple[Phase, Phase]] = set()
+    histories: deque[tuple[Step, ...]] = deque([()])
+    known: set[Hashable] = set()
+    while histories:
+        history = histories.popleft()
+        world = World(PickFirstFactory())
+        policy = PhaseRecorder(world)
+        policy.changes = changes
+        world.policy = policy
+        for step in history:
+            step(world)
+            check_phase(policy, world)
+        if (key := key_of(policy, world)) not in known:
+            known.add(key)
+            if policy._phase is not Phase.SHUTDOWN:
+                histories += [(*history, step) for step in steps_of(world).values()]
+    listed = {(before, after) for before, row in PHASE_CHANGES.items() for after in row}
+    assert changes == listed
 
 
 class AnyHistory(RuleBasedStateMachine):
