@@ -12,7 +12,7 @@ from struct import pack
 from bench.transport_calls import UnaryCall
 from proxyless.base import Address, State, Status, StatusCode, Trace, parse_address
 from proxyless.channel.pool import SubchannelHandle, SubchannelPool
-from proxyless.channel.subchannel import SubchannelOptions
+from proxyless.channel.subchannel_options import SubchannelOptions
 from proxyless.runtime import DeadlineQueue, Random, VirtualClock, seeded_random
 from proxyless.transport import ClientTransport, TransportOptions
 from proxyless.transport.client import LoopTools

@@ -334,8 +334,8 @@ CALL_LIVES = "tests/spec/test_call_lives.py"
 CHANNEL = (
     Mutation(
         "retry-after-commit",
-        "channel/call.py",
-        "        if self.is_committed or code is _CODE_OK:\n",
+        "channel/call_attempts.py",
+        "        if self.station is _COMMITTED or code is _CODE_OK:\n",
         "        if code is _CODE_OK:\n",
         "A6",
         tests=("tests/unit/channel/test_call.py", "tests/unit/channel/test_retrying.py"),
@@ -343,8 +343,8 @@ CHANNEL = (
     Mutation(
         "second-attempt-has-the-whole-timeout",
         "channel/call.py",
-        "timeout_s = self.time_remaining_s() if self._has_waited else self._timeout_s",
-        "timeout_s = self._timeout_s",
+        "timeout_s = time.remaining_s() if has_waited else time.timeout_s",
+        "timeout_s = time.timeout_s",
         "A6",
         tests=("tests/unit/channel/test_call.py",),
     ),
@@ -374,7 +374,7 @@ CHANNEL = (
     ),
     Mutation(
         "writer-is-not-told-that-who-blocked-him-is-gone",
-        "channel/call.py",
+        "channel/call_attempts.py",
         "        if others:\n",
         "        if others and end.is_unprocessed:\n",
         "A6",
@@ -418,9 +418,9 @@ CHANNEL = (
 SIMULATED = (
     Mutation(
         "queued-picks-are-forgotten",
-        "channel/channel.py",
-        "        _go_on(queued, lambda call",
-        "        _go_on(list(queued)[:1], lambda call",
+        "channel/pick_queue.py",
+        "        advance_all(calls)\n",
+        "        advance_all(list(calls)[:1])\n",
         "A31-10",
         seeds=SEEDS,
     ),
@@ -443,8 +443,8 @@ SIMULATED = (
     Mutation(
         "commit-hook-skipped-on-cancel",
         "channel/call.py",
-        "if not self.is_committed and (self._strategy",
-        "if end.status.code is not _CODE_CANCELLED and (self._strategy",
+        "if station is not _COMMITTED and has_hook:",
+        "if end.status.code.name != 'CANCELLED' and has_hook:",
         "A31-08",
         seeds=SEEDS,
     ),
@@ -452,7 +452,7 @@ SIMULATED = (
         "selector-published-before-policy-update",
         "channel/channel.py",
         "        status = self._policy.update(update)\n",
-        "        self._publish(attributes.get(CONFIG_SELECTOR) or "
+        "        self.config.publish(attributes.get(CONFIG_SELECTOR) or "
         "ServiceConfigSelector(service_config)); status = self._policy.update(update)\n",
         "A31-13",
         seeds=SEEDS,

@@ -24,7 +24,7 @@ from proxyless.base import (
     UnixAddress,
 )
 from proxyless.channel.pool import SubchannelHandle, SubchannelPool
-from proxyless.channel.subchannel import SubchannelOptions
+from proxyless.channel.subchannel_options import SubchannelOptions
 from proxyless.runtime import seeded_random
 from proxyless.transport import (
     ClientTls,

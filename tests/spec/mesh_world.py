@@ -32,7 +32,7 @@ from tests.spec.xds_world import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from proxyless.channel.subchannel import SubchannelOptions
+    from proxyless.channel.subchannel_options import SubchannelOptions
     from proxyless.lb import Helper, Update
     from proxyless.lb.api import Cancel, StateListener
     from proxyless.resolver import Resolver, ResolverContext, ResolverListener, Target
@@ -282,7 +282,7 @@ class MeshWorld:
     @property
     def children(self) -> set[str]:
         """The clusters in the load balancing config."""
-        config = self.channel._service_config  # noqa: SLF001 - what the channel was told
+        config = self.channel.config.service_config
         assert config is not None
         assert config.policy is not None
         names = cast("Any", config.policy.config).children

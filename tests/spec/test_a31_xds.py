@@ -210,7 +210,7 @@ def _retry(count: int) -> RetryOnPolicy:
 @pytest.mark.spec("A31-22")
 def test_cluster_manager_is_the_top_level_policy() -> None:
     world = mesh({"a": 1, "b": 1})
-    config = world.channel._service_config  # noqa: SLF001 - what the channel was told
+    config = world.channel.config.service_config
     assert config is not None
     assert config.policy is not None
     assert config.policy.name == "xds_cluster_manager_experimental"

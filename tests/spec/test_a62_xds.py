@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proxyless.base import State, StatusCode
-from proxyless.channel.channel import IDLE_TIMEOUT_S
+from proxyless.channel.options import IDLE_TIMEOUT_S
 from tests.spec.mesh_world import MeshWorld, spying
 from tests.spec.xds_world import (
     aggregate,

@@ -168,7 +168,7 @@ class Life:
 
     def _tell_throttle(self, status: Status) -> None:
         """Other RPCs of the channel ended like this."""
-        throttle = self.world.channel._throttle  # noqa: SLF001 - they are no part of this life
+        throttle = self.world.channel.config.throttle
         assert throttle is not None
         for _ in range(10):
             throttle.on_attempt_end(AttemptEnd(status), CODES)

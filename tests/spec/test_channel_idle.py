@@ -5,7 +5,7 @@ from math import inf
 import pytest
 
 from proxyless.base import OK, State, Status, StatusCode
-from proxyless.channel.channel import IDLE_TIMEOUT_S, ChannelOptions
+from proxyless.channel.options import IDLE_TIMEOUT_S, ChannelOptions
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
 from proxyless.wire import StreamEnd
 from tests.spec.channel_world import ChannelWorld

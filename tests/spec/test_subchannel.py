@@ -11,7 +11,7 @@ import pytest
 
 from proxyless.base import OK, Address, BackoffPolicy, IpAddress, State, Status, parse_address
 from proxyless.channel.pool import SubchannelHandle, SubchannelPool
-from proxyless.channel.subchannel import SubchannelOptions
+from proxyless.channel.subchannel_options import SubchannelOptions
 from proxyless.runtime import AsyncioNetwork, VirtualClock, seeded_random
 from proxyless.transport import ClientTransport, Connector
 from tests.subchannel_world import (

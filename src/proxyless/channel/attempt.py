@@ -6,22 +6,20 @@ policies and hedging make more (see `call` and `retrying`).
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
+from proxyless.channel.statuses import LOGGER
 from proxyless.wire.messages import too_large
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from proxyless.base import Metadata, Status
-    from proxyless.channel.call import Call
+    from proxyless.channel.method import MessageLimits
+    from proxyless.channel.retry import TransparentRetries
     from proxyless.lb.api import CallTracker
     from proxyless.transport import ClientTransport
     from proxyless.wire import ClientStream, ResponseBlock, StreamEnd
-
-
-LOGGER: Final = logging.getLogger("proxyless.channel")
 
 
 class CallObserver(Protocol):
@@ -51,8 +49,8 @@ class Strategy(Protocol):
     For a strategy, an attempt and the transparent retries that replace it are one.
     """
 
-    def on_attempt_sent(self) -> None:
-        """An attempt is on its way."""
+    def on_attempt_sent(self, retries: TransparentRetries) -> Metadata:
+        """An attempt is about to be opened; returns the metadata that it adds."""
         ...
 
     def on_attempt_end(self, end: StreamEnd) -> None:
@@ -71,12 +69,26 @@ class Strategy(Protocol):
         ...
 
 
+class AttemptOwner(Protocol):
+    """What an attempt needs of its call."""
+
+    observer: CallObserver
+    limits: MessageLimits
+
+    def commit(self, attempt: Attempt) -> None:
+        """Go on with this attempt only. No-op after the first time."""
+
+    def cancel(self, status: Status) -> None: ...
+    def on_attempt_writable(self) -> None: ...
+    def on_attempt_end(self, attempt: Attempt, end: StreamEnd) -> None: ...
+
+
 class Attempt:
-    """One stream on one subchannel, for one call. Driven by the wire."""
+    """One stream on one subchannel, for one call. Its methods `on_*` are called by the wire."""
 
     __slots__ = ("_call", "_end", "_tracker", "stream")
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: AttemptOwner) -> None:
         self._call = call
         self._tracker: CallTracker | None = None
         self.stream: ClientStream | None = None
@@ -92,14 +104,14 @@ class Attempt:
 
     def on_head(self, head: ResponseBlock) -> None:
         call = self._call
-        if not call.is_committed:
-            call.commit(self)
+        call.commit(self)
         call.observer.on_head(head.metadata)
 
     def on_message(self, message: bytes) -> None:
         call = self._call
-        if len(message) > call.response_bytes_max:
-            call.cancel(too_large(len(message), int(call.response_bytes_max)).status)
+        limit = call.limits.response_bytes_max
+        if len(message) > limit:
+            call.cancel(too_large(len(message), int(limit)).status)
         else:
             call.observer.on_message(message)
 

@@ -22,6 +22,11 @@ OnMetadata = Callable[[Metadata | Status], None]
 Withdraw = Callable[[], None]
 
 
+def service_url(authority: str, path: str) -> str:
+    """The URL of a method's service, for call credentials."""
+    return f"https://{authority.removesuffix(':443')}{path[: path.rfind('/')]}"
+
+
 class CallCredentials(Protocol):
     """Gives metadata for an RPC."""
 

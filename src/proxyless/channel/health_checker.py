@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base import State, Status, StatusCode, one_line
-from proxyless.channel.attempt import LOGGER
 from proxyless.channel.health import (
     Answered,
     Ask,
@@ -25,15 +24,17 @@ from proxyless.channel.health import (
     encode_question,
 )
 from proxyless.channel.health_watch import WATCH_PATH
+from proxyless.channel.statuses import LOGGER
 from proxyless.runtime import IDLE_TIMER, Timer
 from proxyless.wire import RequestEncoder
 
 if TYPE_CHECKING:
     from proxyless.base import Metadata
+    from proxyless.channel.connection import SubchannelTools
     from proxyless.channel.credentials import Withdraw
     from proxyless.channel.health import Effect, Event
     from proxyless.channel.health_watch import HealthWatch, Question
-    from proxyless.channel.subchannel import Subchannel, SubchannelTools
+    from proxyless.channel.subchannel import Subchannel
     from proxyless.transport import ClientTransport
     from proxyless.wire import ClientStream, ResponseBlock, StreamEnd
 

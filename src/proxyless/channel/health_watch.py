@@ -5,25 +5,25 @@ Specs: A17; A61, "Generic Health Reporting Mechanism".
 Theory of operation. A channel has one `ChannelHealth`: the name that its service config says, and
 the watches of its policies (`lb.api.Subchannel.watch_health`). A new name counts for all of them at
 once; without one, every connection is healthy. Watches of one subchannel that ask the same share a
-`HealthChecker`, of whatever channels they are: it owns the stream, and is there as long as one of
-them is.
+`HealthChecker`, of whatever channels they are: it owns the stream, and `health_registry` closes it
+after the last of them.
 
 Nothing of this is on the way of an RPC: it ends in a state that a policy is told.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from proxyless.base import OK, State, Status
 from proxyless.base.frozen import frozen
+from proxyless.channel.credentials import service_url
 from proxyless.runtime import IDLE_TIMER, Timer
 
 if TYPE_CHECKING:
-    from proxyless.channel.channel import Channel
     from proxyless.channel.credentials import CallCredentials
-    from proxyless.channel.health_checker import HealthChecker
-    from proxyless.channel.subchannel import Subchannel, SubchannelTools
+    from proxyless.channel.options import ChannelOptions
+    from proxyless.channel.subchannel import Subchannel
     from proxyless.lb.api import StateListener
     from proxyless.runtime import Clock
 
@@ -46,27 +46,47 @@ class Question:
     service_url: str
 
     @classmethod
-    def of(cls, channel: Channel, service: str) -> Question:
+    def of(cls, service: str, authority: str, options: ChannelOptions) -> Question:
         return cls(
             service,
-            channel.authority,
-            channel.options.scheme,
-            channel.options.user_agent,
-            channel.call_credentials,
-            channel.service_url(WATCH_PATH),
+            authority,
+            options.scheme,
+            options.user_agent,
+            options.call_credentials,
+            service_url(authority, WATCH_PATH),
         )
 
 
-# ---------------------------------------------------------------------------------------------
-# Of a channel
+class Checker(Protocol):
+    """A health checker, as its watches use it."""
+
+    @property
+    def subchannel(self) -> Subchannel: ...
+    @property
+    def question(self) -> Question: ...
+    @property
+    def latest(self) -> tuple[State, Status]: ...
+    @property
+    def is_watched(self) -> bool: ...
+
+    def add(self, watch: HealthWatch) -> None: ...
+    def remove(self, watch: HealthWatch) -> None: ...
+
+
+class Checkers(Protocol):
+    """The health checkers of an event loop, as watches use them."""
+
+    def acquire(self, subchannel: Subchannel, question: Question) -> Checker: ...
+    def release(self, subchannel: Subchannel, question: Question) -> None: ...
 
 
 class ChannelHealth:
     """Which service has to be healthy, and who wants to know. Driven by the service config."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, authority: str, options: ChannelOptions) -> None:
         # Fixed at construction.
-        self._channel = channel
+        self._authority = authority
+        self._options = options
         # From the last service config: None is that nobody is asked.
         self._question: Question | None = None
         # In order, so that a simulated world repeats itself.
@@ -74,7 +94,9 @@ class ChannelHealth:
 
     def check(self, service: str | None) -> None:
         """The health of this service counts from now on; None: every connection is healthy."""
-        question = None if service is None else Question.of(self._channel, service)
+        question = None
+        if service is not None:
+            question = Question.of(service, self._authority, self._options)
         if question != self._question:
             self._question = question
             for watch in tuple(self._watches):
@@ -83,7 +105,7 @@ class ChannelHealth:
     def watch(
         self,
         subchannel: Subchannel,
-        checkers: HealthCheckers,
+        checkers: Checkers,
         listener: StateListener,
         clock: Clock,
     ) -> HealthWatch:
@@ -117,7 +139,7 @@ class HealthWatch:
         listener: StateListener,
         clock: Clock,
         subchannel: Subchannel,
-        checkers: HealthCheckers,
+        checkers: Checkers,
         siblings: dict[HealthWatch, None],
     ) -> None:
         # Fixed at construction.
@@ -128,7 +150,7 @@ class HealthWatch:
         # All of the channel, to be left at the end.
         self._siblings = siblings
         # Changed by the channel: whom to hear; None if the backend is not asked.
-        self._checker: HealthChecker | None = None
+        self._checker: Checker | None = None
         # What the policy knows.
         self._told = _HEALTHY
         # Pending while it may be something else than what is.
@@ -178,45 +200,7 @@ class HealthWatch:
             self._told = latest
             self._listener(*latest)
 
-    def _leave(self, checker: HealthChecker) -> None:
+    def _leave(self, checker: Checker) -> None:
         checker.remove(self)
         if not checker.is_watched:
-            self._checkers.release(checker)
-
-
-# ---------------------------------------------------------------------------------------------
-# Of a subchannel
-
-
-class HealthCheckers:
-    """Who asks which backend what, on one loop. Driven by watches."""
-
-    def __init__(self, tools: SubchannelTools) -> None:
-        self._tools = tools
-        self._checkers: dict[tuple[Subchannel, Question], HealthChecker] = {}
-
-    def __len__(self) -> int:
-        return len(self._checkers)
-
-    def acquire(self, subchannel: Subchannel, question: Question) -> HealthChecker:
-        """The one who asks this there; to be given back when nobody watches it."""
-        key = (subchannel, question)
-        checker = self._checkers.get(key)
-        if checker is None:
-            checker = self._checkers[key] = _make_checker(subchannel, question, self._tools)
-            checker.start()
-        return checker
-
-    def release(self, checker: HealthChecker) -> None:
-        del self._checkers[checker.subchannel, checker.question]
-        checker.close()
-
-
-def _make_checker(
-    subchannel: Subchannel, question: Question, tools: SubchannelTools
-) -> HealthChecker:
-    from proxyless.channel.health_checker import (  # noqa: PLC0415 - with the first question
-        HealthChecker,
-    )
-
-    return HealthChecker(subchannel, question, tools)
+            self._checkers.release(checker.subchannel, checker.question)

@@ -28,6 +28,7 @@ class Idleness:
         # Who is active, and until when somebody was.
         self._is_active = False
         self._inactive_since_s = 0.0
+        self._when_inactive: list[Callable[[], None]] = []
         self._timer: Timer = IDLE_TIMER
 
     def start(self) -> None:
@@ -47,6 +48,16 @@ class Idleness:
         """The last of the current RPCs has ended."""
         self._is_active = False
         self._inactive_since_s = self._clock.now_s()
+        callbacks, self._when_inactive = self._when_inactive, []
+        for callback in callbacks:
+            callback()
+
+    def call_when_inactive(self, callback: Callable[[], None]) -> None:
+        """Call back once, as soon as no RPC is under way."""
+        if self._is_active:
+            self._when_inactive.append(callback)
+        else:
+            callback()
 
     def _on_timer(self) -> None:
         inactive_s = self._clock.now_s() - self._inactive_since_s

@@ -8,25 +8,33 @@ A filter may be an application's own. What it raises ends its RPC, and harms nob
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from proxyless.base import Status, StatusCode, one_line
-from proxyless.channel.attempt import LOGGER
+from proxyless.channel.statuses import LOGGER, raised
 from proxyless.runtime import IDLE_TIMER, Timer
 from proxyless.wire import StreamEnd
 
 if TYPE_CHECKING:
-    from proxyless.base import Metadata
+    from proxyless.base import Metadata, Status
     from proxyless.channel.attempt import CallObserver
-    from proxyless.channel.call import Call
     from proxyless.channel.config_selector import Interception
     from proxyless.runtime import Clock
+
+
+class InterceptedCall(Protocol):
+    """What the filters need of their call."""
+
+    def request_attempt(self) -> None: ...
+    def finish(self, end: StreamEnd) -> None: ...
+    def cancel(self, status: Status) -> None: ...
 
 
 class InterceptedObserver:
     """One RPC's filters. Driven by its call."""
 
-    def __init__(self, call: Call, observer: CallObserver, interception: Interception) -> None:
+    def __init__(
+        self, call: InterceptedCall, observer: CallObserver, interception: Interception
+    ) -> None:
         self._call = call
         self._observer = observer
         self._interception = interception
@@ -88,5 +96,4 @@ class InterceptedObserver:
 
 def _bug(error: Exception) -> Status:
     LOGGER.exception("http filter raised")
-    text = one_line(f"http filter raised {type(error).__name__}: {error}")
-    return Status(StatusCode.INTERNAL, text)
+    return raised("http filter", error)

@@ -8,14 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from proxyless.base import State, Status
-from proxyless.channel.channel import Channel, ChannelOptions, LoopStack
+from proxyless.channel.channel import Channel
 from proxyless.lb.pickers import FailPicker
 from proxyless.resolver import StaticResolver
 from proxyless.resolver.unresolvable import UnresolvableTargets
 from proxyless.wire import StreamEnd
 
 if TYPE_CHECKING:
-    from proxyless.channel.call import Call
+    from proxyless.channel.call_owner import WaitingCall
+    from proxyless.channel.loop_stack import LoopStack
+    from proxyless.channel.options import ChannelOptions
     from proxyless.lb.api import PolicyRegistry
 
 
@@ -41,7 +43,7 @@ class LameChannel(Channel):
         self._resolver = StaticResolver(reason, self, stack.clock)
         self._set_state(State.TRANSIENT_FAILURE, FailPicker(reason))
 
-    def wait_for_selector(self, call: Call) -> None:
+    def wait_for_selector(self, call: WaitingCall) -> None:
         if self.state is State.SHUTDOWN:
             super().wait_for_selector(call)
         else:

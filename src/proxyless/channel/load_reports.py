@@ -16,14 +16,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base import Backoff, Status, StatusCode, one_line
-from proxyless.channel.attempt import LOGGER
+from proxyless.channel.statuses import LOGGER
 from proxyless.lb.orca import OUT_OF_BAND_PATH, encode_report_request, parse_load_report
 from proxyless.runtime import IDLE_TIMER, Timer
 from proxyless.wire import RequestEncoder
 
 if TYPE_CHECKING:
     from proxyless.base import Address
-    from proxyless.channel.subchannel import SubchannelOptions, SubchannelTools
+    from proxyless.channel.connection import SubchannelTools
+    from proxyless.channel.subchannel_options import SubchannelOptions
     from proxyless.lb.api import Cancel, LoadListener
     from proxyless.lb.orca import LoadReport
     from proxyless.transport import ClientTransport

@@ -12,16 +12,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from proxyless.channel.call import CANCELLED, Call
+from proxyless.channel.call import Call
+from proxyless.channel.statuses import CANCELLED
 from proxyless.lb.api import PickInfo
 from proxyless.lb.attributes import PICK_LABELS
 
 if TYPE_CHECKING:
     from proxyless.base import Metadata, Status
     from proxyless.channel.attempt import Attempt, CallObserver
-    from proxyless.channel.channel import Channel
+    from proxyless.channel.call_owner import CallOwner
     from proxyless.channel.method import Method
-    from proxyless.lb.api import CallTracker, Picker
+    from proxyless.lb.api import CallTracker
     from proxyless.metrics import CallRecorder
     from proxyless.runtime import Clock
     from proxyless.transport import ClientTransport
@@ -37,7 +38,7 @@ class MeasuredCall(Call):
 
     def __init__(
         self,
-        channel: Channel,
+        channel: CallOwner,
         method: Method,
         observer: CallObserver,
         *said: Any,  # noqa: ANN401 - whatever else a call takes
@@ -45,7 +46,7 @@ class MeasuredCall(Call):
         assert method.recorder is not None, "a channel with plugins makes methods with a recorder"
         # First, so that serializing the request is part of the RPC: "payload serialization should
         # be included" - A66
-        measured = MeasuredObserver(observer, method.recorder, channel.clock)
+        measured = MeasuredObserver(observer, method.recorder, channel.stack.clock)
         super().__init__(channel, method, measured, *said)
         self._recorder: Final = method.recorder
         # What policies said about the last pick, by the name of the label.
@@ -56,10 +57,10 @@ class MeasuredCall(Call):
 
     # Attempts begin
 
-    def pick(self, picker: Picker) -> None:
+    def _pick(self) -> None:
         # "Attempts are created after name resolution … but before the LB pick" - A66
         while len(self._unpicked) < self._attempts_wanted:
-            self._unpicked.append(AttemptMeter(self._recorder, self._channel.clock))
+            self._unpicked.append(AttemptMeter(self._recorder, self._channel.stack.clock))
             # What was said about the attempt before is not about this one.
             self._pick_labels.clear()
         info = self._info
@@ -68,7 +69,7 @@ class MeasuredCall(Call):
             # Calls share what they say to pickers, but not what pickers say to them.
             attributes = info.attributes.with_(PICK_LABELS, self._pick_labels)
             self._info = PickInfo(info.path, info.metadata, attributes)
-        super().pick(picker)
+        super()._pick()
 
     def _open(
         self, transport: ClientTransport, tracker: CallTracker | None, encoder: RequestEncoder

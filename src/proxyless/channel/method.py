@@ -9,21 +9,40 @@ encoded, and who measures it looked up.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING, Final
 
-from proxyless.channel.call import Call
+from proxyless.base.frozen import frozen
 from proxyless.lb.api import PickInfo
 from proxyless.metrics import CallRecorder
 from proxyless.resolver.target import encode_authority
 from proxyless.wire import RequestEncoder
 
 if TYPE_CHECKING:
-    from proxyless.channel.channel import ChannelOptions
-    from proxyless.metrics import Metrics
+    from proxyless.channel.options import ChannelOptions
+    from proxyless.channel.service_config import MethodConfig
 
 # How many encoders a method keeps for authorities that are not its own: one for each endpoint that
 # it meets. Past this all are forgotten, and made anew.
 AUTHORITIES_MAX: Final = 256
+
+
+@frozen
+class MessageLimits:
+    """Size limits of the messages of an RPC."""
+
+    request_bytes_max: float
+    response_bytes_max: float = inf
+
+    def narrowed(self, config: MethodConfig) -> MessageLimits:
+        """With the limits of the method's config, where they are smaller."""
+        request_bytes_max, response_bytes_max = config.request_bytes_max, config.response_bytes_max
+        if request_bytes_max is None and response_bytes_max is None:
+            return self
+        return MessageLimits(
+            min(self.request_bytes_max, inf if request_bytes_max is None else request_bytes_max),
+            inf if response_bytes_max is None else response_bytes_max,
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -33,6 +52,7 @@ class Method:
     path: str
     encoder: RequestEncoder
     options: ChannelOptions
+    limits: MessageLimits
     # What a pick was told about the last call that brought no metadata. Calls share it as long as
     # their selector adds the same attributes.
     plain_info: PickInfo
@@ -53,16 +73,6 @@ class Method:
         return encoder
 
 
-def choose_call_type(metrics: Metrics) -> type[Call]:
-    """What a channel makes for each RPC."""
-    if not metrics.active:
-        return Call
-    # Few channels are measured.
-    from proxyless.channel.measured import MeasuredCall  # noqa: PLC0415
-
-    return MeasuredCall
-
-
 def make_method(
     path: str, authority: str, options: ChannelOptions, *, is_registered: bool
 ) -> Method:
@@ -70,7 +80,8 @@ def make_method(
     encoder = _make_encoder(path, authority, options)
     metrics = options.metrics
     recorder = CallRecorder(metrics, path, is_registered=is_registered) if metrics.active else None
-    return Method(path, encoder, options, PickInfo(path), recorder)
+    limits = MessageLimits(options.send_bytes_max)
+    return Method(path, encoder, options, limits, PickInfo(path), recorder)
 
 
 def _make_encoder(path: str, authority: str, options: ChannelOptions) -> RequestEncoder:

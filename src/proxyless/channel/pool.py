@@ -16,20 +16,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
 from proxyless.base import NULL_TRACE, OK, Address, State, Status, Trace
-from proxyless.channel.health_watch import HealthCheckers
-from proxyless.channel.subchannel import (
-    Connection,
-    Connects,
-    Subchannel,
-    SubchannelOptions,
-    SubchannelTools,
-)
+from proxyless.channel.connection import Connection, Connects, SubchannelTools
+from proxyless.channel.health_registry import HealthCheckers
+from proxyless.channel.subchannel import Subchannel
 from proxyless.channel.watch import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from proxyless.channel.health_watch import ChannelHealth, HealthWatch
+    from proxyless.channel.subchannel_options import SubchannelOptions
     from proxyless.lb.api import Cancel, LoadListener, StateListener
     from proxyless.runtime import Clock, Random
     from proxyless.transport import ClientTransport

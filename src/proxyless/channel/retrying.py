@@ -5,7 +5,7 @@ Specs: A6. The decisions are in `retry`; here they meet timers and attempts.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from proxyless.channel.retry import (
     AttemptEnd,
@@ -22,17 +22,26 @@ from proxyless.channel.retry import (
 from proxyless.runtime import IDLE_TIMER, Clock, Random, Timer
 
 if TYPE_CHECKING:
-    from proxyless.base import StatusCode
+    from proxyless.base import Metadata, StatusCode
     from proxyless.channel.attempt import Strategy
-    from proxyless.channel.call import Call
+    from proxyless.channel.retry import TransparentRetries
     from proxyless.channel.service_config import HedgingPolicy, MethodConfig, RetryPolicy
     from proxyless.wire import StreamEnd
 
 _NO_CODES: Final[frozenset[StatusCode]] = frozenset()
 
 
+class RetriedCall(Protocol):
+    """What a strategy needs of its call."""
+
+    @property
+    def is_waiting(self) -> bool: ...
+    def request_attempt(self) -> None: ...
+    def finish(self, end: StreamEnd) -> None: ...
+
+
 def choose_strategy(
-    call: Call,
+    call: RetriedCall,
     method_config: MethodConfig,
     throttle: RetryThrottle | None,
     *,
@@ -55,13 +64,16 @@ class _Counting:
     ) -> None:
         self._throttle = throttle
         self._codes = codes
+        # Transparent retries included.
+        self._attempts_sent = 0
 
     @property
     def _is_throttled(self) -> bool:
         return self._throttle is not None and self._throttle.is_throttling
 
-    def on_attempt_sent(self) -> None:
-        return
+    def on_attempt_sent(self, retries: TransparentRetries) -> Metadata:
+        self._attempts_sent += 1
+        return retries.count_attempts(self._attempts_sent)
 
     def on_attempt_end(self, end: StreamEnd) -> None:
         if self._throttle is not None:
@@ -79,7 +91,7 @@ class _Retrying(_Counting):
 
     def __init__(
         self,
-        call: Call,
+        call: RetriedCall,
         policy: RetryPolicy,
         throttle: RetryThrottle | None,
         clock: Clock,
@@ -117,7 +129,7 @@ class _Hedging(_Counting):
     """Attempts side by side. Driven by what is sent, what ends, and the hedging timer."""
 
     def __init__(
-        self, call: Call, policy: HedgingPolicy, throttle: RetryThrottle | None, clock: Clock
+        self, call: RetriedCall, policy: HedgingPolicy, throttle: RetryThrottle | None, clock: Clock
     ) -> None:
         super().__init__(throttle, policy.non_fatal_codes)
         self._call = call
@@ -129,11 +141,12 @@ class _Hedging(_Counting):
         # How the RPC ends if nothing better comes.
         self._last_failure: StreamEnd | None = None
 
-    def on_attempt_sent(self) -> None:
+    def on_attempt_sent(self, retries: TransparentRetries) -> Metadata:
         now_s = self._clock.now_s()
         self._state = self._state.after_sent(self._policy, now_s)
-        # Soon: the attempt that was just sent is not quite under way yet.
+        # Soon: the attempt is not quite under way yet.
         self._look_at(now_s)
+        return super().on_attempt_sent(retries)
 
     def on_failure(self, end: StreamEnd) -> bool:
         now_s = self._clock.now_s()

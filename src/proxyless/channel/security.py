@@ -15,7 +15,7 @@ from proxyless.base import HTTP_PROXY
 
 if TYPE_CHECKING:
     from proxyless.base import Attributes
-    from proxyless.channel.subchannel import SubchannelOptions
+    from proxyless.channel.subchannel_options import SubchannelOptions
     from proxyless.transport import TlsSource
 
 

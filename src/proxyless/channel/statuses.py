@@ -3,11 +3,13 @@
 Specs: A54 (which codes a control plane may choose).
 """
 
+import logging
 from typing import Final
 
-from proxyless.base import OK, State, Status, StatusCode
-from proxyless.channel.attempt import LOGGER
+from proxyless.base import OK, State, Status, StatusCode, one_line
 from proxyless.lb.api import Picker
+
+LOGGER: Final = logging.getLogger("proxyless.channel")
 
 # "restricted control-plane status codes" - A54
 _RESTRICTED: Final = frozenset(
@@ -25,6 +27,7 @@ _RESTRICTED: Final = frozenset(
 
 
 # The words of grpcio.
+CANCELLED: Final = Status(StatusCode.CANCELLED, "Locally cancelled by application!")
 DEADLINE_EXCEEDED: Final = Status(StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
 
 
@@ -54,6 +57,11 @@ def from_control_plane(status: Status) -> Status:
         return status
     text = f"illegal status code from the control plane: {status}"
     return Status(StatusCode.INTERNAL, text)
+
+
+def raised(who: str, error: Exception) -> Status:
+    """Code that an RPC depends on, perhaps the application's own, has raised."""
+    return Status(StatusCode.INTERNAL, one_line(f"{who} raised {type(error).__name__}: {error}"))
 
 
 def too_large_to_send(size: int, limit: float) -> Status:

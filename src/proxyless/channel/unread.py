@@ -7,7 +7,7 @@ may be closed meanwhile. A front that keeps the end back has that looked after h
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from proxyless.channel.statuses import DEADLINE_EXCEEDED
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from proxyless.base import Status
     from proxyless.channel.call import Call
-    from proxyless.channel.channel import Channel
+    from proxyless.channel.call_owner import CallOwner
 
 
 class Unread:
@@ -24,17 +24,16 @@ class Unread:
 
     __slots__ = ("_channel", "_on_cut", "deadline_id")
 
-    def __init__(self, channel: Channel, on_cut: Callable[[Status], None]) -> None:
+    def __init__(self, channel: CallOwner, on_cut: Callable[[Status], None]) -> None:
         self._channel = channel
         self._on_cut: Callable[[Status], None] | None = on_cut
         self.deadline_id = 0
-        # One of its RPCs, which it counts, and cancels when it is closed: more it does not ask.
-        channel.on_call_started(cast("Call", self))
+        channel.on_call_started(self)
 
     def expire(self, remaining_s: float) -> None:
         """End it after this time."""
-        channel = self._channel
-        channel.deadlines.expire(self, channel.clock.now_s() + remaining_s)
+        stack = self._channel.stack
+        stack.deadlines.expire(self, stack.clock.now_s() + remaining_s)
 
     def on_deadline(self) -> None:
         """The time is up."""
@@ -52,8 +51,8 @@ class Unread:
         if self._on_cut is not None:
             # The queue of deadlines may remember this for long, and need not remember the front.
             self._on_cut = None
-            self._channel.deadlines.forget(self)
-            self._channel.on_call_ended(cast("Call", self))
+            self._channel.stack.deadlines.forget(self)
+            self._channel.on_call_ended(self)
 
 
 def await_reader(call: Call, on_cut: Callable[[Status], None]) -> Unread:

@@ -11,9 +11,7 @@ from proxyless.base.frozen import frozen
 from proxyless.lb.view import LbNode, place
 
 if TYPE_CHECKING:
-    from proxyless.base import Metadata, State, Status
-    from proxyless.channel.call import Call
-    from proxyless.channel.channel import Channel
+    from proxyless.base import State, Status
     from proxyless.channel.service_config import ServiceConfig
     from proxyless.lb.graceful_switch import GracefulSwitch
     from proxyless.resolver.api import Resolver
@@ -48,9 +46,3 @@ class ChannelView:
     def find_lb(self, name: str) -> LbNode | None:
         """One child of the top policy: on a large mesh, all of them are many."""
         return None if self.policy is None else self.policy.describe_child(name)
-
-
-def origin_of(call: Call) -> tuple[Channel, str, Metadata]:
-    """Where a call runs, and what routing knows about it, for those who explain its end."""
-    # Asked for calls that failed; each attribute that a call makes public is one to keep for all.
-    return call._channel, call._method.path, call._metadata  # noqa: SLF001

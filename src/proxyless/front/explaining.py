@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 from weakref import ref
 
 from proxyless.base import EMPTY_METADATA
-from proxyless.channel.view import ChannelView, origin_of
+from proxyless.channel.call import origin_of
 from proxyless.front.conversions import to_metadata
 
 if TYPE_CHECKING:
     from proxyless.base import Metadata
     from proxyless.base.explanation import Explanation
-    from proxyless.channel import Call, Channel
+    from proxyless.channel import Call, Channel, ChannelView
     from proxyless.lb import LbNode
 
 T = TypeVar("T")

@@ -2,9 +2,10 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from proxyless.base import Status, StatusCode, Trace, parse_address
+from proxyless.channel import ChannelOptions
 from proxyless.channel.credentials import CallCredentials
 from proxyless.channel.health_watch import ChannelHealth
 from proxyless.channel.pool import SubchannelHandle
@@ -18,9 +19,6 @@ from tests.subchannel_world import (
     Watcher,
     subchannel_world,
 )
-
-if TYPE_CHECKING:
-    from proxyless.channel.channel import Channel
 
 UNKNOWN, SERVING, NOT_SERVING = 0, 1, 2
 BROKEN = Status(StatusCode.INTERNAL, "broken")
@@ -36,29 +34,13 @@ class Watched(FakeStream):
         self.end(StreamEnd(status))
 
 
-class _Options:
-    scheme = "http"
-    user_agent = "test/1"
-
-
-class _Channel:
-    """As much of a channel as a question needs."""
-
-    options = _Options()
-
-    def __init__(self, credentials: CallCredentials | None) -> None:
-        self.authority = "shop.test:80"
-        self.call_credentials = credentials
-
-    def service_url(self, path: str) -> str:
-        return f"https://{self.authority}{path.rpartition('/')[0]}"
-
-
 def channel_health(
     service: str | None = "shop", credentials: CallCredentials | None = None
 ) -> ChannelHealth:
     """What a channel has whose service config names this."""
-    health = ChannelHealth(cast("Channel", _Channel(credentials)))
+    health = ChannelHealth(
+        "shop.test:80", ChannelOptions(user_agent="test/1", call_credentials=credentials)
+    )
     health.check(service)
     return health
 

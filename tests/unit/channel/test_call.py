@@ -335,7 +335,7 @@ def test_an_rpc_that_cannot_be_sent_ends_and_those_behind_it_go_on(waits_for: st
         world.connect()
         world.report(State.CONNECTING, QUEUE_PICKER)
     broken, first = world.call()
-    broken._encoding = "unknown"
+    broken._request.encoding = "unknown"
     _, second = world.call()
     world.connect()
     assert first.status.code is StatusCode.INTERNAL
@@ -433,7 +433,7 @@ def test_a_cancel_by_the_server_after_the_deadline_is_the_deadline() -> None:
     world.connect()
     call, observer = world.call(timeout_s=2.0)
     # Our own timer is late; the server's was not.
-    call._channel.deadlines.forget(call)
+    world.channel.deadlines.forget(call)
     world.clock.advance(2.0)
     world.streams[0].end(StreamEnd(Status(StatusCode.CANCELLED, "stream reset by peer: CANCEL")))
     assert observer.status.code is StatusCode.DEADLINE_EXCEEDED

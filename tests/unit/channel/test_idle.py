@@ -66,3 +66,15 @@ def test_a_rounding_error_does_not_keep_it_busy() -> None:
     idleness.on_inactive()
     clock.advance(10.0)
     assert idled == [9.7]
+
+
+def test_callback_runs_once_when_the_last_rpc_has_ended() -> None:
+    _, idleness, _ = make(10.0)
+    called: list[str] = []
+    idleness.call_when_inactive(lambda: called.append("at once"))
+    idleness.on_active()
+    idleness.call_when_inactive(lambda: called.append("later"))
+    assert called == ["at once"]
+    for _ in range(2):
+        idleness.on_inactive()
+    assert called == ["at once", "later"]

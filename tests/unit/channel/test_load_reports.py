@@ -15,13 +15,14 @@ from proxyless.base import (
     hits,
 )
 from proxyless.channel.load_reports import LoadReports
-from proxyless.channel.subchannel import SubchannelOptions, SubchannelTools
+from proxyless.channel.subchannel_options import SubchannelOptions
 from proxyless.lb import LoadReport
 from proxyless.protos import message_class
 from proxyless.runtime import VirtualClock
 from proxyless.wire import CallListener, StreamEnd
 
 if TYPE_CHECKING:
+    from proxyless.channel.connection import SubchannelTools
     from proxyless.transport import ClientTransport
 
 UNIMPLEMENTED = StatusCode.UNIMPLEMENTED

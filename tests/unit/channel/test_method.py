@@ -1,8 +1,10 @@
 """Unit tests of proxyless.channel.method."""
 
 from proxyless.channel import Call, ChannelOptions
+from proxyless.channel.channel import choose_call_type
 from proxyless.channel.measured import MeasuredCall
-from proxyless.channel.method import AUTHORITIES_MAX, choose_call_type, make_method
+from proxyless.channel.method import AUTHORITIES_MAX, MessageLimits, make_method
+from proxyless.channel.service_config import MethodConfig
 from proxyless.metrics import NO_METRICS
 from proxyless.metrics.instruments import ATTEMPT_STARTED
 from proxyless.wire import RequestEncoder
@@ -57,3 +59,11 @@ def test_authorities_are_forgotten_before_there_are_too_many() -> None:
     assert method.encoder_for("0") is first
     method.encoder_for("one more")
     assert method.encoder_for("0") is not first
+
+
+def test_limits_are_narrowed_by_the_config_of_the_method() -> None:
+    limits = MessageLimits(100)
+    assert limits.narrowed(MethodConfig()) is limits
+    config = MethodConfig(request_bytes_max=50, response_bytes_max=60)
+    assert limits.narrowed(config) == MessageLimits(50, 60)
+    assert limits.narrowed(MethodConfig(request_bytes_max=500)) == limits

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from proxyless.base import OK, BackoffPolicy, State, Status, parse_address
-from proxyless.channel.subchannel import SubchannelOptions
+from proxyless.channel.subchannel_options import SubchannelOptions
 from proxyless.transport import ClientTls, KeepaliveConfig, PeerCertificate, TransportOptions
 from proxyless.wire import Limits
 from tests.subchannel_world import (

@@ -82,7 +82,7 @@ HEDGING_POLICY = {
 
 
 def tokens_left(world: ChannelWorld) -> float:
-    throttle = world.channel._throttle
+    throttle = world.channel.config.throttle
     assert throttle is not None
     return throttle.tokens
 
@@ -294,7 +294,7 @@ def test_a_writer_goes_on_when_the_attempt_that_blocked_him_is_gone(what: str) -
         case "answer of the other":
             free.head()
         case _:
-            call.send_message(bytes(world.channel.kept_bytes_max))
+            call.send_message(bytes(world.channel.options.kept_bytes_max))
     assert (was_writable, call.is_writable) == (False, True)
     assert observer.writable > told
     assert not free.is_ended
@@ -304,7 +304,7 @@ def test_an_rpc_with_too_much_to_keep_is_not_retried_after_its_backoff() -> None
     world = retrying()
     call, observer = world.call(None)
     world.streams[0].end(UNAVAILABLE)
-    call.send_message(bytes(world.channel.kept_bytes_max + 1))
+    call.send_message(bytes(world.channel.options.kept_bytes_max + 1))
     world.clock.advance(2.0)
     assert call.is_committed
     world.streams[1].end(UNAVAILABLE)

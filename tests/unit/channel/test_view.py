@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from proxyless.base import State, Status, StatusCode
-from proxyless.channel.view import origin_of
+from proxyless.channel.call import origin_of
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
 from proxyless.resolver import ResolverResult
 from tests.spec.channel_world import PATH, ChannelWorld

@@ -11,6 +11,8 @@ class FakeChannel:
     def __init__(self) -> None:
         self.clock = VirtualClock()
         self.deadlines = DeadlineQueue(self.clock)
+        # A channel's clock and deadlines are those of its loop.
+        self.stack = self
         self.calls: list[Unread] = []
 
     def on_call_started(self, call: Unread) -> None:

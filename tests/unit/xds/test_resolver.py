@@ -152,11 +152,11 @@ def test_virtual_host_is_that_of_the_authority(
 def test_load_balancing_config_that_says_the_same_is_the_same_object() -> None:
     world = MeshWorld()
     world.start(route_config("a"), cluster("a"), endpoints("a", "10.0.0.1:80"))
-    parsed = world.channel._service_config
+    parsed = world.channel.config.service_config
     world.say(endpoints("a", "10.0.0.2:80"))
-    assert world.channel._service_config is parsed
+    assert world.channel.config.service_config is parsed
     world.say(route_config("a", "b"), cluster("b"), endpoints("b", "10.0.0.3:80"))
-    assert world.channel._service_config is not parsed
+    assert world.channel.config.service_config is not parsed
 
 
 def test_table_is_kept_as_long_as_the_virtual_host_is() -> None:

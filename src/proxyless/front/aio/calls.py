@@ -14,7 +14,7 @@ import grpc
 import grpc.aio
 
 from proxyless.base import Status, StatusCode
-from proxyless.channel.call import CANCELLED
+from proxyless.channel.statuses import CANCELLED
 from proxyless.front.aio.outcomes import Outcome, StreamOutcome, UnaryOutcome
 from proxyless.front.conversions import (
     COLLECTED,

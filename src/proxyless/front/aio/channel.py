@@ -14,7 +14,7 @@ from weakref import WeakSet
 import grpc
 import grpc.aio
 
-from proxyless.channel.call import CANCELLED
+from proxyless.channel.statuses import CANCELLED
 from proxyless.front.aio.interceptors import (
     Interceptors,
 )

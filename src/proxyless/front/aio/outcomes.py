@@ -14,7 +14,7 @@ import grpc
 import grpc.aio
 
 from proxyless.base import EMPTY_METADATA, Metadata, Status, StatusCode
-from proxyless.channel.call import CANCELLED
+from proxyless.channel.statuses import CANCELLED
 from proxyless.channel.unread import await_reader
 from proxyless.front.conversions import (
     NO_MESSAGE,

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from proxyless.base import EMPTY_METADATA, Metadata, State, Status, StatusCode
 from proxyless.base.frozen import frozen
-from proxyless.channel.call import CANCELLED
 from proxyless.channel.channel import CHANNEL_CLOSED
+from proxyless.channel.statuses import CANCELLED
 from proxyless.channel.unread import await_reader
 from proxyless.front.conversions import COLLECTED, NO_MESSAGE, SECOND_MESSAGE, deserialize
 from proxyless.wire import StreamEnd

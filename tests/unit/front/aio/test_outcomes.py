@@ -9,7 +9,7 @@ import grpc.aio
 import pytest
 
 from proxyless.base import OK, Status, StatusCode
-from proxyless.channel.call import CANCELLED
+from proxyless.channel.statuses import CANCELLED
 from proxyless.front.aio.outcomes import StreamOutcome
 from proxyless.wire import StreamEnd
 from proxyless.wire.limits import BUFFERED_BYTES_MAX

@@ -1,0 +1,120 @@
+"""Config state of a channel: service config, selector, and the RPCs that wait for a selector.
+
+Specs: A31 (selectors), A21 (bad service configs). The channel applies a resolver result to its
+policy first; this holds what RPCs are selected by before and after.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from proxyless.base import Status, StatusCode, ValidationErrors
+from proxyless.channel.pick_queue import QueuedCall, advance_all
+from proxyless.channel.retry import RetryThrottle
+from proxyless.channel.service_config import ServiceConfig, parse_service_config
+from proxyless.channel.statuses import from_control_plane
+from proxyless.wire import StreamEnd
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from proxyless.channel.config_selector import ConfigSelector
+    from proxyless.channel.options import ChannelOptions
+    from proxyless.lb.api import PolicyRegistry
+
+
+def parse_default_config(options: ChannelOptions, policies: PolicyRegistry) -> ServiceConfig:
+    """The options' service config, or ValidationError that names every bad field."""
+    errors = ValidationErrors()
+    config = parse_service_config(options.service_config, errors, policies)
+    errors.raise_if_any("service config of the channel")
+    return config
+
+
+class UnselectedCall(QueuedCall, Protocol):
+    """The methods of a call that waits for a selector."""
+
+    wait_for_ready: bool | None
+
+    def finish(self, end: StreamEnd) -> None: ...
+
+
+class ConfigState:
+    """What the RPCs of a channel are selected by. Changed by its channel only."""
+
+    def __init__(self, target: str, options: ChannelOptions, policies: PolicyRegistry) -> None:
+        """Raises ValueError if the options' service config cannot be used."""
+        # Fixed at construction.
+        self._target = target
+        self._is_resolver_config_used = options.is_resolver_config_used
+        self.policies = policies
+        self._default = parse_default_config(options, policies)
+        # The resolver's last valid service config: its JSON, and parsed.
+        self._parsed: tuple[Mapping[str, object], ServiceConfig]
+        self._parsed = (options.service_config, self._default)
+        # In use; None while the channel is idle or has no result yet.
+        self.service_config: ServiceConfig | None = None
+        self.selector: ConfigSelector | None = None
+        # From the resolver: there is no selector any more, for this reason (D29).
+        self.unroutable: Status | None = None
+        # None unless the service config limits retries. Kept while the channel is idle.
+        self.throttle: RetryThrottle | None = None
+        # RPCs that wait for a selector, in their order.
+        self.unselected: dict[UnselectedCall, None] = {}
+
+    def choose(self, found: Mapping[str, object] | Status | None) -> ServiceConfig | Status:
+        """The service config to use with a resolver result that has this one, or its error."""
+        if found is None or not self._is_resolver_config_used:
+            return self._default
+        if isinstance(found, Status):
+            return found
+        # A resolver whose service config did not change returns the same object again.
+        if found is self._parsed[0]:
+            return self._parsed[1]
+        errors = ValidationErrors()
+        config = parse_service_config(found, errors, self.policies)
+        if errors.ok:
+            self._parsed = (found, config)
+            return config
+        return Status(StatusCode.UNAVAILABLE, f"{self._target}: service config: {errors}")
+
+    def use(self, service_config: ServiceConfig) -> bool:
+        """Use this service config; False if it is in use already."""
+        if service_config is self.service_config:
+            return False
+        self.throttle = RetryThrottle.following(self.throttle, service_config)
+        self.service_config = service_config
+        return True
+
+    def publish(self, selector: ConfigSelector) -> None:
+        """Select with this from now on, beginning with the RPCs that wait."""
+        previous, self.selector = self.selector, selector
+        if previous is not None and previous is not selector:
+            previous.close()
+        unselected, self.unselected = self.unselected, {}
+        advance_all(unselected)
+
+    def unpublish(self) -> None:
+        """Close the selector, if there is one. RPCs wait for the next."""
+        if self.selector is not None:
+            self.selector.close()
+            self.selector = None
+
+    def release(self) -> None:
+        """The channel is idle or closed: the next result starts anew."""
+        self.unpublish()
+        self.service_config = self.unroutable = None
+
+    def add(self, call: UnselectedCall) -> None:
+        """Select the call with the next selector."""
+        self.unselected[call] = None
+
+    def remove(self, call: UnselectedCall) -> None:
+        """Idempotent."""
+        self.unselected.pop(call, None)
+
+    def fail_unselected(self, status: Status) -> None:
+        """End the RPCs that wait for a selector, except those that are wait-for-ready."""
+        for call in list(self.unselected):
+            if not call.wait_for_ready:
+                call.finish(StreamEnd(from_control_plane(status)))

@@ -1,0 +1,171 @@
+"""Connection: one attempt to connect a subchannel, and the transport that comes of it.
+
+Its task ends when the socket is closed, so when all tasks have ended no socket is left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
+
+from proxyless.base import NULL_TRACE, Status, StatusCode, Trace
+from proxyless.base.frozen import frozen
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from proxyless.base import Address
+    from proxyless.channel.subchannel_options import SubchannelOptions
+    from proxyless.runtime import Clock, Random
+    from proxyless.transport import ClientTransport, KeepaliveConfig, TransportOptions
+
+# Options whose keepalive time was raised. Past this the oldest entry is removed.
+SLOWED_OPTIONS_MAX: Final = 256
+
+_ABANDONED: Final = Status(StatusCode.UNAVAILABLE, "connection was abandoned by us")
+
+
+class Connects(Protocol):
+    """What makes connections: the part of `Connector` that is used here."""
+
+    async def connect(
+        self,
+        address: Address,
+        options: TransportOptions,
+        *,
+        server_name: str | None = None,
+        on_unusable: Callable[[Status], None],
+    ) -> ClientTransport | Status: ...
+
+
+class KeepaliveTimes:
+    """How often may connections ask whether their peers are there, after what servers said?
+
+    Servers are configured alike more often than not, so what one says counts for all connections
+    with the same options, and it outlives the subchannel that was told.
+    """
+
+    def __init__(self) -> None:
+        self._slowed: dict[SubchannelOptions, KeepaliveConfig] = {}
+
+    def choose(self, options: SubchannelOptions) -> KeepaliveConfig:
+        return self._slowed.get(options, options.transport.keepalive)
+
+    def on_too_many_pings(self, options: SubchannelOptions, used: KeepaliveConfig) -> None:
+        """A server complained about a connection that used this."""
+        # Many connections may be told at once; together they double the time once.
+        if used.time_s < self.choose(options).time_s:
+            return
+        self._slowed[options] = used.doubled()
+        if len(self._slowed) > SLOWED_OPTIONS_MAX:
+            del self._slowed[next(iter(self._slowed))]
+
+
+@frozen
+class SubchannelTools:
+    """What all subchannels of one loop share."""
+
+    loop: asyncio.AbstractEventLoop
+    connector: Connects
+    clock: Clock
+    random: Random
+    trace: Trace = NULL_TRACE
+    keepalives: KeepaliveTimes = field(default_factory=KeepaliveTimes)
+    # Everything that has a task or a socket. In order, so that a simulated world repeats itself.
+    connections: dict[Connection, None] = field(default_factory=dict)
+
+
+class ConnectionOwner(Protocol):
+    """What a connection needs of its subchannel."""
+
+    @property
+    def address(self) -> Address: ...
+    @property
+    def options(self) -> SubchannelOptions: ...
+
+    def holds(self, connection: Connection) -> bool: ...
+    def on_connected(self, connection: Connection, transport: ClientTransport) -> None: ...
+    def on_failed(self, status: Status) -> None: ...
+    def on_unusable(self, connection: Connection, status: Status) -> None: ...
+
+
+class Connection:
+    """One attempt to connect, and what comes of it: owns the task, and through it the socket.
+
+    Driven by its subchannel (`stop`), by the owner of all connections (`close`) and the connector.
+    """
+
+    def __init__(
+        self, subchannel: ConnectionOwner, tools: SubchannelTools, timeout_s: float
+    ) -> None:
+        self._subchannel = subchannel
+        self._tools = tools
+        options = subchannel.options
+        self.keepalive = tools.keepalives.choose(options)
+        self._options = replace(
+            options.transport, connect_timeout_s=timeout_s, keepalive=self.keepalive
+        )
+        self.transport: ClientTransport | None = None
+        self.task = tools.loop.create_task(self._run())
+        tools.connections[self] = None
+        self.task.add_done_callback(self._on_done)
+
+    async def _run(self) -> None:
+        result = await self._connect()
+        if isinstance(result, Status):
+            self._subchannel.on_failed(result)
+            return
+        self.transport = result
+        self._subchannel.on_connected(self, result)
+        try:
+            await result.wait_closed()
+        finally:
+            # Void, unless the task was cancelled because the loop is about to close.
+            result.abort(_ABANDONED)
+
+    async def _connect(self) -> ClientTransport | Status:
+        subchannel = self._subchannel
+        try:
+            return await self._tools.connector.connect(
+                subchannel.address,
+                self._options,
+                server_name=subchannel.options.server_name,
+                on_unusable=partial(subchannel.on_unusable, self),
+            )
+        except Exception as error:
+            # A connector returns trouble, so this is a bug, or a check of the peer that raised.
+            # RPCs must not wait for ever because of it.
+            text = f"{subchannel.address}: connecting raised {error!r}"
+            self._tools.loop.call_exception_handler({"message": text, "exception": error})
+            return Status(StatusCode.UNAVAILABLE, text)
+
+    def _on_done(self, _: asyncio.Task[None]) -> None:
+        self._tools.connections.pop(self, None)
+
+    @property
+    def is_held(self) -> bool:
+        """Its subchannel still wants it."""
+        return self._subchannel.holds(self)
+
+    def stop(self) -> None:
+        """Cancel the attempt; or take no new calls, and close when the last one has ended."""
+        if self.transport is None:
+            self.task.cancel()
+        else:
+            # Soon: calls that wait for a stream end inside, and whoever released does not expect
+            # that before the release has returned.
+            self._tools.loop.call_soon(self.transport.drain)
+
+    def close(self) -> None:
+        """End everything now, calls included."""
+        if self.transport is None:
+            self.task.cancel()
+        else:
+            self.transport.close()
+
+    def abort(self) -> None:
+        """End it even if the peer does not take what we have to say."""
+        if self.transport is not None:
+            self.transport.abort(_ABANDONED)

@@ -1,0 +1,54 @@
+"""Options of a channel, as its front makes them from the application's arguments."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from proxyless.base.frozen import frozen
+from proxyless.channel.retry import KEPT_BYTES_MAX
+from proxyless.channel.subchannel_options import SubchannelOptions
+from proxyless.metrics import NO_METRICS, Metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from proxyless.channel.credentials import CallCredentials
+    from proxyless.channel.security import SecuritySource
+
+IDLE_TIMEOUT_S: Final = 30 * 60.0
+
+
+@frozen(kw_only=True)
+class ChannelOptions:
+    """Options of one channel."""
+
+    subchannel: SubchannelOptions = field(default_factory=SubchannelOptions)
+    # Used unless the resolver returns a service config.
+    service_config: Mapping[str, object] = field(default_factory=dict)
+    is_resolver_config_used: bool = True
+    authority: str | None = None
+    user_agent: str = "proxyless"
+    is_retry_enabled: bool = True
+    kept_bytes_max: int = KEPT_BYTES_MAX
+    send_bytes_max: float = inf
+    idle_timeout_s: float = IDLE_TIMEOUT_S
+    # Add metadata to each RPC.
+    call_credentials: CallCredentials | None = None
+    # Delay between the connection attempts of pick_first (A61); None: its default.
+    connection_attempt_delay_s: float | None = None
+    # Health checking is enabled, if the service config asks for it (A17).
+    is_health_checked: bool = True
+    # The application's arguments, for resolvers. Not in the repr: a proxy may have a password.
+    by_name: Mapping[str, object] = field(default_factory=dict, repr=False)
+
+    # Connections are confidential: over TLS, or on this machine only.
+    is_private: bool = False
+    # Chooses the security of connections; None: `subchannel` does.
+    security: SecuritySource | None = None
+    metrics: Metrics = NO_METRICS
+
+    @property
+    def scheme(self) -> str:
+        return self.subchannel.transport.scheme if self.security is None else "https"

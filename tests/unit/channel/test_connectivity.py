@@ -1,0 +1,192 @@
+"""Unit tests of proxyless.channel.connectivity."""
+
+from itertools import product
+from math import inf, nan
+
+import pytest
+
+from proxyless.base import OK, BackoffPolicy, State, Status, StatusCode
+from proxyless.channel.connectivity import (
+    BackoffOver,
+    BackoffReset,
+    CancelBackoff,
+    Connect,
+    Connected,
+    Connectivity,
+    Effect,
+    Event,
+    Failed,
+    Lost,
+    Released,
+    Requested,
+    StartBackoff,
+    StopConnection,
+)
+from proxyless.channel.subchannel_options import SubchannelOptions
+from proxyless.runtime import seeded_random
+from tests.subchannel_world import (
+    CONNECTING,
+    FAILURE,
+    IDLE,
+    READY,
+    SHUTDOWN,
+)
+
+REFUSED = Status(StatusCode.UNAVAILABLE, "10.0.0.1:80: connection refused")
+GONE = Status(StatusCode.UNAVAILABLE, "connection lost: closed by peer")
+EXACT = SubchannelOptions(backoff=BackoffPolicy(jitter=0))
+
+
+# How to get into each state. The attempt starts at 100 s, its delay is 1 s.
+WAYS: dict[State, tuple[Event, ...]] = {
+    IDLE: (),
+    CONNECTING: (Requested(100.0),),
+    READY: (Requested(100.0), Connected()),
+    FAILURE: (Requested(100.0), Failed(REFUSED, 100.25)),
+    SHUTDOWN: (Released(),),
+}
+EVENTS: tuple[Event, ...] = (
+    Requested(200.0),
+    Connected(),
+    Failed(REFUSED, 100.25),
+    Lost(GONE),
+    BackoffOver(),
+    BackoffReset(),
+    Released(),
+)
+# Whatever is not here changes nothing.
+MOVES: dict[tuple[State, type[Event]], tuple[State, tuple[Effect, ...]]] = {
+    (IDLE, Requested): (CONNECTING, (Connect(20.0),)),
+    (IDLE, Released): (SHUTDOWN, ()),
+    (CONNECTING, Connected): (READY, ()),
+    (CONNECTING, Failed): (FAILURE, (StartBackoff(0.75),)),
+    (CONNECTING, Released): (SHUTDOWN, (StopConnection(),)),
+    (READY, Lost): (IDLE, ()),
+    (READY, Released): (SHUTDOWN, (StopConnection(),)),
+    (FAILURE, BackoffOver): (IDLE, ()),
+    (FAILURE, BackoffReset): (IDLE, (CancelBackoff(),)),
+    (FAILURE, Released): (SHUTDOWN, (CancelBackoff(),)),
+}
+
+
+def connectivity_after(*events: Event, options: SubchannelOptions = EXACT) -> Connectivity:
+    connectivity = Connectivity(options, seeded_random(1))
+    for event in events:
+        connectivity.step(event)
+    return connectivity
+
+
+def next_delay_s(connectivity: Connectivity) -> float:
+    """How long the next attempt makes us wait that starts and fails at one moment."""
+    connectivity.step(Requested(0.0))
+    (effect,) = connectivity.step(Failed(REFUSED, 0.0))
+    assert isinstance(effect, StartBackoff)
+    return effect.delay_s
+
+
+@pytest.mark.parametrize(("state", "event"), list(product(WAYS, EVENTS)))
+def test_every_state_meets_every_event(state: State, event: Event) -> None:
+    connectivity = connectivity_after(*WAYS[state])
+    assert connectivity.state is state
+    expected = MOVES.get((state, type(event)), (state, ()))
+    effects = connectivity.step(event)
+    assert (connectivity.state, effects) == expected
+
+
+@pytest.mark.parametrize(("state", "event"), list(product(WAYS, EVENTS)))
+def test_the_status_is_ok_in_every_state_but_transient_failure(state: State, event: Event) -> None:
+    connectivity = connectivity_after(*WAYS[state], event)
+    assert connectivity.status == (REFUSED if connectivity.state is FAILURE else OK)
+
+
+@pytest.mark.parametrize(
+    ("events", "reason"),
+    [
+        ((), "new"),
+        (WAYS[CONNECTING], "connection requested"),
+        (WAYS[READY], "connected"),
+        (WAYS[FAILURE], "10.0.0.1:80: connection refused"),
+        ((*WAYS[READY], Lost(GONE)), "connection lost: closed by peer"),
+        ((*WAYS[FAILURE], BackoffOver()), "backoff over"),
+        ((*WAYS[FAILURE], BackoffReset()), "backoff reset"),
+        ((*WAYS[READY], BackoffReset()), "connected"),
+        (WAYS[SHUTDOWN], "released"),
+    ],
+)
+def test_each_state_has_its_reason(events: tuple[Event, ...], reason: str) -> None:
+    assert connectivity_after(*events).reason == reason
+
+
+@pytest.mark.parametrize(
+    ("failed_s", "left_s"), [(100.0, 1.0), (100.5, 0.5), (101.0, 0.0), (107.0, 0.0)]
+)
+def test_time_spent_in_the_attempt_is_not_waited_again(failed_s: float, left_s: float) -> None:
+    connectivity = connectivity_after(Requested(100.0))
+    assert connectivity.step(Failed(REFUSED, failed_s)) == (StartBackoff(left_s),)
+
+
+def test_the_deadline_of_an_attempt_grows_with_the_backoff() -> None:
+    policy = BackoffPolicy(initial_s=10, multiplier=2, max_s=80, jitter=0)
+    connectivity = connectivity_after(options=SubchannelOptions(backoff=policy))
+    timeouts_s = []
+    for _ in range(5):
+        (effect,) = connectivity.step(Requested(0.0))
+        assert isinstance(effect, Connect)
+        timeouts_s.append(effect.timeout_s)
+        connectivity.step(Failed(REFUSED, 0.0))
+        connectivity.step(BackoffOver())
+    assert timeouts_s == [20.0, 20.0, 40.0, 80.0, 80.0]
+
+
+def test_a_configured_minimum_bounds_the_attempt_from_below() -> None:
+    connectivity = connectivity_after(
+        options=SubchannelOptions(min_connect_timeout_s=0.5, backoff=BackoffPolicy(jitter=0))
+    )
+    assert connectivity.step(Requested(0.0)) == (Connect(1.0),)
+    connectivity = connectivity_after(options=SubchannelOptions(min_connect_timeout_s=90))
+    assert connectivity.step(Requested(0.0)) == (Connect(90),)
+
+
+# Three failures: the next delay would be 4.096 s.
+THREE_FAILURES: tuple[Event, ...] = ((Requested(0.0), Failed(REFUSED, 0.0), BackoffOver()) * 2) + (
+    Requested(0.0),
+    Failed(REFUSED, 0.0),
+)
+
+
+@pytest.mark.parametrize(
+    ("events", "delay_s"),
+    [
+        ((BackoffOver(),), 4.096),
+        # Success, then loss.
+        ((BackoffOver(), Requested(0.0), Connected(), Lost(GONE)), 1.0),
+        # Reset in each state that has a future.
+        ((BackoffReset(),), 1.0),
+        ((BackoffOver(), BackoffReset()), 1.0),
+        ((BackoffOver(), Requested(0.0), BackoffReset(), Failed(REFUSED, 0.0), BackoffOver()), 1.0),
+        ((BackoffOver(), Requested(0.0), Connected(), BackoffReset(), Lost(GONE)), 1.0),
+        # Asking in vain costs nothing.
+        ((Requested(0.0), Requested(0.0), BackoffOver()), 4.096),
+    ],
+)
+def test_what_makes_the_delays_start_again(events: tuple[Event, ...], delay_s: float) -> None:
+    connectivity = connectivity_after(*THREE_FAILURES, *events)
+    assert connectivity.state is IDLE
+    assert next_delay_s(connectivity) == pytest.approx(delay_s)
+
+
+def test_an_attempt_during_which_backoff_was_reset_is_followed_by_no_wait() -> None:
+    connectivity = connectivity_after(*THREE_FAILURES, BackoffOver(), Requested(50.0))
+    assert connectivity.step(BackoffReset()) == ()
+    assert connectivity.step(Failed(REFUSED, 50.1)) == (StartBackoff(0.0),)
+
+
+def test_a_reset_while_idle_does_not_shorten_the_next_wait() -> None:
+    connectivity = connectivity_after(BackoffReset())
+    assert next_delay_s(connectivity) == 1.0
+
+
+@pytest.mark.parametrize("timeout_s", [0, -1, inf, nan])
+def test_a_minimum_that_makes_no_sense_is_rejected(timeout_s: float) -> None:
+    with pytest.raises(ValueError, match=f"min connect timeout {timeout_s} s is not valid"):
+        SubchannelOptions(min_connect_timeout_s=timeout_s)
