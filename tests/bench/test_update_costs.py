@@ -7,8 +7,10 @@ sees what goes on inside a call.
 import gc
 import sys
 import time  # noqa: TID251 - this is about real time.
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import FrameType
 
 import pytest
 from xxhash import xxh64_intdigest
@@ -29,9 +31,11 @@ from proxyless.lb.policies.ring_hash import RingHashFactory
 from proxyless.lb.policies.ring_hash.policy import RING_SIZE_CAP
 from proxyless.lb.policies.round_robin import RoundRobinFactory
 from proxyless.lb.policies.weighted_target import WeightedTargetFactory
-from proxyless.runtime import seeded_random
+from proxyless.runtime import VirtualClock, seeded_random
 from proxyless.xds.lb.cds.cluster_policies import LeafPolicies
 from tests.spec.lb_world import ANY_RPC, READY, World
+from tests.spec.mesh_world import MeshWorld
+from tests.spec.xds_world import eds, locality, prioritized, route_config
 
 ENDPOINTS = 10_000
 # How much cheaper than the first update one is that changes one endpoint.
@@ -42,7 +46,11 @@ ROUNDS_MAX = 5
 # From a subchannel that tells of its connection to the picker that has it. Measured, and some room.
 CALLS_PER_READY_MAX = 62
 # To configure the policies of a cluster, most of it for what the control plane sent as JSON.
-CALLS_PER_CLUSTER_MAX = 115
+CALLS_PER_CLUSTER_MAX = 102
+# Functions of this package for one EDS resource with one endpoint less, from the watcher of the
+# dependency manager to the channel's picker; and the turns of the loop that it takes.
+CALLS_PER_EDS_UPDATE_MAX = 350
+TURNS_PER_EDS_UPDATE_MAX = 1
 
 TARGETS = [f"t{number}" for number in range(10)]
 
@@ -173,6 +181,51 @@ def test_the_policies_of_a_cluster_cost_few_calls() -> None:
     assert policies.configure(errors, registry) is not None  # Writes what is written once.
     assert count_calls(lambda: policies.configure(errors, registry)) <= CALLS_PER_CLUSTER_MAX
     assert errors.ok
+
+
+class PackageCalls:
+    """Counts the functions of this package that run, and the timers that fire."""
+
+    def __init__(self) -> None:
+        self.turns = 0
+        self.by_name: Counter[str] = Counter()
+
+    def count(self, run: Callable[[], object]) -> None:
+        before = sys.getprofile()
+        sys.setprofile(self._on_event)
+        try:
+            run()
+        finally:
+            sys.setprofile(before)
+
+    def _on_event(self, frame: FrameType, event: str, _argument: object) -> None:
+        module = frame.f_globals.get("__name__", "")
+        if event != "call" or not module.startswith("proxyless."):
+            return
+        # The virtual clock stands in for the event loop, which is not counted.
+        if module == VirtualClock.__module__:
+            self.turns += frame.f_code.co_name == "fire"
+        else:
+            self.by_name[f"{module} {frame.f_code.co_qualname}"] += 1
+
+
+def test_eds_update_costs_few_calls_when_an_endpoint_is_removed() -> None:
+    """The whole tree of an xDS channel, with a cluster whose lb_policy is ROUND_ROBIN."""
+    both = locality("a", "10.0.0.1:80", "10.0.0.2:80")
+    # The xDS client keeps what did not change, so the remaining endpoint is the same object.
+    one = replace(both, endpoints=both.endpoints[:1])
+    wrr_locality: dict[str, object] = {
+        "xds_wrr_locality_experimental": {"childPolicy": [{"round_robin": {}}]}
+    }
+    world = MeshWorld()
+    cluster = eds("cluster", "service", lb_config=(wrr_locality,))
+    world.start(route_config("cluster"), cluster, prioritized("service", [both]))
+    assert {world.serve() for _ in range(4)} == {"10.0.0.1:80", "10.0.0.2:80"}
+    resource, calls = prioritized("service", [one]), PackageCalls()
+    calls.count(lambda: world.say(resource))
+    assert {world.serve() for _ in range(4)} == {"10.0.0.1:80"}
+    assert calls.by_name.total() <= CALLS_PER_EDS_UPDATE_MAX, calls.by_name.most_common()
+    assert calls.turns <= TURNS_PER_EDS_UPDATE_MAX
 
 
 @pytest.mark.parametrize("count", [100, 2000])

@@ -111,7 +111,7 @@ def _decode_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 @frozen
-class Connected:
+class HealthConnected:
     """There is a connection to ask on."""
 
 
@@ -139,11 +139,11 @@ class Ended:
 
 
 @frozen
-class BackoffOver:
+class HealthBackoffOver:
     """The time to wait after a stream has passed."""
 
 
-Event = Connected | Disconnected | Answered | Ended | BackoffOver
+Event = HealthConnected | Disconnected | Answered | Ended | HealthBackoffOver
 
 
 @frozen
@@ -205,7 +205,7 @@ class Health:
     def step(self, event: Event) -> Effect | None:
         """Take the event; say what is to be done."""
         match self.phase, event:
-            case Phase.NOTHING, Connected():
+            case Phase.NOTHING, HealthConnected():
                 self._backoff.reset()
                 return self._ask()
             case phase, Disconnected(state, status):
@@ -215,7 +215,7 @@ class Health:
                 return self._on_answer(number)
             case Phase.ASKING | Phase.TOLD, Ended(status, now_s):
                 return self._on_end(status, now_s)
-            case Phase.WAITING, BackoffOver():
+            case Phase.WAITING, HealthBackoffOver():
                 return self._ask()
             case _:
                 return None

@@ -12,11 +12,11 @@ from proxyless.base import State, Status, StatusCode, one_line
 from proxyless.channel.health import (
     Answered,
     Ask,
-    BackoffOver,
-    Connected,
     Disconnected,
     Ended,
     Health,
+    HealthBackoffOver,
+    HealthConnected,
     Phase,
     Stop,
     Wait,
@@ -97,7 +97,7 @@ class HealthChecker:
 
     def on_change(self, state: State, status: Status, transport: ClientTransport | None) -> None:
         self._transport = transport
-        self._step(Disconnected(state, status) if transport is None else Connected())
+        self._step(Disconnected(state, status) if transport is None else HealthConnected())
 
     # What the stream says
 
@@ -157,7 +157,7 @@ class HealthChecker:
             stream.cancel()
 
     def _on_backoff_over(self) -> None:
-        self._step(BackoffOver())
+        self._step(HealthBackoffOver())
 
 
 class _WatchStream:

@@ -15,6 +15,7 @@ stride           whose turn is it, if turns are in proportion to weights
 orca             what a backend says about its load
 happy_eyeballs   which address is tried when
 retained_child   a child that outlives its use for 15 minutes
+reentrancy       hold a reaction while children are called; act once, after the current call
 forwarding       standing between a child and the rest of the world
 delegating       a policy that has another one do its work
 attributes       what is told about endpoints and RPCs: keys that several policies know

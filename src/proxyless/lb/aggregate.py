@@ -6,10 +6,11 @@ Counting makes the answer independent of the number of children. Policies with a
 (ring_hash) read the counts.
 """
 
-from collections import Counter
 from typing import Final
 
 from proxyless.base import State
+
+_NONE: Final = dict.fromkeys(State, 0)
 
 # The first state that any child is in decides what is shown; TRANSIENT_FAILURE if none is listed.
 Ranking = tuple[tuple[State, State], ...]
@@ -29,23 +30,20 @@ IDLE_IS_IDLE: Final[Ranking] = (
 )
 
 
-class StateCounts:
-    """How many children are in each state. Driven by the owner of the children."""
+class StateCounts(dict[State, int]):
+    """Number of children in each state. Changed by the owner of the children."""
 
-    __slots__ = ("_counts",)
+    __slots__ = ()
 
     def __init__(self) -> None:
-        self._counts: Counter[State] = Counter()
-
-    def __getitem__(self, state: State) -> int:
-        return self._counts[state]
+        super().__init__(_NONE)
 
     def add(self, state: State) -> None:
-        self._counts[state] += 1
+        self[state] += 1
 
     def remove(self, state: State) -> None:
-        assert self._counts[state] > 0, f"a child in {state} was counted"
-        self._counts[state] -= 1
+        assert self[state] > 0, f"a child in {state} was counted"
+        self[state] -= 1
 
     def move(self, before: State, after: State) -> None:
         if before is not after:

@@ -18,7 +18,7 @@ Theory of operation
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -100,10 +100,6 @@ class Complete:
     tracker: CallTracker | None = None
     # What the attempt sends as `:authority` in place of the channel's; empty: nothing (A81).
     authority: str = ""
-    # Where a policy that wraps its child's subchannels finds again what it made of this one, and
-    # that it was it: see `forwarding`. In here, because a pick waits for each object it touches.
-    passed_on: Complete | None = field(default=None, init=False, repr=False)
-    passed_on_by: object = field(default=None, init=False, repr=False)
 
 
 @frozen

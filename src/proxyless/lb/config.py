@@ -7,8 +7,6 @@ may name a policy that only newer clients know. What does not even look like an 
 wherever it stands.
 """
 
-from collections.abc import Iterator, Mapping
-
 from proxyless.base import ValidationErrors
 from proxyless.base.frozen import frozen
 from proxyless.base.json_fields import JsonObject, type_name
@@ -40,7 +38,15 @@ def parse_policy_list(
     errors_before = errors.count
     chosen: PolicyConfig | None = None
     tried: list[str] = []
-    for index, name, config in _entries(json, errors):
+    for index, entry in enumerate(json):
+        if not isinstance(entry, dict) or len(entry) != 1:
+            _reject(entry, index, errors)
+            continue
+        [(name, config)] = entry.items()
+        if not isinstance(config, dict):
+            with errors.index(index), errors.field(name):
+                errors.add(f"is {type_name(config)}, wanted an object")
+            continue
         tried.append(name)
         factory = registry.find(name)
         if chosen is None and factory is not None:
@@ -63,21 +69,10 @@ def parse_child_policy(
         return parse_policy_list(listed, fields.errors, registry)
 
 
-def _entries(
-    json: list[object], errors: ValidationErrors
-) -> Iterator[tuple[int, str, Mapping[str, object]]]:
-    """Index, name and config of each entry that has the right shape."""
-    for index, entry in enumerate(json):
-        with errors.index(index):
-            if not isinstance(entry, dict):
-                errors.add(f"is {type_name(entry)}, wanted an object")
-                continue
-            if len(entry) != 1:
-                errors.add(f"has {len(entry)} keys, wanted one: the name of a policy")
-                continue
-            [(name, config)] = entry.items()
-            if not isinstance(config, dict):
-                with errors.field(name):
-                    errors.add(f"is {type_name(config)}, wanted an object")
-                continue
-        yield index, name, config
+def _reject(entry: object, index: int, errors: ValidationErrors) -> None:
+    """Add what is wrong with an entry that is no object with one key."""
+    with errors.index(index):
+        if isinstance(entry, dict):
+            errors.add(f"has {len(entry)} keys, wanted one: the name of a policy")
+        else:
+            errors.add(f"is {type_name(entry)}, wanted an object")

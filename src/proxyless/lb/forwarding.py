@@ -5,8 +5,8 @@ wants to know which subchannel an RPC uses, or to have a say in its health, it w
 subchannels that the child creates.
 
 A wrapped subchannel must not leave through the picker: the parent knows only those it made itself.
-`ForwardingSubchannel.pass_on` gives the result for the parent, and remembers it, so that a pick
-allocates nothing.
+`ForwardingSubchannel.pass_on` makes the result for the parent. The subchannel keeps it for the next
+pick with the same result of the child, so that a pick allocates nothing.
 """
 
 from typing import Final
@@ -51,13 +51,14 @@ class ForwardingSubchannel:
     The tracker, if there is one, hears of every attempt on it, before the child's own.
     """
 
-    __slots__ = ("_tracker", "child_result", "inner")
+    __slots__ = ("_tracker", "child_result", "inner", "passed_on")
 
     def __init__(self, inner: Subchannel, tracker: CallTracker | None = None) -> None:
         self.inner = inner
         self._tracker = tracker
-        # The child's last result, which knows what the parent is given for it.
+        # The child's last result, and what the parent was given for it.
         self.child_result: Complete | None = None
+        self.passed_on: Complete | None = None
 
     @property
     def address(self) -> Address:
@@ -81,30 +82,22 @@ class ForwardingSubchannel:
     def release(self) -> None:
         self.inner.release()
 
-    def pass_on(self, result: Complete, by: object = None) -> Complete:
-        """What the parent is to see of a child's pick of this subchannel.
+    def pass_on(self, result: Complete) -> Complete:
+        """The parent's result for a child's pick of this subchannel.
 
-        It is remembered in the child's result. A picker that is asked for every RPC looks there
-        itself, and calls this only if there is nothing. One that wraps some subchannels and not
-        others says who it is: what it lets through unwrapped may be remembered by somebody else.
+        To spare a call, a picker first compares `child_result` with the result, and returns
+        `passed_on` if they are the same.
         """
-        passed_on = result.passed_on
-        if passed_on is None or result.passed_on_by is not by or self.child_result is not result:
-            self.forget_result()
+        passed_on = self.passed_on
+        if passed_on is None or self.child_result is not result:
             tracker = join_trackers(self._tracker, result.tracker)
             passed_on = Complete(self.inner, tracker, result.authority)
-            # Frozen for everybody else.
-            object.__setattr__(result, "passed_on", passed_on)
-            object.__setattr__(result, "passed_on_by", by)
-            self.child_result = result
+            self.child_result, self.passed_on = result, passed_on
         return passed_on
 
     def forget_result(self) -> None:
         """The next pick makes another result for the parent."""
-        result, self.child_result = self.child_result, None
-        if result is not None:
-            object.__setattr__(result, "passed_on", None)
-            object.__setattr__(result, "passed_on_by", None)
+        self.child_result = self.passed_on = None
 
 
 def join_trackers(first: CallTracker | None, second: CallTracker | None) -> CallTracker | None:

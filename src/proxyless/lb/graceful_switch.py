@@ -16,6 +16,7 @@ from proxyless.base import OK, Address, Attributes, State, Status
 from proxyless.lb.api import (
     Cancel,
     Context,
+    Endpoints,
     Helper,
     LoadListener,
     Picker,
@@ -37,19 +38,27 @@ class GracefulSwitch:
     __slots__ = ("_current", "_helper", "_pending", "context")
 
     def __init__(self, helper: Helper) -> None:
-        self._helper = helper
+        # Fixed at construction.
+        self._helper: Final = helper
         # A deep tree would ask all the way up, for each endpoint several times.
         self.context: Final[Context] = helper.context
-        self._current: _Child | None = None
-        self._pending: _Child | None = None
+        self._current: SwitchedChild | None = None
+        self._pending: SwitchedChild | None = None
 
     def update(self, update: Update) -> Status:
         config = update.config
         assert isinstance(config, PolicyConfig), "the config says which kind of policy to use"
-        newest = self._newest
-        if newest is None or newest.name != config.name:
+        return self.update_child(update, config, update.endpoints)
+
+    def update_child(self, whole: Update, config: PolicyConfig, endpoints: Endpoints) -> Status:
+        """Update with this config and these endpoints; the rest is that of the parent's update."""
+        newest = self._pending or self._current
+        # A factory may be made anew with each registry; its name says the kind.
+        if newest is None or newest.name != config.factory.name:
             newest = self._start(config.factory)
-        return newest.policy.update(update.with_config(config.config))
+        return newest.policy.update(
+            Update(endpoints, config.config, whole.attributes, whole.resolution_note)
+        )
 
     def exit_idle(self) -> None:
         for child in self._children:
@@ -88,15 +97,11 @@ class GracefulSwitch:
         return next((each for each in self.describe().children if each.name == name), None)
 
     @property
-    def _newest(self) -> "_Child | None":
-        return self._pending or self._current
-
-    @property
-    def _children(self) -> "list[_Child]":
+    def _children(self) -> "list[SwitchedChild]":
         return [child for child in (self._current, self._pending) if child is not None]
 
-    def _start(self, factory: PolicyFactory) -> "_Child":
-        child, dropped = _Child(self, factory), self._pending
+    def _start(self, factory: PolicyFactory) -> "SwitchedChild":
+        child, dropped = SwitchedChild(self, factory), self._pending
         if self._current is None:
             self._current = child
         else:
@@ -108,13 +113,13 @@ class GracefulSwitch:
     # Called by children.
 
     def create_subchannel(
-        self, child: "_Child", address: Address, attributes: Attributes
+        self, child: "SwitchedChild", address: Address, attributes: Attributes
     ) -> Subchannel:
         if child is self._current or child is self._pending:
             return self._helper.create_subchannel(address, attributes)
         return _NeverConnected(address)
 
-    def on_report(self, child: "_Child", state: State, picker: Picker) -> None:
+    def on_report(self, child: "SwitchedChild", state: State, picker: Picker) -> None:
         if child is self._current:
             self._helper.update_state(state, picker)
         elif child is self._pending and state is not State.CONNECTING:
@@ -124,12 +129,12 @@ class GracefulSwitch:
             assert replaced is not None, "a child is pending only beside a current one"
             replaced.policy.close()
 
-    def on_reresolution_request(self, child: "_Child") -> None:
-        if child is self._newest:
+    def on_reresolution_request(self, child: "SwitchedChild") -> None:
+        if child is (self._pending or self._current):
             self._helper.request_reresolution()
 
 
-class _Child:
+class SwitchedChild:
     """One policy, and the helper that tells the switch which one is speaking."""
 
     __slots__ = ("_owner", "context", "name", "policy")

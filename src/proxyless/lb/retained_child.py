@@ -55,8 +55,10 @@ class RetainedChild(ForwardingHelper):
         self, whole: Update, endpoints: Endpoints, config: PolicyConfig
     ) -> Sequence[str]:
         """Send its part of an update. Returns why it cannot use it, if so, as a list."""
-        status = self.policy.update(whole.with_config(config, endpoints))
-        return () if status.is_ok else (f"child {self.name!r}: {status.details}",)
+        status = self.policy.update_child(whole, config, endpoints)
+        if status is OK or status.is_ok:
+            return ()
+        return (f"child {self.name!r}: {status.details}",)
 
     def deactivate(self) -> None:
         """Rest. Does nothing if it does already: the time that is left gets no longer."""

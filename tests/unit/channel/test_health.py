@@ -14,13 +14,13 @@ from proxyless.channel.health import (
     ASKED_AT_ONCE_S,
     Answered,
     Ask,
-    BackoffOver,
-    Connected,
     Disconnected,
     Effect,
     Ended,
     Event,
     Health,
+    HealthBackoffOver,
+    HealthConnected,
     Phase,
     ServingStatus,
     Stop,
@@ -130,20 +130,20 @@ def health(service: str = "shop") -> Health:
 # How each phase is reached.
 WAYS: dict[Phase, list[Event]] = {
     Phase.NOTHING: [],
-    Phase.ASKING: [Connected()],
-    Phase.TOLD: [Connected(), SERVING],
-    Phase.WAITING: [Connected(), BROKEN],
-    Phase.UNCHECKED: [Connected(), UNIMPLEMENTED],
+    Phase.ASKING: [HealthConnected()],
+    Phase.TOLD: [HealthConnected(), SERVING],
+    Phase.WAITING: [HealthConnected(), BROKEN],
+    Phase.UNCHECKED: [HealthConnected(), UNIMPLEMENTED],
 }
 EVENTS: dict[str, Event] = {
-    "connected": Connected(),
+    "connected": HealthConnected(),
     "lost": LOST,
     "serving": SERVING,
     "not serving": NOT_SERVING,
     "unreadable": Answered(None),
     "unimplemented": UNIMPLEMENTED,
     "ended": BROKEN,
-    "backoff over": BackoffOver(),
+    "backoff over": HealthBackoffOver(),
 }
 # Where an event leads and what it asks for; all others change nothing.
 STEPS: dict[tuple[Phase, str], tuple[Phase, State, type[Effect] | None]] = {
@@ -196,7 +196,7 @@ def test_every_phase_meets_every_event(phase: Phase, event: str) -> None:
 def test_a_failure_names_address_service_and_answer(event: Event, said: str) -> None:
     for service, whose in (("shop", "service 'shop'"), ("", "server")):
         subject = health(service)
-        subject.step(Connected())
+        subject.step(HealthConnected())
         subject.step(event)
         text = f"10.0.0.1:80: health check: {said.format(whose)}"
         assert subject.status == Status(StatusCode.UNAVAILABLE, text)
@@ -216,14 +216,16 @@ def waits(subject: Health, count: int) -> list[float]:
         effect = subject.step(BROKEN)
         assert isinstance(effect, Wait)
         delays_s.append(effect.delay_s)
-        subject.step(BackoffOver())
+        subject.step(HealthBackoffOver())
     return delays_s
 
 
-@pytest.mark.parametrize("restart", [[SERVING, BROKEN], [NOT_SERVING, BROKEN], [LOST, Connected()]])
+@pytest.mark.parametrize(
+    "restart", [[SERVING, BROKEN], [NOT_SERVING, BROKEN], [LOST, HealthConnected()]]
+)
 def test_an_answer_and_a_connection_start_the_backoff_over(restart: list[Event]) -> None:
     subject = health()
-    subject.step(Connected())
+    subject.step(HealthConnected())
     for _ in range(2):
         for number, delay_s in enumerate(waits(subject, 15)):
             base_s = min(1.6**number, 120)
@@ -234,7 +236,7 @@ def test_an_answer_and_a_connection_start_the_backoff_over(restart: list[Event])
 
 def test_an_answer_that_cannot_be_read_does_not_start_the_backoff_over() -> None:
     subject = health()
-    subject.step(Connected())
+    subject.step(HealthConnected())
     waits(subject, 5)
     effect = subject.step(Answered(None))
     assert isinstance(effect, Wait)
@@ -249,7 +251,7 @@ def end_after_answer(subject: Health, now_s: float) -> Effect | None:
 
 def test_who_answers_and_ends_again_and_again_is_asked_with_pauses() -> None:
     subject = health()
-    subject.step(Connected())
+    subject.step(HealthConnected())
     for _ in range(ASKED_AT_ONCE_MAX):
         assert end_after_answer(subject, 0.0) == Ask()
     for now_s in (0.0, 1.0, ASKED_AT_ONCE_S - 0.1):
@@ -259,11 +261,11 @@ def test_who_answers_and_ends_again_and_again_is_asked_with_pauses() -> None:
         assert 0.8 <= effect.delay_s <= 1.2
         assert (subject.phase, subject.state) == (Phase.WAITING, State.TRANSIENT_FAILURE)
         assert "ended with INTERNAL" in subject.status.details
-        subject.step(BackoffOver())
+        subject.step(HealthBackoffOver())
 
 
 def test_streams_that_live_for_a_while_are_followed_at_once() -> None:
     subject = health()
-    subject.step(Connected())
+    subject.step(HealthConnected())
     for number in range(20):
         assert end_after_answer(subject, number * 4.0) == Ask()

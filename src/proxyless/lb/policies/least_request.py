@@ -111,7 +111,7 @@ def _track(child: CountedChild) -> Complete:
 # Policy
 
 
-class LeastRequest(PetiolePolicy[CountedChild]):
+class LeastRequestPolicy(PetiolePolicy[CountedChild]):
     """Spreads RPCs by how many there are already. Driven as every petiole policy is."""
 
     trace_name: ClassVar[str] = "least_request.state"
@@ -154,4 +154,4 @@ class LeastRequestFactory:
         return parse_config(json, errors)
 
     def create(self, helper: Helper) -> Policy:
-        return LeastRequest(helper)
+        return LeastRequestPolicy(helper)

@@ -32,7 +32,7 @@ class RandomPicker(Picker):
         return self._pickers[self._draw(self._size)].pick(info)
 
 
-class Random(PetiolePolicy[EndpointChild]):
+class RandomPolicy(PetiolePolicy[EndpointChild]):
     """Lets chance choose among READY endpoints. Driven as every petiole policy is."""
 
     trace_name: ClassVar[str] = "random.state"
@@ -58,4 +58,4 @@ class RandomFactory:
         return RandomConfig()
 
     def create(self, helper: Helper) -> Policy:
-        return Random(helper)
+        return RandomPolicy(helper)

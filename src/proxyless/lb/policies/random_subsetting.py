@@ -89,7 +89,7 @@ def choose_subset(
 # Policy
 
 
-class RandomSubsetting(DelegatingPolicy):
+class RandomSubsettingPolicy(DelegatingPolicy):
     """Shows its child a part of the endpoints. Driven by its parent."""
 
     __slots__ = ("_ranking",)
@@ -133,4 +133,4 @@ class RandomSubsettingFactory:
         return parse_config(json, errors, registry)
 
     def create(self, helper: Helper) -> Policy:
-        return RandomSubsetting(helper)
+        return RandomSubsettingPolicy(helper)

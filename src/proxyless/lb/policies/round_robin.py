@@ -48,7 +48,7 @@ class RoundRobinPicker(Picker):
         return self._pickers[index].pick(info)
 
 
-class RoundRobin(PetiolePolicy[EndpointChild]):
+class RoundRobinPolicy(PetiolePolicy[EndpointChild]):
     """Lets READY endpoints take turns. Driven as every petiole policy is."""
 
     trace_name: ClassVar[str] = "round_robin.state"
@@ -79,4 +79,4 @@ class RoundRobinFactory:
         return RoundRobinConfig()
 
     def create(self, helper: Helper) -> Policy:
-        return RoundRobin(helper)
+        return RoundRobinPolicy(helper)

@@ -11,8 +11,7 @@ part in anything.
 """
 
 from bisect import bisect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import accumulate
 from typing import ClassVar, Final
@@ -26,9 +25,9 @@ from proxyless.lb.attributes import LOCALITY_LABEL
 from proxyless.lb.config import PolicyConfig, parse_child_policy
 from proxyless.lb.hierarchy import NO_SPLIT, split_by_child
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
+from proxyless.lb.reentrancy import Hold, SoonQueue
 from proxyless.lb.retained_child import NOT_LISTED, RetainedChild, join_rejections
 from proxyless.lb.view import LbNode, join_notes, place
-from proxyless.runtime import IDLE_TIMER
 
 WEIGHT_MAX: Final = 2**32 - 1
 _WEIGHT: Final = integer(0, WEIGHT_MAX)
@@ -101,7 +100,7 @@ def combine(targets: Iterable[TargetView]) -> Combined:
     for target in weighty:
         counts.add(target.state)
     state = aggregate(counts, IDLE_IS_IDLE)
-    if state in {State.CONNECTING, State.IDLE}:
+    if state is State.CONNECTING or state is State.IDLE:
         return Combined(state)
     # If all fail, their pickers are used: they fail RPCs with their own errors, or queue them while
     # a child connects again.
@@ -156,14 +155,13 @@ class WeightedPicker(Picker):
 # Policy
 
 
-class WeightedTarget:
+class WeightedTargetPolicy:
     """Owns the children; `combine` owns the decision. Driven by its parent and the children."""
 
     __slots__ = (
         "_children",
-        "_connect_timer",
-        "_held",
         "_helper",
+        "_hold",
         "_shown",
         "_split",
         "_targets",
@@ -177,14 +175,12 @@ class WeightedTarget:
         self._targets: Mapping[str, TargetConfig] = {}
         self._split = NO_SPLIT
         # Those that exist, whether they are in the config or not.
-        self._children: dict[str, _Child] = {}
-        # Whether children are being called, so that what they say has to wait.
-        self._held = False
+        self._children: dict[str, TargetChild] = {}
+        # Around calls to children.
+        self._hold: Final = Hold(self._reconsider)
         # What was last reported.
         self._shown: Combined | None = None
-        # Those to be connected when the timer fires.
-        self._wanted: dict[str, None] = {}
-        self._connect_timer = IDLE_TIMER
+        self._wanted = SoonQueue[str](helper.context.clock, self._connect_wanted)
 
     def update(self, update: Update) -> Status:
         config = update.config
@@ -195,38 +191,35 @@ class WeightedTarget:
         # All of them first: none must be missing, even if one raises.
         for name in self._targets:
             self._have_child(name)
-        with self._hold():
+        with self._hold:
             for name, target in self._targets.items():
                 child = self._children[name]
                 attributes = update.attributes.with_(LOCALITY_LABEL, target.label or name)
-                part = update.with_attributes(attributes)
+                part = Update((), None, attributes, update.resolution_note)
                 rejections += child.update_policy(part, self._split.of(name), target.policy)
-        for name, child in self._children.items():
-            if name not in self._targets:
-                child.deactivate()
-        # Every update is answered, even if it changed nothing.
-        self._shown = None
-        self._reconsider()
-        return join_rejections(rejections)
+            for name, child in self._children.items():
+                if name not in self._targets:
+                    child.deactivate()
+            # Every update is answered, even if it changed nothing.
+            self._shown = None
+        return join_rejections(rejections) if rejections else OK
 
     def exit_idle(self) -> None:
         if not self._targets:
             return
-        with self._hold():
+        with self._hold:
             for name in self._targets:
                 self._children[name].policy.exit_idle()
-        self.on_change()
 
     def reset_backoff(self) -> None:
         if not self._children:
             return
-        with self._hold():
+        with self._hold:
             for child in self._children.values():
                 child.policy.reset_backoff()
-        self.on_change()
 
     def close(self) -> None:
-        self._connect_timer.cancel()
+        self._wanted.cancel()
         children, self._children = self._children, {}
         for child in children.values():
             child.close()
@@ -243,42 +236,29 @@ class WeightedTarget:
         if name in self._children:
             self._children[name].reactivate()
         else:
-            self._children[name] = _Child(self._helper, name, self)
+            self._children[name] = TargetChild(self._helper, name, self)
 
     # Called by children.
 
     def on_change(self) -> None:
         """A child may be in another state than it was, or have another picker."""
-        if not self._held:
+        if not self._hold.active:
             self._reconsider()
 
     def connect_soon(self, name: str) -> None:
         """Tell the child to leave IDLE, after whatever is going on now."""
-        self._wanted[name] = None
-        if not self._connect_timer.pending:
-            self._connect_timer = self._helper.context.clock.call_later(0, self._connect_wanted)
+        self._wanted.add(name)
 
     def destroy(self, name: str) -> None:
         self._children.pop(name).close()
 
-    def _connect_wanted(self) -> None:
-        wanted, self._wanted = self._wanted, {}
-        with self._hold():
+    def _connect_wanted(self, wanted: list[str]) -> None:
+        with self._hold:
             for name in wanted:
                 if (child := self._children.get(name)) is not None:
                     child.policy.exit_idle()
-        self.on_change()
 
     # Reports.
-
-    @contextmanager
-    def _hold(self) -> Iterator[None]:
-        """Children are called inside; what they say is acted on afterwards, all at once."""
-        self._held = True
-        try:
-            yield
-        finally:
-            self._held = False
 
     def _reconsider(self) -> None:
         """Report, if that is not what was reported last."""
@@ -308,14 +288,14 @@ class WeightedTarget:
 _NO_TARGETS_PICKER: Final = FailPicker(Status(StatusCode.UNAVAILABLE, NO_TARGETS))
 
 
-class _Child(RetainedChild):
+class TargetChild(RetainedChild):
     """One child and its last report. Called by the policy above and by its own."""
 
     trace_name: ClassVar[str] = "weighted_target.child"
 
     __slots__ = ("_failure", "_owner", "_picker", "_state")
 
-    def __init__(self, helper: Helper, name: str, owner: WeightedTarget) -> None:
+    def __init__(self, helper: Helper, name: str, owner: WeightedTargetPolicy) -> None:
         super().__init__(helper, name, owner.destroy)
         self._owner: Final = owner
         # From reports: the state sticks in TRANSIENT_FAILURE, the picker is always the last one.
@@ -367,4 +347,4 @@ class WeightedTargetFactory:
         return parse_config(json, errors, registry)
 
     def create(self, helper: Helper) -> Policy:
-        return WeightedTarget(helper)
+        return WeightedTargetPolicy(helper)

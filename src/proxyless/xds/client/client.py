@@ -18,7 +18,7 @@ from proxyless.xds.bootstrap.resource_names import servers_of
 from proxyless.xds.client.api import DecodeContext, ResourceStatus, XdsClientOptions
 from proxyless.xds.client.cache import Entry
 from proxyless.xds.client.connection import Connection
-from proxyless.xds.client.fallback import Authority, canonicalize_name
+from proxyless.xds.client.fallback import AuthorityServers, canonicalize_name
 from proxyless.xds.client.lrs import LoadReporting
 from proxyless.xds.client.metrics import ClientMetrics
 from proxyless.xds.client.notifications import (
@@ -74,7 +74,7 @@ class XdsClient:
         self._transports = Transports(transports, self._queue)
         self._loads = LoadReporting(bootstrap.node, self._transports, tools)
         # Watched resources.
-        self._authorities: dict[str | None, Authority[Connection]] = {}
+        self._authorities: dict[str | None, AuthorityServers[Connection]] = {}
         self._resources = 0
         # Servers in use.
         self._connections: dict[ServerConfig, Connection] = {}
@@ -204,18 +204,18 @@ class XdsClient:
 
     # Servers
 
-    def _add_authority(self, name: str | None) -> Authority[Connection] | Status:
+    def _add_authority(self, name: str | None) -> AuthorityServers[Connection] | Status:
         servers = servers_of(self.bootstrap, name)
         if isinstance(servers, Status):
             return servers
         entry = self.bootstrap.authorities.get(name) if name is not None else None
         is_strict = entry is not None and entry.fallback_on_reachability_only
-        authority = Authority[Connection](name, servers, on_reachability_only=is_strict)
+        authority = AuthorityServers[Connection](name, servers, on_reachability_only=is_strict)
         self._authorities[name] = authority
         self._use(authority, servers[0])
         return authority
 
-    def _use(self, authority: Authority[Connection], server: ServerConfig) -> None:
+    def _use(self, authority: AuthorityServers[Connection], server: ServerConfig) -> None:
         """Subscribe to all resources of this authority at one more server."""
         connection = self._connections.get(server) or self._connect(server)
         connection.authorities[authority.name] = authority
@@ -234,7 +234,7 @@ class XdsClient:
         )
         return connection
 
-    def _unuse(self, authority: Authority[Connection], connection: Connection) -> None:
+    def _unuse(self, authority: AuthorityServers[Connection], connection: Connection) -> None:
         del connection.authorities[authority.name]
         if not connection.authorities:
             self._disconnect(connection)
@@ -248,7 +248,7 @@ class XdsClient:
         del self._connections[connection.server]
         self._transports.release(connection.server)
 
-    def _use_next_servers(self, authority: Authority[Connection]) -> None:
+    def _use_next_servers(self, authority: AuthorityServers[Connection]) -> None:
         while authority.needs_next(is_reachable=authority.used[-1].status.is_ok):
             server = authority.next_server
             assert server is not None, "an authority needs a next server only if it has one"

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from proxyless.xds.client.api import DecodeContext, ResourceType
     from proxyless.xds.client.cache import Entry, ResourceKey
     from proxyless.xds.client.codec import DiscoveryRequest, DiscoveryResponse
-    from proxyless.xds.client.fallback import Authority
+    from proxyless.xds.client.fallback import AuthorityServers
     from proxyless.xds.client.notifications import NotificationQueue
     from proxyless.xds.client.response import ErrorRules, Outcome
     from proxyless.xds.client.stream import Tools
@@ -83,13 +83,12 @@ class Connection:
         self.server = context.server
         self.rules = rules
         self._context = context
-        self._node_id = context.bootstrap.node.id
         self._tools = tools
         self._queue = queue
         self._owner = owner
         self._stream = RetriedStream(ADS_PATH, transport, tools, self)
         # Changed by the owner: the authorities for which the server is in use, by name.
-        self.authorities: dict[str | None, Authority[Connection]] = {}
+        self.authorities: dict[str | None, AuthorityServers[Connection]] = {}
         # Subscriptions, and by type URL how its resources are decoded and which were.
         self._ads = AdsState(context.bootstrap.node)
         self._types: dict[str, ResourceType[Any]] = {}
@@ -240,7 +239,9 @@ class Connection:
     def _publish_unreachable(self) -> None:
         silence = describe_silence(self._tools.clock.now_s() - self._silent_since_s)
         text = f"{name_server(self.server.uri)}: {silence}: {self._reason}"
-        self.status = Status(StatusCode.UNAVAILABLE, with_node(text, self._node_id))
+        self.status = Status(
+            StatusCode.UNAVAILABLE, with_node(text, self._context.bootstrap.node.id)
+        )
         _warn_once(self.status.details, self._reasons)
         self._owner.on_unreachable(self)
 
@@ -268,7 +269,7 @@ class Connection:
 
     def _warn(self, what: str) -> None:
         text = f"{name_server(self.server.uri)}: {what}"
-        _warn_once(with_node(text, self._node_id), self._warnings)
+        _warn_once(with_node(text, self._context.bootstrap.node.id), self._warnings)
 
     def _trace_response(self, response: DiscoveryResponse, error: str) -> None:
         if self._tools.trace.active:

@@ -24,7 +24,7 @@ C = TypeVar("C")
 
 
 def canonicalize_name(name: str, type_url: str) -> tuple[str | None, str] | Status:
-    """Authority of a name, None for that of old-style names, and the canonical name."""
+    """AuthorityServers of a name, None for that of old-style names, and the canonical name."""
     if not name.startswith(XDSTP):
         return None, name
     parsed = parse_resource_name(name, type_url.rpartition("/")[2])
@@ -33,7 +33,7 @@ def canonicalize_name(name: str, type_url: str) -> tuple[str | None, str] | Stat
     return parsed.authority, str(parsed)
 
 
-class Authority(Generic[C]):
+class AuthorityServers(Generic[C]):
     """Servers in use for the names of one authority, and the index of its watched resources.
 
     C is the client's type for a server in use.
@@ -113,7 +113,7 @@ class Authority(Generic[C]):
 
 
 def find_entry(
-    authorities: Mapping[str | None, Authority[C]], type_url: str, name: str
+    authorities: Mapping[str | None, AuthorityServers[C]], type_url: str, name: str
 ) -> tuple[str, Entry | None]:
     """Canonical form of a name, and its entry if it is watched in one of these authorities.
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from proxyless.xds.client.api import DecodeContext, ResourceType, XdsClientOptions
     from proxyless.xds.client.cache import DecodedResourceCache, Entry
     from proxyless.xds.client.codec import DiscoveryResponse, RawResource, ResourceError
-    from proxyless.xds.client.fallback import Authority
+    from proxyless.xds.client.fallback import AuthorityServers
     from proxyless.xds.client.notifications import Notification
 
 
@@ -124,7 +124,7 @@ class Decision:
         context: DecodeContext,
         rules: ErrorRules,
         *,
-        authorities: Mapping[str | None, Authority[Any]],
+        authorities: Mapping[str | None, AuthorityServers[Any]],
         cache: DecodedResourceCache,
     ) -> None:
         # Fixed at construction. The authorities are those for which the server is in use.

@@ -8,7 +8,6 @@ no child has means that selector and policy disagree, which must not happen: suc
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -19,6 +18,7 @@ from proxyless.lb import QUEUE_PICKER, Drop, PolicyConfig
 from proxyless.lb.aggregate import IDLE_IS_IDLE, StateCounts, aggregate, stick
 from proxyless.lb.api import Picker, PickInfo, PickResult
 from proxyless.lb.config import parse_child_policy, parse_policy_list
+from proxyless.lb.reentrancy import Hold
 from proxyless.lb.retained_child import NOT_LISTED, RetainedChild, join_rejections
 from proxyless.lb.view import LbNode, join_notes, place
 from proxyless.xds.config.attributes import XDS_CONFIG
@@ -26,7 +26,7 @@ from proxyless.xds.error_texts import with_node
 from proxyless.xds.filters.attributes import CLUSTER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from proxyless.base import ValidationErrors
     from proxyless.lb import Helper, Policy, PolicyRegistry, Update
@@ -76,7 +76,9 @@ class ClusterPicker(Picker):
 
     __slots__ = ("_children", "_node_id", "_status")
 
-    def __init__(self, children: Mapping[str, _Child], status: Status, node_id: str = "") -> None:
+    def __init__(
+        self, children: Mapping[str, ClusterChild], status: Status, node_id: str = ""
+    ) -> None:
         self._children: Final = children
         self._status: Final = status
         self._node_id: Final = node_id
@@ -103,18 +105,18 @@ def _unknown(name: str | None, node_id: str) -> Drop:
 # Policy
 
 
-class ClusterManager:
+class ClusterManagerPolicy:
     """Owns a child for each cluster. Driven by its parent and the children."""
 
     def __init__(self, helper: Helper) -> None:
         # Fixed at construction.
         self._helper = helper
         # Those that exist, whether they are in the config or not.
-        self._children: dict[str, _Child] = {}
+        self._children: dict[str, ClusterChild] = {}
         # Of those in the config.
         self._counts = StateCounts()
-        # Whether children are being called, so that what they say has to wait.
-        self._held = False
+        # Around calls to children.
+        self._hold: Final = Hold(self._report)
         # From the last update, for error texts.
         self._node_id = ""
 
@@ -131,25 +133,22 @@ class ClusterManager:
             if name not in config.children:
                 self._set_pickable(child, is_pickable=False)
                 child.deactivate()
-        with self._hold():
+        with self._hold:
             for name, policy in config.children.items():
                 child = self._children[name]
                 rejections += child.update_policy(update, update.endpoints, policy)
-        self._report()
-        return join_rejections(rejections)
+        return join_rejections(rejections) if rejections else OK
 
     def exit_idle(self) -> None:
-        with self._hold():
+        with self._hold:
             for child in self._children.values():
                 if child.is_pickable:
                     child.policy.exit_idle()
-        self._report()
 
     def reset_backoff(self) -> None:
-        with self._hold():
+        with self._hold:
             for child in self._children.values():
                 child.policy.reset_backoff()
-        self._report()
 
     def close(self) -> None:
         children, self._children = self._children, {}
@@ -169,12 +168,12 @@ class ClusterManager:
     def _have_child(self, name: str) -> None:
         child = self._children.get(name)
         if child is None:
-            child = self._children[name] = _Child(self._helper, name, self)
+            child = self._children[name] = ClusterChild(self._helper, name, self)
         else:
             child.reactivate()
         self._set_pickable(child, is_pickable=True)
 
-    def _set_pickable(self, child: _Child, *, is_pickable: bool) -> None:
+    def _set_pickable(self, child: ClusterChild, *, is_pickable: bool) -> None:
         """Only children of the config are picked from and count (A28-08)."""
         if child.is_pickable is not is_pickable:
             child.is_pickable = is_pickable
@@ -185,26 +184,17 @@ class ClusterManager:
 
     # Called by children.
 
-    def on_change(self, child: _Child, before: State) -> None:
+    def on_change(self, child: ClusterChild, before: State) -> None:
         """A child reported."""
         if child.is_pickable:
             self._counts.move(before, child.state)
-            if not self._held:
+            if not self._hold.active:
                 self._report()
 
     def destroy(self, name: str) -> None:
         self._children.pop(name).close()
 
     # Reports.
-
-    @contextmanager
-    def _hold(self) -> Iterator[None]:
-        """Children are called inside; what they say is acted on afterwards, all at once."""
-        self._held = True
-        try:
-            yield
-        finally:
-            self._held = False
 
     def _report(self) -> None:
         state = aggregate(self._counts, IDLE_IS_IDLE)
@@ -219,14 +209,14 @@ class ClusterManager:
         return _NO_CHILDREN if first is None else first.failure
 
 
-class _Child(RetainedChild):
+class ClusterChild(RetainedChild):
     """One cluster's policy and its last report that counted."""
 
     trace_name: ClassVar[str] = "xds_cluster_manager.child"
 
     __slots__ = ("_owner", "failure", "is_pickable", "picker", "state")
 
-    def __init__(self, helper: Helper, name: str, owner: ClusterManager) -> None:
+    def __init__(self, helper: Helper, name: str, owner: ClusterManagerPolicy) -> None:
         super().__init__(helper, name, owner.destroy)
         self._owner: Final = owner
         # From the last report. RPCs of a child that has not reported yet wait (A31-27).
@@ -273,4 +263,4 @@ class ClusterManagerFactory:
         return parse_config(json, errors, registry)
 
     def create(self, helper: Helper) -> Policy:
-        return ClusterManager(helper)
+        return ClusterManagerPolicy(helper)

@@ -12,13 +12,12 @@ from proxyless.base import Locality, Status
 from proxyless.base.frozen import frozen
 from proxyless.base.json_fields import JsonObject
 from proxyless.lb.config import parse_child_policy
-from proxyless.lb.forwarding import ForwardingHelper
 from proxyless.lb.hierarchy import path_of
 from proxyless.lb.policies.weighted_target import (
     TargetConfig,
-    WeightedTarget,
     WeightedTargetConfig,
     WeightedTargetFactory,
+    WeightedTargetPolicy,
 )
 from proxyless.lb.view import LbNode, describe_policy, wrap
 from proxyless.xds.config.attributes import LOCALITY, LOCALITY_WEIGHT
@@ -51,11 +50,11 @@ def targets_of(endpoints: tuple[Endpoint, ...], policy: PolicyConfig) -> dict[st
     return targets
 
 
-class WrrLocality:
+class WrrLocalityPolicy:
     """A weighted_target whose targets are the localities. Driven by its parent and its child."""
 
     def __init__(self, helper: Helper) -> None:
-        self._child = WeightedTarget(ForwardingHelper(helper))
+        self._child = WeightedTargetPolicy(helper)
         # From the last update: what the targets were made of, and they.
         self._config = WeightedTargetConfig()
 
@@ -92,4 +91,4 @@ class WrrLocalityFactory:
         return WrrLocalityConfig(parse_child_policy(JsonObject(json, errors), registry))
 
     def create(self, helper: Helper) -> Policy:
-        return WrrLocality(helper)
+        return WrrLocalityPolicy(helper)

@@ -6,7 +6,7 @@ import pytest
 
 from proxyless.base import Status
 from proxyless.xds.client.cache import Entry
-from proxyless.xds.client.fallback import Authority, canonicalize_name
+from proxyless.xds.client.fallback import AuthorityServers, canonicalize_name
 from tests.xds_client_world import Text, server_config
 
 TYPE_URL = "type.googleapis.com/test.v3.Text"
@@ -34,7 +34,7 @@ def test_a_name_of_another_type_has_no_place() -> None:
 
 def test_fallback_needs_an_outage_a_next_server_and_something_missing() -> None:
     for is_reachable, has_next, is_missing_any, only in product((False, True), repeat=4):
-        authority = Authority[str](None, SERVERS[: 1 + has_next], on_reachability_only=only)
+        authority = AuthorityServers[str](None, SERVERS[: 1 + has_next], on_reachability_only=only)
         authority.used.append("a")
         if is_missing_any:
             authority.add(Entry(Text(), "x", None))
@@ -43,7 +43,7 @@ def test_fallback_needs_an_outage_a_next_server_and_something_missing() -> None:
 
 
 def test_servers_are_used_in_order_and_let_go_from_below() -> None:
-    authority = Authority[str](None, SERVERS, on_reachability_only=False)
+    authority = AuthorityServers[str](None, SERVERS, on_reachability_only=False)
     for server in SERVERS:
         assert authority.next_server == server
         authority.used.append(server.uri)
@@ -54,7 +54,7 @@ def test_servers_are_used_in_order_and_let_go_from_below() -> None:
 
 
 def test_what_waits_for_an_answer_is_known_without_a_look_at_all() -> None:
-    authority = Authority[str](None, SERVERS, on_reachability_only=False)
+    authority = AuthorityServers[str](None, SERVERS, on_reachability_only=False)
     authority.used.append("a")
     entry = Entry(Text(), "x", None)
     assert not authority.needs_next(is_reachable=False)

@@ -72,7 +72,7 @@ class Counter:
             endpoint.failures += 1
 
 
-class CountedSubchannel(ForwardingSubchannel):
+class OutlierSubchannel(ForwardingSubchannel):
     """A subchannel of the child's. Driven by the child, the roster, and the health below."""
 
     __slots__ = ("_on_release", "_watches", "counter", "listed_as")
@@ -82,7 +82,7 @@ class CountedSubchannel(ForwardingSubchannel):
         inner: Subchannel,
         listed_as: Address,
         endpoint: CountedEndpoint | None,
-        on_release: "Callable[[CountedSubchannel], None]",
+        on_release: "Callable[[OutlierSubchannel], None]",
     ) -> None:
         self.counter: Final = Counter(endpoint)
         super().__init__(inner, self.counter)
@@ -183,14 +183,14 @@ class Roster:
         # Derived from those.
         self._by_address: dict[Address, CountedEndpoint] = {}
         # All that were added and not released yet, whether they are listed or not.
-        self._subchannels: dict[Address, dict[CountedSubchannel, None]] = {}
+        self._subchannels: dict[Address, dict[OutlierSubchannel, None]] = {}
 
     @property
     def endpoints(self) -> Iterable[CountedEndpoint]:
         return self._endpoints.values()
 
     @property
-    def subchannels(self) -> list[CountedSubchannel]:
+    def subchannels(self) -> list[OutlierSubchannel]:
         return [each for some in self._subchannels.values() for each in some]
 
     @property
@@ -213,13 +213,13 @@ class Roster:
             subchannel.counter.endpoint = self._by_address.get(subchannel.listed_as)
         return list(before.values())
 
-    def add_subchannel(self, inner: Subchannel, address: Address) -> CountedSubchannel:
+    def add_subchannel(self, inner: Subchannel, address: Address) -> OutlierSubchannel:
         endpoint = self._by_address.get(address)
-        subchannel = CountedSubchannel(inner, address, endpoint, self._on_release)
+        subchannel = OutlierSubchannel(inner, address, endpoint, self._on_release)
         self._subchannels.setdefault(address, {})[subchannel] = None
         return subchannel
 
-    def subchannels_of(self, endpoint: CountedEndpoint) -> Iterator[CountedSubchannel]:
+    def subchannels_of(self, endpoint: CountedEndpoint) -> Iterator[OutlierSubchannel]:
         """Those of all its addresses; some may be released while one goes through them."""
         for address in endpoint.addresses:
             for subchannel in tuple(self._subchannels.get(address, ())):
@@ -231,7 +231,7 @@ class Roster:
         for address in endpoint.addresses:
             self._by_address.setdefault(address, endpoint)
 
-    def _on_release(self, subchannel: CountedSubchannel) -> None:
+    def _on_release(self, subchannel: OutlierSubchannel) -> None:
         same_address = self._subchannels[subchannel.listed_as]
         del same_address[subchannel]
         if not same_address:

@@ -14,8 +14,7 @@ Theory of operation
     so its endpoints get an attribute that is new to it. Connections stay then, too.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Final
 
 from proxyless.base import Address, Attributes, Endpoint, Key, State, Status, ValidationErrors
@@ -38,9 +37,10 @@ from proxyless.lb.policies.outlier_detection.algorithms import Kind, sweep
 from proxyless.lb.policies.outlier_detection.config import PERCENT_MAX, parse_config
 from proxyless.lb.policies.outlier_detection.endpoints import (
     CountedEndpoint,
-    CountedSubchannel,
+    OutlierSubchannel,
     Roster,
 )
+from proxyless.lb.reentrancy import Hold
 from proxyless.lb.view import LbNode, annotate, in_seconds, left_s, wrap
 from proxyless.runtime import IDLE_TIMER
 
@@ -55,22 +55,21 @@ INTERVAL_MIN_S: Final = 0.01
 class CountingPicker(Picker):
     """Has the child pick, and the RPC counted if it goes to a subchannel that is."""
 
-    __slots__ = ("_child", "_owner")
+    __slots__ = ("_child",)
 
-    def __init__(self, child: Picker, owner: object) -> None:
+    def __init__(self, child: Picker) -> None:
         self._child: Final = child
-        self._owner: Final = owner
 
     def pick(self, info: PickInfo) -> PickResult:
         result = self._child.pick(info)
         if type(result) is not Complete:
             return result
-        if result.passed_on_by is self._owner and result.passed_on is not None:
-            return result.passed_on
         subchannel = result.subchannel
-        if type(subchannel) is CountedSubchannel:
-            return subchannel.pass_on(result, self._owner)
-        return result
+        if type(subchannel) is not OutlierSubchannel:
+            return result
+        if subchannel.child_result is result and subchannel.passed_on is not None:
+            return subchannel.passed_on
+        return subchannel.pass_on(result)
 
     @property
     def status(self) -> Status:
@@ -84,7 +83,7 @@ class CountingPicker(Picker):
 _GENERATION: Final = Key[int]("outlier_detection_generation")
 
 
-class OutlierDetection:
+class OutlierDetectionPolicy:
     """Owns the child and the interval timer; `sweep` decides. Driven by parent, child and timer."""
 
     __slots__ = (
@@ -92,9 +91,10 @@ class OutlierDetection:
         "_config",
         "_counted",
         "_generation",
-        "_held",
         "_helper",
+        "_hold",
         "_interval_timer",
+        "_is_counting",
         "_listed",
         "_report",
         "_roster",
@@ -104,9 +104,10 @@ class OutlierDetection:
     def __init__(self, helper: Helper) -> None:
         # Fixed at construction.
         self._helper = helper
-        self._child = GracefulSwitch(_ChildHelper(helper, self))
+        self._child = GracefulSwitch(OutlierDetectionChild(helper, self))
         # From the last update, or from the last one that had endpoints.
         self._config: OutlierDetectionConfig | None = None
+        self._is_counting = False
         self._listed: tuple[Endpoint, ...] = ()
         # How often counting was turned on or off, after it was known for the first time.
         self._generation = 0
@@ -116,23 +117,24 @@ class OutlierDetection:
         # When the interval began; None while there is none.
         self._started_at_s: float | None = None
         self._interval_timer = IDLE_TIMER
-        # Whether the child is being called, so that its reports have to wait, and the last one.
-        self._held = False
+        # Around calls to the child, and its last report inside.
+        self._hold: Final = Hold(self._publish)
         self._report: tuple[State, Picker] | None = None
 
     def update(self, update: Update) -> Status:
         config = update.config
         assert isinstance(config, OutlierDetectionConfig), "the config is one of ours"
-        if self._config is not None and config.rules.is_counting != self._is_counting:
+        is_counting = config.rules.is_counting
+        if self._config is not None and is_counting is not self._is_counting:
             self._generation += 1
-        self._config = config
+        self._config, self._is_counting = config, is_counting
         if not isinstance(update.endpoints, Status):
             self._listed = update.endpoints
         is_roster_new = self._update_roster()
         self._restart_timer(config.interval_s)
-        with self._hold():
+        with self._hold:
             endpoints = self._mark(update.endpoints)
-            status = self._child.update(update.with_config(config.child, endpoints))
+            status = self._child.update_child(update, config.child, endpoints)
             # Not earlier: most of those that are not listed any more are gone by now.
             for subchannel in self._roster.subchannels if is_roster_new else ():
                 subchannel.follow()
@@ -163,10 +165,6 @@ class OutlierDetection:
             sweep_in = in_seconds(left_s(self._interval_timer, now_s))
             detail = f"{ejected} of {len(self._counted)} endpoints ejected; sweep in {sweep_in}"
         return wrap(child, detail)
-
-    @property
-    def _is_counting(self) -> bool:
-        return self._config is not None and self._config.rules.is_counting
 
     # Updates.
 
@@ -215,7 +213,7 @@ class OutlierDetection:
         endpoints = list(self._roster.endpoints)
         views = [endpoint.take_view() for endpoint in endpoints]
         changes = sweep(config.rules, views, now_s, lambda: context.random.randrange(PERCENT_MAX))
-        with self._hold():
+        with self._hold:
             for change in changes:
                 endpoint = endpoints[change.index]
                 endpoint.standing, endpoint.reason = change.standing, change.reason
@@ -232,23 +230,16 @@ class OutlierDetection:
     def on_report(self, state: State, picker: Picker) -> None:
         # Subchannels from before counting was turned off are still to be unwrapped.
         if self._is_counting or not self._roster.is_empty:
-            picker = CountingPicker(picker, self)
-        if self._held:
-            self._report = (state, picker)
-        else:
-            self._helper.update_state(state, picker)
+            picker = CountingPicker(picker)
+        self._report = (state, picker)
+        if not self._hold.active:
+            self._publish()
 
-    @contextmanager
-    def _hold(self) -> Iterator[None]:
-        """The child is called inside; what it says last is reported afterwards."""
-        self._held = True
-        try:
-            yield
-        finally:
-            self._held = False
-            report, self._report = self._report, None
-            if report is not None:
-                self._helper.update_state(*report)
+    def _publish(self) -> None:
+        """Report what the child reported last, if that is new."""
+        report, self._report = self._report, None
+        if report is not None:
+            self._helper.update_state(*report)
 
     def _trace(self, kind: Kind, endpoint: CountedEndpoint, reason: str) -> None:
         trace = self._helper.context.trace
@@ -258,12 +249,12 @@ class OutlierDetection:
             trace.emit(name, endpoint=str(endpoint), reason=reason, multiplier=multiplier)
 
 
-class _ChildHelper(ForwardingHelper):
+class OutlierDetectionChild(ForwardingHelper):
     """What the child acts through."""
 
     __slots__ = ("_owner",)
 
-    def __init__(self, parent: Helper, owner: OutlierDetection) -> None:
+    def __init__(self, parent: Helper, owner: OutlierDetectionPolicy) -> None:
         super().__init__(parent)
         self._owner: Final = owner
 
@@ -285,4 +276,4 @@ class OutlierDetectionFactory:
         return parse_config(json, errors, registry)
 
     def create(self, helper: Helper) -> Policy:
-        return OutlierDetection(helper)
+        return OutlierDetectionPolicy(helper)

@@ -33,6 +33,7 @@ from proxyless.lb.attributes import HEALTH_WATCH
 from proxyless.lb.pickers import QUEUE_PICKER
 from proxyless.lb.policies.pick_first import PickFirst, PickFirstConfig
 from proxyless.lb.policies.pick_first.config import CONNECTION_ATTEMPT_DELAY
+from proxyless.lb.reentrancy import SoonQueue
 from proxyless.lb.view import (
     LbNode,
     describe_policy,
@@ -51,6 +52,7 @@ REMOVED_RETENTION_S: Final = 30.0
 _REMOVED_NOTE: Final = "removed, takes RPCs until a listed endpoint is READY"
 
 _CHILD_CONFIG: Final = PickFirstConfig()
+_WITH_HEALTH_WATCH: Final = EMPTY_ATTRIBUTES.with_(HEALTH_WATCH, True)
 _CHILD_KIND: Final = "pick_first"
 
 
@@ -139,10 +141,9 @@ class EndpointList(Generic[C]):
         # Removed endpoints that still take RPCs, all of them READY, and when that ends.
         self._retained: dict[frozenset[Address], C] = {}
         self._retention_timer = IDLE_TIMER
-        # Those to be closed, and those to be connected, when the timer fires; each in order.
+        # Children to close and children to connect, after the current call; each in order.
         self._lost: list[C] = []
-        self._wanted: dict[C, None] = {}
-        self._soon_timer = IDLE_TIMER
+        self._wanted = SoonQueue[C](helper.context.clock, self._act)
 
     @property
     def children(self) -> Collection[C]:
@@ -184,7 +185,7 @@ class EndpointList(Generic[C]):
             self._retain_ready(removed)
 
     def _tell_children(self, to_start: list[C], changed: list[C], attributes: Attributes) -> None:
-        if attributes != self._attributes:
+        if attributes is not self._attributes and attributes != self._attributes:
             self._attributes = attributes
             changed = list(self._children.values())
         for child in changed:
@@ -203,10 +204,8 @@ class EndpointList(Generic[C]):
 
     def connect_soon(self, child: C) -> None:
         """Tell the child to connect, after whatever is going on now. From pickers, too."""
-        if child.is_closed:  # A picker may outlive it.
-            return
-        self._wanted[child] = None
-        self._act_soon()
+        if not child.is_closed:  # A picker may outlive it.
+            self._wanted.add(child)
 
     def describe(self, note_of: Callable[[C], str]) -> tuple[LbNode, ...]:
         """The endpoints, each once, with the policy's note about it; then the retained ones."""
@@ -235,7 +234,7 @@ class EndpointList(Generic[C]):
                 child.policy.reset_backoff()
 
     def close(self) -> None:
-        self._soon_timer.cancel()
+        self._wanted.cancel()
         self._close_lost()
         self._release_retained()
         for child in self._children.values():
@@ -354,19 +353,14 @@ class EndpointList(Generic[C]):
         del self._retained[child.endpoint.key]
         self._forget(child)
         self._lost.append(child)
-        self._act_soon()
+        self._wanted.request()
         if not self._retained:
             self._retention_timer.cancel()
 
     # What is done after a call is over.
 
-    def _act_soon(self) -> None:
-        if not self._soon_timer.pending:
-            self._soon_timer = self.helper.context.clock.call_later(0, self._act)
-
-    def _act(self) -> None:
+    def _act(self, wanted: list[C]) -> None:
         self._close_lost()
-        wanted, self._wanted = self._wanted, {}
         for child in wanted:
             if not child.is_closed:
                 self.connect(child)
@@ -397,9 +391,10 @@ class EndpointList(Generic[C]):
 
 def _for_children(attributes: Attributes) -> Attributes:
     """What a child reads, and nothing else: in a mesh the rest is new in every update."""
-    found = EMPTY_ATTRIBUTES.with_(HEALTH_WATCH, True)
     delay_s = attributes.get(CONNECTION_ATTEMPT_DELAY)
-    return found if delay_s is None else found.with_(CONNECTION_ATTEMPT_DELAY, delay_s)
+    if delay_s is None:
+        return _WITH_HEALTH_WATCH
+    return _WITH_HEALTH_WATCH.with_(CONNECTION_ATTEMPT_DELAY, delay_s)
 
 
 def _find_changed_part(before: Sequence[Endpoint], after: Sequence[Endpoint]) -> tuple[int, int]:

@@ -8,7 +8,7 @@ Which of the endpoints an RPC goes to, while some are READY, is what policies di
 """
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Final, Generic, TypeVar
 
 from proxyless.base import OK, State, Status, StatusCode
 from proxyless.lb.aggregate import IDLE_IS_CONNECTING, aggregate
@@ -16,6 +16,7 @@ from proxyless.lb.api import Helper, Picker, Update
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
 from proxyless.lb.policies.per_endpoint import EndpointChild, EndpointList
 from proxyless.lb.policies.pick_first.policy import EMPTY_ADDRESS_LIST
+from proxyless.lb.reentrancy import Hold
 from proxyless.lb.view import LbNode
 
 C = TypeVar("C", bound=EndpointChild)
@@ -30,7 +31,7 @@ class PetiolePolicy(ABC, Generic[C]):
     # The event that tells of reports.
     trace_name: ClassVar[str]
 
-    __slots__ = ("_endpoints", "_held", "_helper", "_note", "_shown", "_state")
+    __slots__ = ("_endpoints", "_helper", "_hold", "_note", "_shown", "_state")
 
     def __init__(self, helper: Helper) -> None:
         # Fixed at construction.
@@ -38,8 +39,8 @@ class PetiolePolicy(ABC, Generic[C]):
         self._endpoints = self._make_list()
         # From the last update.
         self._note = ""
-        # Whether children are being updated, so that their reports have to wait.
-        self._held = False
+        # Around updates of children.
+        self._hold: Final = Hold()
         # What was last reported: the state, and the version of the READY children in the picker.
         self._state: State | None = None
         self._shown = _NOT_SHOWN
@@ -66,11 +67,8 @@ class PetiolePolicy(ABC, Generic[C]):
                 self._reconsider()
             return endpoints
         self._note = f" ({update.resolution_note})" if update.resolution_note else ""
-        self._held = True
-        try:
+        with self._hold:
             self._endpoints.update(endpoints, update.attributes)
-        finally:
-            self._held = False
         if not endpoints:
             error = self._unavailable(EMPTY_ADDRESS_LIST)
             self._report(State.TRANSIENT_FAILURE, FailPicker(error))
@@ -98,7 +96,7 @@ class PetiolePolicy(ABC, Generic[C]):
         return ""
 
     def _on_report(self, child: C, before: State) -> None:
-        if self._held:
+        if self._hold.active:
             return
         if before is not State.READY and child.state is State.READY and self._is_one_more():
             self._shown = self._endpoints.ready_version

@@ -14,13 +14,12 @@ Theory of operation
 """
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from enum import Enum
 from typing import ClassVar, Final
 
-from proxyless.base import State, Status, StatusCode, ValidationErrors
+from proxyless.base import OK, State, Status, StatusCode, ValidationErrors
 from proxyless.base.environment import read_flag
 from proxyless.base.frozen import frozen
 from proxyless.base.json_fields import BOOLEAN, TEXT, UINT32_MAX, JsonObject, integer
@@ -28,6 +27,7 @@ from proxyless.lb.api import Helper, Picker, Policy, PolicyRegistry, Update
 from proxyless.lb.config import PolicyConfig, parse_child_policy
 from proxyless.lb.hierarchy import NO_SPLIT, split_by_child
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
+from proxyless.lb.reentrancy import Hold
 from proxyless.lb.retained_child import NOT_LISTED, RetainedChild, join_rejections
 from proxyless.lb.view import LbNode, in_seconds, join_notes, left_s, place
 from proxyless.runtime import Timer
@@ -189,34 +189,45 @@ _EMPTY: Final = _Report(
 )
 
 
-class Priority:
+class PriorityPolicy:
     """Owns the children; `choose` owns the decision.
 
     Driven by its parent and the children, whose timers count as theirs.
     """
 
-    __slots__ = ("_children", "_held", "_shown", "_split", "_update", "helper", "switches")
+    __slots__ = (
+        "_children",
+        "_config",
+        "_hold",
+        "_shown",
+        "_split",
+        "_update",
+        "helper",
+        "switches",
+    )
 
     def __init__(self, helper: Helper, switches: Switches) -> None:
         # Fixed at construction; the children read these, too.
         self.helper: Final = helper
         self.switches: Final = switches
         # The last update, and its endpoints by child.
-        self._update = Update((), PriorityConfig())
+        self._config = PriorityConfig()
+        self._update = Update((), self._config)
         self._split = NO_SPLIT
         # Those that exist, whether they are in the config or not.
-        self._children: dict[str, _Child] = {}
-        # Whether children are being called, so that what they say has to wait.
-        self._held = False
+        self._children: dict[str, PriorityChild] = {}
+        # Around calls to children.
+        self._hold: Final = Hold()
         # What was last reported.
         self._shown: _Report | None = None
 
     def update(self, update: Update) -> Status:
-        self._update = update
+        config = update.config
+        assert isinstance(config, PriorityConfig), "the config is one of ours"
+        self._update, self._config = update, config
         self._split = split_by_child(update.endpoints, self._split)
-        config = self._config
         rejections: list[str] = []
-        with self._hold():
+        with self._hold:
             for child in self._children.values():
                 if child.name in config.children:
                     rejections += self._send(child)
@@ -227,7 +238,7 @@ class Priority:
             for child in list(self._children.values()):
                 if child.name not in config.children:
                     self.destroy(child.name)
-        return join_rejections(rejections)
+        return join_rejections(rejections) if rejections else OK
 
     def exit_idle(self) -> None:
         names = self._config.priorities
@@ -235,14 +246,14 @@ class Priority:
             return
         choice = choose(self._views(names))
         assert isinstance(choice, Use), "all children that are needed exist since the last change"
-        with self._hold():
+        with self._hold:
             self._children[names[choice.priority]].policy.exit_idle()
         self.on_change()
 
     def reset_backoff(self) -> None:
         if not self._children:
             return
-        with self._hold():
+        with self._hold:
             for child in self._children.values():
                 child.policy.reset_backoff()
         self.on_change()
@@ -278,7 +289,7 @@ class Priority:
     def on_change(self) -> None:
         """A child may be in another state than it was, or have another picker."""
         # "still in the middle of applying a config update from its parent" - A56
-        if not self._held and self._reconsider():
+        if not self._hold.active and self._reconsider():
             # No update is under way that could be refused instead.
             self.helper.request_reresolution()
 
@@ -286,21 +297,6 @@ class Priority:
         self._children.pop(name).close()
 
     # The choice.
-
-    @property
-    def _config(self) -> PriorityConfig:
-        config = self._update.config
-        assert isinstance(config, PriorityConfig), "the config is one of ours"
-        return config
-
-    @contextmanager
-    def _hold(self) -> Iterator[None]:
-        """Children are called inside; what they say is acted on afterwards, all at once."""
-        self._held = True
-        try:
-            yield
-        finally:
-            self._held = False
 
     def _reconsider(self) -> list[str]:
         """Choose, and make it so. Idempotent. Returns why new children refused their update."""
@@ -319,13 +315,13 @@ class Priority:
         return [None if child is None else child.view for child in children]
 
     def _create_child(self, name: str) -> Sequence[str]:
-        child = _Child(self, name, self._config.children[name].inner_priorities)
+        child = PriorityChild(self, name, self._config.children[name].inner_priorities)
         # Before the update: the child may report, or fail, inside it.
         self._children[name] = child
-        with self._hold():
+        with self._hold:
             return self._send(child)
 
-    def _send(self, child: "_Child") -> Sequence[str]:
+    def _send(self, child: "PriorityChild") -> Sequence[str]:
         """Send the child its part of the last update. Returns why it cannot use it, if so."""
         config = self._config.children[child.name]
         child.ignores_requests = config.ignore_reresolution_requests
@@ -362,7 +358,7 @@ class Priority:
             self.helper.update_state(report.state, report.picker)
 
 
-class _Child(RetainedChild):
+class PriorityChild(RetainedChild):
     """One child, its last report and its failover timer.
 
     Driven by the priority policy, by its own policy, and by the timers. To rest does not stop the
@@ -381,7 +377,7 @@ class _Child(RetainedChild):
         "report",
     )
 
-    def __init__(self, owner: Priority, name: str, inner_priorities: int) -> None:
+    def __init__(self, owner: PriorityPolicy, name: str, inner_priorities: int) -> None:
         super().__init__(owner.helper, name, owner.destroy)
         # Fixed at construction.
         self._owner: Final = owner
@@ -479,4 +475,4 @@ class PriorityFactory:
         return parse_config(json, errors, registry)
 
     def create(self, helper: Helper) -> Policy:
-        return Priority(helper, read_switches())
+        return PriorityPolicy(helper, read_switches())

@@ -16,8 +16,7 @@ Theory of operation
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from operator import attrgetter
@@ -44,8 +43,8 @@ from proxyless.lb.policies.per_endpoint import EndpointChild, EndpointList
 from proxyless.lb.policies.pick_first.policy import EMPTY_ADDRESS_LIST
 from proxyless.lb.policies.ring_hash.picker import HeaderPicker, RingPicker, Snapshot, View
 from proxyless.lb.policies.ring_hash.ring import Member, Ring, RingSize, build_ring
+from proxyless.lb.reentrancy import Hold, SoonQueue
 from proxyless.lb.view import LbNode
-from proxyless.runtime import IDLE_TIMER
 
 # Attribute of an update: "a cap for the ring size, which will also default to 4096" - A42
 RING_SIZE_CAP: Final = Key[int]("ring_size_cap")
@@ -165,7 +164,7 @@ def weight_of(endpoint: Endpoint) -> int:
 
 
 @frozen
-class _Settings:
+class RingHashSettings:
     """What an update says besides endpoints."""
 
     config: RingHashConfig = RingHashConfig()
@@ -182,14 +181,13 @@ class _Settings:
         return f"{text} ({self.resolution_note})" if self.resolution_note else text
 
 
-class RingHash:
+class RingHashPolicy:
     """Owns the children and the ring. Driven by its parent, the endpoints' children, and picks."""
 
     __slots__ = (
-        "_connect_timer",
         "_endpoints",
-        "_held",
         "_helper",
+        "_hold",
         "_members",
         "_ring",
         "_settings",
@@ -203,17 +201,15 @@ class RingHash:
         self._helper = helper
         self._endpoints = EndpointList(helper, RingChild, self._on_report)
         # From the last update; the members are those of the last one that was no error.
-        self._settings = _Settings()
+        self._settings = RingHashSettings()
         self._members: Sequence[Member[RingChild]] = ()
         # Made of the members, if there are any.
         self._ring: Ring[RingChild] | None = None
         # From the children's reports; whoever is not here is IDLE.
         self._views: dict[RingChild, View] = {}
-        # Whether children are being called, so that what they say has to wait.
-        self._held = False
-        # Those to be connected when the timer fires.
-        self._wanted: dict[RingChild, None] = {}
-        self._connect_timer = IDLE_TIMER
+        # Around calls to children.
+        self._hold: Final = Hold()
+        self._wanted = SoonQueue[RingChild](helper.context.clock, self._connect_wanted)
         # What was last reported.
         self._state: State | None = None
 
@@ -221,7 +217,7 @@ class RingHash:
         config = update.config
         assert isinstance(config, RingHashConfig), "the config is one of ours"
         cap = update.attributes.get(RING_SIZE_CAP) or RING_SIZE_CAP_DEFAULT
-        had, self._settings = self._settings, _Settings(config, cap, update.resolution_note)
+        had, self._settings = self._settings, RingHashSettings(config, cap, update.resolution_note)
         if isinstance(update.endpoints, Status):
             # The config counts even if the resolver has nothing but an error.
             if not self._members or self._settings != had:
@@ -240,7 +236,7 @@ class RingHash:
         self._endpoints.reset_backoff()
 
     def close(self) -> None:
-        self._connect_timer.cancel()
+        self._wanted.cancel()
         self._endpoints.close()
 
     def describe(self) -> LbNode:
@@ -252,10 +248,9 @@ class RingHash:
     # Updates.
 
     def _update_endpoints(self, endpoints: Sequence[Endpoint], attributes: Attributes) -> None:
-        with self._hold():
+        with self._hold:
             self._endpoints.update(endpoints, attributes)
         self._views = {child: view for child, view in self._views.items() if not child.is_closed}
-        self._wanted = {child: None for child in self._wanted if not child.is_closed}
         listed = self._endpoints.listed
         if len(self._endpoints.children) < len(listed):
             self._members = merge_members(listed, endpoints)
@@ -278,37 +273,25 @@ class RingHash:
             self._views.pop(child, None)
         else:
             self._views[child] = View(child.state, child.picker)
-        if not self._held:
+        if not self._hold.active:
             self._reconsider()
-
-    @contextmanager
-    def _hold(self) -> Iterator[None]:
-        """Children are called inside; what they say is acted on afterwards, all at once."""
-        self._held = True
-        try:
-            yield
-        finally:
-            self._held = False
 
     def _connect_soon(self, child: RingChild) -> None:
         """Tell the child to connect, after whatever is going on now. For pickers, too."""
-        if child.is_closed:  # A picker may outlive it.
-            return
-        self._wanted[child] = None
-        if not self._connect_timer.pending:
-            self._connect_timer = self._helper.context.clock.call_later(0, self._connect_wanted)
+        if not child.is_closed:  # A picker may outlive it.
+            self._wanted.add(child)
 
-    def _connect_wanted(self) -> None:
-        wanted, self._wanted = self._wanted, {}
+    def _connect_wanted(self, wanted: list[RingChild]) -> None:
+        wanted = [child for child in wanted if not child.is_closed]
         if wanted:
-            with self._hold():
+            with self._hold:
                 for child in wanted:
                     self._endpoints.connect(child)
             self._reconsider()
 
     def _connect_any(self) -> None:
         """Tell any IDLE child to connect, unless one is about to. By chance, so clients spread."""
-        if self._ring is None or self._wanted:
+        if self._ring is None or not all(child.is_closed for child in self._wanted):
             return
         members = self._ring.members
         start = self._helper.context.random.randrange(len(members))
@@ -385,4 +368,4 @@ class RingHashFactory:
         return parse_config(json, errors)
 
     def create(self, helper: Helper) -> Policy:
-        return RingHash(helper)
+        return RingHashPolicy(helper)

@@ -326,7 +326,7 @@ class WeightedList(EndpointList[WeightedChild]):
 # Policy
 
 
-class WeightedRoundRobin(PetiolePolicy[WeightedChild]):
+class WeightedRoundRobinPolicy(PetiolePolicy[WeightedChild]):
     """Owns the weights' timer. Driven as every petiole policy is, and by that timer."""
 
     trace_name: ClassVar[str] = "weighted_round_robin.state"
@@ -439,4 +439,4 @@ class WeightedRoundRobinFactory:
         return parse_config(json, errors)
 
     def create(self, helper: Helper) -> Policy:
-        return WeightedRoundRobin(helper)
+        return WeightedRoundRobinPolicy(helper)

@@ -163,7 +163,7 @@ class NotingPicker(Picker):
 # Policy
 
 
-class Cds:
+class CdsPolicy:
     """One cluster's policies. Driven by its parent and its child."""
 
     def __init__(self, helper: Helper) -> None:
@@ -171,7 +171,7 @@ class Cds:
         self._helper = helper
         self._is_backward_compatible = read_flag(os.environ, BACKWARD_COMPAT, default=False)
         # Present while the cluster is known.
-        self._child: _Child | None = None
+        self._child: CdsChild | None = None
         # From the last update that was passed on.
         self._entry: ClusterConfig | None = None
         self._lb_config: LbConfig = ()
@@ -210,7 +210,7 @@ class Cds:
             return self._on_error(result)
         attributes = update.attributes.with_(_ABOVE, (*above, config.cluster))
         update = update.with_attributes(attributes)
-        if isinstance(result[0].cluster.discovery, AggregateCluster):
+        if _is_aggregate(result[0]):
             return self._update_aggregate(update, result)
         return self._update_leaf(update, result[0])
 
@@ -233,8 +233,9 @@ class Cds:
             return LbNode(detail=detail)
         child = self._child.policy.describe()
         # While all is well, a note is about nothing; and who we are is said elsewhere.
-        is_news = self._child.note != node_phrase(self._node_id)
-        note = self._child.note if is_news and child.state != State.READY.name else ""
+        note = self._child.entry.resolution_note
+        if note == node_phrase(self._node_id) or child.state == State.READY.name:
+            note = ""
         return wrap(child, note)
 
     # Clusters that are not there
@@ -337,15 +338,14 @@ class Cds:
                 return self._fail_with(entry.cluster_name, f"load balancing config: {errors}")
             self._child_policies, self._child_config = policies, config
             self._trace(update, entry)
+        child_config = self._child_config
+        assert child_config is not None, "the policies have been configured"
         if self._child is None:
-            self._child = _Child(self._helper)
+            self._child = CdsChild(self._helper, entry)
         self._logged = ""
-        self._child.cluster, self._child.note = entry.cluster_name, entry.resolution_note
-        self._child.is_empty = _lacks_endpoints(entry)
-        self._child.is_leaf = not isinstance(entry.cluster.discovery, AggregateCluster)
-        self._child.node_id = self._node_id
+        self._child.entry, self._child.node_id = entry, self._node_id
         try:
-            return self._child.policy.update(update.with_config(self._child_config))
+            return self._child.policy.update_child(update, child_config, update.endpoints)
         except Exception as error:
             # A policy may be an application's own; its bug is the trouble of this cluster only.
             LOGGER.exception("%s: load balancing policy raised", name_cluster(entry.cluster_name))
@@ -355,41 +355,45 @@ class Cds:
 
 def _lacks_endpoints(entry: ClusterConfig) -> bool:
     """Whether there is nowhere to go, and the note says why. An aggregate never has any itself."""
-    if isinstance(entry.cluster.discovery, AggregateCluster):
+    if _is_aggregate(entry):
         return False
     return entry.endpoints is None or not entry.endpoints.has_endpoints
 
 
-class _Child(ForwardingHelper):
+def _is_aggregate(entry: ClusterConfig) -> bool:
+    return isinstance(entry.cluster.discovery, AggregateCluster)
+
+
+class CdsChild(ForwardingHelper):
     """The policies below, and their helper."""
 
-    __slots__ = ("_is_failing", "cluster", "is_empty", "is_leaf", "node_id", "note", "policy")
+    __slots__ = ("_is_failing", "entry", "node_id", "policy")
 
-    def __init__(self, helper: Helper) -> None:
+    def __init__(self, helper: Helper, entry: ClusterConfig) -> None:
         super().__init__(helper)
         self.policy: Final = GracefulSwitch(self)
-        # From the last update: whose policies they are, and where the endpoints came from.
-        self.cluster = ""
-        self.note = ""
-        self.is_empty = self.is_leaf = False
+        # From the last update: the cluster of these policies.
+        self.entry = entry
         self.node_id = ""
         # From the last report.
         self._is_failing = False
 
     def update_state(self, state: State, picker: Picker) -> None:
+        entry = self.entry
+        cluster = entry.cluster_name
         if state is State.TRANSIENT_FAILURE:
-            picker = NotingPicker(
-                picker, self.cluster, self.note, self.node_id, is_empty=self.is_empty
-            )
+            is_empty = _lacks_endpoints(entry)
+            note = entry.resolution_note
+            picker = NotingPicker(picker, cluster, note, self.node_id, is_empty=is_empty)
             # Once: each attempt may fail for another reason, and there may be many endpoints.
             if not self._is_failing:
                 LOGGER.info("%s", picker.status.details)
         elif self._is_failing and state is State.READY:
-            LOGGER.info("%s: READY again", name_cluster(self.cluster))
+            LOGGER.info("%s: READY again", name_cluster(cluster))
         self._is_failing = state is State.TRANSIENT_FAILURE
-        if self.is_leaf and self.context.metrics.active:
-            picker = ServicePicker(picker, self.cluster)
-        super().update_state(state, picker)
+        if self.context.metrics.active and not _is_aggregate(entry):
+            picker = ServicePicker(picker, cluster)
+        self._parent.update_state(state, picker)
 
 
 class CdsFactory:
@@ -403,4 +407,4 @@ class CdsFactory:
         return parse_config(json, errors)
 
     def create(self, helper: Helper) -> Policy:
-        return Cds(helper)
+        return CdsPolicy(helper)

@@ -20,6 +20,7 @@ from proxyless.lb import QUEUE_PICKER, Complete, Drop, GracefulSwitch
 from proxyless.lb.api import Picker, PickInfo, PickResult
 from proxyless.lb.config import parse_child_policy
 from proxyless.lb.forwarding import ForwardingHelper, ForwardingSubchannel, join_trackers
+from proxyless.lb.reentrancy import Hold
 from proxyless.lb.view import LbNode, join_notes, place
 from proxyless.xds.config import ClusterConfig
 from proxyless.xds.config.attributes import HOSTNAME, LOCALITY, XDS_CLIENT, XDS_CONFIG
@@ -91,6 +92,7 @@ class DroppingPicker(Picker):
         "_maximum",
         "_random",
         "_too_many",
+        "is_dropping_all",
     )
 
     def __init__(
@@ -108,6 +110,10 @@ class DroppingPicker(Picker):
         self._load: Final = load
         self._random: Final = random
         self._too_many: Final = limit.drop
+        # No RPC comes past the categories.
+        self.is_dropping_all: Final = bool(categories) and any(
+            per_million >= _MILLION for per_million, _, _ in categories
+        )
 
     def pick(self, info: PickInfo) -> PickResult:
         for per_million, name, drop in self._categories:
@@ -119,20 +125,15 @@ class DroppingPicker(Picker):
         if type(result) is not Complete:
             return result
         # The child's are all ours.
-        if result.passed_on is not None:
-            return result.passed_on
         subchannel: CountedSubchannel = result.subchannel  # type: ignore[assignment]
+        if subchannel.child_result is result and subchannel.passed_on is not None:
+            return subchannel.passed_on
         return subchannel.answer(result, info)
 
     def _drop(self, category: str | None, drop: Drop) -> Drop:
         if self._load is not None:
             self._load.drop(category)
         return drop
-
-    @property
-    def is_dropping_all(self) -> bool:
-        """No RPC comes past the categories."""
-        return any(per_million >= _MILLION for per_million, _, _ in self._categories)
 
     @property
     def status(self) -> Status:
@@ -189,7 +190,7 @@ class CountedSubchannel(ForwardingSubchannel):
 
     __slots__ = ("_owner", "locality")
 
-    def __init__(self, inner: Subchannel, locality: Locality, owner: ClusterImpl) -> None:
+    def __init__(self, inner: Subchannel, locality: Locality, owner: ClusterImplPolicy) -> None:
         super().__init__(inner)
         self._owner: Final = owner
         self.locality: Final = locality
@@ -212,13 +213,13 @@ class NamedSubchannel(CountedSubchannel):
     """One to an endpoint whose hostname may become the authority of RPCs (A81). Driven as any.
 
     There are two answers, and which one an RPC gets depends on its route. So they are kept here,
-    and the child's result never knows any: the picker asks for every RPC.
+    and `passed_on` stays None: the picker calls `answer` for every RPC.
     """
 
     __slots__ = ("_as_it_is", "_hostname", "_rewritten")
 
     def __init__(
-        self, inner: Subchannel, locality: Locality, owner: ClusterImpl, hostname: str
+        self, inner: Subchannel, locality: Locality, owner: ClusterImplPolicy, hostname: str
     ) -> None:
         super().__init__(inner, locality, owner)
         self._hostname: Final = hostname
@@ -238,19 +239,20 @@ class NamedSubchannel(CountedSubchannel):
 # Policy
 
 
-class ClusterImpl:
+class ClusterImplPolicy:
     """One cluster. Driven by its parent and its child."""
 
     def __init__(self, helper: Helper) -> None:
         # Fixed at construction.
         self._helper = helper
-        self._child = _Child(self, helper)
+        self._child = ClusterImplChild(self, helper)
         # From the last update.
         self._entry: ClusterConfig | None = None
         self._limit: CallLimit | None = None
         self._counter_key: CounterKey = ("", "")
         self._reported_to: tuple[XdsClient, ServerConfig, CounterKey] | None = None
         self._load: ClusterLoad | None = None
+        self._client: tuple[XdsClient, str] | None = None
         self._tls: ClusterTls | None = None
         self._may_rewrite = False
         # The child's, while it holds them.
@@ -258,20 +260,16 @@ class ClusterImpl:
         # From the child's last report.
         self._state = State.CONNECTING
         self._picker: Picker = QUEUE_PICKER
-        self._held = False
+        # Around updates of the child.
+        self._hold: Final = Hold(self._report)
 
     def update(self, update: Update) -> Status:
         config = update.config
         assert isinstance(config, ClusterImplConfig), "the config is one of ours"
         assert config.child_policy is not None, "a refused config is never used"
         self._use_cluster(config.cluster, update.attributes)
-        self._held = True
-        try:
-            status = self._child.policy.update(update.with_config(config.child_policy))
-        finally:
-            self._held = False
-        self._report()
-        return status
+        with self._hold:
+            return self._child.policy.update_child(update, config.child_policy, update.endpoints)
 
     def exit_idle(self) -> None:
         self._child.policy.exit_idle()
@@ -330,14 +328,20 @@ class ClusterImpl:
         client = attributes.get(XDS_CLIENT)
         if client is not None:
             # Connections that are made from now on are secured as this says (A74-68).
-            self._tls = cluster_tls(client, name)
+            self._use_client(client, name)
+            assert self._tls is not None, "a client has the settings of its clusters"
             self._tls.tls = cluster.tls
-            # Nobody's routes say so otherwise, and RPCs do not pay for hostnames then.
-            self._may_rewrite = client.bootstrap.has_trusted_server
         if client is None or cluster.lrs_server is None:
             self._report_load_to(None)
         else:
             self._report_load_to((client, cluster.lrs_server, self._counter_key))
+
+    def _use_client(self, client: XdsClient, cluster: str) -> None:
+        if (client, cluster) != self._client:
+            self._client = (client, cluster)
+            self._tls = cluster_tls(client, cluster)
+            # No route rewrites the authority otherwise, and then RPCs do not pay for hostnames.
+            self._may_rewrite = client.bootstrap.has_trusted_server
 
     def _use_counter(self, key: CounterKey, maximum: int, node_id: str) -> None:
         before = self._limit
@@ -407,15 +411,15 @@ class ClusterImpl:
 
     def on_report(self, state: State, picker: Picker) -> None:
         self._state, self._picker = state, picker
-        if not self._held:
+        if not self._hold.active:
             self._report()
 
     def _report(self) -> None:
         assert self._limit is not None, "children report only after the first update"
-        is_measured = self._helper.context.metrics.active
+        is_measured, drops = self._helper.context.metrics.active, self._drops
         picker = DroppingPicker(
             LocalityPicker(self._picker) if is_measured else self._picker,
-            drop_results(self._limit.cluster, self._drops, self._limit.node_id),
+            drop_results(self._limit.cluster, drops, self._limit.node_id) if drops else (),
             self._limit,
             self._load,
             self._helper.context.random,
@@ -424,12 +428,12 @@ class ClusterImpl:
         self._helper.update_state(State.READY if picker.is_dropping_all else self._state, picker)
 
 
-class _Child(ForwardingHelper):
+class ClusterImplChild(ForwardingHelper):
     """The policies below, and their helper."""
 
     __slots__ = ("_owner", "policy")
 
-    def __init__(self, owner: ClusterImpl, helper: Helper) -> None:
+    def __init__(self, owner: ClusterImplPolicy, helper: Helper) -> None:
         super().__init__(helper)
         self._owner: Final = owner
         self.policy: Final = GracefulSwitch(self)
@@ -455,4 +459,4 @@ class ClusterImplFactory:
         return ClusterImplConfig(cluster, parse_child_policy(fields, registry))
 
     def create(self, helper: Helper) -> Policy:
-        return ClusterImpl(helper)
+        return ClusterImplPolicy(helper)

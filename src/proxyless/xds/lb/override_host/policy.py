@@ -20,6 +20,7 @@ from proxyless.lb import QUEUE, Complete, GracefulSwitch
 from proxyless.lb.api import Picker, PickInfo, PickResult
 from proxyless.lb.config import parse_child_policy
 from proxyless.lb.forwarding import ForwardingHelper
+from proxyless.lb.reentrancy import Hold, SoonQueue
 from proxyless.lb.view import LbNode, describe_subchannel, in_seconds, place, wrap
 from proxyless.runtime import IDLE_TIMER
 from proxyless.xds.config import ClusterConfig
@@ -87,12 +88,12 @@ class OverrideHostPicker(Picker):
         result = self._child.pick(info)
         if type(result) is not Complete:
             return result
-        if override is None and result.passed_on is not None:
-            return result.passed_on
         # The child's are all ours.
         subchannel: HostSubchannel = result.subchannel  # type: ignore[assignment]
         if override is not None:
             self._on_used(override, subchannel.host)
+        if subchannel.child_result is result and subchannel.passed_on is not None:
+            return subchannel.passed_on
         return subchannel.pass_on(result)
 
     def _pick_override(self, override: OverrideHost) -> PickResult | None:
@@ -134,7 +135,7 @@ class OverrideHostPolicy:
     def __init__(self, helper: Helper) -> None:
         # Fixed at construction.
         self._helper = helper
-        self._child = GracefulSwitch(_ChildHelper(self, helper))
+        self._child = GracefulSwitch(OverrideHostChild(self, helper))
         self.hosts: Final = Hosts(self)
         # From the last update: health statuses of hosts that sessions may stay on, and the rest.
         self.usable: frozenset[HealthStatus] = OVERRIDE_HOST_STATUS_DEFAULT
@@ -142,13 +143,12 @@ class OverrideHostPolicy:
         # Pending from the first update that had endpoints; and when it will be over.
         self._sweep_timer = IDLE_TIMER
         self._sweep_s = 0.0
-        # What is to be done soon: to hosts, for picks; and whether to report.
-        self._wanted: dict[Host, None] = {}
+        # Hosts to connect or to create after the current call; and whether to report then.
+        self._wanted = SoonQueue[Host](helper.context.clock, self._act)
         self._has_news = False
-        self._soon = IDLE_TIMER
-        # The child's last report; and whether reports have to wait for the end of an update.
+        # The child's last report; and the hold around its updates.
         self._report: tuple[State, Picker] | None = None
-        self._held = False
+        self._hold: Final = Hold(self._publish)
         self._is_closed = False
 
     def update(self, update: Update) -> Status:
@@ -156,13 +156,11 @@ class OverrideHostPolicy:
         assert isinstance(config, OverrideHostConfig), "the config is one of ours"
         assert config.child_policy is not None, "a refused config is never used"
         self._use_cluster(config.cluster, update.attributes)
-        self._held = True
-        endpoints = self._take_endpoints(update.endpoints)
-        status = self._child.update(update.with_config(config.child_policy, endpoints))
-        self._held = False
-        if self._sweep_timer.pending or not isinstance(endpoints, Status):
-            self._restart_sweep_timer()
-        self._publish()
+        with self._hold:
+            endpoints = self._take_endpoints(update.endpoints)
+            status = self._child.update_child(update, config.child_policy, endpoints)
+            if self._sweep_timer.pending or not isinstance(endpoints, Status):
+                self._restart_sweep_timer()
         return status
 
     def exit_idle(self) -> None:
@@ -176,7 +174,7 @@ class OverrideHostPolicy:
     def close(self) -> None:
         self._is_closed = True
         self._sweep_timer.cancel()
-        self._soon.cancel()
+        self._wanted.cancel()
         # First, so that nothing that the child releases is kept, and old pickers find no host.
         self.hosts.clear()
         self._child.close()
@@ -226,7 +224,8 @@ class OverrideHostPolicy:
         self._sweep_timer.cancel()
         self._sweep_s = now_s + delay_s
         self._sweep_timer = context.clock.call_later(delay_s, self._on_sweep)
-        context.trace.emit("override_host.sweep_scheduled", delay_s=delay_s)
+        if context.trace.active:
+            context.trace.emit("override_host.sweep_scheduled", delay_s=delay_s)
 
     def _on_sweep(self) -> None:
         dropped = sweep(self.hosts, self.now_s(), self._idle_timeout_s)
@@ -253,11 +252,11 @@ class OverrideHostPolicy:
 
     def on_news(self, *, is_during_call: bool) -> None:
         """Report, so that RPCs that wait are picked for again; soon, if the child may do so."""
-        if self._held or self._is_closed:
+        if self._hold.active or self._is_closed:
             return
         if is_during_call:
             self._has_news = True
-            self._act_soon()
+            self._wanted.request()
         else:
             self._publish()
 
@@ -268,15 +267,9 @@ class OverrideHostPolicy:
 
     def attend_soon(self, host: Host) -> None:
         """Connect this host, or give it a subchannel: soon, because this is during a pick."""
-        self._wanted[host] = None
-        self._act_soon()
+        self._wanted.add(host)
 
-    def _act_soon(self) -> None:
-        if not self._soon.pending:
-            self._soon = self._helper.context.clock.call_later(0, self._act)
-
-    def _act(self) -> None:
-        wanted, self._wanted = self._wanted, {}
+    def _act(self, wanted: list[Host]) -> None:
         created = [host for host in wanted if self._connect_or_create(host)]
         # With a new subchannel those who wait find an IDLE host.
         if created or self._has_news:
@@ -298,7 +291,7 @@ class OverrideHostPolicy:
 
     def on_report(self, state: State, picker: Picker) -> None:
         self._report = (state, picker)
-        if not self._held:
+        if not self._hold.active:
             self._publish()
 
     # Reports.
@@ -316,7 +309,7 @@ class OverrideHostPolicy:
             trace.emit(name, address=str(host.address), last_used_s=host.last_used_s)
 
 
-class _ChildHelper(ForwardingHelper):
+class OverrideHostChild(ForwardingHelper):
     """What the child acts through."""
 
     __slots__ = ("_owner",)

@@ -10,7 +10,7 @@ from proxyless.lb.policies.outlier_detection.algorithms import (
 )
 from proxyless.lb.policies.outlier_detection.endpoints import (
     CountedEndpoint,
-    CountedSubchannel,
+    OutlierSubchannel,
     Roster,
 )
 from proxyless.lb.policies.pick_first import PickFirstFactory
@@ -31,7 +31,7 @@ class End:
 class Watch:
     """One health watch, and what it is told."""
 
-    def __init__(self, subchannel: CountedSubchannel) -> None:
+    def __init__(self, subchannel: OutlierSubchannel) -> None:
         self.told: list[State] = []
         self.cancels_when_ejected: Watch | None = None
         self.cancel = subchannel.watch_health(self._on_health)
@@ -49,7 +49,7 @@ def roster() -> Roster:
     return roster
 
 
-def add(roster: Roster, name: str) -> tuple[CountedSubchannel, FakeSubchannel]:
+def add(roster: Roster, name: str) -> tuple[OutlierSubchannel, FakeSubchannel]:
     world = World(PickFirstFactory())
     inner = world.create_subchannel(address(name), EMPTY_ATTRIBUTES)
     return roster.add_subchannel(inner, address(name)), inner

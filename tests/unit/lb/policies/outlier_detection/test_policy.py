@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from proxyless.base import EMPTY_METADATA, Event, Metadata, Status, StatusCode
 from proxyless.lb import QUEUE_PICKER, Complete, FailPicker
 from proxyless.lb.policies.outlier_detection import OutlierDetectionFactory
-from proxyless.lb.policies.outlier_detection.policy import CountingPicker, OutlierDetection
+from proxyless.lb.policies.outlier_detection.policy import CountingPicker, OutlierDetectionPolicy
 from proxyless.lb.policies.round_robin import RoundRobinFactory
 from proxyless.lb.view import ready_addresses
 from tests.spec.lb_world import (
@@ -41,12 +41,12 @@ class End:
 
 
 def test_a_picker_tells_why_its_child_fails() -> None:
-    assert CountingPicker(FailPicker(unavailable("why")), None).status == unavailable("why")
-    assert CountingPicker(QUEUE_PICKER, None).status.is_ok
+    assert CountingPicker(FailPicker(unavailable("why"))).status == unavailable("why")
+    assert CountingPicker(QUEUE_PICKER).status.is_ok
 
 
 def test_pickers_have_no_dictionary() -> None:
-    assert not hasattr(CountingPicker(QUEUE_PICKER, None), "__dict__")
+    assert not hasattr(CountingPicker(QUEUE_PICKER), "__dict__")
 
 
 class AnyHistory(RuleBasedStateMachine):
@@ -161,7 +161,7 @@ def test_it_shows_who_is_ejected_and_since_when() -> None:
         world[name].connecting()
         world[name].ready()
     policy = world.policy
-    assert isinstance(policy, OutlierDetection)
+    assert isinstance(policy, OutlierDetectionPolicy)
     assert policy.describe().detail == "0 of 2 endpoints ejected; sweep in 10 s"
     for _ in range(2):
         picked = world.picker.pick(ANY_RPC)
@@ -182,5 +182,5 @@ def test_it_shows_who_is_ejected_and_since_when() -> None:
 def test_with_no_rules_it_says_that_it_is_off() -> None:
     world = World(OutlierDetectionFactory(), others=(RoundRobinFactory(),))
     world.update("a", config={"childPolicy": [{"round_robin": {}}]})
-    assert isinstance(world.policy, OutlierDetection)
+    assert isinstance(world.policy, OutlierDetectionPolicy)
     assert world.policy.describe().detail == "off"

@@ -1,5 +1,8 @@
 """Unit tests of proxyless.xds.lb.override_host; see spec/test_a75_override_host.py."""
 
+import pytest
+
+from proxyless.base import State
 from proxyless.xds.lb.override_host.policy import OverrideHostPolicy
 from tests.spec.lb_world import address
 from tests.spec.test_a75_override_host import OverrideWorld
@@ -20,3 +23,13 @@ def test_it_shows_what_only_sessions_need_and_for_how_long() -> None:
     assert child.policy == "priority_experimental"
     assert (owned.name, owned.state, owned.in_use) == (str(address("c")), "READY", False)
     assert owned.detail == "held for sessions, idle timeout 45 s left"
+
+
+def test_reports_are_passed_on_when_an_earlier_update_of_the_child_raised() -> None:
+    world = OverrideWorld()
+    world.stubs.raises.add("broken")
+    with pytest.raises(RuntimeError):
+        world.serve(("a",), child=[{"stub": {"name": "broken"}}])
+    [child] = world.stubs.made
+    child.says(State.READY)
+    world.expect_reports(State.READY)
