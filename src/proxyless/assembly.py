@@ -29,11 +29,8 @@ from proxyless.front import (
 )
 from proxyless.installed import InstalledFilters, InstalledPolicies, InstalledResolvers
 from proxyless.lb.api import DeferredFactory
-from proxyless.lb.policies.outlier_detection import OutlierDetectionFactory
 from proxyless.lb.policies.pick_first import PickFirstFactory
-from proxyless.lb.policies.priority import PriorityFactory
 from proxyless.lb.policies.round_robin import RoundRobinFactory
-from proxyless.lb.policies.weighted_target import WeightedTargetFactory
 from proxyless.metrics import choose_plugins
 from proxyless.resolver import STATIC_FACTORIES, DnsFactory, ProxiedFactory
 from proxyless.resolver.unresolvable import UnresolvableTargets
@@ -48,14 +45,6 @@ from proxyless.transport import Connector
 from proxyless.wire import IDENTITY
 from proxyless.xds.bootstrap import load_bootstrap
 from proxyless.xds.filters import FILTER_FACTORIES, FilterRegistry
-from proxyless.xds.lb import (
-    CdsFactory,
-    ClusterImplFactory,
-    ClusterManagerFactory,
-    OverrideHostFactory,
-    WrrLocalityFactory,
-)
-from proxyless.xds.lb.cluster_manager import SEED_NAME
 from proxyless.xds.resolver import XdsResolverFactory, XdsTools
 from proxyless.xds.stack import XdsStack
 
@@ -78,43 +67,31 @@ if TYPE_CHECKING:
     from proxyless.xds.security.cluster_security import XdsSecurity
 
 
-# Policies that most meshes do not ask for.
-_POLICIES: Final = "proxyless.lb.policies"
-_WHEN_NAMED: Final = (
-    DeferredFactory(
-        "least_request_experimental", f"{_POLICIES}.least_request", "LeastRequestFactory"
-    ),
-    DeferredFactory(
-        "weighted_round_robin", f"{_POLICIES}.weighted_round_robin", "WeightedRoundRobinFactory"
-    ),
-    DeferredFactory("ring_hash_experimental", f"{_POLICIES}.ring_hash", "RingHashFactory"),
-    DeferredFactory("random", f"{_POLICIES}.random", "RandomFactory"),
-    DeferredFactory(
-        "random_subsetting_experimental",
-        f"{_POLICIES}.random_subsetting",
-        "RandomSubsettingFactory",
-    ),
+# Policies that are imported when a config first names them: name, module, factory.
+_DEFERRED: Final = (
+    ("priority_experimental", "lb.policies.priority", "PriorityFactory"),
+    ("weighted_target_experimental", "lb.policies.weighted_target", "WeightedTargetFactory"),
+    ("outlier_detection_experimental", "lb.policies.outlier_detection", "OutlierDetectionFactory"),
+    ("least_request_experimental", "lb.policies.least_request", "LeastRequestFactory"),
+    ("weighted_round_robin", "lb.policies.weighted_round_robin", "WeightedRoundRobinFactory"),
+    ("ring_hash_experimental", "lb.policies.ring_hash", "RingHashFactory"),
+    ("random", "lb.policies.random", "RandomFactory"),
+    ("random_subsetting_experimental", "lb.policies.random_subsetting", "RandomSubsettingFactory"),
+    ("xds_cluster_manager_experimental", "xds.lb.cluster_manager", "ClusterManagerFactory"),
+    ("xds_cluster_manager", "xds.lb.cluster_manager", "A31ClusterManagerFactory"),
+    ("cds_experimental", "xds.lb.cds", "CdsFactory"),
+    ("xds_cluster_impl_experimental", "xds.lb.cluster_impl", "ClusterImplFactory"),
+    ("xds_override_host_experimental", "xds.lb.override_host", "OverrideHostFactory"),
+    ("xds_wrr_locality_experimental", "xds.lb.wrr_locality", "WrrLocalityFactory"),
 )
 
 
 def default_policies() -> PolicyRegistry:
     """The policies that a channel knows unless it is given others."""
-    return InstalledPolicies(
-        [
-            PickFirstFactory(),
-            RoundRobinFactory(),
-            PriorityFactory(),
-            WeightedTargetFactory(),
-            OutlierDetectionFactory(),
-            *_WHEN_NAMED,
-            ClusterManagerFactory(),
-            ClusterManagerFactory(SEED_NAME),
-            CdsFactory(),
-            ClusterImplFactory(),
-            OverrideHostFactory(),
-            WrrLocalityFactory(),
-        ]
+    deferred = (
+        DeferredFactory(name, f"proxyless.{module}", factory) for name, module, factory in _DEFERRED
     )
+    return InstalledPolicies([PickFirstFactory(), RoundRobinFactory(), *deferred])
 
 
 def default_resolvers(environ: Mapping[str, str] = os.environ) -> ResolverRegistry:

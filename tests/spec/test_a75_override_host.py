@@ -18,7 +18,7 @@ from proxyless.testing import check_policy
 from proxyless.xds.config import ClusterConfig, XdsConfig
 from proxyless.xds.config.attributes import HEALTH_STATUS, HOSTNAME, LOCALITY, XDS_CONFIG
 from proxyless.xds.filters.attributes import OVERRIDE_HOST, OverrideHost
-from proxyless.xds.lb import OverrideHostFactory
+from proxyless.xds.lb.override_host import OverrideHostFactory
 from proxyless.xds.resources import HealthStatus
 from tests.spec.children_world import StubFactory, stub_config
 from tests.spec.lb_world import (

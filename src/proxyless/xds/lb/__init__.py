@@ -10,18 +10,6 @@ From the top of the tree down:
 - `override_host`: sessions that stay on their backend; `session_hosts` knows who holds which.
 - `wrr_locality`: the localities of one priority, by weight.
 - `pick_labels`: pickers that record cluster and locality of a pick, for metrics (A78, A89).
+
+Exports nothing: the registry imports a policy when a config first names it (ADR 0003, ADR 0015).
 """
-
-from proxyless.xds.lb.cds import CdsFactory
-from proxyless.xds.lb.cluster_impl import ClusterImplFactory
-from proxyless.xds.lb.cluster_manager import ClusterManagerFactory
-from proxyless.xds.lb.override_host import OverrideHostFactory
-from proxyless.xds.lb.wrr_locality import WrrLocalityFactory
-
-__all__ = [
-    "CdsFactory",
-    "ClusterImplFactory",
-    "ClusterManagerFactory",
-    "OverrideHostFactory",
-    "WrrLocalityFactory",
-]

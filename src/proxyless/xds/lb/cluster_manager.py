@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from proxyless.lb import Helper, Policy, PolicyRegistry, Update
 
 NAME: Final = "xds_cluster_manager_experimental"
-SEED_NAME: Final = "xds_cluster_manager"
+A31_NAME: Final = "xds_cluster_manager"
 
 _NO_CHILDREN: Final = Status(StatusCode.UNAVAILABLE, "xds_cluster_manager has no children")
 
@@ -252,10 +252,9 @@ class ClusterChild(RetainedChild):
 
 
 class ClusterManagerFactory:
-    """What the registry knows of it, under either of its names (D21)."""
+    """The factory of xds_cluster_manager_experimental."""
 
-    def __init__(self, name: str = NAME) -> None:
-        self.name: Final = name
+    name: str = NAME
 
     def parse_config(
         self, json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
@@ -264,3 +263,9 @@ class ClusterManagerFactory:
 
     def create(self, helper: Helper) -> Policy:
         return ClusterManagerPolicy(helper)
+
+
+class A31ClusterManagerFactory(ClusterManagerFactory):
+    """The same policy under the name that A31 gives it (D21)."""
+
+    name = A31_NAME
