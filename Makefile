@@ -11,7 +11,7 @@ ARGS   ?=
 SEEDS  ?= 20
 
 .DEFAULT_GOAL := help
-.PHONY: help env test check format lint types floors tidy fmt
+.PHONY: help env test check format lint types layers tidy fmt
 .PHONY: spec contracts e2e interop conformance docs bench bench-xds bench-scale fuzz fuzz-mesh
 .PHONY: sim mutants interleavings peers demo screenshots clean
 
@@ -33,14 +33,14 @@ endif
 test: $(STAMP)  ## Run every test that needs no other toolchain
 	@$(PY) -m pytest -q -n $(JOBS) --dist loadfile $(ARGS)
 
-check: format lint types floors tidy  ## Format, lint, types, floors, tidiness; changes nothing
+check: format lint types layers tidy  ## Format, lint, types, layers, tidiness; changes nothing
 format: $(STAMP)
 	@$(BIN)/ruff format --check --quiet $(CODE) || { echo "run 'make fmt'" >&2; exit 1; }
 lint: $(STAMP)
 	@$(BIN)/ruff check --quiet $(CODE)
 types: $(STAMP)
 	@$(BIN)/mypy $(CODE)
-floors: $(STAMP)
+layers: $(STAMP)
 	@$(BIN)/lint-imports --no-cache --no-logo
 tidy: $(STAMP)
 	@$(PY) -m tools.tidy

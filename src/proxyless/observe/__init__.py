@@ -15,7 +15,7 @@ lint_rules    what else is worth saying about a message, and to whom
 findings      what lint says
 
 Nothing here decides anything about an RPC: `xds.view` and `lb.view` offer the decisions, and this
-package puts them into words. Of `xds` it imports the view and values only (`make floors`).
+package puts them into words. Of `xds` it imports the view and values only (`make layers`).
 """
 
 from proxyless.base.explanation import Explanation, to_json, to_text

@@ -1,7 +1,7 @@
 """Read-only view of the xDS stack, for explanations, lint and CSDS.
 
 The only part of `xds` beside its values (`resources`, `bootstrap`, `error_texts`) that `observe`
-and `cli` may import (`make floors`). Each query calls the function that an RPC or the xDS client
+and `cli` may import (`make layers`). Each query calls the function that an RPC or the xDS client
 calls, and changes nothing. Clients never load this package.
 
 routing   the routes of a config, their timeouts, retries and HTTP filters, keys of LB policies
