@@ -505,6 +505,22 @@ def test_children_do_not_accumulate_when_a_locality_stands_in_two_priorities() -
     assert world.backend(B).accepts == 1
 
 
+@pytest.mark.spec("RR-10")
+def test_old_endpoints_take_no_rpcs_when_their_locality_is_listed_again_with_others() -> None:
+    by_locality = {"xds_wrr_locality_experimental": {"childPolicy": [{"round_robin": {}}]}}
+    both = prioritized("a", [locality("x", A), locality("y", B)])
+    world = MeshWorld()
+    world.start(route_config("a"), cluster("a", lb_config=(by_locality,)), both)
+    assert {world.serve() for _ in range(20)} == {A, B}
+    world.say(prioritized("a", [locality("x", A)]))
+    assert {world.serve() for _ in range(20)} == {A}
+    # The child of the locality is retained, with its connection; and the new endpoint hangs.
+    world.clock.advance(300.0)
+    world.backend(C).connect = lambda: None  # type: ignore[method-assign]
+    world.say(prioritized("a", [locality("x", A), locality("y", C)]))
+    assert {world.serve() for _ in range(20)} == {A}
+
+
 def test_cluster_below_itself_fails_its_own_rpcs_only() -> None:
     """A control plane may ask for any policy by name, also for the one that made the tree."""
     itself = ({"cds_experimental": {"cluster": "b"}},)

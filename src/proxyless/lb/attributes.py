@@ -28,6 +28,10 @@ HEALTH_WATCH: Final = Key[bool]("health_watch")
 # retained while it is not used. The pool compares it by identity; without it, the channel counts.
 HOLDER: Final = Key[object]("holder")
 
+# Of an update, and true: the config lists the child again, which it did not for a while. Endpoints
+# that this update does not list left the config long ago, so they take no RPCs any more (D45).
+IS_LISTED_AGAIN: Final = Key[bool]("is_listed_again")
+
 # Of an endpoint: how much it takes compared with others. Without it, or with 0, that is 1.
 ENDPOINT_WEIGHT: Final = Key[int]("endpoint_weight")
 # Of an endpoint: what is hashed in place of its first address (A76). Empty is as if not set.

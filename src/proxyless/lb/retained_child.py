@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 
 from proxyless.base import OK, Address, Attributes, Status, StatusCode
 from proxyless.lb.api import Endpoints, Helper, Subchannel, Update
-from proxyless.lb.attributes import HOLDER
+from proxyless.lb.attributes import HOLDER, IS_LISTED_AGAIN
 from proxyless.lb.config import PolicyConfig
 from proxyless.lb.forwarding import ForwardingHelper
 from proxyless.lb.graceful_switch import GracefulSwitch
@@ -33,7 +33,7 @@ class RetainedChild(ForwardingHelper):
     # What its changes are called in the trace.
     trace_name: ClassVar[str]
 
-    __slots__ = ("_on_expired", "_retention_timer", "name", "policy")
+    __slots__ = ("_is_listed", "_on_expired", "_retention_timer", "name", "policy")
 
     def __init__(self, parent: Helper, name: str, on_expired: Callable[[str], None]) -> None:
         super().__init__(parent)
@@ -41,6 +41,8 @@ class RetainedChild(ForwardingHelper):
         self.name: Final = name
         self.policy: Final = GracefulSwitch(self)
         self._on_expired: Final = on_expired
+        # False from the time at which its parent's config does not list it, to the next update.
+        self._is_listed = True
         # Pending while the child rests.
         self._retention_timer = IDLE_TIMER
         self.trace("created")
@@ -55,10 +57,18 @@ class RetainedChild(ForwardingHelper):
         self, whole: Update, endpoints: Endpoints, config: PolicyConfig
     ) -> Sequence[str]:
         """Send its part of an update. Returns why it cannot use it, if so, as a list."""
+        if not self._is_listed:
+            self._is_listed = True
+            whole = whole.with_attributes(whole.attributes.with_(IS_LISTED_AGAIN, value=True))
         status = self.policy.update_child(whole, config, endpoints)
         if status is OK or status.is_ok:
             return ()
         return (f"child {self.name!r}: {status.details}",)
+
+    def unlist(self) -> None:
+        """The parent's config does not list the child any more. Idempotent."""
+        self._is_listed = False
+        self.deactivate()
 
     def deactivate(self) -> None:
         """Rest. Does nothing if it does already: the time that is left gets no longer."""

@@ -199,7 +199,7 @@ class WeightedTargetPolicy:
                 rejections += child.update_policy(part, self._split.of(name), target.policy)
             for name, child in self._children.items():
                 if name not in self._targets:
-                    child.deactivate()
+                    child.unlist()
             # Every update is answered, even if it changed nothing.
             self._shown = None
         return join_rejections(rejections) if rejections else OK

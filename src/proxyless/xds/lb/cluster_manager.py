@@ -132,7 +132,7 @@ class ClusterManagerPolicy:
         for name, child in self._children.items():
             if name not in config.children:
                 self._set_pickable(child, is_pickable=False)
-                child.deactivate()
+                child.unlist()
         with self._hold:
             for name, policy in config.children.items():
                 child = self._children[name]

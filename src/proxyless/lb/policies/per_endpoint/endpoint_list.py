@@ -29,7 +29,7 @@ from proxyless.base import (
 )
 from proxyless.lb.aggregate import StateCounts, stick
 from proxyless.lb.api import Context, Helper, Picker, Policy, Subchannel, Update
-from proxyless.lb.attributes import HEALTH_WATCH
+from proxyless.lb.attributes import HEALTH_WATCH, IS_LISTED_AGAIN
 from proxyless.lb.pickers import QUEUE_PICKER
 from proxyless.lb.policies.pick_first import PickFirst, PickFirstConfig
 from proxyless.lb.policies.pick_first.config import CONNECTION_ATTEMPT_DELAY
@@ -183,6 +183,8 @@ class EndpointList(Generic[C]):
         finally:
             # Last, so that a connection that a new child shares survives.
             self._retain_ready(removed)
+            if attributes.get(IS_LISTED_AGAIN):
+                self._release_retained()
 
     def _tell_children(self, to_start: list[C], changed: list[C], attributes: Attributes) -> None:
         if attributes is not self._attributes and attributes != self._attributes:

@@ -231,6 +231,8 @@ class PriorityPolicy:
             for child in self._children.values():
                 if child.name in config.children:
                     rejections += self._send(child)
+                else:
+                    child.unlist()
         self._rest_all_but(config.priorities)
         rejections += self._reconsider()
         if not self.switches.retains_removed:
