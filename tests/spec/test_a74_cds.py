@@ -507,7 +507,9 @@ def test_children_do_not_accumulate_when_a_locality_stands_in_two_priorities() -
 
 @pytest.mark.spec("RR-10")
 def test_old_endpoints_take_no_rpcs_when_their_locality_is_listed_again_with_others() -> None:
-    by_locality = {"xds_wrr_locality_experimental": {"childPolicy": [{"round_robin": {}}]}}
+    by_locality: dict[str, object] = {
+        "xds_wrr_locality_experimental": {"childPolicy": [{"round_robin": {}}]}
+    }
     both = prioritized("a", [locality("x", A), locality("y", B)])
     world = MeshWorld()
     world.start(route_config("a"), cluster("a", lb_config=(by_locality,)), both)
