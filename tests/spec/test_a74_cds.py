@@ -523,6 +523,31 @@ def test_old_endpoints_take_no_rpcs_when_their_locality_is_listed_again_with_oth
     assert {world.serve() for _ in range(20)} == {A}
 
 
+def test_rpcs_wait_for_the_new_endpoints_of_a_priority_when_all_others_fail() -> None:
+    by_locality: dict[str, object] = {
+        "xds_wrr_locality_experimental": {"childPolicy": [{"round_robin": {}}]}
+    }
+    world = MeshWorld()
+    world.backend(A).is_up = False
+    start = prioritized("a", [locality("x", A)], [locality("z", B)])
+    world.start(route_config("a"), cluster("a", lb_config=(by_locality,)), start)
+    assert world.serve() == B
+    # The locality that failed gets another endpoint, which takes its time; the rest is down.
+    go_on = world.backend(C).connect
+    world.backend(C).connect = lambda: None  # type: ignore[method-assign]
+    world.say(prioritized("a", [locality("x", C)], [locality("y", A)]))
+    _, observer = world.call()
+    world.clock.advance(0.5)
+    assert observer.ends == []
+    world.backend(C).connect = go_on  # type: ignore[method-assign]
+    world.backend(C).connect()
+    world.settle()
+    [stream] = world.backend(C).streams
+    stream.answer()
+    world.settle()
+    assert observer.status == OK
+
+
 def test_cluster_below_itself_fails_its_own_rpcs_only() -> None:
     """A control plane may ask for any policy by name, also for the one that made the tree."""
     itself = ({"cds_experimental": {"cluster": "b"}},)

@@ -143,6 +143,13 @@ class Picker(Protocol):
         """
         return OK
 
+    @property
+    def is_reconnecting(self) -> bool:
+        """Whether RPCs wait though the state is TRANSIENT_FAILURE, because a child has new
+        endpoints and connects to them (WT-03).
+        """
+        return False
+
 
 # ---------------------------------------------------------------------------------------------
 # What a policy acts through

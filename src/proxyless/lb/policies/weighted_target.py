@@ -146,6 +146,10 @@ class WeightedPicker(Picker):
         return self._pickers[index].pick(info)
 
     @property
+    def is_reconnecting(self) -> bool:
+        return not self._status.is_ok and any(picker.status.is_ok for picker in self._pickers)
+
+    @property
     def status(self) -> Status:
         """Why all targets fail, even if picks wait because one connects again."""
         return self._status

@@ -126,6 +126,7 @@ class Reason(Enum):
     CONNECTED = "child is READY or IDLE"
     ATTEMPTING = "failover timer is pending"
     STILL_CONNECTING = "no child usable; first one still CONNECTING"
+    RECONNECTING = "no child usable; first one that connects to new endpoints"
     EXHAUSTED = "no child usable; last one stands in"
 
 
@@ -135,6 +136,8 @@ class ChildView:
 
     state: State
     failover_timer_pending: bool
+    # In TRANSIENT_FAILURE, with a picker that queues: it connects to new endpoints.
+    is_reconnecting: bool = False
 
 
 @frozen
@@ -169,6 +172,10 @@ def choose(children: Sequence[ChildView | None]) -> Create | Use:
     for priority, child in enumerate(tried):
         if child.state is State.CONNECTING:
             return Use(priority, Reason.STILL_CONNECTING, len(tried))
+    # Differs from A56, which uses the last child: see D48.
+    for priority, child in enumerate(tried):
+        if child.is_reconnecting:
+            return Use(priority, Reason.RECONNECTING, len(tried))
     return Use(len(tried) - 1, Reason.EXHAUSTED, len(tried))
 
 
@@ -395,7 +402,9 @@ class PriorityChild(RetainedChild):
 
     @property
     def view(self) -> ChildView:
-        return ChildView(self.report.state, self._failover_timer.pending)
+        state, picker = self.report.state, self.report.picker
+        is_reconnecting = state is State.TRANSIENT_FAILURE and picker.is_reconnecting
+        return ChildView(state, self._failover_timer.pending, is_reconnecting)
 
     def allow(self, inner_priorities: int) -> None:
         """Set the number of priorities inside; a timer that runs keeps its start (A75-08)."""
