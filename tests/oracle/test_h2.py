@@ -1,8 +1,8 @@
-"""What does `h2`, an HTTP/2 that we did not write, make of the same bytes?
+"""Comparison of our connections with those of `h2`.
 
-An h2 connection plays our peer; a second one, the shadow, stands where we stand and reads the same
-bytes. What we report has to agree with the shadow's events, what we send has to please the peer,
-and after each step all three agree about every window.
+One h2 connection is our peer; a second one, the shadow, has our role and reads the same bytes. Our
+callbacks must agree with the shadow's events, the peer must accept what we send, and after each
+step all three must agree about every window.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ from proxyless.wire import ErrorCode, Limits, RemoteProtocolError
 from proxyless.wire import frames as kinds
 from proxyless.wire.hpack import decode_fields, encode_fields
 from proxyless.wire.status import end_of_reset
-from tests.wire_world import (
+from tests.worlds.wire import (
     HEAD,
     OK_TRAILERS,
     REQUEST,
@@ -55,7 +55,7 @@ from tests.wire_world import (
     rst_stream,
     window_update,
 )
-from tests.wire_world import settings as settings_frame
+from tests.worlds.wire import settings as settings_frame
 
 Pairs = list[tuple[bytes, bytes]]
 
@@ -76,19 +76,16 @@ def new_h2(*, client_side: bool, **local_settings: int) -> H2Connection:
 
 
 def new_peer(*, client_side: bool, **local_settings: int) -> H2Connection:
-    """An h2 that will talk to us, and has said its settings."""
+    """An h2 connection as our peer, which has sent its settings."""
     peer = new_h2(client_side=client_side)
     peer.update_settings({SettingCodes[name]: value for name, value in local_settings.items()})
     peer.clear_outbound_data_buffer()
     return peer
 
 
-# Chopping
-
-
 @dataclass
 class Chopper:
-    """Cuts bytes at places that Hypothesis draws, the same ones in turn."""
+    """Splits bytes into pieces of sizes that Hypothesis draws, repeated in a cycle."""
 
     sizes: list[int]
     at: int = 0
@@ -110,8 +107,8 @@ CHOPPERS = st.lists(st.integers(1, 200), min_size=1, max_size=8).map(Chopper)
 
 
 @dataclass
-class Heard:
-    """One stream's part of what h2 reported."""
+class StreamEvents:
+    """The events that h2 reported for one stream."""
 
     head: Pairs | None = None
     informational: int = 0
@@ -133,10 +130,10 @@ class Heard:
 
 @dataclass
 class Shadow:
-    """The h2 connection that reads what we read."""
+    """The h2 connection that reads the same bytes as ours."""
 
     connection: H2Connection
-    streams: dict[int, Heard] = field(default_factory=dict)
+    streams: dict[int, StreamEvents] = field(default_factory=dict)
     others: list[Event] = field(default_factory=list)
 
     def receive(self, received: bytes) -> None:
@@ -148,20 +145,20 @@ class Shadow:
         if not stream_id:
             self.others.append(event)
             return
-        heard = self.streams.setdefault(stream_id, Heard())
+        events = self.streams.setdefault(stream_id, StreamEvents())
         match event:
             case ResponseReceived(headers=fields) | RequestReceived(headers=fields):
-                heard.head = plain(fields)
+                events.head = plain(fields)
             case InformationalResponseReceived():
-                heard.informational += 1
+                events.informational += 1
             case DataReceived(data=payload):
-                heard.payload += payload or b""
+                events.payload += payload or b""
             case TrailersReceived(headers=fields):
-                heard.trailers = plain(fields)
+                events.trailers = plain(fields)
             case StreamEnded():
-                heard.is_ended = True
+                events.is_ended = True
             case StreamReset(error_code=code):
-                heard.reset = int(code or 0)
+                events.reset = int(code or 0)
             case _:
                 pass
 
@@ -175,7 +172,7 @@ def plain(fields: Any) -> Pairs:  # noqa: ANN401 - h2's own type is a union of t
 
 # Actions of the peer
 
-# Bytes, or the number of them: Hypothesis shows what it drew, and nobody reads 30 000 zeros.
+# Bytes, or a number of zeros, which is shorter when Hypothesis shows an example.
 Payload = bytes | int
 PAYLOADS = st.binary(max_size=30) | st.integers(0, 30_000)
 Action = tuple[str, int, int, Payload]
@@ -261,10 +258,10 @@ class Acting:
     def send(self, stream_id: int, payload: bytes, number: int, size_max: int) -> None:
         """Send what is left of earlier messages and this one, as far as the windows admit."""
         payload = self.unsent.get(stream_id, b"") + payload
-        room = self.peer.local_flow_control_window(stream_id)
-        size = max(min(room, self.peer.max_outbound_frame_size, size_max + 256) - 256, 0)
+        window = self.peer.local_flow_control_window(stream_id)
+        size = max(min(window, self.peer.max_outbound_frame_size, size_max + 256) - 256, 0)
         padding = number if number % 3 == 0 else None
-        if size or room > 256:
+        if size or window > 256:
             self.peer.send_data(stream_id, payload[:size], pad_length=padding)
         self.unsent[stream_id] = payload[size:]
 
@@ -273,7 +270,7 @@ class Acting:
 
 
 class ActingServer(Acting):
-    """An h2 server that answers our calls."""
+    """An h2 server that responds to our calls."""
 
     def send_block(self, kind: str, stream_id: int, payload: bytes, *, is_headed: bool) -> None:
         value = payload[:20].hex()
@@ -297,7 +294,7 @@ class ActingServer(Acting):
 
 
 class ActingClient(Acting):
-    """An h2 client that calls us."""
+    """An h2 client that calls our server."""
 
     def send_block(self, kind: str, stream_id: int, payload: bytes, *, is_headed: bool) -> None:
         value = payload[:20].hex()
@@ -345,21 +342,21 @@ class ClientTrio:
         shadow.increment_flow_control_window(LIMITS.connection_window_bytes - 65_535)
         return shadow
 
-    def pass_on(self, said: bytes) -> None:
-        """The server said something: to us in pieces, to the shadow, and our reply back."""
-        for piece in self.chopper.pieces(said):
+    def pass_on(self, output: bytes) -> None:
+        """Pass the server's bytes to us in pieces and to the shadow, and our reply back."""
+        for piece in self.chopper.pieces(output):
             self.ours.core.receive(piece)
-        self.shadow.receive(said)
+        self.shadow.receive(output)
         self.reply()
 
     def reply(self) -> None:
         output = self.ours.core.outbound.take_output()
         while output:
             self.peer.receive_data(output)
-            said = self.peer.data_to_send()
-            for piece in self.chopper.pieces(said):
+            output = self.peer.data_to_send()
+            for piece in self.chopper.pieces(output):
                 self.ours.core.receive(piece)
-            self.shadow.receive(said)
+            self.shadow.receive(output)
             output = self.ours.core.outbound.take_output()
 
     def expect_same_windows(self) -> None:
@@ -375,7 +372,7 @@ class ClientTrio:
 
     def expect_same_events(self) -> None:
         for stream_id, call in self.calls.items():
-            expect_same_answer(self.shadow.streams.get(stream_id, Heard()), call)
+            expect_same_call(self.shadow.streams.get(stream_id, StreamEvents()), call)
         owner = self.ours.owner
         assert owner.count("settings") == self.shadow.count(RemoteSettingsChanged)
         assert self.ours.core.peer.initial_window_bytes == (
@@ -386,22 +383,22 @@ class ClientTrio:
         )
 
 
-def expect_same_answer(heard: Heard, call: CallRecorder) -> None:
-    """Our events of one call are those that h2 reported."""
-    messages, rest = heard.messages()
+def expect_same_call(events: StreamEvents, call: CallRecorder) -> None:
+    """Our callbacks for one call agree with the events of h2."""
+    messages, rest = events.messages()
     assert call.messages == messages
-    assert call.count("head") == (heard.head is not None and not is_trailers_only(heard))
+    assert call.count("head") == (events.head is not None and not is_trailers_only(events))
     if call.count("head"):
-        assert heard.head is not None
-        assert dict(call.head.metadata)["k"].encode() == dict(heard.head)[b"k"]  # type: ignore[union-attr]
-    if heard.reset is not None:
-        assert call.end == end_of_reset(heard.reset)
-    elif not heard.is_ended:
+        assert events.head is not None
+        assert dict(call.head.metadata)["k"].encode() == dict(events.head)[b"k"]  # type: ignore[union-attr]
+    if events.reset is not None:
+        assert call.end == end_of_reset(events.reset)
+    elif not events.is_ended:
         call.expect_open()
-    elif heard.trailers is None and not is_trailers_only(heard):
+    elif events.trailers is None and not is_trailers_only(events):
         call.expect_end(StatusCode.INTERNAL)
     else:
-        fields = dict(heard.trailers or heard.head or [])
+        fields = dict(events.trailers or events.head or [])
         code = StatusCode(int(fields[b"grpc-status"]))
         if code is StatusCode.OK and rest:
             code = StatusCode.INTERNAL
@@ -409,8 +406,8 @@ def expect_same_answer(heard: Heard, call: CallRecorder) -> None:
         assert ("t", fields[b"t"].decode()) in end.trailers
 
 
-def is_trailers_only(heard: Heard) -> bool:
-    return heard.head is not None and b"grpc-status" in dict(heard.head)
+def is_trailers_only(events: StreamEvents) -> bool:
+    return events.head is not None and b"grpc-status" in dict(events.head)
 
 
 @given(ACTIONS, CHOPPERS)
@@ -422,10 +419,10 @@ def test_a_client_reports_what_h2_reports(actions: list[Action], chopper: Choppe
     trio.expect_same_events()
 
 
-def test_the_actions_reach_every_event() -> None:
-    """The comparison above is worth something only if there is something to compare."""
+def test_the_actions_cover_every_event() -> None:
+    """Otherwise the comparison above would be trivial."""
     trio = ClientTrio(Chopper([7]))
-    story: list[Action] = [
+    actions: list[Action] = [
         ("informational", 1, 0, b"x"),
         ("head", 1, 0, b"x"),
         ("data", 1, 3, b"message"),
@@ -440,10 +437,10 @@ def test_the_actions_reach_every_event() -> None:
         ("end_data", 3, 0, b""),
         ("reset", 5, 8, b""),
     ]
-    for action in story:
-        said = trio.server.act(action)
-        assert said, f"{action} does something"
-        trio.pass_on(said)
+    for action in actions:
+        output = trio.server.act(action)
+        assert output, f"{action} does something"
+        trio.pass_on(output)
     trio.expect_same_events()
     assert [call.end is not None for call in trio.calls.values()] == [True] * 3
     assert len(trio.calls[1].messages) == 2
@@ -458,7 +455,7 @@ class ServerTrio:
 
     def __init__(self, chopper: Chopper) -> None:
         self.chopper = chopper
-        self.ours = RawClient(LIMITS, greet=False)
+        self.ours = RawClient(LIMITS, handshake=False)
         self.peer = new_peer(client_side=True)
         self.peer.initiate_connection()
         self.shadow = Shadow(
@@ -474,19 +471,19 @@ class ServerTrio:
             LIMITS.connection_window_bytes - 65_535
         )
         self.client = ActingClient(self.peer)
-        # What the client heard from us.
-        self.answers = Shadow(self.peer)
+        # The client's events.
+        self.client_events = Shadow(self.peer)
         self.pass_on(self.peer.data_to_send())
 
-    def pass_on(self, said: bytes) -> None:
-        while said:
-            for piece in self.chopper.pieces(said):
+    def pass_on(self, output: bytes) -> None:
+        while output:
+            for piece in self.chopper.pieces(output):
                 self.ours.core.receive(piece)
-            self.shadow.receive(said)
-            said = self.reply()
+            self.shadow.receive(output)
+            output = self.reply()
 
     def reply(self) -> bytes:
-        self.answers.receive(self.ours.core.outbound.take_output())
+        self.client_events.receive(self.ours.core.outbound.take_output())
         return self.peer.data_to_send()
 
     def expect_same_windows(self) -> None:
@@ -501,22 +498,22 @@ class ServerTrio:
 
     def expect_same_events(self) -> None:
         handlers = {handler.stream.id: handler for handler in self.ours.owner.handlers}
-        heads = {key: heard for key, heard in self.shadow.streams.items() if heard.head}
+        heads = {key: events for key, events in self.shadow.streams.items() if events.head}
         assert sorted(handlers) == sorted(heads)
-        for stream_id, heard in heads.items():
+        for stream_id, events in heads.items():
             handler = handlers[stream_id]
-            messages, rest = heard.messages()
+            messages, rest = events.messages()
             handler.expect_messages(*messages)
-            fields = dict(heard.head or [])
+            fields = dict(events.head or [])
             assert ("k", fields[b"k"].decode()) in handler.request.metadata
             assert handler.request.path.encode() == fields[b":path"]
-            if heard.reset is not None:
-                assert handler.end == end_of_reset(heard.reset)
-            elif heard.is_ended and rest:
+            if events.reset is not None:
+                assert handler.end == end_of_reset(events.reset)
+            elif events.is_ended and rest:
                 handler.expect_end()
             else:
                 handler.expect_open()
-                assert handler.count("half_close") == heard.is_ended
+                assert handler.count("half_close") == events.is_ended
 
 
 @given(ACTIONS, CHOPPERS)
@@ -529,7 +526,7 @@ def test_a_server_reports_what_h2_reports(actions: list[Action], chopper: Choppe
 
 
 @given(st.lists(st.lists(PAYLOADS, max_size=4), min_size=1, max_size=3), CHOPPERS)
-def test_h2_understands_what_our_server_answers(
+def test_h2_reads_the_responses_of_our_server(
     replies: list[list[Payload]], chopper: Chopper
 ) -> None:
     trio = ServerTrio(chopper)
@@ -543,30 +540,30 @@ def test_h2_understands_what_our_server_answers(
             stream.send_message(message)
         stream.send_status()
         exchange(trio)
-        heard = trio.answers.streams[stream_id]
-        assert heard.messages() == (messages, b"")
-        assert heard.is_ended
-        last = heard.trailers if messages else heard.head
+        events = trio.client_events.streams[stream_id]
+        assert events.messages() == (messages, b"")
+        assert events.is_ended
+        last = events.trailers if messages else events.head
         assert last is not None
         assert (b"grpc-status", b"0") in last
 
 
 def exchange(trio: ServerTrio) -> None:
-    """Pass bytes on until nobody has anything left, acknowledging what the client read."""
+    """Pass bytes on until neither side has output, acknowledging what the client read."""
     acknowledged = 0
     while True:
-        said = trio.reply()
-        total = sum(len(heard.payload) for heard in trio.answers.streams.values())
+        output = trio.reply()
+        total = sum(len(events.payload) for events in trio.client_events.streams.values())
         if total > acknowledged:
             trio.peer.increment_flow_control_window(total - acknowledged)
-            for stream_id, heard in trio.answers.streams.items():
-                if not heard.is_ended:
+            for stream_id, events in trio.client_events.streams.items():
+                if not events.is_ended:
                     trio.peer.increment_flow_control_window(total - acknowledged, stream_id)
             acknowledged = total
-            said += trio.peer.data_to_send()
-        if not said:
+            output += trio.peer.data_to_send()
+        if not output:
             return
-        for piece in trio.chopper.pieces(said):
+        for piece in trio.chopper.pieces(output):
             trio.ours.core.receive(piece)
 
 
@@ -587,12 +584,12 @@ def test_h2_agrees_about_the_window_after_every_frame_we_send(
     calls = [ours.call(), ours.call()]
     for n, size in enumerate(sizes):
         calls[n % 2].stream.send_message(bytes(size))
-    heard = Shadow(server)
+    shadow = Shadow(server)
     for grant, stream_id in [(1, 0), *grants, *[(70_000, n) for n in (0, 1, 3)] * 6]:
-        heard.receive(ours.core.outbound.take_output())
+        shadow.receive(ours.core.outbound.take_output())
         server.increment_flow_control_window(grant, stream_id or None)
         ours.core.receive(server.data_to_send())
-        heard.receive(ours.core.outbound.take_output())
+        shadow.receive(ours.core.outbound.take_output())
         inbound = server._inbound_flow_control_window_manager  # noqa: SLF001 - no public name
         assert ours.core.outbound.window == inbound.current_window_size
         for call in calls:
@@ -601,7 +598,7 @@ def test_h2_agrees_about_the_window_after_every_frame_we_send(
     for n, call in enumerate(calls):
         assert call.stream.is_writable
         sent = [bytes(size) for size in sizes[n::2]]
-        assert heard.streams[call.stream.id].messages() == (sent, b"")
+        assert shadow.streams[call.stream.id].messages() == (sent, b"")
 
 
 @pytest.mark.parametrize("table_bytes", [0, 100, 4096, 65_536])
@@ -610,17 +607,17 @@ def test_h2_servers_with_any_table_size_read_our_requests(table_bytes: int) -> N
     server = new_peer(client_side=False)
     server.update_settings({SettingCodes.HEADER_TABLE_SIZE: table_bytes})
     server.initiate_connection()
-    heard = Shadow(server)
+    shadow = Shadow(server)
     ours.core.receive(server.data_to_send())
     for stream_id in STREAMS:
         ours.call(b"x")
-        heard.receive(ours.core.outbound.take_output())
+        shadow.receive(ours.core.outbound.take_output())
         ours.core.receive(server.data_to_send())
-        assert heard.streams[stream_id].is_ended
+        assert shadow.streams[stream_id].is_ended
 
 
 @pytest.mark.parametrize("table_bytes", [0, 100, 4096, 65_536])
-def test_h2_clients_with_any_table_size_read_our_answers(table_bytes: int) -> None:
+def test_h2_clients_with_any_table_size_read_our_responses(table_bytes: int) -> None:
     trio = ServerTrio(Chopper([1000]))
     trio.peer.update_settings({SettingCodes.HEADER_TABLE_SIZE: table_bytes})
     trio.pass_on(trio.peer.data_to_send())
@@ -631,34 +628,34 @@ def test_h2_clients_with_any_table_size_read_our_answers(table_bytes: int) -> No
         stream.send_message(b"reply")
         stream.send_status()
         trio.pass_on(trio.reply())
-        assert trio.answers.streams[stream_id].messages() == ([b"reply"], b"")
-        assert trio.answers.streams[stream_id].is_ended
+        assert trio.client_events.streams[stream_id].messages() == ([b"reply"], b"")
+        assert trio.client_events.streams[stream_id].is_ended
 
 
-def test_h2_hears_our_pings_resets_and_goaway() -> None:
+def test_h2_reads_our_pings_resets_and_goaway() -> None:
     ours = ClientSide()
     server = new_peer(client_side=False)
     server.initiate_connection()
     ours.core.receive(server.data_to_send())
-    heard = Shadow(server)
+    shadow = Shadow(server)
     call = ours.call(b"x")
     ours.core.ping(b"12345678")
     call.stream.cancel()
-    heard.receive(ours.core.outbound.take_output())
-    assert heard.streams[1].reset == ErrorCode.CANCEL
+    shadow.receive(ours.core.outbound.take_output())
+    assert shadow.streams[1].reset == ErrorCode.CANCEL
     ours.core.receive(server.data_to_send())
     assert ours.owner.values("ping_ack") == [b"12345678"]
     server.ping(b"87654321")
     ours.core.receive(server.data_to_send())
     ours.core.close(ErrorCode.ENHANCE_YOUR_CALM, "bye")
-    heard.receive(ours.core.outbound.take_output())
-    assert heard.count(PingAckReceived) == 1
-    (last,) = (event for event in heard.others if isinstance(event, ConnectionTerminated))
+    shadow.receive(ours.core.outbound.take_output())
+    assert shadow.count(PingAckReceived) == 1
+    (last,) = (event for event in shadow.others if isinstance(event, ConnectionTerminated))
     assert (last.error_code, last.additional_data) == (ErrorCode.ENHANCE_YOUR_CALM, b"bye")
 
 
-# What breaks a connection. Where h2 is known to differ is left out: it forgives RST_STREAM on idle
-# streams and DATA after the end of a stream, and takes nothing more after GOAWAY.
+# Connection errors. Known differences are left out: h2 accepts RST_STREAM on idle streams and DATA
+# after the end of a stream, and rejects every frame after GOAWAY.
 
 BROKEN = [
     data(0, b"x"),
@@ -697,11 +694,11 @@ BROKEN = [
 
 
 @pytest.mark.parametrize("bad", BROKEN)
-def test_what_ends_the_connection_for_us_does_so_for_h2(bad: bytes) -> None:
+def test_connection_errors_are_those_of_h2(bad: bytes) -> None:
     server = RawServer()
     server.opened(2)
     with pytest.raises(RemoteProtocolError):
-        server.say(bad)
+        server.send(bad)
     with pytest.raises(ProtocolError):
         h2_with_two_calls().receive_data(bad)
 
@@ -723,15 +720,15 @@ FINE = [
 
 
 @pytest.mark.parametrize("fine", FINE)
-def test_what_is_fine_for_us_is_fine_for_h2(fine: bytes) -> None:
+def test_valid_frames_are_valid_for_h2(fine: bytes) -> None:
     server = RawServer()
     server.opened(2)
-    server.say(fine)
+    server.send(fine)
     h2_with_two_calls().receive_data(fine)
 
 
 def h2_with_two_calls() -> H2Connection:
-    """An h2 client that has said and heard what our client has."""
+    """An h2 client that has exchanged the same frames as our client."""
     client = new_h2(client_side=True, HEADER_TABLE_SIZE=0, ENABLE_PUSH=0)
     client.local_settings[SettingCodes.INITIAL_WINDOW_SIZE] = 2**20
     client.local_settings[SettingCodes.MAX_FRAME_SIZE] = 256 * 1024
@@ -757,9 +754,7 @@ FIELDS = st.lists(
 
 
 @given(st.lists(FIELDS, max_size=5), st.booleans())
-def test_a_sequence_of_blocks_means_the_same_to_us_and_to_hpack(
-    lists: list[Pairs], huffman: bool
-) -> None:
+def test_a_sequence_of_blocks_is_decoded_as_by_hpack(lists: list[Pairs], huffman: bool) -> None:
     encoder, decoder = Encoder(), Decoder()
     encoder.header_table_size = 0
     for fields in lists:
@@ -770,7 +765,7 @@ def test_a_sequence_of_blocks_means_the_same_to_us_and_to_hpack(
 
 
 @given(st.binary(max_size=40))
-def test_bytes_that_hpack_refuses_we_refuse(encoded: bytes) -> None:
+def test_bytes_that_hpack_rejects_are_rejected(encoded: bytes) -> None:
     decoder = Decoder(max_header_list_size=16_384)
     decoder.max_allowed_table_size = decoder.header_table_size = 0
     assert outcome(lambda: decode_fields(encoded, 16_384)) == outcome(
@@ -782,4 +777,4 @@ def outcome(decode: Callable[[], Pairs]) -> Pairs | str:
     try:
         return decode()
     except (RemoteProtocolError, HPACKError):
-        return "refused"
+        return "rejected"

@@ -1,17 +1,17 @@
-"""The values everything else is made of: no I/O, no clock, no event loop.
+"""Values that every other package uses: no I/O, no clock, no event loop.
 
-status        how did it end: StatusCode, Status, OK
-metadata      what travels beside messages: Metadata, validate, encode, decode
+status        StatusCode, Status, OK
+metadata      Metadata: validation, encoding, decoding
 connectivity  State: IDLE, CONNECTING, READY, TRANSIENT_FAILURE, SHUTDOWN
-endpoint      where a backend can be reached: IpAddress, UnixAddress, Endpoint
-attributes    what else is known about an endpoint, by typed key
-http_proxy    through which HTTP proxy an endpoint is reached
-backoff       how long to wait before the next attempt
-texts         what others say, on one line of ours: quote, one_line
-explanation   why something happens, as a tree of sentences
-validation    everything that is wrong with an input, by field path
+endpoint      IpAddress, UnixAddress, Endpoint, Locality
+attributes    Attributes of an endpoint or update, by typed key
+http_proxy    HTTP proxy of an endpoint
+backoff       delays between connection attempts
+texts         text from outside in error texts and log lines: quote, one_line
+explanation   Explanation: a tree of sentences
+validation    ValidationErrors: errors of an input, by field path
 trace         named events for logs, explain, checkers and tests
-frozen        how values are declared
+frozen        decorator of immutable value classes
 lazy_exports  names of a package that are imported when they are first used
 environment   flags of the process environment
 json_fields   reader of JSON objects: typed fields, errors by field path

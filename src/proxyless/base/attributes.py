@@ -1,17 +1,19 @@
-"""What else is known about an endpoint, by those who know which key to ask for?
+"""Attributes: typed values that travel with an endpoint or an update.
 
-Resolvers and policies attach facts (locality, weight, hierarchy path, health) for other policies
-further down. A key is an object, so two rooms cannot collide on a name, and its type parameter
-tells the type of the value.
+Resolvers and policies attach them (locality, weight, hierarchy path, health) for policies further
+down. A key is an object, so keys of two packages never collide; its type parameter is the type of
+the value.
 """
 
 from typing import Final, Generic, TypeVar, cast
 
 T = TypeVar("T")
 
+_new_object: Final = object.__new__
+
 
 class Key(Generic[T]):
-    """Names one attribute; equal only to itself. Make one per attribute, at module level."""
+    """Key of one attribute; equal only to itself. Create one per attribute, at module level."""
 
     __slots__ = ("name",)
 
@@ -34,16 +36,24 @@ class Attributes:
         self._values: dict[Key[object], object] = {}
 
     def get(self, key: Key[T]) -> T | None:
-        # No cast: pickers ask for attributes of every RPC.
+        # No cast: pickers call this for every RPC.
         return self._values.get(key)  # type: ignore[arg-type, return-value]
 
     def with_(self, key: Key[T], value: T) -> "Attributes":
-        return _attributes_of({**self._values, cast("Key[object]", key): value})
+        # Without `__init__`: every endpoint of an update gets several attributes.
+        attributes = _new_object(Attributes)
+        attributes._values = {**self._values, cast("Key[object]", key): value}  # noqa: SLF001
+        return attributes
 
     def without(self, key: Key[T]) -> "Attributes":
         if key not in self._values:
             return self
-        return _attributes_of({k: v for k, v in self._values.items() if k is not key})
+        if len(self._values) == 1:
+            return EMPTY
+        attributes = _new_object(Attributes)
+        values = {k: v for k, v in self._values.items() if k is not key}
+        attributes._values = values  # noqa: SLF001
+        return attributes
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Attributes):
@@ -51,7 +61,6 @@ class Attributes:
         return self._values == other._values
 
     def __hash__(self) -> int:
-        # Content is unordered, so the hash must be too.
         return hash(frozenset(self._values.items()))
 
     def __repr__(self) -> str:
@@ -60,11 +69,3 @@ class Attributes:
 
 
 EMPTY: Final = Attributes()
-
-
-def _attributes_of(values: dict[Key[object], object]) -> Attributes:
-    if not values:
-        return EMPTY
-    attributes = Attributes()
-    attributes._values = values  # noqa: SLF001 - the constructor takes no untyped dict.
-    return attributes

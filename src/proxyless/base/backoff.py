@@ -1,9 +1,9 @@
-"""How long to wait before the next attempt?
+"""Exponential backoff with jitter.
 
 Specs: gRPC "Connection Backoff Protocol".
 
-Exponential, with jitter, pure: the caller brings the randomness and starts the timer. The delay
-counts from the start of an attempt, so the caller asks when the attempt begins.
+The caller supplies the randomness and starts the timer. A delay counts from the start of an
+attempt, so the caller calls `next_delay_s` when the attempt starts.
 """
 
 from typing import Protocol
@@ -12,14 +12,14 @@ from proxyless.base.frozen import frozen
 
 
 class UniformSource(Protocol):
-    """The one thing a backoff needs from a random generator."""
+    """The part of a random generator that a backoff uses."""
 
     def uniform(self, a: float, b: float, /) -> float: ...
 
 
 @frozen
 class BackoffPolicy:
-    """The shape of a series of delays. The defaults are those of the gRPC specification."""
+    """Parameters of a backoff. The defaults are those of the gRPC specification."""
 
     initial_s: float = 1.0
     multiplier: float = 1.6
@@ -42,7 +42,7 @@ DEFAULT_POLICY = BackoffPolicy()
 
 
 class Backoff:
-    """One series of delays. Driven by its owner: next at each attempt, reset after success."""
+    """One series of delays: the owner calls `next_delay_s` at each attempt, `reset` on success."""
 
     __slots__ = ("_base_s", "_policy")
 
@@ -54,10 +54,10 @@ class Backoff:
         self.reset()
 
     def next_delay_s(self, random: UniformSource) -> float:
-        """The delay of the attempt that begins now; the one after it will be longer."""
+        """The delay from the start of this attempt to the next one."""
         policy, base_s = self._policy, self._base_s
         self._base_s = min(base_s * policy.multiplier, policy.max_s)
-        # The maximum bounds the base, so that attempts at the maximum are still spread.
+        # The maximum bounds the delay before jitter, so that delays at the maximum are spread too.
         return base_s * random.uniform(1 - policy.jitter, 1 + policy.jitter)
 
     def reset(self) -> None:

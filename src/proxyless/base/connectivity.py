@@ -1,9 +1,6 @@
-"""In which state is a connection, or a whole tree of them?
+"""Connectivity states.
 
 Specs: gRPC "Connectivity Semantics and API".
-
-Only the names of the states. Who moves between them when is the business of the subchannel and of
-each load balancing policy.
 """
 
 from enum import Enum

@@ -1,9 +1,8 @@
-"""Where can a backend be reached?
+"""Addresses, endpoints and localities.
 
 Specs: A61 (an endpoint has several addresses), A56 and RR-01 (endpoint identity).
 
-An address is a literal: names are resolved before they get here. An endpoint is one backend with
-all its addresses and whatever resolvers and policies know about it.
+An address is a literal, never a name that has to be resolved.
 """
 
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ _UNIX_ABSTRACT = "unix-abstract:"
 
 @frozen
 class IpAddress:
-    """A literal IP address and a port. The host is kept in canonical form, so equal means same."""
+    """A literal IP address and a port. The host is in canonical form, so `==` compares hosts."""
 
     host: str
     port: int
@@ -35,7 +34,7 @@ class IpAddress:
 
     @property
     def family(self) -> Family:
-        # Only a mapped address has both; HE-07 counts it as what it maps to.
+        # An IPv4-mapped IPv6 address counts as IPv4 (HE-07).
         return "v4" if "." in self.host else "v6"
 
     def __lt__(self, other: "Address") -> bool:
@@ -83,7 +82,7 @@ class Endpoint:
 
     @property
     def key(self) -> frozenset[Address]:
-        """Which backend this is: its addresses whatever their order, attributes left out."""
+        """Identity of the backend: its addresses in any order, without attributes."""
         return frozenset(self.addresses)
 
     def __str__(self) -> str:
@@ -91,10 +90,7 @@ class Endpoint:
 
 
 def parse_address(text: str) -> Address:
-    """The address that renders as this text: `1.2.3.4:80`, `[::1]:80`, `unix:/path`.
-
-    `unix-abstract:name` is a name in the abstract namespace.
-    """
+    """Parse `1.2.3.4:80`, `[::1]:80`, `unix:/path` or `unix-abstract:name`."""
     if text.startswith(_UNIX_ABSTRACT):
         return UnixAddress("\0" + text.removeprefix(_UNIX_ABSTRACT))
     if text.startswith(_UNIX):
@@ -104,26 +100,26 @@ def parse_address(text: str) -> Address:
         return UnixAddress(path)
     host, colon, port = text.rpartition(":")
     is_bracketed = host.startswith("[") and host.endswith("]")
-    # Without brackets "::1:80" could be read in two ways.
+    # Without brackets "::1:80" would be ambiguous.
     if not colon or is_bracketed != (":" in host) or not (port.isascii() and port.isdigit()):
         raise ValueError(f"address {text!r} is not valid: wanted ip:port, [ipv6]:port or unix:path")
     return IpAddress(host[1:-1] if is_bracketed else host, int(port))
 
 
 def _canonical_ip(host: str) -> str:
-    """The one way to write this IP address (RFC 5952), or ValueError."""
+    """The canonical form of an IP address (RFC 5952), or ValueError."""
     try:
         if ":" not in host:
             return str(IPv4Address(host))
         address = IPv6Address(host)
     except AddressValueError:
         raise ValueError(f"host {host!r} is not valid: wanted a literal IP address") from None
-    # Python before 3.13 writes a mapped address without dots.
+    # Python before 3.13 formats a mapped address without dots.
     return f"::ffff:{address.ipv4_mapped}" if address.ipv4_mapped else str(address)
 
 
 def _sort_key(address: Address) -> tuple[int, str, int]:
-    """Any fixed order will do, as long as IP and Unix addresses can stand in one list."""
+    """Any fixed order of IP and Unix addresses."""
     if isinstance(address, IpAddress):
         return (0, address.host, address.port)
     return (1, address.path, 0)
@@ -142,5 +138,5 @@ class Locality:
 
     @property
     def label(self) -> str:
-        """What metrics call it (A78)."""
+        """The value of the label `grpc.lb.locality` (A78)."""
         return f'{{region="{self.region}", zone="{self.zone}", sub_zone="{self.sub_zone}"}}'

@@ -1,7 +1,6 @@
-"""What is an explanation, and how is it written down?
+"""Explanation: a tree of sentences about the decisions for an RPC, as text or JSON.
 
-A tree: each node says one thing in a sentence, and has facts for programs and parts for details. A
-problem is why an RPC that gets there fails; nodes without one are as they should be.
+Each node has a sentence for people, facts for programs, and parts for details.
 """
 
 from __future__ import annotations
@@ -20,25 +19,25 @@ _INDENT: Final = "  "
 
 @frozen
 class Explanation:
-    """One decision, and those that it consists of or leads to."""
+    """One decision, and the decisions that it consists of or leads to."""
 
-    # What it is about, for programs: `route`.
+    # For programs, such as `route`.
     kind: str
     text: str
     facts: Mapping[str, object] = field(default_factory=dict)
     parts: tuple[Explanation, ...] = ()
-    # Empty if all is well.
+    # The reason why an RPC fails here; empty if it does not.
     problem: str = ""
 
     def __post_init__(self) -> None:
-        # Names in it may be a control plane's, a cookie's, a caller's: nobody forges a line.
+        # Names of control planes, cookies or callers in it must not forge a line.
         object.__setattr__(self, "text", one_line(self.text))
 
     def __str__(self) -> str:
         return to_text(self)
 
     def find(self, kind: str) -> Iterator[Explanation]:
-        """All nodes of a kind, from the top."""
+        """All nodes of a kind, depth first."""
         if self.kind == kind:
             yield self
         for part in self.parts:
@@ -53,7 +52,7 @@ def to_text(explanation: Explanation, depth: int = 0) -> str:
 
 
 def to_json(explanation: Explanation) -> dict[str, Any]:
-    """The same as a document; empty fields are left out."""
+    """The tree as a JSON document, without empty fields."""
     document: dict[str, Any] = {"kind": explanation.kind, "text": explanation.text}
     if explanation.problem:
         document["problem"] = explanation.problem

@@ -1,11 +1,10 @@
-"""What is a value, and what does it cost to declare one?
+"""Decorator of immutable value classes, which generates methods when they are first called.
 
-`@frozen` makes a class what `@dataclass(frozen=True, slots=True)` makes it, and `fields`, `replace`
-and `match` work on it as on any dataclass. But a method is written when it is first called, not
-when its class is declared: importing a package of 300 values would otherwise take twice as long,
-and most of them are never made in most processes (ADR 0015).
+`@frozen` is equivalent to `@dataclass(frozen=True, slots=True)`; `fields`, `replace` and `match`
+work on it as on any dataclass. Generating all methods at class definition would double the import
+time of a package with 300 value classes, and most processes use few of them (ADR 0015).
 
-Not for what changes, and not for what has an order: for that, use `dataclass`.
+Mutable or ordered classes use `dataclass`.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,12 +26,13 @@ def frozen(*, eq: bool = True, kw_only: bool = False) -> Callable[[type[T]], typ
 def frozen(
     cls: type[T] | None = None, /, *, eq: bool = True, kw_only: bool = False
 ) -> type[T] | Callable[[type[T]], type[T]]:
-    """A class whose objects are their fields. Without `eq` an object is equal to itself only."""
+    """Make a class immutable and compared by its fields; without `eq`, by identity."""
 
     def declare(cls: type[T]) -> type[T]:
-        # A dataclass is frozen if what it extends is, and then it is as slow to declare as ever.
+        # `dataclass` requires that a subclass of a frozen class is frozen; it then generates
+        # `__setattr__` and `__delattr__`.
         extends_frozen = any(_is_frozen(base) for base in cls.__mro__[1:])
-        # This collects the fields and makes the slots; otherwise it writes no method.
+        # Collects the fields and creates the slots, but generates no other method.
         declare_fields = dataclass(
             init=False, repr=False, eq=False, slots=True, kw_only=kw_only, frozen=extends_frozen
         )
@@ -43,54 +43,54 @@ def frozen(
     return declare if cls is None else declare(cls)
 
 
-# Any: it has the fields of whoever declares it.
-def _add_methods(cls: Any, *, is_compared: bool) -> None:  # noqa: ANN401
+def _add_methods(cls: Any, *, is_compared: bool) -> None:  # noqa: ANN401 - has any fields
     own = cls.__dict__
-    # For `dataclass`, when it declares a class that extends this one.
+    # Read by `dataclass` when it declares a subclass.
     cls.__dataclass_params__.frozen = True
     cls.__setattr__, cls.__delattr__ = _refuse_to_set, _refuse_to_delete
     cls.__getstate__, cls.__setstate__ = _get_state, _set_state
     cls.__signature__ = _SIGNATURE
-    cls.__init__ = _write_when_called(cls, "__init__", _write_init)
+    cls.__init__ = _generate_when_called(cls, "__init__", _init_source)
     if "__repr__" not in own:
-        cls.__repr__ = _show
+        cls.__repr__ = _repr
     if is_compared:
         has_own_hash = own.get("__hash__") is not None
         if "__eq__" not in own:
-            cls.__eq__ = _write_when_called(cls, "__eq__", _write_eq)
+            cls.__eq__ = _generate_when_called(cls, "__eq__", _eq_source)
         if not has_own_hash:
-            cls.__hash__ = _write_when_called(cls, "__hash__", _write_hash)
+            cls.__hash__ = _generate_when_called(cls, "__hash__", _hash_source)
 
 
-Writer = Callable[[Any, dict[str, Any]], Iterator[str]]
+# Yields the lines of a method's source, and adds the names that they use to the dict.
+Source = Callable[[Any, dict[str, Any]], Iterator[str]]
 
 
-def _write_when_called(cls: Any, name: str, write: Writer) -> Callable[..., Any]:  # noqa: ANN401
-    """Stands in for a method until somebody calls it. Two threads at once write the same."""
+def _generate_when_called(cls: Any, name: str, source: Source) -> Callable[..., Any]:  # noqa: ANN401
+    """A method that generates its replacement. Threads that call it at once generate the same."""
 
-    def write_now() -> Callable[..., Any]:
+    def generate() -> Callable[..., Any]:
         names: dict[str, Any] = {}
-        exec("\n ".join(write(cls, names)), names)  # only names of fields go in
+        exec("\n ".join(source(cls, names)), names)  # contains names of fields only
         method: Callable[..., Any] = names[name]
         method.__qualname__ = f"{cls.__qualname__}.{name}"
         setattr(cls, name, method)
         return method
 
-    def stand_in(*args: object, **kwargs: object) -> object:
-        return write_now()(*args, **kwargs)
+    def stub(*args: object, **kwargs: object) -> object:
+        return generate()(*args, **kwargs)
 
-    stand_in.write_now = write_now  # type: ignore[attr-defined]
-    return stand_in
+    stub.generate = generate  # type: ignore[attr-defined]
+    return stub
 
 
 class _Signature:
-    """What `help` and `inspect` show of a class: the parameters of its `__init__`, once written."""
+    """Descriptor that returns the signature of `__init__`, for `help` and `inspect`."""
 
     def __get__(self, instance: object, owner: Any) -> object:  # noqa: ANN401
-        from inspect import signature  # noqa: PLC0415 - for people who look, not for processes
+        from inspect import signature  # noqa: PLC0415 - slow to import, and seldom used
 
-        write_now = getattr(owner.__init__, "write_now", None)
-        found = signature(owner.__init__ if write_now is None else write_now())
+        generate = getattr(owner.__init__, "generate", None)
+        found = signature(owner.__init__ if generate is None else generate())
         types = {each.name: each.type for each in fields(owner)}
         _, *parameters = found.parameters.values()
         return found.replace(
@@ -105,33 +105,33 @@ class _Signature:
 _SIGNATURE = _Signature()
 
 
-# The methods that are written: their lines, and in `names` what these use.
+# Generated methods
 
 
-def _write_init(cls: Any, names: dict[str, Any]) -> Iterator[str]:  # noqa: ANN401
-    taken = [each for each in fields(cls) if each.init]
-    parameters = [_write_parameter(each) for each in taken if not each.kw_only]
-    keywords = [_write_parameter(each) for each in taken if each.kw_only]
+def _init_source(cls: Any, names: dict[str, Any]) -> Iterator[str]:  # noqa: ANN401
+    init_fields = [each for each in fields(cls) if each.init]
+    parameters = [_parameter_source(each) for each in init_fields if not each.kw_only]
+    keywords = [_parameter_source(each) for each in init_fields if each.kw_only]
     separator = ["*"] if keywords else []
     yield f"def __init__({', '.join(['self', *parameters, *separator, *keywords])}):"
     for each in fields(cls):
-        # Straight into the slot: what is frozen refuses the usual way.
+        # Sets the slot directly, because `__setattr__` raises.
         names[f"set_{each.name}"] = getattr(cls, each.name).__set__
-        if (value := _write_value(each, names)) is not None:
+        if (value := _value_source(each, names)) is not None:
             yield f"set_{each.name}(self, {value})"
     yield "self.__post_init__()" if hasattr(cls, "__post_init__") else "return"
 
 
-def _write_parameter(field: "Field[Any]") -> str:
+def _parameter_source(field: "Field[Any]") -> str:
     is_optional = field.default is not MISSING or field.default_factory is not MISSING
     return f"{field.name}=default_{field.name}" if is_optional else field.name
 
 
-def _write_value(field: "Field[Any]", names: dict[str, Any]) -> str | None:
-    """What the field is set to; None for one that `__post_init__` sets."""
+def _value_source(field: "Field[Any]", names: dict[str, Any]) -> str | None:
+    """The expression that the field is set to; None for a field that `__post_init__` sets."""
     default = f"default_{field.name}"
     if field.default_factory is not MISSING:
-        # As an argument it stands for itself, and then a new one is made.
+        # The factory is also the sentinel default: if it is the argument, it is called.
         names[default] = field.default_factory
         made = f"{default}()"
         return f"{made} if {field.name} is {default} else {field.name}" if field.init else made
@@ -141,42 +141,42 @@ def _write_value(field: "Field[Any]", names: dict[str, Any]) -> str | None:
     return field.name if field.init else None
 
 
-def _write_eq(cls: Any, names: dict[str, Any]) -> Iterator[str]:  # noqa: ANN401
+def _eq_source(cls: Any, names: dict[str, Any]) -> Iterator[str]:  # noqa: ANN401
     compared = [each.name for each in fields(cls) if each.compare]
     yield "def __eq__(self, other):"
     yield "if other.__class__ is not self.__class__: return NotImplemented"
-    yield f"return {_write_tuple('self', compared)} == {_write_tuple('other', compared)}"
+    yield f"return {_tuple_source('self', compared)} == {_tuple_source('other', compared)}"
 
 
-def _write_hash(cls: Any, names: dict[str, Any]) -> Iterator[str]:  # noqa: ANN401
+def _hash_source(cls: Any, names: dict[str, Any]) -> Iterator[str]:  # noqa: ANN401
     hashed = [
         each.name for each in fields(cls) if (each.compare if each.hash is None else each.hash)
     ]
     yield "def __hash__(self):"
-    yield f"return hash({_write_tuple('self', hashed)})"
+    yield f"return hash({_tuple_source('self', hashed)})"
 
 
-def _write_tuple(owner: str, names: list[str]) -> str:
+def _tuple_source(owner: str, names: list[str]) -> str:
     return "(" + "".join(f"{owner}.{name}, " for name in names) + ")"
 
 
-# The methods that all share.
+# Methods that all classes share
 
 
 def _refuse_to_set(self: object, name: str, value: object) -> None:
-    if _is_kept(self, name):
+    if _is_immutable(self, name):
         raise FrozenInstanceError(f"cannot assign to field {name!r}")
     object.__setattr__(self, name, value)
 
 
 def _refuse_to_delete(self: object, name: str) -> None:
-    if _is_kept(self, name):
+    if _is_immutable(self, name):
         raise FrozenInstanceError(f"cannot delete field {name!r}")
     object.__delattr__(self, name)
 
 
-def _is_kept(self: Any, name: str) -> bool:  # noqa: ANN401
-    """Whether this is frozen; what an undecorated subclass adds is its own."""
+def _is_immutable(self: Any, name: str) -> bool:  # noqa: ANN401
+    """False for an attribute that a subclass without `@frozen` adds."""
     return _is_frozen(type(self)) or name in self.__dataclass_fields__
 
 
@@ -185,7 +185,7 @@ def _is_frozen(cls: type) -> bool:
     return params is not None and params.frozen
 
 
-def _show(self: Any) -> str:  # noqa: ANN401
+def _repr(self: Any) -> str:  # noqa: ANN401
     shown = (f"{each.name}={getattr(self, each.name)!r}" for each in fields(self) if each.repr)
     return f"{type(self).__qualname__}({', '.join(shown)})"
 
@@ -195,5 +195,5 @@ def _get_state(self: Any) -> list[object]:  # noqa: ANN401
 
 
 def _set_state(self: Any, state: list[object]) -> None:  # noqa: ANN401
-    for each, held in zip(fields(self), state, strict=True):
-        object.__setattr__(self, each.name, held)
+    for each, value in zip(fields(self), state, strict=True):
+        object.__setattr__(self, each.name, value)

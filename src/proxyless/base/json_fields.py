@@ -4,8 +4,8 @@ Bootstraps, service configs, LB policy configs and trust bundles are read with i
 protobuf's JSON mapping: a field that is null is absent; 3, 3.0 and "3" are one integer; a duration
 is "1.5s"; a name may be spelled in lowerCamelCase or as in the .proto file.
 
-A field with a wrong value reads as absent, and `errors` says why, at its path. Fields that are not
-read are not looked at, so a newer document is no error. What is kept is fit for protobuf: text is
+A field with a wrong value reads as absent, with an error at its path. Fields that are not read are
+ignored, so a newer document is not an error. Values that are read are valid in protobuf: text is
 Unicode, numbers are finite, the depth is bounded.
 """
 
@@ -37,7 +37,7 @@ _NUMBER: Final = re.compile(r"-?[0-9]{1,40}(?:\.[0-9]{1,40})?(?:[eE][-+]?[0-9]{1
 
 
 def type_name(json: object) -> str:
-    """What JSON calls the type of this value, for error texts."""
+    """The JSON type of a value, for error texts."""
     match json:
         case None:
             return "null"
@@ -54,13 +54,13 @@ def type_name(json: object) -> str:
 
 
 def show_value(value: object) -> str:
-    """A wrong value in an error text: itself if it is a text or a number, else its type."""
+    """A wrong value in an error text: a string or number itself, of other values the type."""
     is_plain = isinstance(value, str | int | float) and not isinstance(value, bool)
     return repr(value) if is_plain else type_name(value)
 
 
 def to_integer(value: object) -> int | None:
-    """The integer that a value spells; None if it spells none."""
+    """The integer of a number or numeric string; None for other values."""
     match value:
         case bool():
             return None
@@ -75,7 +75,7 @@ def to_integer(value: object) -> int | None:
 
 
 def to_number(value: object) -> float | None:
-    """The finite number that a value spells; None if it spells none."""
+    """The finite number of a number or numeric string; None for other values."""
     if isinstance(value, str) and _NUMBER(value):
         value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -84,7 +84,7 @@ def to_number(value: object) -> float | None:
 
 
 def to_seconds(value: object) -> float | None:
-    """A duration that is not negative; None if the value spells none."""
+    """The seconds of a duration that is not negative; None for other values."""
     parts = _SECONDS(value) if isinstance(value, str) else None
     if parts is None or int(parts[1]) > DURATION_MAX_S:
         return None
@@ -97,9 +97,10 @@ def to_seconds(value: object) -> float | None:
 
 @frozen
 class FieldKind(Generic[T]):
-    """A type of field: the conversion of its values (None if one is not of it), and its name."""
+    """A type of field: converts values, or returns None for a value that is not valid."""
 
     convert: Callable[[object], T | None]
+    # For error texts.
     wanted: str
 
 
@@ -120,7 +121,7 @@ def _to_text(value: object) -> str | None:
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether protobuf can carry it: JSON can spell half of a surrogate pair."""
+    """Whether it is valid in protobuf: JSON can hold half of a surrogate pair."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -203,9 +204,9 @@ class JsonObject:
         return self.text(name)
 
     def elements(self, name: str, kind: FieldKind[T], count_max: int | None = None) -> Iterator[T]:
-        """The elements of a list; one that is not of this kind is an error.
+        """Yield the elements of a list; one that is not of this kind is an error.
 
-        While the caller has one, errors are at its path.
+        Errors that the caller adds during an iteration are at the path of the element.
         """
         values = self.read(name, LIST) or ()
         if count_max is not None and len(values) > count_max:
@@ -218,16 +219,16 @@ class JsonObject:
                     yield element
 
     def objects(self, name: str, count_max: int | None = None) -> "Iterator[JsonObject]":
-        """The objects of a list, as `elements` has them."""
+        """Yield the objects of a list, as `elements` does."""
         for fields in self.elements(name, OBJECT, count_max):
             yield JsonObject(fields, self.errors)
 
     def entries(
         self, name: str, count_max: int | None = None
     ) -> "Iterator[tuple[str, JsonObject]]":
-        """The objects of a map, by key; a value that is no object is an error.
+        """Yield the objects of a map with their keys; a value of another type is an error.
 
-        While the caller has one, errors are at its path.
+        Errors that the caller adds during an iteration are at the path of the entry.
         """
         entries = self.read_or(name, OBJECT, {})
         if count_max is not None and len(entries) > count_max:
@@ -240,7 +241,7 @@ class JsonObject:
                     yield self._convert(key, TEXT) or "", JsonObject(fields, self.errors)
 
     def nested(self, name: str, parse: "Callable[[JsonObject], T]") -> T | None:
-        """What the parser makes of the object in this field; None if it is absent or wrong."""
+        """The result of the parser for the object in this field; None if absent or wrong."""
         fields = self.read(name, OBJECT)
         if fields is None:
             return None
@@ -248,7 +249,7 @@ class JsonObject:
             return parse(JsonObject(fields, self.errors))
 
     def tree(self, name: str) -> dict[str, object]:
-        """A copy of the whole object in this field, whose meaning another module knows."""
+        """A checked copy of the whole object in this field, for another parser."""
         fields = self.read_or(name, OBJECT, {})
         with self.errors.field(name):
             return _copy_map(fields, self.errors, DEPTH_MAX)

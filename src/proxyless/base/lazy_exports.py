@@ -23,7 +23,7 @@ def lazy_exports(package: str, modules: Mapping[str, str]) -> Callable[[str], ob
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         found: object = getattr(import_module(f"{package}.{modules[name]}"), name)
-        # The next use finds it in the package, without this function.
+        # The next use does not call this function.
         setattr(sys.modules[package], name, found)
         return found
 

@@ -1,9 +1,9 @@
-"""What may travel beside the messages of an RPC, and how it looks on the wire?
+"""Metadata of an RPC: validation, encoding and decoding.
 
 Specs: gRPC over HTTP/2 ("Custom-Metadata", "Binary-Header").
 
-Metadata is an immutable tuple of pairs, in order, keys may repeat. A key that ends in `-bin`
-carries bytes; every other key carries printable ASCII text.
+Metadata is a tuple of pairs; keys may repeat. The value of a key that ends in `-bin` is bytes, of
+every other key printable ASCII text.
 """
 
 import re
@@ -11,7 +11,6 @@ from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections.abc import Iterable
 
-# Pairs in their order; a key that ends in `-bin` has bytes.
 Metadata = tuple[tuple[str, str | bytes], ...]
 
 EMPTY: Metadata = ()
@@ -73,7 +72,7 @@ def _check_value(key: str, value: str | bytes) -> None:
         return
     if not isinstance(value, str | bytes):
         raise TypeError(f"metadata value of {key!r} is {type(value).__name__}, wanted str")
-    # grpcio takes bytes for ASCII keys too; only their content matters.
+    # grpcio accepts bytes for ASCII keys too.
     text = value.decode("latin-1") if isinstance(value, bytes) else value
     if not _ASCII_VALUE(text):
         raise InvalidMetadataError(f"metadata value of {key!r} is not printable ASCII")
@@ -93,8 +92,8 @@ def _encode_value(key: str, value: str | bytes) -> bytes:
 def decode_field(name: bytes, value: bytes) -> Metadata:
     """Metadata pairs for one received header field.
 
-    A `-bin` field may hold several values separated by commas. One that is not base64 is dropped:
-    a peer's bad header must not fail an RPC that does not look at it.
+    A `-bin` field may hold several values separated by commas. A value that is not base64 is
+    dropped: a peer's bad header must not fail an RPC that does not use it.
     """
     key = name.decode("latin-1")
     if not key.endswith("-bin"):

@@ -1,7 +1,6 @@
-"""How did an RPC, a connection or an update end?
+"""Status of an RPC, a connection or an update.
 
-`Status` is the value that carries trouble through the system: pickers, watchers and results hold
-one, nobody raises one below the API edge. The codes are gRPC's own numbers.
+Below the API, errors of the outside world are `Status` values, not exceptions.
 """
 
 from enum import IntEnum
@@ -10,7 +9,7 @@ from proxyless.base.frozen import frozen
 
 
 class StatusCode(IntEnum):
-    """The seventeen gRPC status codes, by wire number."""
+    """The gRPC status codes, with their numbers on the wire."""
 
     OK = 0
     CANCELLED = 1
@@ -33,7 +32,7 @@ class StatusCode(IntEnum):
 
 @frozen
 class Status:
-    """A code and one line of text that lets an operator act."""
+    """A code, and one line of text for an operator."""
 
     code: StatusCode
     details: str = ""

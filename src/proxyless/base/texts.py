@@ -1,21 +1,19 @@
-"""How does text from outside stand in a text of ours?
+"""Text of control planes, peers and files in error texts and log lines.
 
-Error texts and log lines are one line each, and control planes, peers and files have a say in them:
-names of resources, reasons, messages. What they say is shown as it is as long as it can be printed
-on one line; what cannot is escaped, so that nobody forges a line of a log, and what is too long to
-be read is cut.
+Such text is escaped if it is not printable on one line, so that it cannot forge a line of a log,
+and truncated if it is too long to be read.
 """
 
 from typing import Final
 
 NAME_LENGTH_MAX: Final = 200
 TEXT_LENGTH_MAX: Final = 4_096
-# How the end of a text begins that says which client's it is.
+# Start of the suffix that names the client in a status.
 NODE_ID_NOTE: Final = ' (node id "'
 
 
 def quote(name: str, limit: int = NAME_LENGTH_MAX) -> str:
-    """A name in double quotes. Nothing in it ends the quotes or the line."""
+    """A name in double quotes, with quotes and line breaks inside it escaped."""
     shown = name[:limit]
     if '"' in shown or "\\" in shown:
         shown = shown.replace("\\", "\\\\").replace('"', '\\"')
@@ -24,10 +22,9 @@ def quote(name: str, limit: int = NAME_LENGTH_MAX) -> str:
 
 
 def one_line(text: str, limit: int = TEXT_LENGTH_MAX) -> str:
-    """The text on one line, cut to a length that can be read. Line breaks become spaces.
+    """The text on one line of at most `limit` characters. Line breaks become spaces.
 
-    What comes out is never longer, so that it stays as it is if somebody does it again. A node id
-    at the end stays there: without it nobody knows whose text it is.
+    Idempotent. A node id at the end is kept.
     """
     if len(text) <= limit and text.isprintable():
         return text
@@ -35,17 +32,17 @@ def one_line(text: str, limit: int = TEXT_LENGTH_MAX) -> str:
     if len(text) <= limit and len(line) <= limit:
         return line
     end = _escape(_end_of(text, limit))
-    cut = f"... ({len(text)} characters){end}"
-    return f"{line[: max(0, limit - len(cut))]}{cut}"[:limit]
+    suffix = f"... ({len(text)} characters){end}"
+    return f"{line[: max(0, limit - len(suffix))]}{suffix}"[:limit]
 
 
 def count(number: int, noun: str, plural: str = "") -> str:
-    """So many of them, as people say it: `1 route`, `2 routes`."""
+    """A number with its noun: `1 route`, `2 routes`."""
     return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def _end_of(text: str, limit: int) -> str:
-    """The node id, if the text ends with one and that leaves room for anything else."""
+    """The node id at the end of a text, if it is shorter than half the limit."""
     at = text.rfind(NODE_ID_NOTE, max(0, len(text) - limit // 2))
     return text[at:] if at >= 0 and text.endswith(")") else ""
 

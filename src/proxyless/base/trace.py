@@ -1,10 +1,8 @@
-"""What just happened, for whoever wants to know?
+"""Trace: named events of state changes and decisions.
 
-State changes and decisions are emitted as named events: logs, `explain`, the simulator's checkers
-and tests listen. Nobody listening costs one attribute look-up, if the emitter asks `active` before
-it gathers the fields.
-
-Events carry no time: a sink that wants it has a clock.
+Logs, `explain`, the simulator's checkers and tests subscribe to them. Without a subscriber an event
+costs one attribute lookup, if the emitter reads `active` before it collects the fields. Events have
+no time.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -13,13 +11,12 @@ from typing import Final
 
 from proxyless.base.frozen import frozen
 
-# Hears of each event.
 Sink = Callable[["Event"], None]
 
 
 @frozen
 class Event:
-    """One thing that happened: `room.what` and its circumstances."""
+    """One event. Its name starts with the package that emits it."""
 
     name: str
     fields: Mapping[str, object]
@@ -29,15 +26,15 @@ class Event:
 
 
 class Trace:
-    """Passes events on to its sinks, at once and in the order they subscribed.
+    """Calls its sinks with each event, synchronously, in the order of subscription.
 
-    What a sink raises reaches the emitter, so that a checker can stop a simulation.
+    An exception of a sink propagates to the emitter, so that a checker can stop a simulation.
     """
 
     __slots__ = ("_sinks", "active")
 
     def __init__(self) -> None:
-        # Replaced, never changed, so that a sink may leave while an event is passed on.
+        # Replaced, never changed, so that a sink may unsubscribe while it is called.
         self._sinks: tuple[Sink, ...] = ()
         # Derived from the sinks; an attribute because the hot path reads it.
         self.active = False
@@ -49,7 +46,7 @@ class Trace:
                 sink(event)
 
     def subscribe(self, sink: Sink) -> Callable[[], None]:
-        """Pass events to this sink from now on, until the returned callable is called."""
+        """Call this sink with each event until the returned callable is called."""
         is_subscribed = True
 
         def unsubscribe() -> None:
@@ -69,7 +66,7 @@ class Trace:
 
 
 class _NullTrace(Trace):
-    """Shared by all who have no trace, so nobody may listen to it."""
+    """Trace that is never active. Shared, so `subscribe` raises."""
 
     __slots__ = ()
 
@@ -82,7 +79,7 @@ NULL: Final[Trace] = _NullTrace()
 
 @contextmanager
 def hits(trace: Trace, name: str) -> Iterator[list[Event]]:
-    """Assert that the event is emitted inside; gives the list that its occurrences go to."""
+    """Assert that the event is emitted in the block; yields the list of its occurrences."""
     found: list[Event] = []
     others: set[str] = set()
 

@@ -1,7 +1,7 @@
-"""Everything that is wrong with a resource or a config, and at which field?
+"""Validation errors of a resource or a config, collected by field path.
 
-A parser walks its input inside `field`, `index` and `key` scopes and adds what it dislikes; it does
-not stop at the first error. The result becomes one text: a NACK, or a rejected service config.
+A parser walks its input inside `field`, `index` and `key` scopes and adds all errors, not only the
+first. They become one text: a NACK, or a rejected service config.
 
 The input is not trusted, so both the number of errors kept and the length of each are bounded.
 """
@@ -20,7 +20,7 @@ TEXT_LENGTH_MAX: Final = 500
 
 
 class ValidationError(ValueError):
-    """Carries all errors of one rejected input to whoever asked for it to be parsed."""
+    """Raised with all errors of one rejected input."""
 
     def __init__(self, context: str, errors: ValidationErrors) -> None:
         super().__init__(f"{context}: {errors}")
@@ -28,16 +28,16 @@ class ValidationError(ValueError):
 
 
 class ValidationErrors:
-    """Collects errors by field path. Driven by the parser of one input."""
+    """The errors of one input, by field path."""
 
     __slots__ = ("_errors", "_path", "count")
 
     def __init__(self) -> None:
-        # All that were added, kept or not.
+        # Number of all errors, kept or not.
         self.count = 0
-        # Texts by rendered path, in the order the paths first failed.
+        # Texts by rendered path, in the order of the first error of each path.
         self._errors: dict[str, list[str]] = {}
-        # Where the parser is now; rendered only when something is wrong there.
+        # Current path of the parser; rendered only for an error.
         self._path: list[str | int | _MapKey] = []
 
     @property
@@ -45,14 +45,14 @@ class ValidationErrors:
         return self.count == 0
 
     def add(self, text: str) -> None:
-        """Note an error at the current path."""
+        """Add an error at the current path."""
         self.count += 1
         if self.count <= ERRORS_MAX:
             path = _shorten(_render_path(self._path))
             self._errors.setdefault(path, []).append(_shorten(text))
 
     def field(self, name: str) -> _Scope:
-        """Scope of a field, which may also be several: `lb_policy.ring_hash`."""
+        """Scope of a field, or of nested fields: `lb_policy.ring_hash`."""
         return _Scope(self._path, name)
 
     def index(self, index: int) -> _Scope:
@@ -64,12 +64,12 @@ class ValidationErrors:
         return _Scope(self._path, _MapKey(key))
 
     def raise_if_any(self, context: str) -> None:
-        """Raise ValidationError if anything was added; the context says what was parsed."""
+        """Raise ValidationError if there is an error; the context names the input."""
         if not self.ok:
             raise ValidationError(context, self)
 
     def items(self) -> Iterator[tuple[str, str]]:
-        """The errors that were kept, each with its path, which is empty for the whole input."""
+        """The kept errors with their paths; the path of the whole input is empty."""
         for path, texts in self._errors.items():
             for text in texts:
                 yield path, text

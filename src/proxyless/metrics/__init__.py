@@ -1,12 +1,13 @@
-"""What is measured, and who is told: gRPC's metrics, whatever collects them.
+"""gRPC's metrics: instruments, and the stats plugins that collect them.
 
-api          Instrument, StatsPlugin: what a measurement is, and what collects it
-plugins      Metrics: the plugins of one channel; and those that every channel has
-instruments  gRPC's own instruments, by their names (A66, A78)
-calls        CallRecorder: what plugins are told about the RPCs of one method
+api          Instrument, StatsPlugin
+plugins      Metrics: the stats plugins of one channel; the global plugin registry
+instruments  gRPC's instruments (A66, A78, A89)
+calls        CallRecorder: per-call and per-attempt metrics of one method
 
-A channel without a plugin has NO_METRICS, which is not active: who measures asks that when things
-are put together, so that an RPC pays nothing. `proxyless.otel` is the plugin for OpenTelemetry.
+A channel without a plugin has NO_METRICS, which is not active: code that would measure is left out
+when the channel is created, so that an RPC pays nothing. `proxyless.otel` is the plugin for
+OpenTelemetry.
 """
 
 from proxyless.metrics.api import Cancel, Instrument, Kind, Observe, Report, StatsPlugin

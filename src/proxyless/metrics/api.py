@@ -1,9 +1,8 @@
-"""What is a measurement, and what does whoever collects them have to do?
+"""Interface between the code that measures and the stats plugins.
 
 Specs: A79 (instruments with required and optional labels, stats plugins, callback gauges).
 
-An instrument says what is measured. Who measures gives a value and the values of the labels, in the
-order in which the instrument names them; what becomes of that is the plugin's business.
+A measurement is an instrument, a value, and label values in the order of the instrument's labels.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,60 +13,56 @@ from proxyless.base.frozen import frozen
 
 
 class Kind(Enum):
-    """What a series of values means."""
+    """Kind of an instrument. A gauge is read by a callback."""
 
-    # Only grows.
     COUNTER = "counter"
-    # How often which value came.
     HISTOGRAM = "histogram"
-    # What it is when somebody looks.
     GAUGE = "gauge"
 
 
 @frozen(eq=False)
 class Instrument:
-    """One thing that is measured. Equal only to itself: make one per name, at module level."""
+    """One metric. Equal only to itself: create one per name, at module level."""
 
     name: str
     kind: Kind
-    # As OpenTelemetry writes it: "s", "By", "{attempt}".
+    # In OpenTelemetry's notation: "s", "By", "{attempt}".
     unit: str
     description: str
-    # Names of what every measurement is told apart by.
     labels: tuple[str, ...]
-    # And of what it is told apart by only if the user of a plugin asks for it.
+    # Recorded only if the user of a plugin enables them.
     optional_labels: tuple[str, ...] = ()
-    # Whether a plugin collects it unless it is told not to.
+    # Whether a plugin collects it by default.
     is_default: bool = False
-    # Of a histogram: the upper bounds that fit its values. Empty: whatever the plugin has.
+    # Bucket boundaries of a histogram. Empty: the plugin's own.
     boundaries: tuple[float, ...] = ()
 
 
-# Ends what it was given for. Idempotent.
+# Idempotent.
 Cancel = Callable[[], None]
 
-# Takes what a gauge is now: the instrument, the value, the values of its labels.
+# Called with a gauge, its current value, and its label values.
 Report = Callable[[Instrument, int, Sequence[str]], None]
-# Reports what some gauges are now. Called in any thread, so it reads only what is safe to read.
+# Reports the current values of gauges. Called in any thread, so it must be thread-safe.
 Observe = Callable[[Report], None]
 
 
 class StatsPlugin(Protocol):
     """Collects measurements. Called on the loops of channels and by any thread that starts an RPC.
 
-    No method may block. What one raises is logged, and harms no RPC.
+    No method may block. An exception is logged and does not affect the RPC.
     """
 
     def is_interested_in(self, target: str) -> bool:
-        """Whether it collects for a channel of this canonical target. Asked once per channel."""
+        """Whether to collect for a channel of this canonical target. Called once per channel."""
         ...
 
     def label_target(self, target: str) -> str:
-        """What a channel's target is called in measurements of its RPCs."""
+        """The label value for a channel's target, in measurements of its RPCs."""
         ...
 
     def label_method(self, path: str, *, is_registered: bool) -> str:
-        """What a method is called. One that no generated code registered may be anything."""
+        """The label value for a method. A path that is not registered may be any text."""
         ...
 
     def count(
@@ -91,5 +86,5 @@ class StatsPlugin(Protocol):
         ...
 
     def watch(self, gauges: Sequence[Instrument], observe: Observe) -> Cancel:
-        """Ask this for the values of these gauges, whenever they are wanted."""
+        """Call `observe` whenever the values of these gauges are collected."""
         ...

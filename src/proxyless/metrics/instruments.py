@@ -1,15 +1,15 @@
-"""Which instruments does gRPC have, and what are they called?
+"""gRPC's instruments.
 
 Specs: A66 (per call and per attempt), A78 (pick_first, weighted_round_robin, XdsClient), A89
-(backend service). Names, units, labels and boundaries are theirs, so that a dashboard made for
-another gRPC shows this one as well.
+(backend service). Names, units, labels and boundaries are those of the gRFCs, so that a dashboard
+for another gRPC implementation works with this one.
 """
 
 from typing import Final
 
 from proxyless.metrics.api import Instrument, Kind
 
-# What a method, or a target, is called that is not to be named.
+# Label value of methods and targets that are not recorded by name.
 OTHER: Final = "other"
 
 METHOD: Final = "grpc.method"
@@ -46,7 +46,7 @@ ATTEMPT_STARTED: Final = Instrument(
     "grpc.client.attempt.started",
     Kind.COUNTER,
     "{attempt}",
-    "Attempts of RPCs that were started, those still under way included.",
+    "Attempts that were started, including those that have not ended.",
     (METHOD, TARGET),
     is_default=True,
 )
@@ -54,7 +54,7 @@ ATTEMPT_DURATION: Final = Instrument(
     "grpc.client.attempt.duration",
     Kind.HISTOGRAM,
     "s",
-    "How long an attempt took, from before its pick to its end.",
+    "Duration of an attempt, from before its pick to its end.",
     _OF_ATTEMPT,
     _OF_PICK,
     is_default=True,
@@ -64,7 +64,7 @@ ATTEMPT_SENT: Final = Instrument(
     "grpc.client.attempt.sent_total_compressed_message_size",
     Kind.HISTOGRAM,
     "By",
-    "Bytes of all messages that an attempt sent, compressed, without framing.",
+    "Compressed size of all messages that an attempt sent, without framing.",
     _OF_ATTEMPT,
     _OF_PICK,
     is_default=True,
@@ -74,7 +74,7 @@ ATTEMPT_RECEIVED: Final = Instrument(
     "grpc.client.attempt.rcvd_total_compressed_message_size",
     Kind.HISTOGRAM,
     "By",
-    "Bytes of all messages that an attempt received, compressed, without framing.",
+    "Compressed size of all messages that an attempt received, without framing.",
     _OF_ATTEMPT,
     _OF_PICK,
     is_default=True,
@@ -84,7 +84,7 @@ CALL_DURATION: Final = Instrument(
     "grpc.client.call.duration",
     Kind.HISTOGRAM,
     "s",
-    "How long an RPC took as the application sees it, all its attempts included.",
+    "Duration of an RPC from the application's view, including all attempts.",
     _OF_ATTEMPT,
     is_default=True,
     boundaries=LATENCY_BOUNDARIES,
@@ -97,21 +97,21 @@ PICK_FIRST_DISCONNECTIONS: Final = Instrument(
     "grpc.lb.pick_first.disconnections",
     Kind.COUNTER,
     "{disconnection}",
-    "Times that the connection in use was lost.",
+    "Times that the selected subchannel lost its connection.",
     (TARGET,),
 )
 PICK_FIRST_ATTEMPTS_SUCCEEDED: Final = Instrument(
     "grpc.lb.pick_first.connection_attempts_succeeded",
     Kind.COUNTER,
     "{attempt}",
-    "Attempts to connect that gave the connection to use.",
+    "Connection attempts that succeeded.",
     (TARGET,),
 )
 PICK_FIRST_ATTEMPTS_FAILED: Final = Instrument(
     "grpc.lb.pick_first.connection_attempts_failed",
     Kind.COUNTER,
     "{attempt}",
-    "Attempts to connect that failed.",
+    "Connection attempts that failed.",
     (TARGET,),
 )
 
@@ -122,7 +122,7 @@ WRR_FALLBACK: Final = Instrument(
     "grpc.lb.wrr.rr_fallback",
     Kind.COUNTER,
     "{update}",
-    "Updates of weights that left too few endpoints with one, so that all took equal turns.",
+    "Weight updates with too few usable weights: the policy fell back to round robin.",
     (TARGET,),
     _OF_PICK,
 )
@@ -146,7 +146,7 @@ WRR_WEIGHTS: Final = Instrument(
     "grpc.lb.wrr.endpoint_weights",
     Kind.HISTOGRAM,
     "{weight}",
-    "The weight of each endpoint at each update; 0 of one that cannot be used.",
+    "The weight of each endpoint at each update; 0 if it has no usable weight.",
     (TARGET,),
     _OF_PICK,
 )
@@ -165,32 +165,32 @@ XDS_SERVER_FAILURE: Final = Instrument(
     "grpc.xds_client.server_failure",
     Kind.COUNTER,
     "{failure}",
-    "Times that an xDS server stopped answering.",
+    "Times that an xDS server went from healthy to unhealthy.",
     (TARGET, XDS_SERVER),
 )
 XDS_UPDATES_VALID: Final = Instrument(
     "grpc.xds_client.resource_updates_valid",
     Kind.COUNTER,
     "{resource}",
-    "Resources that came and were valid, changed or not.",
+    "Valid resources that were received, changed or not.",
     (TARGET, XDS_SERVER, XDS_RESOURCE_TYPE),
 )
 XDS_UPDATES_INVALID: Final = Instrument(
     "grpc.xds_client.resource_updates_invalid",
     Kind.COUNTER,
     "{resource}",
-    "Resources that came and were not valid.",
+    "Invalid resources that were received.",
     (TARGET, XDS_SERVER, XDS_RESOURCE_TYPE),
 )
 XDS_RESOURCES: Final = Instrument(
     "grpc.xds_client.resources",
     Kind.GAUGE,
     "{resource}",
-    "Resources that the client watches, by where they stand.",
+    "Resources that the client watches, by cache state.",
     (TARGET, XDS_AUTHORITY, XDS_CACHE_STATE, XDS_RESOURCE_TYPE),
 )
 
-# All of them, for plugins that are told names.
+# All instruments, for plugins that select them by name.
 INSTRUMENTS: Final = (
     *(ATTEMPT_STARTED, ATTEMPT_DURATION, ATTEMPT_SENT, ATTEMPT_RECEIVED, CALL_DURATION),
     *(PICK_FIRST_DISCONNECTIONS, PICK_FIRST_ATTEMPTS_SUCCEEDED, PICK_FIRST_ATTEMPTS_FAILED),

@@ -1,9 +1,8 @@
-"""Which plugins collect the measurements of a channel?
+"""Stats plugins of a channel, and the global plugin registry.
 
 Specs: A79 ("Global Stats Plugin Registry", "Scoping Stats Plugins for Channels").
 
-Those that were registered for all channels, and those that the channel was given. They are chosen
-once, when the channel is made: whoever is registered later hears of later channels only.
+A channel uses the plugins that are registered globally when it is created, and its own.
 """
 
 import logging
@@ -18,15 +17,15 @@ T = TypeVar("T")
 
 
 class Metrics:
-    """The plugins of one channel. Driven by whatever has something to measure."""
+    """The plugins of one channel."""
 
     __slots__ = ("active", "plugins", "target")
 
     def __init__(self, target: str, plugins: Sequence[StatsPlugin]) -> None:
-        # Fixed at construction. The target is the canonical one, as labels name it.
+        # The canonical target, which is also the label value.
         self.target: Final = target
         self.plugins: Final = tuple(plugins)
-        # Derived; an attribute, because policies ask for it with each update.
+        # Derived; an attribute, because policies read it with each update.
         self.active: Final = bool(self.plugins)
 
     def count(
@@ -39,7 +38,7 @@ class Metrics:
     ) -> None:
         """Add to a counter."""
         for plugin in self.plugins:
-            tell(plugin.count, instrument, value, labels, optional_labels)
+            record_safely(plugin.count, instrument, value, labels, optional_labels)
 
     def record(
         self,
@@ -50,11 +49,13 @@ class Metrics:
     ) -> None:
         """Add a value to a histogram."""
         for plugin in self.plugins:
-            tell(plugin.record, instrument, value, labels, optional_labels)
+            record_safely(plugin.record, instrument, value, labels, optional_labels)
 
     def watch(self, gauges: Sequence[Instrument], observe: Observe) -> Cancel:
-        """Let every plugin ask for the values of these gauges, until this is cancelled."""
-        cancels = [ask(_do_nothing, plugin.watch, gauges, observe) for plugin in self.plugins]
+        """Make every plugin collect these gauges until this is cancelled."""
+        cancels = [
+            call_plugin(_do_nothing, plugin.watch, gauges, observe) for plugin in self.plugins
+        ]
 
         def cancel() -> None:
             for each in cancels:
@@ -66,48 +67,48 @@ class Metrics:
 NO_METRICS: Final = Metrics("", ())
 
 
-def tell(method: Callable[..., None], *measurement: object) -> None:
-    """Tell a plugin. It may be an application's own, and is called from inside connections."""
+def record_safely(method: Callable[..., None], *measurement: object) -> None:
+    """Call a plugin, which may be an application's. An exception is logged."""
     try:
         method(*measurement)
     except Exception:
         LOGGER.exception("stats plugin: %r raised", method)
 
 
-def ask(otherwise: T, method: Callable[..., T], *question: object, **more: object) -> T:
-    """Ask a plugin; if it raises, the answer is the first argument."""
+def call_plugin(default: T, method: Callable[..., T], *args: object, **kwargs: object) -> T:
+    """The result of a plugin's method; the default if it raises."""
     try:
-        return method(*question, **more)
+        return method(*args, **kwargs)
     except Exception:
         LOGGER.exception("stats plugin: %r raised", method)
-        return otherwise
+        return default
 
 
 def _do_nothing() -> None:
     return
 
 
-# In the order in which they were registered, each with the mark of who did it. Changed and read in
-# any thread, so in single steps of a dict only.
+# In the order of registration, each with a token of the `register_global` call. Changed and read in
+# any thread, so only with atomic operations of a dict.
 _global_plugins: dict[StatsPlugin, object] = {}
 
 
 def register_global(plugin: StatsPlugin) -> None:
-    """Collect for every channel that this process makes from now on."""
-    mark = object()
-    if _global_plugins.setdefault(plugin, mark) is not mark:
+    """Collect for every channel that is created from now on."""
+    token = object()
+    if _global_plugins.setdefault(plugin, token) is not token:
         raise RuntimeError(f"stats plugin {plugin!r} is registered already")
 
 
 def deregister_global(plugin: StatsPlugin) -> None:
-    """Collect for no channel that is made from now on; those that are there keep the plugin."""
+    """Collect for no channel that is created from now on; existing ones keep the plugin."""
     if _global_plugins.pop(plugin, None) is None:
         raise RuntimeError(f"stats plugin {plugin!r} is not registered")
 
 
 def choose_plugins(target: str, own: Iterable[StatsPlugin] = ()) -> Metrics:
-    """The plugins of a channel: the registered ones and its own, if they want this target."""
-    # Each once: who is registered and given to the channel, too, would count twice.
+    """The global plugins and the channel's own that are interested in this target."""
+    # De-duplicate: a plugin may be registered globally and also passed to the channel.
     plugins = dict.fromkeys((*tuple(_global_plugins), *own))
-    wanted = [each for each in plugins if ask(False, each.is_interested_in, target)]
-    return Metrics(target, wanted) if wanted else NO_METRICS
+    chosen = [each for each in plugins if call_plugin(False, each.is_interested_in, target)]
+    return Metrics(target, chosen) if chosen else NO_METRICS

@@ -1,19 +1,20 @@
 """gRPC over HTTP/2 without I/O: bytes go in, listeners are called, bytes come out.
 
-client      ClientConnection opens calls; ClientStream is one
-server      ServerConnection takes calls: what simulated backends and tests need
+client      ClientConnection and ClientStream
+server      ServerConnection and ServerStream, for simulated backends and tests
 connection  what both roles share: frames, settings, windows, floods, GOAWAY
-stream      states of one stream, and what it sends and receives
-flow        windows both ways, and the one place where bytes leave (Outbound)
-headers     what header blocks mean: requests, response heads, trailers, timeouts
-hpack       header fields as bytes, remembered in both directions
+stream      states of one stream, sending and receiving of messages
+flow        windows in both directions, and the output of a connection
+headers     header lists of gRPC: requests, response heads, trailers, timeouts
+hpack       header blocks and their cache
+huffman     Huffman code of header blocks
 messages    length-prefixed messages and their compression
-status      which gRPC status an answer of the wire means
-frames      the layout of HTTP/2 frames
-limits      what a peer may make us hold or do, every number by name
-errors      who broke the protocol
+status      gRPC status of HTTP statuses, RST_STREAM codes and trailers
+frames      layout of HTTP/2 frames
+limits      limits of a connection, and flood protection
+errors      exceptions and error codes
 
-Specs: RFC 9113, RFC 7541, gRPC over HTTP/2. The asyncio edge is the room `transport`.
+Specs: RFC 9113, RFC 7541, gRPC over HTTP/2. The package `transport` connects it to sockets.
 """
 
 from typing import TYPE_CHECKING

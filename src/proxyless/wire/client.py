@@ -1,9 +1,9 @@
-"""How does a client open calls on a connection, and how do they end?
+"""Client role of `Connection`: opens streams and handles their responses.
 
-Specs: RFC 9113, gRPC over HTTP/2. The client role of `Connection`.
+Specs: RFC 9113, gRPC over HTTP/2.
 
-A call becomes a stream at once if the peer's MAX_CONCURRENT_STREAMS allows; otherwise it waits
-here, in order, and whatever its owner sends meanwhile waits in the stream's queue.
+A stream over the peer's MAX_CONCURRENT_STREAMS waits here, in order; messages sent meanwhile wait
+in the stream's queue.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from proxyless.wire.frames import (
     STREAM_ID_MASK,
     pack_header,
 )
-from proxyless.wire.headers import ResponseBlock, understand_response
+from proxyless.wire.headers import ResponseBlock, parse_response
 from proxyless.wire.hpack import HeaderDecoder, HeaderListTooLarge
 from proxyless.wire.limits import INFORMATIONAL_BYTES_MAX, INFORMATIONAL_BYTES_MIN, Limits
 from proxyless.wire.messages import PREFIX_BYTES, pack_data_and_prefix
@@ -41,21 +41,21 @@ _SECOND_HEAD: Final = Status(StatusCode.INTERNAL, "peer sent a second response h
 
 
 class CallListener(StreamListener, Protocol):
-    """What a client is told about a call. No method may raise or block."""
+    """Callbacks of a client's stream. No method may raise or block."""
 
     def on_head(self, head: ResponseBlock) -> None:
-        """Response metadata. Not called when the answer is trailers only."""
+        """Response metadata. Not called if the response is trailers-only."""
 
 
 class ClientStream(Stream):
-    """A call, from the client's side."""
+    """Client side of one stream."""
 
     __slots__ = ()
 
     listener: CallListener
 
     def close_sending(self) -> None:
-        """Half-close: tell the server that no message follows. Idempotent."""
+        """Half-close the stream: no message follows. Idempotent."""
         sending = self.sending
         if not sending.takes_messages:
             return
@@ -65,46 +65,46 @@ class ClientStream(Stream):
             self.connection.outbound.send_queued(self)
 
     def cancel(self, status: Status = _CANCELLED) -> None:
-        """End the call at once; the server learns it by RST_STREAM."""
+        """End the stream at once, with RST_STREAM."""
         self.reset(ErrorCode.CANCEL, status)
 
 
 class ClientConnection(Connection):
-    """The client role. Driven as `Connection` is, and by `open` and `open_unary`."""
+    """The client role: owns the streams that wait for the peer's limit."""
 
     def __init__(
         self, listener: ConnectionListener, limits: Limits, now_s: Callable[[], float]
     ) -> None:
         super().__init__(listener, limits, now_s)
-        self._decoder = HeaderDecoder(understand_response, limits.header_list_bytes_max)
-        self._known_block = self._decoder.known
+        self._decoder = HeaderDecoder(parse_response, limits.header_list_bytes_max)
+        self._cached_block = self._decoder.cached
         self._next_stream_id = 1
-        # What it was when output last left: the peer cannot know of this stream or a later one.
+        # The first stream of which no frame has been sent.
         self._unsent_stream_id = 1
-        # The same table as `streams`, which holds nothing but calls here.
+        # The same object as `streams`, with the type of its values.
         self._calls = cast("dict[int, ClientStream]", self.streams)
-        # Calls over the peer's limit, with their header blocks, in order.
+        # Streams over the peer's limit, with their header blocks, in order.
         self._waiting: dict[ClientStream, bytes] = {}
-        # The owner's, to say `forget_refusals` after a while.
+        # Set by the owner, which calls `restore_stream_limit` some time later.
         self.on_refused: Callable[[], None] = _do_nothing
-        self._announce(PREFACE, ((frames.ENABLE_PUSH, 0),))
+        self._send_preface(PREFACE, ((frames.ENABLE_PUSH, 0),))
 
     @property
     def is_usable(self) -> bool:
-        """New calls may be opened here."""
+        """New streams may be opened."""
         return not self.is_draining and self._next_stream_id <= STREAM_ID_MASK
 
     @property
     def calls(self) -> int:
-        """Calls under way, opened or waiting."""
+        """Number of streams, open or waiting."""
         return len(self.streams) + len(self._waiting)
 
     # Opening
 
     def open(self, block: bytes, listener: CallListener) -> ClientStream:
-        """Start a call with an encoded header block (`RequestEncoder`).
+        """Open a stream with an encoded header block (`RequestEncoder`).
 
-        On a connection that is not usable the call has ended, unprocessed, when this returns.
+        On a connection that is not usable the stream has ended, unprocessed, when this returns.
         """
         stream = ClientStream(self, 0, listener)
         if not self.is_usable:
@@ -118,10 +118,10 @@ class ClientConnection(Connection):
         return stream
 
     def open_unary(self, block: bytes, listener: CallListener, message: bytes) -> ClientStream:
-        """Start a call of which `message`, not compressed, is all that the client sends.
+        """Open a stream for a unary call whose request is `message`, not compressed.
 
-        The same as `open` and `send_message`, but for the cost: head and message are one piece
-        of output wherever the peer's limits admit that.
+        The same as `open` and `send_message`, but cheaper: header block and message are one piece
+        of output if the peer's limits admit that.
         """
         size = len(message) + PREFIX_BYTES
         outbound = self.outbound
@@ -165,7 +165,7 @@ class ClientConnection(Connection):
         )
 
     def _open_waiting(self) -> None:
-        """Open waiting calls while the peer allows."""
+        """Open waiting streams while the peer's limit allows."""
         while self._waiting and len(self.streams) < self.peer.concurrent_streams_max:
             if not self.is_usable:
                 self._announce_unusable()
@@ -178,26 +178,26 @@ class ClientConnection(Connection):
                 self.outbound.send_waiting(stream)
 
     def _announce_unusable(self) -> None:
-        """Ids are never used twice, so a connection that had them all is as good as going away."""
+        """Drain a connection that has used all its stream ids."""
         if not self.is_draining:
             self.is_draining = True
             self._listener.on_goaway(ErrorCode.NO_ERROR, "stream ids are used up")
             self._check_drained()
 
     def _stop_waiting(self, stream: ClientStream) -> None:
-        # It is not there if the listener of another one, ended just before it, ends it.
+        # It is already removed if `_end_waiting` has called the listener that ends this stream.
         self._waiting.pop(stream, None)
         self._has_waiting = bool(self._waiting)
 
-    # Answers
+    # Responses
 
     def _on_header_block(self, stream_id: int, block: bytes, end_stream: int) -> None:
         stream = self._calls.get(stream_id)
         if stream is None:
             self._on_block_without_stream(stream_id, block, end_stream)
             return
-        understood = self._known_block(block) or self._understand(stream, block)
-        if understood is None:
+        response = self._cached_block(block) or self._decode(stream, block)
+        if response is None:
             return
         if end_stream:
             if (
@@ -205,19 +205,19 @@ class ClientConnection(Connection):
                 and stream.receiving is OPEN
                 and stream.assembler is None
             ):
-                self._end_stream(stream, understood.end)
+                self._end_stream(stream, response.end)
             else:
-                self._on_early_end(stream, understood)
+                self._on_early_end(stream, response)
         elif stream.receiving is OPEN:
             stream.reset(ErrorCode.PROTOCOL_ERROR, _SECOND_HEAD)
-        elif understood.is_informational:
+        elif response.is_informational:
             self._on_informational(stream, block)
-        elif understood.refusal is not None:
-            self.reset_stream(stream, ErrorCode.CANCEL, understood.refusal)
+        elif response.refusal is not None:
+            self.reset_stream(stream, ErrorCode.CANCEL, response.refusal)
         else:
-            stream.encoding = understood.encoding
+            stream.encoding = response.encoding
             stream.receiving = OPEN
-            stream.listener.on_head(understood)
+            stream.listener.on_head(response)
 
     def _on_informational(self, stream: ClientStream, block: bytes) -> None:
         self._spend("informational HEADERS")
@@ -225,8 +225,8 @@ class ClientConnection(Connection):
         if stream.informational_bytes > INFORMATIONAL_BYTES_MAX:
             stream.reset(ErrorCode.ENHANCE_YOUR_CALM, _TOO_INFORMATIONAL)
 
-    def _understand(self, stream: ClientStream, block: bytes) -> ResponseBlock | None:
-        """What a block says, or None if it says so much that the stream had to be reset."""
+    def _decode(self, stream: ClientStream, block: bytes) -> ResponseBlock | None:
+        """The parsed block, or None if it was over the limit and the stream was reset."""
         try:
             return self._decoder.decode(block)
         except HeaderListTooLarge:
@@ -256,7 +256,7 @@ class ClientConnection(Connection):
         self._spend("late HEADERS")
 
     def _on_early_end(self, stream: ClientStream, block: ResponseBlock) -> None:
-        """The last block came before our END_STREAM, before the head, or within a message."""
+        """Handle trailers that come before our END_STREAM, before the head, or within a message."""
         end = block.end
         if end.status.is_ok and stream.is_mid_message:
             end = StreamEnd(_MID_MESSAGE, end.trailers)
@@ -270,7 +270,7 @@ class ClientConnection(Connection):
     def _finish(self, stream: Stream, end: StreamEnd) -> None:
         """The server has ended this stream."""
         if stream.sending is not HALF_CLOSED:
-            # Otherwise the stream would stay half-closed at the server for ever.
+            # Without this the stream would stay half-closed at the server for ever.
             self.outbound.emit(frames.encode_rst_stream(stream.id, ErrorCode.NO_ERROR))
         if stream.held_messages is not None:
             stream.put_behind_held(end)
@@ -283,24 +283,23 @@ class ClientConnection(Connection):
         self._end_stream(stream, end)
 
     def _on_refused(self, end: StreamEnd) -> StreamEnd:
-        """The peer has too many streams, though not more than it announced.
+        """The peer refused a stream within the limit it announced: lower the limit for a while.
 
-        grpcio's servers count streams until they are cleaned up, which is after their end. So there
-        is no room until one of the others has ended, or time has passed.
+        grpcio's servers count a stream until it is cleaned up, which is after its end.
         """
         self.peer.on_refused(len(self.streams) - 1)
         self.on_refused()
         return replace(end, is_retry_free=True)
 
-    def forget_refusals(self) -> None:
-        """Try again how many streams the peer can take."""
-        self.peer.forget_refusals()
+    def restore_stream_limit(self) -> None:
+        """Use the limit that the peer announced, after `on_refused`."""
+        self.peer.restore_stream_limit()
         self._open_waiting()
 
     # Ends
 
     def drain(self) -> None:
-        """Open no more calls; `on_drained` tells when those under way are over. Idempotent."""
+        """Open no more streams; `on_drained` is called after the last has ended. Idempotent."""
         if self.is_closed:
             return
         self.is_draining = True
@@ -337,7 +336,7 @@ class ClientConnection(Connection):
 
     def lose(self, status: Status) -> None:
         self.is_closed = self.is_draining = True
-        # The peer never heard of calls that were not opened, nor of those that have not left.
+        # The peer has seen neither the waiting streams nor those of which nothing was sent.
         unsent = StreamEnd(status, is_unprocessed=True, is_retry_free=True)
         self._end_waiting(unsent)
         for stream in [s for s in self.streams.values() if s.id >= self._unsent_stream_id]:
@@ -361,9 +360,9 @@ class ClientConnection(Connection):
         return stream_id % 2 == 0 or stream_id >= self._next_stream_id
 
     def _spend(self, what: str) -> None:
-        # A call that is refused at once has sent no DATA, and yet the peer had to answer it.
-        calls_opened = self._next_stream_id // 2
-        self._guard.spend(what, self.outbound.data_frames + calls_opened)
+        # Opened streams count too: one that is refused at once has sent no DATA.
+        streams_opened = self._next_stream_id // 2
+        self._guard.spend(what, self.outbound.data_frames + streams_opened)
 
 
 _UNUSABLE: Final = StreamEnd(

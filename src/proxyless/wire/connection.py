@@ -22,10 +22,11 @@ from proxyless.wire.errors import (
     PEER_TEXT_BYTES_MAX,
     ErrorCode,
     RemoteProtocolError,
-    frame_too_large,
+    flow_control_error,
+    frame_size_error,
     not_http2,
+    protocol_error,
     stream_closed,
-    window_overflow,
 )
 from proxyless.wire.flow import ROUND_TRIP_PING, Outbound, RoundTripMeter, grant_window
 from proxyless.wire.frames import (
@@ -49,7 +50,7 @@ from proxyless.wire.limits import FloodGuard, Limits, PeerSettings, RecentResets
 from proxyless.wire.status import StreamEnd
 from proxyless.wire.stream import NO_LISTENER, Stream
 
-# What says whether HEADERS holds a whole block and nothing else.
+# If of these only END_HEADERS is set, the payload of HEADERS is a whole header block.
 _HEADERS_FORM: Final = FLAG_END_HEADERS | FLAG_PADDED | FLAG_PRIORITY
 _GOAWAY_HEAD_BYTES: Final = 8
 _SETTING_BYTES: Final = 6
@@ -57,66 +58,63 @@ _NEVER_CONTINUED: Final = HeaderFragments(0, 0, 0)
 
 
 class ConnectionListener(Protocol):
-    """What the owner of a connection is told. No method may raise or block."""
+    """Callbacks of a connection, for its owner. No method may raise or block."""
 
     def on_output(self) -> None:
-        """There is output, where there was none."""
+        """Output was added to an empty buffer."""
 
     def on_settings(self) -> None:
-        """The peer's SETTINGS arrived: it speaks HTTP/2."""
+        """The peer's SETTINGS arrived."""
 
     def on_ping_ack(self, payload: bytes) -> None:
-        """The peer answered a `ping`."""
+        """The peer acknowledged a `ping`."""
 
     def on_goaway(self, code: int, text: str) -> None:
-        """The peer takes no new streams."""
+        """The peer accepts no new streams."""
 
     def on_broken(self, error: RemoteProtocolError) -> None:
-        """The peer broke the protocol; every stream is about to end."""
+        """The peer broke the protocol. Called before its streams are ended."""
 
     def on_drained(self) -> None:
-        """The last stream of a connection that takes no new ones has ended."""
+        """The last stream of a draining connection has ended."""
 
 
 class Connection:
-    """The shared half of `ClientConnection` and `ServerConnection`.
+    """Base class of `ClientConnection` and `ServerConnection`: owns the streams and the output."""
 
-    Driven by its owner (streams, pings, close), the peer (`receive`) and the socket (`outbound`).
-    """
-
-    # What the peer must say before its SETTINGS.
-    _greeting: ClassVar[bytes] = b""
+    # Bytes that the peer must send before its SETTINGS.
+    _peer_preface: ClassVar[bytes] = b""
 
     def __init__(
         self, listener: ConnectionListener, limits: Limits, now_s: Callable[[], float]
     ) -> None:
-        # Fixed at construction. The limits that every stream asks for are at hand.
+        # Fixed at construction. Limits that every stream reads are attributes of their own.
         self.limits = limits
         self.message_bytes_max = limits.message_bytes_max
         self.stream_window_bytes = limits.stream_window_bytes
         self._listener = listener
-        # What the peer announced, and what it may still do.
+        # The peer's settings, and limits for its frames.
         self.peer = PeerSettings()
         self._guard = FloodGuard(now_s)
         self._resets = RecentResets()
         # Receiving.
         self._buffer = FrameBuffer()
-        self._is_greeted = False
+        self._is_preface_received = False
         self._fragments: HeaderFragments | None = None
         self._recv_window = limits.connection_window_bytes
         self._recv_window_low = limits.connection_window_bytes >> 1
         self._trips = RoundTripMeter()
         # Sending.
         self.outbound = Outbound(listener.on_output)
-        # Streams that are open, and whether there may be more.
+        # Open streams, and whether there may be more.
         self.streams: dict[int, Stream] = {}
         self._has_waiting = False
         self.is_draining = False
         self._is_drained = False
         self.is_closed = False
 
-    def _announce(self, greeting: bytes, extra: tuple[tuple[int, int], ...]) -> None:
-        """Our first bytes: what we allow the peer."""
+    def _send_preface(self, preface: bytes, extra: tuple[tuple[int, int], ...]) -> None:
+        """Send our SETTINGS and the connection's window."""
         limits = self.limits
         settings = (
             (frames.HEADER_TABLE_SIZE, 0),
@@ -127,21 +125,21 @@ class Connection:
         )
         window_left = limits.connection_window_bytes - frames.WINDOW_DEFAULT
         update = frames.encode_window_update(0, window_left) if window_left else b""
-        self.outbound.emit(greeting + frames.encode_settings(settings) + update)
+        self.outbound.emit(preface + frames.encode_settings(settings) + update)
 
-    # The owner's side
+    # Called by the owner
 
     def receive(self, data: bytes) -> None:
-        """Take bytes from the peer. Raises RemoteProtocolError after closing the connection."""
+        """Handle bytes of the peer. Raises RemoteProtocolError after closing the connection."""
         if self.is_closed:
             return
         try:
             self._receive_frames(data)
         except RemoteProtocolError as error:
-            # A listener may have closed the connection; then the rest of the bytes means nothing.
+            # If a listener has closed the connection, the rest of the bytes is ignored.
             if not self.is_closed:
                 self.is_draining = True
-                # The owner learns first, so that calls ended below are retried elsewhere.
+                # The owner is called first, so that streams ended below are retried elsewhere.
                 self._listener.on_broken(error)
                 self.close(error.code, f"peer broke HTTP/2: {error}")
                 raise
@@ -152,35 +150,35 @@ class Connection:
             self.outbound.emit(frames.encode_ping(payload))
 
     def close(self, code: ErrorCode = ErrorCode.NO_ERROR, text: str = "closed by us") -> None:
-        """Say GOAWAY and end every stream. Idempotent."""
+        """Send GOAWAY and end every stream. Idempotent."""
         if not self.is_closed:
-            # What is in the output still leaves.
+            # The output so far is still sent.
             self.note_sent()
-            # Listeners may still reset other streams while theirs end: GOAWAY is the last word.
+            # Listeners may reset other streams when theirs end, so GOAWAY comes last.
             self.lose(Status(StatusCode.UNAVAILABLE, f"connection closed: {text}"))
             debug = text.encode("utf-8", "replace")[:PEER_TEXT_BYTES_MAX]
             self.outbound.emit(frames.encode_goaway(self._last_peer_stream_id(), code, debug))
 
     def note_sent(self) -> None:
-        """All output so far is on its way to the peer, or will be."""
+        """Called when all output so far is sent, or will be."""
 
     def lose(self, status: Status) -> None:
-        """The connection is gone: end every stream with this status. Idempotent."""
+        """End every stream with this status, without GOAWAY. Idempotent."""
         self.is_closed = self.is_draining = True
-        # From now on every frame goes to `_on_control`, which drops it.
+        # Every later frame goes to `_on_control`, which ignores it.
         self._fragments = _NEVER_CONTINUED
         end = StreamEnd(status)
         for stream in list(self.streams.values()):
             if not stream.is_ended:
                 self._end_stream(stream, end)
 
-    # Decided by the roles
+    # Implemented by the roles
 
     def _on_header_block(self, stream_id: int, block: bytes, end_stream: int) -> None:
         raise NotImplementedError
 
     def _on_oversized_block(self, stream_id: int) -> None:
-        """A header block was so large that it was not kept."""
+        """A header block was discarded because of its size."""
         raise NotImplementedError
 
     def _on_half_close(self, stream: Stream) -> None:
@@ -197,14 +195,14 @@ class Connection:
         """The peer's limits changed."""
 
     def _on_settings_ack(self) -> None:
-        """The peer lives by our settings from here on."""
+        """The peer has applied our settings."""
 
     def _is_idle(self, stream_id: int) -> bool:
         """The stream was never opened."""
         raise NotImplementedError
 
     def _last_peer_stream_id(self) -> int:
-        """The newest stream that the peer opened and we took."""
+        """The newest stream of the peer that we accepted."""
         return 0
 
     # Frames of the peer
@@ -212,21 +210,22 @@ class Connection:
     def _receive_frames(self, data: bytes) -> None:
         if self._buffer.size:
             data = self._buffer.take(data)
-        if not self._is_greeted:
-            data = self._check_greeting(data)
+        if not self._is_preface_received:
+            data = self._check_preface(data)
         at, end = 0, len(data)
         frame_word_max = self.limits.frame_bytes_max << 8 | 0xFF
-        wanted = FRAME_HEADER_BYTES
+        size_needed = FRAME_HEADER_BYTES
         while (start := at + FRAME_HEADER_BYTES) <= end:
             word, flags, stream_id = unpack_header(data, at)
             if word > frame_word_max:
-                raise frame_too_large(word >> 8, self.limits.frame_bytes_max)
+                size_max = self.limits.frame_bytes_max
+                raise frame_size_error(f"frame of {word >> 8} bytes, wanted at most {size_max}")
             stop = start + (word >> 8)
             if stop > end:
-                wanted = stop - at
+                size_needed = stop - at
                 break
             kind = word & 0xFF
-            # DATA and HEADERS have the lowest numbers.
+            # DATA and HEADERS are the lowest types.
             if kind > HEADERS or self._fragments is not None:
                 self._on_control(kind, flags, stream_id & STREAM_ID_MASK, data[start:stop])
             elif kind == DATA:
@@ -237,26 +236,26 @@ class Connection:
                 self._on_headers(flags, stream_id & STREAM_ID_MASK, data[start:stop])
             at = stop
         if at < end:
-            self._buffer.keep(data[at:], wanted)
+            self._buffer.keep(data[at:], size_needed)
 
-    def _check_greeting(self, data: bytes) -> bytes:
+    def _check_preface(self, data: bytes) -> bytes:
         """Check the peer's first bytes; return what follows, or nothing while they are too few."""
-        greeting = self._greeting
+        preface = self._peer_preface
         if not data:
-            # The beginning is still in the buffer.
+            # The first bytes are still in the buffer.
             return data
-        if not greeting.startswith(data[: len(greeting)]) or data.startswith(b"HTTP/"):
+        if not preface.startswith(data[: len(preface)]) or data.startswith(b"HTTP/"):
             raise not_http2(data)
-        wanted = len(greeting) + FRAME_HEADER_BYTES
-        if len(data) < wanted:
-            self._buffer.keep(data, wanted)
+        size_needed = len(preface) + FRAME_HEADER_BYTES
+        if len(data) < size_needed:
+            self._buffer.keep(data, size_needed)
             return b""
-        word, flags, stream_id = unpack_header(data, len(greeting))
+        word, flags, stream_id = unpack_header(data, len(preface))
         # "a SETTINGS frame … MUST be the first frame" - RFC 9113 3.4
         if word & 0xFF != frames.SETTINGS or flags & FLAG_ACK or stream_id & STREAM_ID_MASK:
             raise not_http2(data)
-        self._is_greeted = True
-        return data[len(greeting) :]
+        self._is_preface_received = True
+        return data[len(preface) :]
 
     def _on_data(self, flags: int, stream_id: int, data: bytes, start: int, stop: int) -> None:
         charged_bytes = stop - start
@@ -267,7 +266,7 @@ class Connection:
         if stream is None:
             self._on_data_without_stream(flags, stream_id, data, start, stop)
             return
-        if not flags and charged_bytes:  # Nearly always.
+        if not flags and charged_bytes:  # The usual case.
             stream.receive_data(data, start, stop, charged_bytes)
             return
         if flags & FLAG_PADDED:
@@ -292,13 +291,12 @@ class Connection:
         if flags & FLAG_PADDED:
             frames.strip_padding(data, start, stop)
         if not self._resets.charge(stream_id, stop - start):
-            text = f"DATA beyond the window of stream {stream_id}"
-            raise RemoteProtocolError(ErrorCode.FLOW_CONTROL_ERROR, text)
+            raise flow_control_error(f"DATA beyond the window of stream {stream_id}")
         if start == stop:
             self._spend("late DATA")
 
     def _on_headers(self, flags: int, stream_id: int, block: bytes) -> None:
-        """HEADERS in any form but the plain one: padded, with priority, or to be continued."""
+        """Handle HEADERS that are padded, have priority, or are continued."""
         if flags & (FLAG_PADDED | FLAG_PRIORITY):
             block = frames.strip_headers_extras(flags, block)
         if flags & FLAG_END_HEADERS:
@@ -311,7 +309,7 @@ class Connection:
     def _on_continuation(self, kind: int, flags: int, stream_id: int, fragment: bytes) -> None:
         fragments = self._fragments
         assert fragments is not None, "called only in the middle of a header block"
-        fragments.go_on(kind, stream_id, fragment)
+        fragments.add_frame(kind, stream_id, fragment)
         if flags & FLAG_END_HEADERS:
             self._fragments = None
             if (block := fragments.join()) is None:
@@ -334,7 +332,7 @@ class Connection:
     def _on_priority(self, _flags: int, stream_id: int, payload: bytes) -> None:
         check_size("PRIORITY", payload, frames.PRIORITY_BYTES)
         if not stream_id:
-            raise RemoteProtocolError(ErrorCode.PROTOCOL_ERROR, "PRIORITY on stream 0")
+            raise protocol_error("PRIORITY on stream 0")
         self._spend("PRIORITY")
 
     def _on_rst_stream(self, _flags: int, stream_id: int, payload: bytes) -> None:
@@ -354,14 +352,13 @@ class Connection:
             self._on_settings_ack()
             return
         if len(payload) % _SETTING_BYTES:
-            raise RemoteProtocolError(
-                ErrorCode.FRAME_SIZE_ERROR, f"SETTINGS of {len(payload)} bytes, wanted sixes"
-            )
+            raise frame_size_error(f"SETTINGS of {len(payload)} bytes, wanted sixes")
         window_change = self.peer.apply(payload)
         for stream in self.streams.values():
             stream.send_window += window_change
             if stream.send_window > WINDOW_MAX:
-                raise window_overflow("SETTINGS_INITIAL_WINDOW_SIZE", f"stream {stream.id}")
+                where = f"the window of stream {stream.id}"
+                raise flow_control_error(f"SETTINGS_INITIAL_WINDOW_SIZE overflows {where}")
         self.outbound.emit(frames.SETTINGS_ACK)
         self.outbound.set_frame_bytes_max(self.peer.frame_bytes_max)
         self._on_settings_applied()
@@ -371,7 +368,7 @@ class Connection:
 
     def _on_push_promise(self, _flags: int, _stream_id: int, _payload: bytes) -> None:
         # "A client MUST treat the receipt of a PUSH_PROMISE … as a connection error" - RFC 9113 6.6
-        raise RemoteProtocolError(ErrorCode.PROTOCOL_ERROR, "PUSH_PROMISE, though push is off")
+        raise protocol_error("PUSH_PROMISE, though push is off")
 
     def _on_ping(self, flags: int, stream_id: int, payload: bytes) -> None:
         frames.check_on_connection("PING", stream_id)
@@ -388,15 +385,13 @@ class Connection:
     def _on_goaway(self, _flags: int, stream_id: int, payload: bytes) -> None:
         frames.check_on_connection("GOAWAY", stream_id)
         if len(payload) < _GOAWAY_HEAD_BYTES:
-            raise RemoteProtocolError(
-                ErrorCode.FRAME_SIZE_ERROR, f"GOAWAY of {len(payload)} bytes, wanted at least 8"
-            )
+            raise frame_size_error(f"GOAWAY of {len(payload)} bytes, wanted at least 8")
         self._spend("GOAWAY")
         last_stream_id, code = frames.unpack_u32_pair(payload)
         debug = payload[_GOAWAY_HEAD_BYTES : _GOAWAY_HEAD_BYTES + PEER_TEXT_BYTES_MAX]
         text = one_line(debug.decode("utf-8", "replace"), PEER_TEXT_BYTES_MAX)
         self.is_draining = True
-        # The owner learns first, so that streams ended below are retried on another connection.
+        # The owner is called first, so that streams ended below are retried elsewhere.
         self._listener.on_goaway(code, text)
         self._on_peer_goaway(last_stream_id & STREAM_ID_MASK, code, text)
         self._check_drained()
@@ -409,10 +404,10 @@ class Connection:
             self._on_stream_window_update(stream_id, increment)
             return
         if not increment:
-            raise RemoteProtocolError(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE by 0")
+            raise protocol_error("WINDOW_UPDATE by 0")
         self.outbound.add_window(increment)
         if self.outbound.window > WINDOW_MAX:
-            raise window_overflow("WINDOW_UPDATE", "the connection")
+            raise flow_control_error("WINDOW_UPDATE overflows the window of the connection")
         self.outbound.send_blocked()
 
     def _on_stream_window_update(self, stream_id: int, increment: int) -> None:
@@ -431,30 +426,23 @@ class Connection:
             self.outbound.send_queued(stream)
 
     def _on_stray_continuation(self, _flags: int, _stream_id: int, _payload: bytes) -> None:
-        raise RemoteProtocolError(
-            ErrorCode.PROTOCOL_ERROR, "CONTINUATION without a header block to continue"
-        )
+        raise protocol_error("CONTINUATION without a header block to continue")
 
     def _check_opened(self, what: str, stream_id: int) -> None:
         if not stream_id or self._is_idle(stream_id):
-            raise RemoteProtocolError(
-                ErrorCode.PROTOCOL_ERROR, f"{what} on stream {stream_id}, which was never opened"
-            )
+            raise protocol_error(f"{what} on stream {stream_id}, which was never opened")
 
     def _spend(self, what: str) -> None:
         self._guard.spend(what, self.outbound.data_frames)
 
-    # Credit for the peer
+    # Receive windows
 
     def replenish_stream(self, stream: Stream) -> None:
-        """Give a stream's window back, and a larger one if it is what holds the peer up."""
         self.outbound.emit(grant_window(stream, self._trips, self.limits.stream_window_bytes_max))
 
     def _replenish_connection(self) -> None:
         if self._recv_window < 0:
-            raise RemoteProtocolError(
-                ErrorCode.FLOW_CONTROL_ERROR, "DATA beyond the connection's window"
-            )
+            raise flow_control_error("DATA beyond the connection's window")
         increment = self.limits.connection_window_bytes - self._recv_window
         self._recv_window += increment
         self.outbound.emit(frames.encode_window_update(0, increment))
@@ -472,18 +460,18 @@ class Connection:
         stream.receiving = stream.receiving.after_close
         del self.streams[stream.id]
         if stream.queue is not None:
-            self.outbound.forget(stream)
+            self.outbound.drop_queue(stream)
         listener, stream.listener = stream.listener, NO_LISTENER
         listener.on_end(end)
         if self.is_draining or self._has_waiting:
             self._on_stream_gone()
 
     def _on_stream_gone(self) -> None:
-        """A stream has ended, and that may matter to others."""
+        """A stream of a draining connection, or before waiting ones, has ended."""
         self._check_drained()
 
     def _check_drained(self) -> None:
-        """Tell the owner once when no stream is left on a connection that takes no new ones."""
+        """Call `on_drained` once, if no stream of a draining connection is left."""
         if self.is_draining and not (self.streams or self.is_closed or self._is_drained):
             self._is_drained = True
             self._listener.on_drained()

@@ -1,15 +1,15 @@
-"""Who broke the protocol, and which code goes on the wire?
+"""Exceptions and error codes of the wire.
 
 Specs: RFC 9113 section 7 (error codes) and section 5.4 (connection and stream errors).
 
-A peer that breaks the protocol of the whole connection is answered with `RemoteProtocolError`;
-trouble that concerns one stream never raises, it ends that stream with a `StreamEnd`.
+A connection error raises `RemoteProtocolError`. A stream error never raises: it ends the stream
+with a `StreamEnd`.
 """
 
 from enum import IntEnum
 from typing import Final
 
-# How many bytes of a peer's text (GOAWAY debug data, an HTTP/1 answer) go into a status.
+# How many bytes of a peer's text (GOAWAY debug data, an HTTP/1 response) go into a status.
 PEER_TEXT_BYTES_MAX: Final = 256
 
 
@@ -33,7 +33,7 @@ class ErrorCode(IntEnum):
 
 
 def name_error_code(code: int) -> str:
-    """The code's name, or its number for a code nobody has defined."""
+    """The code's name, or its number for a code that is not defined."""
     try:
         return ErrorCode(code).name
     except ValueError:
@@ -41,7 +41,7 @@ def name_error_code(code: int) -> str:
 
 
 class WireError(Exception):
-    """Everything this room raises."""
+    """Base class of what this package raises."""
 
 
 class RemoteProtocolError(WireError):
@@ -53,11 +53,18 @@ class RemoteProtocolError(WireError):
 
 
 class UsageError(WireError):
-    """Our own caller broke the order of calls: the machine is unchanged."""
+    """The caller broke the order of calls; the connection is unchanged."""
 
 
-def frame_too_large(size: int, size_max: int) -> RemoteProtocolError:
-    text = f"frame of {size} bytes, wanted at most {size_max}"
+def protocol_error(text: str) -> RemoteProtocolError:
+    return RemoteProtocolError(ErrorCode.PROTOCOL_ERROR, text)
+
+
+def flow_control_error(text: str) -> RemoteProtocolError:
+    return RemoteProtocolError(ErrorCode.FLOW_CONTROL_ERROR, text)
+
+
+def frame_size_error(text: str) -> RemoteProtocolError:
     return RemoteProtocolError(ErrorCode.FRAME_SIZE_ERROR, text)
 
 
@@ -66,17 +73,11 @@ def stream_closed(what: str, stream_id: int) -> RemoteProtocolError:
     return RemoteProtocolError(ErrorCode.STREAM_CLOSED, text)
 
 
-def window_overflow(what: str, where: str) -> RemoteProtocolError:
-    return RemoteProtocolError(
-        ErrorCode.FLOW_CONTROL_ERROR, f"{what} overflows the window of {where}"
-    )
-
-
 def not_http2(data: bytes) -> RemoteProtocolError:
-    """The first bytes are not HTTP/2: say what they look like, so that the cause is clear."""
+    """The peer's first bytes are not HTTP/2; the text shows them, so that the cause is clear."""
     first_line = data.split(b"\r\n", 1)[0][:PEER_TEXT_BYTES_MAX]
     if data.startswith(b"HTTP/"):
         text = f"peer answered {first_line.decode('latin-1')!r}: it speaks HTTP/1, wanted HTTP/2"
     else:
         text = f"peer does not speak HTTP/2: its first bytes are {first_line[:24]!r}"
-    return RemoteProtocolError(ErrorCode.PROTOCOL_ERROR, text)
+    return protocol_error(text)

@@ -1,14 +1,14 @@
-"""How much may each side have under way?
+"""Flow control: receive windows that grow with throughput, and the output of a connection.
 
 Specs: RFC 9113 section 5.2 (flow control).
 
-Receiving: a stream's window starts moderate and grows only for a stream that needs it. The measure
-is a round trip, taken with a PING: if half a window arrives before the PING sent with the previous
-WINDOW_UPDATE is acknowledged, the window is what holds the peer back, and it doubles. No clock is
-read and nothing is sent on a connection without bulk data.
+Receiving: a stream's window grows only if the stream needs it. The measure is a round trip, taken
+with a PING: if half a window arrives before the PING sent with the previous WINDOW_UPDATE is
+acknowledged, the window limits the throughput, and it doubles. No clock is read, and nothing is
+sent on a connection without bulk data.
 
-Sending: `Outbound` owns everything that leaves the connection. What the peer's windows do not
-admit yet waits in the stream's `SendQueue`.
+Sending: all output of a connection goes through `Outbound`. DATA that the peer's windows do not
+admit waits in the stream's `SendQueue`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ROUND_TRIP_PING: Final = b"roundtrp"
 
 
 class RoundTripMeter:
-    """Counts round trips of the connection; at most one PING is under way."""
+    """Counts round trips of the connection; at most one PING is pending."""
 
     __slots__ = ("count", "is_measuring")
 
@@ -64,7 +64,7 @@ def choose_window_target(
 
 
 def grant_window(stream: Stream, trips: RoundTripMeter, target_max: int) -> bytes:
-    """Fill a stream's window up, larger if it is what holds the peer back; what to send for it."""
+    """Refill a stream's window, enlarged if it limits the throughput; return the frames to send."""
     stream.recv_target = choose_window_target(
         stream.recv_target,
         target_max,
@@ -91,7 +91,7 @@ class SendQueue:
     def __init__(self) -> None:
         self._chunks: deque[memoryview] = deque()
         self.size = 0
-        # Nothing will be pushed any more: the last frame ends our half of the stream.
+        # Nothing will be pushed any more: the last frame carries END_STREAM.
         self.is_closing = False
 
     def push(self, data: bytes) -> None:
@@ -114,10 +114,10 @@ class SendQueue:
 
 
 class Outbound:
-    """Collects what leaves the connection, and lets DATA out as the peer's windows admit it.
+    """Output of a connection: sends DATA as the peer's windows admit it.
 
-    `on_output` is called when output appears where there was none, so that its owner writes once
-    for everything decided in one turn of the loop.
+    `on_output` is called when output is added to an empty buffer, so that the owner writes once per
+    turn of the loop.
     """
 
     __slots__ = (
@@ -133,18 +133,18 @@ class Outbound:
 
     def __init__(self, on_output: Callable[[], None]) -> None:
         self._on_output = on_output
-        # What waits to be taken; nobody else changes it.
+        # Changed here only.
         self.output: list[bytes] = []
-        # From the peer's SETTINGS and WINDOW_UPDATE, less what we sent.
+        # From the peer's SETTINGS and WINDOW_UPDATE, minus what we sent.
         self._frame_bytes_max = FRAME_BYTES_DEFAULT
         self.window = WINDOW_DEFAULT
         # From the socket.
         self._is_paused = False
         # Derived; recomputed by `_admit`: the largest DATA payload that may leave now.
         self.sendable_bytes = FRAME_BYTES_DEFAULT
-        # Streams with a queue that the windows did not let out, in the order they came.
+        # Streams whose queue the windows do not admit, in the order of their turns.
         self._blocked: dict[Stream, None] = {}
-        # DATA frames sent so far: how much work we gave the peer (`FloodGuard`).
+        # DATA frames sent so far, for `FloodGuard`.
         self.data_frames = 0
 
     def emit(self, data: bytes) -> None:
@@ -155,7 +155,7 @@ class Outbound:
             self._on_output()
 
     def take_output(self) -> bytes:
-        """Everything to send, in order; collecting starts anew."""
+        """Remove and return all output."""
         output = self.output
         if not output:
             return b""
@@ -173,7 +173,7 @@ class Outbound:
         self._admit()
 
     def pause(self) -> None:
-        """The socket takes no more for now: DATA waits in the streams."""
+        """The socket's buffer is full: DATA waits in the streams."""
         self._is_paused = True
         self._admit()
 
@@ -206,12 +206,12 @@ class Outbound:
             self._blocked[stream] = None
 
     def send_waiting(self, stream: Stream) -> None:
-        """Send the queue of a stream that could not be opened when it was filled."""
+        """Send the queue of a stream that was filled before the stream was opened."""
         self._blocked[stream] = None
         self.send_queued(stream)
 
     def send_blocked(self) -> None:
-        """Let blocked streams send, one frame each in turn so that none starves."""
+        """Send from blocked streams, one frame of each in turn so that none starves."""
         is_moving = True
         while is_moving and self._blocked and self.sendable_bytes:
             is_moving = False
@@ -220,21 +220,20 @@ class Outbound:
                     return
                 if self._send_one_frame(stream):
                     is_moving = True
-                    # To the end of the line, so that the next window is another stream's.
+                    # To the end of the order, so that the next stream gets the next window.
                     del self._blocked[stream]
                     self._blocked[stream] = None
 
-    def forget(self, stream: Stream) -> None:
-        """The stream is over; what it still had to send is dropped."""
+    def drop_queue(self, stream: Stream) -> None:
         stream.queue = None
         self._blocked.pop(stream, None)
 
     def _send_one_frame(self, stream: Stream) -> bool:
-        """Send the next frame of a queue if it may go; tell whether another may follow."""
+        """Send the next frame of a queue if the windows admit it; return whether to try another."""
         queue = stream.queue
         if queue is None:
             return False
-        # A peer that lowers its initial window leaves streams with less than nothing.
+        # A window is negative after the peer has lowered its initial window.
         size = min(queue.size, max(stream.send_window, 0), self.sendable_bytes)
         if not size and queue.size:
             return False
@@ -247,8 +246,8 @@ class Outbound:
             head = pack_header(size << 8 | DATA, flags, stream.id)
             self.send_data(size, b"".join((head, *queue.take(size))))
         if is_last:
-            has_waited = stream in self._blocked
-            self.forget(stream)
-            if has_waited:
+            was_blocked = stream in self._blocked
+            self.drop_queue(stream)
+            if was_blocked:
                 stream.on_queue_empty()
         return not is_last

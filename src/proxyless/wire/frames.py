@@ -1,6 +1,6 @@
-"""How do HTTP/2 frames look as bytes?
+"""Layout of HTTP/2 frames: encoding, and buffers for partial frames and header blocks.
 
-Specs: RFC 9113 sections 4 and 6. Only the layout: what a frame means is decided in `connection`.
+Specs: RFC 9113 sections 4 and 6. Frames are handled in `connection`.
 
 The frame header is read as three numbers. Its first four bytes hold length and type together, so
 one `unpack_from` with the format `>IBI` yields `length << 8 | type`, the flags and the stream id.
@@ -10,7 +10,12 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import Final
 
-from proxyless.wire.errors import ErrorCode, RemoteProtocolError
+from proxyless.wire.errors import (
+    ErrorCode,
+    RemoteProtocolError,
+    frame_size_error,
+    protocol_error,
+)
 
 DATA: Final = 0x0
 HEADERS: Final = 0x1
@@ -44,10 +49,10 @@ WINDOW_DEFAULT: Final = 65_535
 FRAME_BYTES_DEFAULT: Final = 16_384
 FRAME_BYTES_MAX: Final = (1 << 24) - 1
 PRIORITY_BYTES: Final = 5
-# A block within the size limit never needs as many, unless the peer sends empty ones.
+# A block within the size limit needs fewer frames, unless the peer sends empty ones.
 FRAGMENTS_MAX: Final = 32
-# How much of a block that is too large for its stream may pass before it is too much for all.
-PASSED_BLOCK_BYTES_MAX: Final = 1024 * 1024
+# A block over its stream's limit is discarded; beyond this size it ends the connection.
+DISCARDED_BLOCK_BYTES_MAX: Final = 1024 * 1024
 # A chunk costs about 50 bytes beside its content: tiny ones must not multiply a frame's size.
 _CHUNKS_MAX: Final = 1024
 
@@ -72,7 +77,7 @@ def encode_settings(settings: Iterable[tuple[int, int]]) -> bytes:
 
 
 def decode_settings(payload: bytes) -> Iterable[tuple[int, int]]:
-    """The (identifier, value) pairs; the payload's length is a multiple of six."""
+    """The (identifier, value) pairs. The payload's length must be a multiple of six."""
     return _SETTING.iter_unpack(payload)
 
 
@@ -95,7 +100,7 @@ def encode_goaway(last_stream_id: int, code: int, debug_text: bytes = b"") -> by
 def encode_headers(
     stream_id: int, block: bytes, *, end_stream: bool, frame_bytes_max: int
 ) -> bytes:
-    """A header block as HEADERS and, where it is longer than one frame, CONTINUATION."""
+    """A header block as HEADERS and, if it is longer than one frame, CONTINUATION."""
     flags = FLAG_END_STREAM if end_stream else 0
     if len(block) <= frame_bytes_max:
         return encode_frame(HEADERS, flags | FLAG_END_HEADERS, stream_id, block)
@@ -109,45 +114,45 @@ def encode_headers(
 
 
 class FrameBuffer:
-    """Holds the beginning of a frame whose rest has not come yet.
+    """Holds the received part of an incomplete frame.
 
     Bytes are joined only when the frame is complete, so a large frame in small pieces costs no
     more than its size.
     """
 
-    __slots__ = ("_chunks", "_wanted", "size")
+    __slots__ = ("_chunks", "_size_needed", "size")
 
     def __init__(self) -> None:
         self._chunks: list[bytes] = []
         self.size = 0
-        self._wanted = 0
+        self._size_needed = 0
 
-    def keep(self, rest: bytes, wanted: int) -> None:
-        """Keep `rest` until there are `wanted` bytes."""
+    def keep(self, rest: bytes, size_needed: int) -> None:
+        """Keep `rest` until there are `size_needed` bytes."""
         self._chunks = [rest]
         self.size = len(rest)
-        self._wanted = wanted
+        self._size_needed = size_needed
 
     def take(self, data: bytes) -> bytes:
         """All bytes so far with `data`, or nothing while they are too few."""
         self._chunks.append(data)
         self.size += len(data)
-        if self.size < self._wanted:
+        if self.size < self._size_needed:
             if len(self._chunks) > _CHUNKS_MAX:
                 self._chunks = [b"".join(self._chunks)]
             return b""
         joined = b"".join(self._chunks)
         self._chunks = []
-        self.size = self._wanted = 0
+        self.size = self._size_needed = 0
         return joined
 
 
 def strip_padding(data: bytes, start: int, stop: int) -> tuple[int, int]:
-    """Where the payload of a padded frame really starts and stops."""
+    """Start and stop of the payload without its padding."""
     if start == stop or data[start] >= stop - start:
         # "If the length of the padding is the length of the frame payload or greater, the
         # recipient MUST treat this as a connection error" - RFC 9113 6.1
-        raise RemoteProtocolError(ErrorCode.PROTOCOL_ERROR, "padding longer than its frame")
+        raise protocol_error("padding longer than its frame")
     return start + 1, stop - data[start]
 
 
@@ -159,15 +164,15 @@ def strip_headers_extras(flags: int, payload: bytes) -> bytes:
     if flags & FLAG_PRIORITY:
         start += PRIORITY_BYTES
         if start > stop:
-            raise RemoteProtocolError(ErrorCode.FRAME_SIZE_ERROR, "HEADERS too short for priority")
+            raise frame_size_error("HEADERS too short for priority")
     return payload[start:stop]
 
 
 class HeaderFragments:
-    """A header block of which CONTINUATION frames are still to come. Bounded in size and count.
+    """A header block that CONTINUATION frames continue. Bounded in size and count.
 
-    Of a block larger than `size_max` nothing is kept: without a dynamic table no other block needs
-    it, so that it concerns its stream only. Where it becomes a flood, the connection ends.
+    A block larger than `size_max` is discarded, which affects its stream only: without a dynamic
+    table no other block depends on it. A much larger one is a connection error.
     """
 
     __slots__ = ("_count", "_fragments", "_size", "_size_max", "end_stream", "stream_id")
@@ -180,23 +185,21 @@ class HeaderFragments:
         self._count = 0
         self._size = 0
 
-    def go_on(self, kind: int, stream_id: int, fragment: bytes) -> None:
-        """Add what the next frame brings."""
+    def add_frame(self, kind: int, stream_id: int, fragment: bytes) -> None:
+        """Add the next frame. Raises RemoteProtocolError if it is not a CONTINUATION."""
         if kind != CONTINUATION or stream_id != self.stream_id:
-            raise RemoteProtocolError(
-                ErrorCode.PROTOCOL_ERROR,
-                f"frame of type {kind:#x} in the middle of a header block, wanted CONTINUATION",
-            )
+            found = f"frame of type {kind:#x} in the middle of a header block"
+            raise protocol_error(f"{found}, wanted CONTINUATION")
         self.add(fragment)
 
     def add(self, fragment: bytes) -> None:
         self._count += 1
         self._size += len(fragment)
-        if self._count > FRAGMENTS_MAX or self._size > PASSED_BLOCK_BYTES_MAX:
+        if self._count > FRAGMENTS_MAX or self._size > DISCARDED_BLOCK_BYTES_MAX:
             raise RemoteProtocolError(
                 ErrorCode.ENHANCE_YOUR_CALM,
                 f"header block of {self._size} bytes in {self._count} frames,"
-                f" wanted at most {PASSED_BLOCK_BYTES_MAX} bytes in {FRAGMENTS_MAX}",
+                f" wanted at most {DISCARDED_BLOCK_BYTES_MAX} bytes in {FRAGMENTS_MAX}",
             )
         if self._size <= self._size_max:
             self._fragments.append(fragment)
@@ -204,19 +207,15 @@ class HeaderFragments:
             self._fragments.clear()
 
     def join(self) -> bytes | None:
-        """The block, or None if it was too large to be kept."""
+        """The block, or None if it was discarded."""
         return b"".join(self._fragments) if self._size <= self._size_max else None
 
 
-def check_size(what: str, payload: bytes, wanted: int) -> None:
-    if len(payload) != wanted:
-        raise RemoteProtocolError(
-            ErrorCode.FRAME_SIZE_ERROR, f"{what} of {len(payload)} bytes, wanted {wanted}"
-        )
+def check_size(what: str, payload: bytes, size: int) -> None:
+    if len(payload) != size:
+        raise frame_size_error(f"{what} of {len(payload)} bytes, wanted {size}")
 
 
 def check_on_connection(what: str, stream_id: int) -> None:
     if stream_id:
-        raise RemoteProtocolError(
-            ErrorCode.PROTOCOL_ERROR, f"{what} on stream {stream_id}, wanted stream 0"
-        )
+        raise protocol_error(f"{what} on stream {stream_id}, wanted stream 0")

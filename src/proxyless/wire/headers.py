@@ -1,10 +1,8 @@
-"""What does a header block say about a call?
+"""Header lists of gRPC: encoding and parsing of requests, response heads and trailers.
 
 Specs: gRPC over HTTP/2 ("Requests", "Responses").
 
-`RequestEncoder` writes the client's block: the part that is equal for all calls of a method is
-encoded once. `ResponseBlock` is what a client understands of a block it received, whether it turns
-out to be the head or the trailers; `RequestBlock` is the same for the server role.
+`RequestEncoder` encodes the fields that all calls of a method have in common once.
 """
 
 from collections.abc import Sequence
@@ -29,7 +27,7 @@ IDENTITY: Final = "identity"
 
 def is_grpc_content_type(content_type: bytes) -> bool:
     # '"content-type" "application/grpc" [("+proto" / "+json" / {custom})]' - gRPC over HTTP/2.
-    # So gRPC-Web's "application/grpc-web" is something else.
+    # gRPC-Web's "application/grpc-web" does not match.
     rest = content_type.removeprefix(CONTENT_TYPE)
     return rest != content_type and rest[:1] in (b"", b"+", b";")
 
@@ -46,7 +44,7 @@ _TIMEOUT_UNITS: Final = (
     ("H", 3600.0),
 )
 _SECONDS_OF_UNIT: Final = {unit.encode(): seconds for unit, seconds in _TIMEOUT_UNITS}
-_BEGINNINGS_MAX: Final = 256
+_CACHED_TIMEOUTS_MAX: Final = 256
 
 
 def encode_timeout(timeout_s: float) -> bytes:
@@ -73,12 +71,12 @@ def decode_timeout(value: bytes) -> float | None:
 class RequestEncoder:
     """Encodes the header blocks of calls to one method at one authority."""
 
-    __slots__ = ("_beginnings", "_constant")
+    __slots__ = ("_constant", "_with_timeout")
 
     def __init__(
         self, *, path: str, authority: str, scheme: str = "http", user_agent: str = "proxyless"
     ) -> None:
-        """Raises ValueError for a path that no header can carry."""
+        """Raises ValueError for a path that is not valid in a header."""
         if not (path.isascii() and path.isprintable()):
             raise ValueError(f"method {path!r} is not valid, wanted printable ASCII")
         self._constant = WITHOUT_TABLE + encode_fields(
@@ -93,8 +91,8 @@ class RequestEncoder:
                 (b"grpc-accept-encoding", ACCEPT_ENCODING),
             )
         )
-        # What blocks begin with, by timeout: applications use few distinct ones.
-        self._beginnings: dict[float | None, bytes] = {}
+        # The constant fields and the timeout, by timeout: applications use few distinct ones.
+        self._with_timeout: dict[float | None, bytes] = {}
 
     def block(
         self,
@@ -102,27 +100,27 @@ class RequestEncoder:
         metadata: Metadata = EMPTY,
         encoding: str = IDENTITY,
     ) -> bytes:
-        """The block of one call. The metadata is valid (`validate_metadata`)."""
-        block = self._beginnings.get(timeout_s) or self._begin(timeout_s)
+        """The block of one call. The metadata must be valid (`validate_metadata`)."""
+        block = self._with_timeout.get(timeout_s) or self._add_timeout(timeout_s)
         if encoding != IDENTITY:
             block += encode_field(b"grpc-encoding", encoding.encode("ascii"))
         if metadata:
             block += encode_fields(encode_metadata(metadata))
         return block
 
-    def _begin(self, timeout_s: float | None) -> bytes:
-        beginning = self._constant
+    def _add_timeout(self, timeout_s: float | None) -> bytes:
+        block = self._constant
         if timeout_s is not None:
-            beginning += encode_field(b"grpc-timeout", encode_timeout(timeout_s))
-        if len(self._beginnings) >= _BEGINNINGS_MAX:
-            self._beginnings.clear()
-        self._beginnings[timeout_s] = beginning
-        return beginning
+            block += encode_field(b"grpc-timeout", encode_timeout(timeout_s))
+        if len(self._with_timeout) >= _CACHED_TIMEOUTS_MAX:
+            self._with_timeout.clear()
+        self._with_timeout[timeout_s] = block
+        return block
 
 
 @frozen
 class RequestBlock:
-    """What a server understands of the head of a request."""
+    """Parsed header list of a request."""
 
     method: bytes
     path: str
@@ -130,7 +128,6 @@ class RequestBlock:
     content_type: bytes
     timeout_s: float | None
     encoding: str
-    accept_encoding: str
     metadata: Metadata
 
     @property
@@ -143,17 +140,16 @@ _REQUEST_FIELDS: Final = frozenset(
 )
 
 
-def understand_request(fields: Sequence[Field]) -> RequestBlock:
-    known = dict(fields)
-    timeout = known.get(b"grpc-timeout")
+def parse_request(fields: Sequence[Field]) -> RequestBlock:
+    by_name = dict(fields)
+    timeout = by_name.get(b"grpc-timeout")
     return RequestBlock(
-        method=known.get(b":method", b""),
-        path=known.get(b":path", b"").decode("latin-1"),
-        authority=known.get(b":authority", b"").decode("latin-1"),
-        content_type=known.get(b"content-type", b""),
+        method=by_name.get(b":method", b""),
+        path=by_name.get(b":path", b"").decode("latin-1"),
+        authority=by_name.get(b":authority", b"").decode("latin-1"),
+        content_type=by_name.get(b"content-type", b""),
         timeout_s=None if timeout is None else decode_timeout(timeout),
-        encoding=known.get(b"grpc-encoding", b"identity").decode("latin-1"),
-        accept_encoding=known.get(b"grpc-accept-encoding", b"identity").decode("latin-1"),
+        encoding=by_name.get(b"grpc-encoding", b"identity").decode("latin-1"),
         metadata=_metadata_of(fields, _REQUEST_FIELDS),
     )
 
@@ -177,15 +173,15 @@ def encode_trailers(status: Status, metadata: Metadata = EMPTY) -> bytes:
 
 @frozen
 class ResponseBlock:
-    """What a client understands of a block that may be a head, trailers, or both at once."""
+    """Parsed header list of a response: head, trailers, or both (trailers-only)."""
 
     metadata: Metadata
     encoding: str
-    # "1xx" answers announce nothing; the real head is still to come.
+    # A 1xx response, which another response head follows.
     is_informational: bool
-    # Set where the block cannot be the head of a gRPC answer: then this is how the call ends.
+    # The end of the call if this block is its response head; None if it is a valid head.
     refusal: StreamEnd | None
-    # How the call ends if this block carries END_STREAM.
+    # The end of the call if this block carries END_STREAM.
     end: StreamEnd
 
 
@@ -197,46 +193,46 @@ _INFORMATIONAL: Final = range(100, 200)
 _NO_STATUS: Final = Status(StatusCode.UNKNOWN, "peer ended the stream without grpc-status")
 
 
-def understand_response(fields: Sequence[Field]) -> ResponseBlock:
-    known = dict(fields)
+def parse_response(fields: Sequence[Field]) -> ResponseBlock:
+    by_name = dict(fields)
     metadata = _metadata_of(fields, _RESPONSE_FIELDS)
-    refusal = _refuse_head(known)
-    code = known.get(b"grpc-status")
+    refusal = _refuse_head(by_name)
+    code = by_name.get(b"grpc-status")
     if code is not None:
-        status = status_of_trailers(code, known.get(b"grpc-message", b""))
-    elif b":status" in known and refusal is not None:
+        status = status_of_trailers(code, by_name.get(b"grpc-message", b""))
+    elif b":status" in by_name and refusal is not None:
         status = refusal
     else:
         status = _NO_STATUS
     return ResponseBlock(
         metadata=metadata,
-        encoding=known.get(b"grpc-encoding", b"identity").decode("latin-1"),
-        is_informational=_http_status(known) in _INFORMATIONAL,
+        encoding=by_name.get(b"grpc-encoding", b"identity").decode("latin-1"),
+        is_informational=_http_status(by_name) in _INFORMATIONAL,
         refusal=None if refusal is None else StreamEnd(refusal, metadata),
-        end=StreamEnd(status, metadata, is_last_word=True),
+        end=StreamEnd(status, metadata, is_from_trailers=True),
     )
 
 
-def _refuse_head(known: dict[bytes, bytes]) -> Status | None:
-    """Why these fields cannot be the head of a gRPC answer, or None."""
-    if b":status" not in known:
+def _refuse_head(by_name: dict[bytes, bytes]) -> Status | None:
+    """The error of fields that are not a valid gRPC response head, or None."""
+    if b":status" not in by_name:
         return Status(StatusCode.INTERNAL, "peer sent a response head without :status")
-    http_status = _http_status(known)
-    content_type = known.get(b"content-type", b"")
+    http_status = _http_status(by_name)
+    content_type = by_name.get(b"content-type", b"")
     if http_status == _HTTP_OK and is_grpc_content_type(content_type):
         return None
     return status_of_http(http_status, content_type.decode("latin-1"))
 
 
-def _http_status(known: dict[bytes, bytes]) -> int:
-    """The number of :status, 0 if it is none: it has three digits."""
-    text = known.get(b":status", b"")
+def _http_status(by_name: dict[bytes, bytes]) -> int:
+    """The value of :status, 0 if that is not a number of three digits."""
+    text = by_name.get(b":status", b"")
     return int(text) if len(text) == len(b"200") and text.isdigit() else 0
 
 
-def _metadata_of(fields: Sequence[Field], left_out: frozenset[bytes]) -> Metadata:
+def _metadata_of(fields: Sequence[Field], excluded: frozenset[bytes]) -> Metadata:
     metadata: list[tuple[str, str | bytes]] = []
     for name, value in fields:
-        if name not in left_out and not name.startswith(b":"):
+        if name not in excluded and not name.startswith(b":"):
             metadata += decode_field(name, value)
     return tuple(metadata)

@@ -1,28 +1,22 @@
-"""How do header fields become bytes, and bytes header fields?
+"""HPACK: encoder and decoder of header blocks, and a cache of decoded blocks.
 
 Specs: RFC 7541.
 
 We announce SETTINGS_HEADER_TABLE_SIZE 0 and never index what we send, so there is no dynamic table
-on either side and a header block means the same whenever it comes. Both directions can therefore
-remember: `HeaderDecoder` looks a repeated block up in a dictionary, and senders keep encoded
-blocks as plain bytes that can be concatenated. The static table and the Huffman code are those of
-the `hpack` package; its decoder is not used, because without a dynamic table ours is a page long,
-linear in the block, and bounds every integer.
+on either side and the same bytes always mean the same fields. So both directions can cache:
+`HeaderDecoder` looks a repeated block up in a dictionary, and senders keep encoded blocks as plain
+bytes that can be concatenated.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final, Generic, TypeVar
-
-from hpack import HPACKError
-from hpack.huffman_table import decode_huffman
-from hpack.table import HeaderTable
 
 from proxyless.wire.errors import ErrorCode, RemoteProtocolError
 
 Field = tuple[bytes, bytes]
 T = TypeVar("T")
 
-# A block that carries something of its own every time (an id, a date) must not push out the rest.
 CACHED_BLOCKS_MAX: Final = 512
 CACHED_BLOCK_BYTES_MAX: Final = 1024
 # A field of the static table is one octet on the wire and two hundred bytes in memory.
@@ -31,11 +25,32 @@ CACHED_BLOCK_FIELDS_MAX: Final = 32
 FIELD_OVERHEAD_BYTES: Final = 32
 # Huffman's longest code has 30 bits, so a block this much larger than its list does not exist.
 _BLOCK_BYTES_PER_LIST_BYTE: Final = 4
+# "The initial value is 4,096 octets" - RFC 9113 6.5.2, SETTINGS_HEADER_TABLE_SIZE
+TABLE_BYTES_DEFAULT: Final = 4096
 
-_STATIC_TABLE: Final[tuple[Field, ...]] = tuple(HeaderTable.STATIC_TABLE)
-_STATIC_FIELDS: Final = {field: index for index, field in enumerate(_STATIC_TABLE, start=1)}
+# RFC 7541 appendix A: entries 1 to 61, each a name or name=value.
+STATIC_TABLE: Final[tuple[Field, ...]] = tuple(
+    (name, value)
+    for name, _, value in (
+        entry.partition(b"=")
+        for entry in (
+            b":authority|:method=GET|:method=POST|:path=/|:path=/index.html|:scheme=http"
+            b"|:scheme=https|:status=200|:status=204|:status=206|:status=304|:status=400"
+            b"|:status=404|:status=500|accept-charset|accept-encoding=gzip, deflate"
+            b"|accept-language|accept-ranges|accept|access-control-allow-origin|age|allow"
+            b"|authorization|cache-control|content-disposition|content-encoding"
+            b"|content-language|content-length|content-location|content-range|content-type"
+            b"|cookie|date|etag|expect|expires|from|host|if-match|if-modified-since"
+            b"|if-none-match|if-range|if-unmodified-since|last-modified|link|location"
+            b"|max-forwards|proxy-authenticate|proxy-authorization|range|referer|refresh"
+            b"|retry-after|server|set-cookie|strict-transport-security|transfer-encoding"
+            b"|user-agent|vary|via|www-authenticate"
+        ).split(b"|")
+    )
+)
+_STATIC_FIELDS: Final = {field: index for index, field in enumerate(STATIC_TABLE, start=1)}
 _STATIC_NAMES: Final = {
-    name: index for index, (name, _) in reversed(list(enumerate(_STATIC_TABLE, start=1)))
+    name: index for index, (name, _) in reversed(list(enumerate(STATIC_TABLE, start=1)))
 }
 # "Never indexed" keeps intermediaries from putting a secret into a compression context.
 _SENSITIVE: Final = frozenset({b"authorization", b"proxy-authorization", b"cookie"})
@@ -44,13 +59,13 @@ _NEVER_INDEXED: Final = 0x10
 # No length or index in a block we would accept needs more continuation octets.
 _INTEGER_OCTETS_MAX: Final = 4
 # "A field block that follows an acknowledgment of the reduction to the maximum dynamic table size"
-# has to start with a size update (RFC 9113 4.3.1). One octet at the start of each block makes it
-# right whatever the peer announces, and whenever.
+# has to start with a size update (RFC 9113 4.3.1). We do not track acknowledgments: this one octet
+# at the start of every block is always correct.
 WITHOUT_TABLE: Final = b"\x20"
 
 
 class HeaderListTooLarge(Exception):  # noqa: N818 - a condition of one stream, not an error type
-    """A block decodes to more than we allow; only its stream has to suffer for that."""
+    """A block decodes to more than the limit: an error of one stream, not of the connection."""
 
 
 # Sending
@@ -70,7 +85,7 @@ def _encode_integer(value: int, prefix_bits: int, first: int) -> bytes:
 
 
 def encode_field(name: bytes, value: bytes) -> bytes:
-    """One field, from the static table where it is there, else as a literal."""
+    """One field: an index into the static table, or a literal."""
     index = _STATIC_FIELDS.get((name, value))
     if index is not None:
         return _encode_integer(index, 7, 0x80)
@@ -92,6 +107,53 @@ def encode_fields(fields: Iterable[Field]) -> bytes:
 
 def _compression_error(text: str) -> RemoteProtocolError:
     return RemoteProtocolError(ErrorCode.COMPRESSION_ERROR, f"header block is not HPACK: {text}")
+
+
+class DynamicTable:
+    """Dynamic table of a decoder, for a peer that has not acknowledged our table size 0 yet."""
+
+    def __init__(self, size_limit: int) -> None:
+        self._size_limit = self._size_max = size_limit
+        self._size = 0
+        self._fields: deque[Field] = deque()
+
+    def set_size_max(self, size_max: int) -> None:
+        if size_max > self._size_limit:
+            raise _compression_error("table size update not allowed")
+        self._size_max = size_max
+        self._evict()
+
+    def add(self, field: Field) -> None:
+        size = _size_of(field)
+        if size > self._size_max:
+            # "an attempt to add an entry larger than the maximum size causes the table to be
+            # emptied of all existing entries" - RFC 7541 4.4
+            self._fields.clear()
+            self._size = 0
+            return
+        self._fields.appendleft(field)
+        self._size += size
+        self._evict()
+
+    def _evict(self) -> None:
+        while self._size > self._size_max:
+            self._size -= _size_of(self._fields.pop())
+
+    def get(self, index: int) -> Field:
+        """The field of an index into the static table followed by this one."""
+        if not 1 <= index <= len(STATIC_TABLE) + len(self._fields):
+            raise _compression_error(f"index {index} is not in the table")
+        if index <= len(STATIC_TABLE):
+            return STATIC_TABLE[index - 1]
+        return self._fields[index - len(STATIC_TABLE) - 1]
+
+
+def _size_of(field: Field) -> int:
+    return len(field[0]) + len(field[1]) + FIELD_OVERHEAD_BYTES
+
+
+# Shared by all threads: a table of size 0 never changes.
+_NO_TABLE: Final = DynamicTable(0)
 
 
 def _decode_integer(block: bytes, at: int, prefix_bits: int) -> tuple[int, int]:
@@ -117,40 +179,42 @@ def _decode_string(block: bytes, at: int) -> tuple[bytes, int]:
     if end > len(block):
         raise IndexError
     text = block[at:end]
-    return (decode_huffman(text) if is_huffman else text), end
+    if is_huffman:
+        from proxyless.wire.huffman import decode_huffman  # noqa: PLC0415 - many peers do not use it
+
+        text = decode_huffman(text)
+    return text, end
 
 
-def _static_field(index: int) -> Field:
-    if not 1 <= index <= len(_STATIC_TABLE):
-        raise _compression_error(f"index {index} is not in the table")
-    return _STATIC_TABLE[index - 1]
-
-
-def _decode_one(block: bytes, at: int) -> tuple[Field, int]:
+def _decode_one(block: bytes, at: int, table: DynamicTable) -> tuple[Field, int]:
     first = block[at]
     if first & 0x80:
         index, at = _decode_integer(block, at, 7)
-        return _static_field(index), at
-    # A literal "with incremental indexing" (0x40) differs from the others only in the width of
-    # its prefix: with a table of size 0, adding an entry leaves the table empty (RFC 7541 4.4).
-    name_index, at = _decode_integer(block, at, 6 if first & 0x40 else 4)
+        return table.get(index), at
+    is_indexed = first & 0x40
+    name_index, at = _decode_integer(block, at, 6 if is_indexed else 4)
     if name_index:
-        name = _static_field(name_index)[0]
+        name = table.get(name_index)[0]
     else:
         name, at = _decode_string(block, at)
     value, at = _decode_string(block, at)
+    if is_indexed:
+        table.add((name, value))
     return (name, value), at
 
 
 def block_bytes_max(header_list_bytes_max: int) -> int:
-    """A block larger than this cannot but decode to a larger list."""
+    """Size above which a block always decodes to a header list over the limit."""
     return header_list_bytes_max * _BLOCK_BYTES_PER_LIST_BYTE
 
 
-def decode_fields(block: bytes, header_list_bytes_max: int) -> list[Field]:
-    """The fields of a block made for a dynamic table of size 0.
+def decode_fields(
+    block: bytes, header_list_bytes_max: int, table: DynamicTable = _NO_TABLE
+) -> list[Field]:
+    """The fields of a block.
 
-    Raises RemoteProtocolError if it is not HPACK, HeaderListTooLarge if it is too much.
+    Raises RemoteProtocolError if it is not HPACK, HeaderListTooLarge if it is over the limit; after
+    either, `table` is not usable any more.
     """
     fields: list[Field] = []
     size, at, end = 0, 0, len(block)
@@ -160,45 +224,42 @@ def decode_fields(block: bytes, header_list_bytes_max: int) -> list[Field]:
         while at < end:
             if block[at] & 0xE0 == 0x20:
                 table_bytes, at = _decode_integer(block, at, 5)
-                if table_bytes or fields:
+                if fields:
                     raise _compression_error("table size update not allowed")
+                table.set_size_max(table_bytes)
                 continue
-            field, at = _decode_one(block, at)
-            size += len(field[0]) + len(field[1]) + FIELD_OVERHEAD_BYTES
+            field, at = _decode_one(block, at, table)
+            size += _size_of(field)
             if size > header_list_bytes_max:
                 raise HeaderListTooLarge
             fields.append(field)
     except IndexError:
         raise _compression_error("it ends in the middle of a field") from None
-    except HPACKError as error:
+    except ValueError as error:
         raise _compression_error(str(error)) from error
     return fields
 
 
 class HeaderDecoder(Generic[T]):
-    """Decodes header blocks and remembers what its owner made of them.
+    """Decodes header blocks, parses their fields with `parse`, and caches the results."""
 
-    `understand` turns the fields of a block into the owner's value; it runs once per distinct
-    block as long as the block stays remembered.
-    """
+    __slots__ = ("_cache", "_header_list_bytes_max", "_parse", "cached")
 
-    __slots__ = ("_header_list_bytes_max", "_understand", "_understood", "known")
-
-    def __init__(self, understand: Callable[[list[Field]], T], header_list_bytes_max: int) -> None:
-        self._understand = understand
+    def __init__(self, parse: Callable[[list[Field]], T], header_list_bytes_max: int) -> None:
+        self._parse = parse
         self._header_list_bytes_max = header_list_bytes_max
-        self._understood: dict[bytes, T] = {}
-        # The look-up alone, for the hot path: known(block) is None for a block to decode.
-        self.known = self._understood.get
+        self._cache: dict[bytes, T] = {}
+        # The lookup alone, for the hot path: None for a block that is not cached.
+        self.cached = self._cache.get
 
     def decode(self, block: bytes) -> T:
-        """What the owner understands of a block. Raises as `decode_fields` does."""
-        understood = self._understood.get(block)
-        if understood is None:
+        """The parsed fields of a block. Raises as `decode_fields` does."""
+        parsed = self._cache.get(block)
+        if parsed is None:
             fields = decode_fields(block, self._header_list_bytes_max)
-            understood = self._understand(fields)
+            parsed = self._parse(fields)
             if len(block) <= CACHED_BLOCK_BYTES_MAX and len(fields) <= CACHED_BLOCK_FIELDS_MAX:
-                if len(self._understood) >= CACHED_BLOCKS_MAX:
-                    self._understood.clear()
-                self._understood[block] = understood
-        return understood
+                if len(self._cache) >= CACHED_BLOCKS_MAX:
+                    self._cache.clear()
+                self._cache[block] = parsed
+        return parsed

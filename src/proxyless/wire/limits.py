@@ -1,9 +1,6 @@
-"""What do we allow a peer, and what did the peer allow us?
+"""Limits of a connection: ours for the peer, the peer's for us, and flood protection.
 
 Specs: RFC 9113 sections 6.5 (settings) and 10.5 (denial of service).
-
-Every limit of the wire has its name and its number here. `PeerSettings` is what the peer announced;
-`FloodGuard` counts frames that cost us work and bring nobody forward.
 """
 
 from collections.abc import Callable
@@ -11,15 +8,19 @@ from typing import Final
 
 from proxyless.base.frozen import frozen
 from proxyless.wire import frames
-from proxyless.wire.errors import ErrorCode, RemoteProtocolError
+from proxyless.wire.errors import (
+    ErrorCode,
+    RemoteProtocolError,
+    flow_control_error,
+    protocol_error,
+)
 
 MESSAGE_BYTES_DEFAULT: Final = 4 * 1024 * 1024
-# A reader that lags by more than this stops giving its peer window. A message counts with what it
-# costs us beside its content, or a stream of empty ones would never be stopped.
+# A stream with more unread bytes than this gives its peer no window. Each message counts with its
+# overhead, so that the limit also holds for empty messages.
 BUFFERED_BYTES_MAX: Final = 256 * 1024
 MESSAGE_OVERHEAD_BYTES: Final = 64
-# How much a peer may say on a stream in "1xx" answers before the real one, and what each counts at
-# least. Servers send one, if any; decoding them is the most that a byte can cost us.
+# Limit of all 1xx responses of a stream, and what each counts at least. Servers send one, if any.
 INFORMATIONAL_BYTES_MAX: Final = 4096
 INFORMATIONAL_BYTES_MIN: Final = 512
 
@@ -28,8 +29,8 @@ INFORMATIONAL_BYTES_MIN: Final = 512
 class Limits:
     """What a peer may make us hold. Fixed at construction of a connection."""
 
-    # The largest frame we accept. Larger than HTTP/2's default because each frame costs a turn of
-    # the loop in `connection.receive`, whatever its size.
+    # The largest frame we accept. Larger than HTTP/2's default because the cost of a frame in
+    # `Connection.receive` does not depend on its size.
     frame_bytes_max: int = 256 * 1024
     # grpcio's hard limit for metadata; also bounds a header block spread over CONTINUATION frames.
     header_list_bytes_max: int = 16 * 1024
@@ -42,7 +43,7 @@ class Limits:
     concurrent_streams_max: int = 1000
 
     def __post_init__(self) -> None:
-        """Refuse what SETTINGS and WINDOW_UPDATE cannot announce."""
+        """Raise ValueError for what SETTINGS and WINDOW_UPDATE cannot announce."""
         self._check("frame_bytes_max", frames.FRAME_BYTES_DEFAULT, frames.FRAME_BYTES_MAX)
         self._check("stream_window_bytes_max", 1, frames.WINDOW_MAX)
         self._check("stream_window_bytes", 1, self.stream_window_bytes_max)
@@ -76,31 +77,26 @@ class PeerSettings:
         for identifier, value in frames.decode_settings(payload):
             if identifier == frames.INITIAL_WINDOW_SIZE:
                 if value > frames.WINDOW_MAX:
-                    raise RemoteProtocolError(
-                        ErrorCode.FLOW_CONTROL_ERROR,
-                        f"SETTINGS_INITIAL_WINDOW_SIZE is {value}, wanted at most 2147483647",
-                    )
+                    found = f"SETTINGS_INITIAL_WINDOW_SIZE is {value}"
+                    raise flow_control_error(f"{found}, wanted at most 2147483647")
                 self.initial_window_bytes = value
             elif identifier == frames.MAX_FRAME_SIZE:
                 if not frames.FRAME_BYTES_DEFAULT <= value <= frames.FRAME_BYTES_MAX:
-                    raise RemoteProtocolError(
-                        ErrorCode.PROTOCOL_ERROR,
-                        f"SETTINGS_MAX_FRAME_SIZE is {value}, wanted 16384 to 16777215",
-                    )
+                    found = f"SETTINGS_MAX_FRAME_SIZE is {value}"
+                    raise protocol_error(f"{found}, wanted 16384 to 16777215")
                 self.frame_bytes_max = value
             elif identifier == frames.MAX_CONCURRENT_STREAMS:
                 self.concurrent_streams_max = self._announced_streams_max = value
             elif identifier == frames.ENABLE_PUSH and value > 1:
-                raise RemoteProtocolError(
-                    ErrorCode.PROTOCOL_ERROR, f"SETTINGS_ENABLE_PUSH is {value}, wanted 0 or 1"
-                )
+                raise protocol_error(f"SETTINGS_ENABLE_PUSH is {value}, wanted 0 or 1")
         return self.initial_window_bytes - window_before
 
     def on_refused(self, streams: int) -> None:
-        """The peer has this many streams and refused another one, whatever it announced."""
+        """The peer has this many streams and refused another one, though it announced more."""
         self.concurrent_streams_max = min(self.concurrent_streams_max, streams)
 
-    def forget_refusals(self) -> None:
+    def restore_stream_limit(self) -> None:
+        """Undo `on_refused`."""
         self.concurrent_streams_max = self._announced_streams_max
 
 
@@ -110,12 +106,12 @@ FLOOD_FRAMES_PER_DATA: Final = 8
 
 
 class FloodGuard:
-    """Ends a connection on which frames keep coming that bring no RPC forward.
+    """Ends a connection on which the peer sends too many frames that serve no RPC.
 
-    Such frames (PING, SETTINGS, RST_STREAM of a stream already gone, empty DATA, unknown types)
-    are legal and cheap to send, so each spends from a budget. The clock is read only when the
-    budget is used up: 1000 of them in less than 10 s, more than eight for each DATA frame we sent
-    meanwhile, is a flood. (Some servers answer each request with a PING and two WINDOW_UPDATEs.)
+    Such frames (PING, SETTINGS, RST_STREAM of a closed stream, empty DATA, unknown types) are legal
+    and cheap to send, so each spends from a budget. The clock is read only when the budget is used
+    up: 1000 of them in less than 10 s, more than eight for each DATA frame we sent meanwhile, is a
+    flood. (Some servers answer each request with a PING and two WINDOW_UPDATEs.)
     """
 
     __slots__ = ("_budget", "_now_s", "_progress", "_refilled_s")
@@ -147,35 +143,35 @@ class FloodGuard:
         self._progress = progress
 
 
-RESETS_REMEMBERED_MAX: Final = 1024
+RECENT_RESETS_MAX: Final = 1024
 
 
 class RecentResets:
-    """The streams we reset, on which the peer may still be sending in good faith.
+    """The streams we reset, on which frames may come that the peer sent before our RST_STREAM.
 
-    It may send what was left of the stream's window, and no more. Bounded: the oldest are
-    forgotten, and ids up to the last one forgotten get the benefit of the doubt.
+    The peer may send what was left of the stream's window, and no more. Bounded: the oldest stream
+    is evicted, and every id up to the highest evicted one counts as reset.
     """
 
-    __slots__ = ("_floor", "_left_bytes")
+    __slots__ = ("_evicted_id_max", "_left_bytes")
 
     def __init__(self) -> None:
         self._left_bytes: dict[int, int] = {}
-        self._floor = 0
+        self._evicted_id_max = 0
 
     def add(self, stream_id: int, left_bytes: int) -> None:
-        """Remember a stream whose peer may still send `left_bytes`."""
+        """Add a stream on which the peer may still send `left_bytes`."""
         self._left_bytes[stream_id] = left_bytes
-        if len(self._left_bytes) > RESETS_REMEMBERED_MAX:
+        if len(self._left_bytes) > RECENT_RESETS_MAX:
             oldest = next(iter(self._left_bytes))
             del self._left_bytes[oldest]
-            self._floor = max(self._floor, oldest)
+            self._evicted_id_max = max(self._evicted_id_max, oldest)
 
     def __contains__(self, stream_id: int) -> bool:
-        return stream_id in self._left_bytes or 0 < stream_id <= self._floor
+        return stream_id in self._left_bytes or 0 < stream_id <= self._evicted_id_max
 
     def charge(self, stream_id: int, size: int) -> bool:
-        """Count DATA that came late; tell whether the stream's window had room for it."""
+        """Count late DATA; return whether it fits into the stream's window."""
         left_bytes = self._left_bytes.get(stream_id)
         if left_bytes is None:
             return True

@@ -1,31 +1,31 @@
-"""How does a server take calls on a connection, and answer them?
+"""Server role of `Connection`, for simulated backends, tests and benchmarks.
 
-Specs: RFC 9113, gRPC over HTTP/2. The server role of `Connection`: as much as simulated backends,
-tests and benchmarks need to be real peers. Production servers use grpcio.
+Specs: RFC 9113, gRPC over HTTP/2. Production servers use grpcio.
 """
 
 from collections.abc import Callable
 from typing import Final, Protocol, cast
 
-from hpack import Decoder, HPACKError, OversizedHeaderListError
-
 from proxyless.base.metadata import EMPTY, Metadata
 from proxyless.base.status import OK, Status, StatusCode
 from proxyless.wire import frames
 from proxyless.wire.connection import Connection, ConnectionListener
-from proxyless.wire.errors import ErrorCode, RemoteProtocolError, UsageError
+from proxyless.wire.errors import ErrorCode, RemoteProtocolError, UsageError, protocol_error
 from proxyless.wire.frames import FLAG_END_STREAM, PREFACE, STREAM_ID_MASK
 from proxyless.wire.headers import (
     IDENTITY,
     RequestBlock,
     encode_response_head,
     encode_trailers,
-    understand_request,
+    parse_request,
 )
 from proxyless.wire.hpack import (
+    TABLE_BYTES_DEFAULT,
     WITHOUT_TABLE,
+    DynamicTable,
     HeaderDecoder,
     HeaderListTooLarge,
+    decode_fields,
     encode_fields,
 )
 from proxyless.wire.limits import Limits
@@ -41,21 +41,21 @@ _MID_MESSAGE: Final = Status(StatusCode.INTERNAL, "peer closed its side in the m
 
 
 class HandlerListener(StreamListener, Protocol):
-    """What a handler is told about its call. No method may raise or block."""
+    """Callbacks of a server's stream. No method may raise or block."""
 
     def on_half_close(self) -> None:
         """The client sends no more messages."""
 
 
 class ServerListener(ConnectionListener, Protocol):
-    """What the owner of a server's connection is told."""
+    """Callbacks of a server's connection, for its owner."""
 
     def on_call(self, stream: "ServerStream", request: RequestBlock) -> HandlerListener:
-        """A call came in: return who handles it. It may be answered before this returns."""
+        """Return the listener of a new stream. May end the stream before it returns."""
 
 
-class _HandlerAwaited:
-    """Listens to a call until `on_call` has returned its handler, which may be after its end."""
+class _PendingListener:
+    """Listener of a new stream until `on_call` has returned; keeps an end that comes before."""
 
     __slots__ = ("_end",)
 
@@ -75,21 +75,21 @@ class _HandlerAwaited:
 
 
 class ServerStream(Stream):
-    """A call, from the server's side: head, messages, then trailers."""
+    """Server side of one stream: sends head, messages, then trailers."""
 
     __slots__ = ("_trailers",)
 
     listener: HandlerListener
-    # Set while sending is ENDING: they follow the queued messages.
+    # Set while sending is ENDING: sent after the queued messages.
     _trailers: bytes
 
     def __init__(self, connection: "ServerConnection", stream_id: int) -> None:
-        super().__init__(connection, stream_id, connection.handler_awaited)
+        super().__init__(connection, stream_id, connection.pending_listener)
         self.send_window = connection.peer.initial_window_bytes
         self.receiving = OPEN
 
     def send_head(self, metadata: Metadata = EMPTY, encoding: str = IDENTITY) -> None:
-        """Send the response head; `send_message` does it by itself if this was not called."""
+        """Send the response head. `send_message` sends one if this was not called."""
         if self.is_ended:
             return
         if self.sending is not IDLE:
@@ -105,7 +105,7 @@ class ServerStream(Stream):
         super().send_message(message, is_compressed=is_compressed, end_stream=end_stream)
 
     def send_status(self, status: Status = OK, metadata: Metadata = EMPTY) -> None:
-        """End the call with trailers, once every queued message has left."""
+        """End the stream with trailers, after every queued message."""
         if self.is_send_closed:
             raise UsageError("status sent after the sending side was closed")
         trailers = encode_trailers(status, metadata)
@@ -113,7 +113,7 @@ class ServerStream(Stream):
             self.sending = self.sending.after_last_message
             self._trailers = trailers
         elif self.sending is IDLE:
-            # An answer without messages is one block: head and trailers together.
+            # A response without messages is trailers-only.
             self._send_trailers(encode_response_head() + trailers)
         else:
             self._send_trailers(trailers)
@@ -152,33 +152,33 @@ class ServerStream(Stream):
 
     def refuse(self, status: Status) -> None:
         if self.is_send_closed or self.queue is not None:
-            # An answer that waits for the client's window would let it send what we do not take.
+            # Trailers would wait for the client's window, and the client could go on sending.
             super().refuse(status)
         else:
             self.send_status(status)
 
 
 class ServerConnection(Connection):
-    """The server role. Driven as `Connection` is, and by `drain`."""
+    """The server role."""
 
-    _greeting = PREFACE
+    _peer_preface = PREFACE
 
     def __init__(
         self, listener: ServerListener, limits: Limits, now_s: Callable[[], float]
     ) -> None:
         super().__init__(listener, limits, now_s)
         self._server_listener = listener
-        # One for all streams: `on_call` returns before the next call comes in.
-        self.handler_awaited = _HandlerAwaited()
-        self._decoder = HeaderDecoder(understand_request, limits.header_list_bytes_max)
-        # A client may index headers until it knows that our table has size 0.
-        self._early_decoder: Decoder | None = Decoder(limits.header_list_bytes_max)
+        # One for all streams: `on_call` returns before the next stream is opened.
+        self.pending_listener = _PendingListener()
+        self._decoder = HeaderDecoder(parse_request, limits.header_list_bytes_max)
+        # A client may index headers until it has received our SETTINGS_HEADER_TABLE_SIZE 0.
+        self._early_table: DynamicTable | None = DynamicTable(TABLE_BYTES_DEFAULT)
         self._newest_stream_id = 0
         streams_max = (frames.MAX_CONCURRENT_STREAMS, limits.concurrent_streams_max)
-        self._announce(b"", (streams_max,))
+        self._send_preface(b"", (streams_max,))
 
     def drain(self, text: str = "server is shutting down") -> None:
-        """Take no new calls; those under way go on."""
+        """Accept no new streams; the open ones continue."""
         if not self.is_draining:
             self.is_draining = True
             self.outbound.emit(
@@ -187,19 +187,19 @@ class ServerConnection(Connection):
         self._check_drained()
 
     def finish(self, stream: Stream) -> None:
-        """The trailers have left. A client that is still sending is told to stop."""
+        """End a stream whose trailers are sent; reset it if the client has not half-closed it."""
         if stream.receiving is not HALF_CLOSED:
             self._resets.add(stream.id, stream.recv_window)
             self.outbound.emit(frames.encode_rst_stream(stream.id, ErrorCode.NO_ERROR))
         self._end_stream(stream, StreamEnd(OK))
 
-    # Calls
+    # Requests
 
     def _on_header_block(self, stream_id: int, block: bytes, end_stream: int) -> None:
-        self._on_head(stream_id & STREAM_ID_MASK, self._understand(block), end_stream)
+        self._on_head(stream_id & STREAM_ID_MASK, self._decode(block), end_stream)
 
     def _on_oversized_block(self, stream_id: int) -> None:
-        if self._early_decoder is not None:
+        if self._early_table is not None:
             raise RemoteProtocolError(
                 ErrorCode.ENHANCE_YOUR_CALM, "header block larger than the limit"
             )
@@ -215,30 +215,24 @@ class ServerConnection(Connection):
         elif stream_id in self._resets:
             self._spend("late HEADERS")
         else:
-            raise RemoteProtocolError(
-                ErrorCode.PROTOCOL_ERROR, f"HEADERS on stream {stream_id}, wanted a new odd one"
-            )
+            raise protocol_error(f"HEADERS on stream {stream_id}, wanted a new odd one")
 
-    def _understand(self, block: bytes) -> RequestBlock | None:
-        """What a block says, or None if it says more than we take."""
-        if self._early_decoder is None:
-            try:
-                return self._decoder.decode(block)
-            except HeaderListTooLarge:
-                return None
+    def _decode(self, block: bytes) -> RequestBlock | None:
+        """The parsed block, or None if it is over the limit."""
+        table, size_max = self._early_table, self.limits.header_list_bytes_max
         try:
-            fields = self._early_decoder.decode(block, raw=True)
-        except OversizedHeaderListError as error:
-            # The rest of the block may have changed the table, so no later one can be read.
-            raise RemoteProtocolError(ErrorCode.ENHANCE_YOUR_CALM, str(error)) from error
-        except HPACKError as error:
-            raise RemoteProtocolError(
-                ErrorCode.COMPRESSION_ERROR, f"header block is not HPACK: {error}"
-            ) from error
-        return understand_request([(bytes(name), bytes(value)) for name, value in fields])
+            if table is None:
+                return self._decoder.decode(block)
+            return parse_request(decode_fields(block, size_max, table))
+        except HeaderListTooLarge as error:
+            if table is None:
+                return None
+            # The rest of the block may have changed the table, so no later block can be decoded.
+            text = f"header list larger than {size_max} bytes"
+            raise RemoteProtocolError(ErrorCode.ENHANCE_YOUR_CALM, text) from error
 
     def _on_settings_ack(self) -> None:
-        self._early_decoder = None
+        self._early_table = None
 
     def _on_request(self, stream_id: int, request: RequestBlock | None, end_stream: int) -> None:
         if self.is_draining or len(self.streams) >= self.limits.concurrent_streams_max:
@@ -259,7 +253,7 @@ class ServerConnection(Connection):
         stream.encoding = request.encoding
         self.streams[stream_id] = stream
         handler = self._server_listener.on_call(stream, request)
-        end = self.handler_awaited.take_end()
+        end = self.pending_listener.take_end()
         if end is not None:
             handler.on_end(end)
             return
@@ -268,7 +262,7 @@ class ServerConnection(Connection):
             self._on_half_close(stream)
 
     def _refuse_request(self, stream_id: int, http_status: bytes) -> None:
-        """Answer what is not a gRPC call in HTTP's own words."""
+        """Answer a request that is not gRPC with an HTTP status."""
         self._spend("HEADERS without a call")
         self._resets.add(stream_id, self.stream_window_bytes)
         block = WITHOUT_TABLE + encode_fields([(b":status", http_status)])
@@ -306,7 +300,7 @@ class ServerConnection(Connection):
         self._end_stream(stream, end_of_reset(code))
 
     def _on_peer_goaway(self, last_stream_id: int, code: int, text: str) -> None:
-        """A client that goes away opens no new streams; the open ones go on."""
+        """The client opens no new streams; the open ones continue."""
 
     def _is_idle(self, stream_id: int) -> bool:
         return stream_id % 2 == 0 or stream_id > self._newest_stream_id

@@ -1,4 +1,4 @@
-"""Which gRPC status does an answer of the wire mean?
+"""gRPC status of a stream: mapping from HTTP statuses, RST_STREAM codes and trailers.
 
 Specs: gRPC over HTTP/2 ("HTTP2 Transport Mapping", "Errors"), "HTTP to gRPC Status Code Mapping".
 """
@@ -19,14 +19,13 @@ class StreamEnd:
 
     status: Status
     trailers: Metadata = EMPTY
-    # The peer's application never saw the request, so that it may be sent again to any server.
+    # The server application did not process the request: a retry on any server is safe.
     is_unprocessed: bool = False
-    # And sending it again bothers nobody: it never left this side, or the connection will hold it
-    # back until the peer has room for it.
+    # A retry costs the peer nothing: the request was not sent, or the connection queues the retry
+    # until the peer accepts another stream.
     is_retry_free: bool = False
-    # The peer said it in trailers, after all its messages: none of them is lost. How, not what it
-    # is, so ends are compared without it.
-    is_last_word: bool = field(default=False, compare=False)
+    # The status comes from the peer's trailers, so no message before it is lost.
+    is_from_trailers: bool = field(default=False, compare=False)
 
 
 _HTTP_CODES: Final = {
@@ -47,15 +46,15 @@ _RESET_CODES: Final = {
     ErrorCode.INADEQUATE_SECURITY: StatusCode.PERMISSION_DENIED,
 }
 
-# By their decimal text: int() would take " 1", "+1" and "1_0" as well.
+# By decimal text: int() would also accept " 1", "+1" and "1_0".
 _CODES: Final = {str(int(code)).encode("ascii"): code for code in StatusCode}
 
-# "%x20-%x24 / %x26-%x7E": printable ASCII but the percent sign - gRPC over HTTP/2
+# "%x20-%x24 / %x26-%x7E": printable ASCII except the percent sign - gRPC over HTTP/2
 _UNENCODED: Final = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 
 
 def status_of_http(http_status: int, content_type: str) -> Status:
-    """For an answer that did not come from a gRPC server."""
+    """The status for a response that did not come from a gRPC server."""
     code = _HTTP_CODES.get(http_status, StatusCode.UNKNOWN)
     return Status(
         code,
@@ -64,7 +63,7 @@ def status_of_http(http_status: int, content_type: str) -> Status:
 
 
 def end_of_reset(code: int) -> StreamEnd:
-    """For RST_STREAM with this code."""
+    """The end of a stream that the peer reset with this code."""
     status = Status(
         _RESET_CODES.get(code, StatusCode.INTERNAL),  # type: ignore[call-overload]
         f"stream reset by peer: {name_error_code(code)}",
@@ -74,7 +73,7 @@ def end_of_reset(code: int) -> StreamEnd:
 
 
 def status_of_trailers(code_text: bytes, message: bytes) -> Status:
-    """The status that `grpc-status` and `grpc-message` spell."""
+    """The status of these values of `grpc-status` and `grpc-message`."""
     if code_text == b"0" and not message:
         return OK
     details = decode_grpc_message(message)
@@ -90,5 +89,5 @@ def encode_grpc_message(details: str) -> bytes:
 
 
 def decode_grpc_message(message: bytes) -> str:
-    # "decoders … must not … discard the message": bad bytes are replaced, not refused.
+    # "decoders … must not … discard the message": bad bytes are replaced, not rejected.
     return unquote_to_bytes(message).decode("utf-8", "replace")

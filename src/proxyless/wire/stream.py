@@ -143,10 +143,10 @@ class StreamListener(Protocol):
     def on_message(self, message: bytes) -> None: ...
 
     def on_writable(self) -> None:
-        """Everything that waited for the peer's window is on its way."""
+        """Everything that waited for the peer's window has been sent."""
 
     def on_end(self, end: StreamEnd) -> None:
-        """The stream is over; nothing follows."""
+        """The stream has ended. This is the last call."""
 
 
 class _NoListener:
@@ -207,7 +207,7 @@ class Stream:
         self.is_held = False
         # Present while a message is partly received, or messages are held.
         self.assembler: MessageAssembler | None = None
-        # How much longer the received messages are than they were on the wire.
+        # Size of the received messages minus their size on the wire.
         self.unpacked_bytes = 0
         # Size of the 1xx responses of a client's stream.
         self.informational_bytes = 0
@@ -263,13 +263,13 @@ class Stream:
         return self.queue
 
     def on_queue_empty(self) -> None:
-        """The last byte that had to wait has left."""
+        """The last queued byte has been sent."""
         self.listener.on_writable()
 
     # Receiving
 
     def receive_data(self, data: bytes, start: int, stop: int, charged_bytes: int) -> None:
-        """Take the payload data[start:stop]; padding is in `charged_bytes` only."""
+        """Receive the payload data[start:stop]; padding is in `charged_bytes` only."""
         window = self.recv_window = self.recv_window - charged_bytes
         if window < self.recv_target >> 1:
             if window < 0:
@@ -281,7 +281,7 @@ class Stream:
             if start != stop:
                 self.refuse(_NO_HEAD)
             return
-        # Nearly always a frame holds exactly one message, and that not compressed.
+        # The usual case: the frame is exactly one message, which is not compressed.
         if self.assembler is None and stop - start >= PREFIX_BYTES:
             flag, length = unpack_prefix(data, start)
             if (
@@ -295,7 +295,7 @@ class Stream:
             self._assemble(data[start:stop])
 
     def _assemble(self, data: bytes) -> None:
-        if self.is_held and self._may_unpack:
+        if self.is_held and self._may_be_compressed:
             self._keep_packed(data)
             return
         assembler = self.assembler or MessageAssembler(self.connection.message_bytes_max)
@@ -305,7 +305,7 @@ class Stream:
                 self.listener.on_message(self._unpack(payload) if is_compressed else payload)
                 if self.is_ended:
                     return
-                if self.is_held and self._may_unpack:
+                if self.is_held and self._may_be_compressed:
                     messages.close()
                     self._keep_packed(assembler.take_rest())
                     return
@@ -324,11 +324,11 @@ class Stream:
         return self.assembler is not None and self.assembler.is_partial
 
     def hold(self) -> None:
-        """Stop giving the peer window: the listener has more than it wants for now."""
+        """Give the peer no more window until `release`: the listener has too much unread."""
         self.is_held = True
 
     def release(self) -> None:
-        """Hand over what was kept packed, and give the peer window again."""
+        """Deliver the held messages, and give the peer window again."""
         self.is_held = False
         if (held := self.held_messages) is not None:
             self._hand_over(held)
@@ -337,16 +337,15 @@ class Stream:
         if not self.is_ended and self.recv_window < self.recv_target >> 1:
             self.connection.replenish_stream(self)
 
-    # What a held stream keeps
+    # Held messages
 
     @property
-    def _may_unpack(self) -> bool:
-        """Messages may be longer than they are on the wire."""
+    def _may_be_compressed(self) -> bool:
         return self.encoding in ENCODINGS
 
     @property
     def held_messages(self) -> HeldMessages | None:
-        """What came while the stream was held, if it may be compressed."""
+        """What was received while the stream was held, if it may be compressed."""
         return self.assembler if isinstance(self.assembler, HeldMessages) else None
 
     def _keep_packed(self, data: bytes) -> None:
@@ -358,9 +357,9 @@ class Stream:
         self.assembler = held if held.size else None
 
     def _hand_over(self, held: HeldMessages) -> None:
-        """Unpack and deliver until the listener has enough again."""
+        """Unpack and deliver until the listener holds the stream again."""
         if held.is_being_taken:
-            return  # The listener released the stream when it was told of a message just now.
+            return  # The listener has called `release` in `on_message`.
         held.is_being_taken = True
         try:
             is_complete = self._deliver(held)
@@ -388,7 +387,7 @@ class Stream:
         return True
 
     def on_handed_over(self) -> None:
-        """Nothing is held any more."""
+        """The last held message is delivered."""
 
     def put_behind_held(self, end: StreamEnd) -> None:
         """Deliver this end after the held messages. Called just before the stream is closed."""
@@ -408,11 +407,11 @@ class Stream:
     # Ending
 
     def refuse(self, status: Status) -> None:
-        """The peer sent something this side does not take."""
+        """End the stream because the peer sent something invalid."""
         self.reset(ErrorCode.CANCEL, status)
 
     def reset(self, code: ErrorCode, status: Status) -> None:
-        """End the stream from our side, at once. Does nothing on a stream already over."""
+        """End the stream at once. Does nothing on a stream that has ended."""
         if not self.is_ended:
             self.connection.reset_stream(self, code, StreamEnd(status))
         else:

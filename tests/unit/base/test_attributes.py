@@ -14,7 +14,7 @@ def test_a_key_that_was_not_set_is_none() -> None:
     assert EMPTY.with_(ZONE, "a").get(WEIGHT) is None
 
 
-def test_with_makes_a_new_one_and_leaves_the_old_alone() -> None:
+def test_with_returns_a_new_one_and_keeps_the_old() -> None:
     old = EMPTY.with_(WEIGHT, 1)
     new = old.with_(WEIGHT, 2).with_(ZONE, "a")
     assert (new.get(WEIGHT), new.get(ZONE)) == (2, "a")
@@ -22,7 +22,7 @@ def test_with_makes_a_new_one_and_leaves_the_old_alone() -> None:
     assert EMPTY.get(WEIGHT) is None
 
 
-def test_without_makes_a_new_one_and_leaves_the_old_alone() -> None:
+def test_without_returns_a_new_one_and_keeps_the_old() -> None:
     old = EMPTY.with_(WEIGHT, 1).with_(ZONE, "a")
     new = old.without(WEIGHT)
     assert (new.get(WEIGHT), new.get(ZONE)) == (None, "a")
@@ -34,7 +34,7 @@ def test_without_an_absent_key_changes_nothing() -> None:
     assert attributes.without(WEIGHT) is attributes
 
 
-def test_taking_the_last_key_gives_the_empty_singleton() -> None:
+def test_removing_the_last_key_returns_the_empty_singleton() -> None:
     assert EMPTY.with_(WEIGHT, 1).without(WEIGHT) is EMPTY
 
 
@@ -54,7 +54,7 @@ def test_equality_and_hash_are_by_content_in_any_order() -> None:
     assert EMPTY != {}
 
 
-def test_a_value_that_cannot_be_hashed_is_allowed_but_then_neither_can_the_attributes() -> None:
+def test_attributes_with_an_unhashable_value_are_unhashable() -> None:
     attributes = EMPTY.with_(TAGS, ["x"])
     assert attributes == EMPTY.with_(TAGS, ["x"])
     with pytest.raises(TypeError, match="unhashable"):

@@ -1,6 +1,6 @@
 """Unit tests of proxyless.base.backoff."""
 
-import random  # noqa: TID251 - proves that the standard generator fits.
+import random  # noqa: TID251 - the standard generator implements UniformSource.
 
 import pytest
 
@@ -11,7 +11,7 @@ SERIES_S = [1, 1.6, 2.56, 4.096, 6.554, 10.486, 16.777, 26.844, 42.950, 68.719, 
 
 
 class Fraction:
-    """A generator that always draws at the same place between the bounds, and notes them."""
+    """A generator that returns a fixed fraction between the bounds, and records the bounds."""
 
     def __init__(self, fraction: float) -> None:
         self.fraction = fraction
@@ -52,14 +52,14 @@ def test_the_delay_stays_at_the_maximum_for_ever() -> None:
     assert set(delays_s[4:]) == {5.0}
 
 
-def test_a_policy_shapes_the_series() -> None:
+def test_the_series_follows_its_policy() -> None:
     policy = BackoffPolicy(initial_s=0.1, multiplier=2, max_s=0.5, jitter=0)
     backoff = Backoff(policy)
     generator = random.Random(1)
     assert [backoff.next_delay_s(generator) for _ in range(4)] == [0.1, 0.2, 0.4, 0.5]
 
 
-def test_a_maximum_below_the_initial_delay_wins() -> None:
+def test_a_maximum_below_the_initial_delay_bounds_it() -> None:
     backoff = Backoff(BackoffPolicy(initial_s=10, max_s=2, jitter=0))
     assert backoff.next_delay_s(random.Random(1)) == 2
     backoff.reset()
@@ -77,7 +77,7 @@ def test_a_maximum_below_the_initial_delay_wins() -> None:
         (1, 1.6, 120, -0.1, "backoff jitter -0.1 is not valid: wanted 0 to 1"),
     ],
 )
-def test_a_policy_that_makes_no_sense_is_rejected(
+def test_an_invalid_policy_is_rejected(
     initial_s: float, multiplier: float, max_s: float, jitter: float, text: str
 ) -> None:
     with pytest.raises(ValueError, match=text):

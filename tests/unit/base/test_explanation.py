@@ -10,14 +10,14 @@ def test_text_is_indented_by_depth() -> None:
     assert to_text(TREE) == "it is a tree\n  a twig\n    it is a leaf"
 
 
-def test_nobody_forges_a_line() -> None:
+def test_a_line_break_in_a_name_is_escaped() -> None:
     forged = Explanation("leaf", "locality a\n  b: READY\x1b[1m")
     assert to_text(Explanation("root", "it", parts=(forged,))) == (
         "it\n  locality a   b: READY\\x1b[1m"
     )
 
 
-def test_json_has_facts_and_leaves_out_what_is_empty() -> None:
+def test_json_has_facts_and_no_empty_fields() -> None:
     leaf = {"kind": "leaf", "text": "it is a leaf", "problem": "it fell", "weight": 3}
     twig = {"kind": "twig", "text": "a twig", "parts": [leaf]}
     assert to_json(TREE) == {"kind": "root", "text": "it is a tree", "parts": [twig]}

@@ -1,4 +1,4 @@
-"""A `frozen` class is what `dataclass(frozen=True, slots=True)` makes of the same fields."""
+"""Unit tests of proxyless.base.frozen, compared with `dataclass(frozen=True, slots=True)`."""
 
 import copy
 import inspect
@@ -17,7 +17,7 @@ Decorator = Callable[[type[Any]], type[Any]]
 
 @frozen
 class Point:
-    """A value like most."""
+    """A value with several kinds of fields."""
 
     ORIGIN: ClassVar[str] = "origin"
 
@@ -58,7 +58,7 @@ class Checked:
 
 @frozen
 class Own:
-    """With methods of its own, which stay."""
+    """With methods of its own."""
 
     x: int
 
@@ -75,7 +75,7 @@ class Own:
 def declare(decorate: Decorator) -> type[Any]:
     @decorate
     class Made:
-        """The same for both."""
+        """The same class for both decorators."""
 
         a: int
         b: str = "b"
@@ -99,7 +99,7 @@ THEIRS = declare(dataclass(frozen=True, slots=True))
         lambda cls: copy.deepcopy(cls(1, c=(4,))),
     ],
 )
-def test_it_is_what_a_dataclass_is(make: Callable[[type[Any]], Any]) -> None:
+def test_a_frozen_class_behaves_as_a_dataclass(make: Callable[[type[Any]], Any]) -> None:
     ours, theirs = make(OURS), make(THEIRS)
     assert repr(ours) == repr(theirs)
     assert hash(ours) == hash(theirs)
@@ -118,7 +118,7 @@ def test_it_is_what_a_dataclass_is(make: Callable[[type[Any]], Any]) -> None:
         lambda c: c(1, d=2),
     ],
 )
-def test_wrong_arguments_are_refused_the_same_way(make: Callable[[type[Any]], Any]) -> None:
+def test_wrong_arguments_raise_as_for_a_dataclass(make: Callable[[type[Any]], Any]) -> None:
     texts = []
     for cls in (OURS, THEIRS):
         with pytest.raises(TypeError) as refused:
@@ -127,7 +127,7 @@ def test_wrong_arguments_are_refused_the_same_way(make: Callable[[type[Any]], An
     assert texts[0] == texts[1]
 
 
-def test_fields_say_whether_they_are_compared_hashed_and_shown() -> None:
+def test_fields_may_be_excluded_from_eq_hash_and_repr() -> None:
     assert Point(1, note="a") == Point(1, note="b")
     assert Point(1, tags=["x"]) != Point(1)
     assert hash(Point(1, tags=["x"])) == hash(Point(1))
@@ -136,7 +136,7 @@ def test_fields_say_whether_they_are_compared_hashed_and_shown() -> None:
     assert Point(1) != other
 
 
-def test_each_object_has_a_default_of_its_own() -> None:
+def test_the_default_factory_is_called_for_each_object() -> None:
     assert Point(1).tags is not Point(1).tags
 
 
@@ -151,7 +151,7 @@ def test_nothing_can_be_set_or_deleted() -> None:
     assert (point.x, point.y) == (1, 0)
 
 
-def test_only_by_keyword() -> None:
+def test_keyword_only_fields_reject_positional_arguments() -> None:
     assert Options(name="a") == Options(size=1, name="a")
     with pytest.raises(TypeError):
         Options("a")  # type: ignore[call-arg]
@@ -159,18 +159,18 @@ def test_only_by_keyword() -> None:
 
 def test_without_eq_an_object_is_equal_to_itself_only() -> None:
     one = Thing([1])
-    assert one == one  # noqa: PLR0124 - that is the point
+    assert one == one  # noqa: PLR0124 - compares an object with itself
     assert one != Thing(one.held)
     assert len({one, Thing(one.held)}) == 2
 
 
-def test_without_fields_all_are_equal() -> None:
+def test_objects_without_fields_are_equal() -> None:
     assert Nothing() == Nothing()
     assert hash(Nothing()) == hash(Nothing())
     assert repr(Nothing()) == "Nothing()"
 
 
-def test_what_is_not_an_argument_is_made_or_left_to_post_init() -> None:
+def test_fields_without_init_have_a_default_or_are_set_by_post_init() -> None:
     checked = Checked(80)
     assert (checked.text, checked.twice, checked.made) == ("80", 2, {})
     assert checked.made is not Checked(80).made
@@ -178,7 +178,7 @@ def test_what_is_not_an_argument_is_made_or_left_to_post_init() -> None:
         Checked(-1)
 
 
-def test_own_methods_stay() -> None:
+def test_own_methods_are_kept() -> None:
     assert repr(Own(1)) == "own"
     assert Own(1) == Own(2)
     assert hash(Own(1)) == 7
@@ -194,7 +194,7 @@ def test_it_is_pickled() -> None:
     assert pickle.loads(pickle.dumps(Point(1, 2, ["a"]))) == Point(1, 2, ["a"])
 
 
-def test_a_subclass_is_another_kind() -> None:
+def test_objects_of_a_subclass_are_not_equal() -> None:
     @frozen
     class Longer(Point):
         z: int = 3
@@ -223,7 +223,7 @@ def test_a_dataclass_may_extend_it_as_any_frozen_one() -> None:
         dataclass(type("Changing", (Point,), {}))
 
 
-def test_a_subclass_that_is_not_declared_has_attributes_of_its_own() -> None:
+def test_a_subclass_without_frozen_has_attributes_of_its_own() -> None:
     class Noted(Point):
         def __init__(self, comment: str) -> None:
             super().__init__(1)
@@ -240,7 +240,7 @@ def test_a_subclass_that_is_not_declared_has_attributes_of_its_own() -> None:
     assert noted.x == 1
 
 
-def test_who_looks_sees_the_parameters_before_there_is_an_object() -> None:
+def test_the_signature_has_the_parameters_before_the_first_object() -> None:
     @frozen
     class Fresh:
         x: int
@@ -255,23 +255,23 @@ def test_who_looks_sees_the_parameters_before_there_is_an_object() -> None:
     assert Fresh(2) == Fresh(2, "")
 
 
-def test_methods_are_written_when_they_are_first_called() -> None:
+def test_methods_are_generated_when_they_are_first_called() -> None:
     @frozen
     class Fresh:
         x: int
 
-    def written() -> set[str]:
-        return {name for name in ("__init__", "__eq__", "__hash__") if is_written(Fresh, name)}
+    def generated() -> set[str]:
+        return {name for name in ("__init__", "__eq__", "__hash__") if is_generated(Fresh, name)}
 
-    assert written() == set()
+    assert generated() == set()
     one = Fresh(1)
-    assert written() == {"__init__"}
+    assert generated() == {"__init__"}
     assert one == Fresh(1)
-    assert written() == {"__init__", "__eq__"}
+    assert generated() == {"__init__", "__eq__"}
     hash(one)
-    assert written() == {"__init__", "__eq__", "__hash__"}
+    assert generated() == {"__init__", "__eq__", "__hash__"}
 
 
-def is_written(cls: type, name: str) -> bool:
+def is_generated(cls: type, name: str) -> bool:
     code = getattr(cls, name).__code__
     return bool(code.co_filename == "<string>")

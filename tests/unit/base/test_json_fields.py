@@ -40,7 +40,7 @@ def test_null_is_absent_for_every_kind_of_field() -> None:
 
 
 @pytest.mark.parametrize("value", ["", 0, False, [], {}])
-def test_what_is_there_may_be_empty(value: object) -> None:
+def test_a_value_that_is_present_may_be_empty(value: object) -> None:
     assert JsonObject({"f": value}, ValidationErrors()).has("f")
 
 
@@ -66,7 +66,9 @@ def test_a_duration_is_read_in_seconds(value: str, seconds: float) -> None:
         ([], "a list"),
     ],
 )
-def test_a_bad_duration_is_said_and_the_default_stands_in(value: object, shown: str) -> None:
+def test_an_invalid_duration_is_an_error_and_reads_as_the_default(
+    value: object, shown: str
+) -> None:
     errors = ValidationErrors()
     assert JsonObject({"f": value}, errors).read_or("f", POSITIVE_DURATION, 7.0) == 7.0
     assert str(errors) == f"[field:f error:is {shown}, wanted a duration above 0 such as '1.5s']"
@@ -79,7 +81,7 @@ def test_only_a_boolean_is_a_flag(value: object) -> None:
     assert "wanted a boolean" in str(errors)
 
 
-def test_errors_stand_at_the_element_that_is_being_read() -> None:
+def test_errors_are_at_the_path_of_the_current_element() -> None:
     errors = ValidationErrors()
     root = JsonObject({"list": [{}, {"t": 3}, "x"], "map": {"k": {"t": []}, "l": 1}}, errors)
     assert [each.text("t") for each in root.objects("list", 3)] == ["", ""]
@@ -104,14 +106,14 @@ def test_a_list_or_map_that_is_too_long_is_not_read() -> None:
 
 
 def nest(levels: int) -> dict[str, object]:
-    """A tree of so many objects, one inside the other."""
+    """A tree of nested objects of this depth."""
     tree: dict[str, object] = {}
     for _ in range(levels - 1):
         tree = {"x": tree}
     return tree
 
 
-def test_a_tree_may_have_the_greatest_depth_but_no_more() -> None:
+def test_a_tree_deeper_than_the_limit_is_an_error() -> None:
     errors = ValidationErrors()
     assert JsonObject({"f": nest(DEPTH_MAX)}, errors).tree("f") == nest(DEPTH_MAX)
     assert errors.ok
@@ -137,13 +139,13 @@ def test_a_tree_that_contains_itself_ends() -> None:
         (b"x", "is of type bytes, wanted a JSON value"),
     ],
 )
-def test_a_tree_holds_nothing_that_protobuf_cannot_carry(value: object, error: str) -> None:
+def test_values_that_are_not_valid_in_protobuf_are_errors(value: object, error: str) -> None:
     errors = ValidationErrors()
     JsonObject({"f": {"a": [value]}}, errors).tree("f")
     assert str(errors) == f'[field:f["a"][0] error:{error}]'
 
 
-def test_keys_of_a_tree_are_texts() -> None:
+def test_keys_of_a_tree_are_strings() -> None:
     errors = ValidationErrors()
     JsonObject({"f": {3: 1}}, errors).tree("f")
     assert str(errors) == '[field:f["3"] error:is 3, wanted a string]'
@@ -172,7 +174,7 @@ def test_integers_in_all_their_forms(value: object, number: int) -> None:
 @pytest.mark.parametrize(
     "value", [True, 2.5, float("inf"), float("nan"), "", "2.0", " 2", "\u0662", "9" * 21, None, [2]]
 )
-def test_what_is_no_integer(value: object) -> None:
+def test_other_values_are_not_integers(value: object) -> None:
     assert to_integer(value) is None
 
 
@@ -208,7 +210,7 @@ def test_durations(value: str, seconds: float) -> None:
         TOO_LONG,
     ],
 )
-def test_what_is_no_duration(value: object) -> None:
+def test_other_values_are_not_durations(value: object) -> None:
     assert to_seconds(value) is None
 
 
@@ -220,5 +222,7 @@ def test_nanoseconds_are_kept(seconds: int, nanos: int) -> None:
 @pytest.mark.parametrize(
     ("value", "shown"), [("x", "'x'"), (2, "2"), (True, "a boolean"), ([1], "a list")]
 )
-def test_a_wrong_value_is_shown_whole_only_if_it_is_plain(value: object, shown: str) -> None:
+def test_show_value_shows_strings_and_numbers_and_the_type_of_others(
+    value: object, shown: str
+) -> None:
     assert show_value(value) == shown

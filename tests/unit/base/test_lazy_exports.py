@@ -1,4 +1,4 @@
-"""A room opens only as far as somebody goes in, and looks the same from outside."""
+"""Unit tests of proxyless.base.lazy_exports."""
 
 import sys
 from types import ModuleType
@@ -9,27 +9,27 @@ from proxyless.base.lazy_exports import lazy_exports
 
 
 @pytest.fixture
-def room(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    room, home = ModuleType("a_room"), ModuleType("a_room.home")
-    home.Thing = type("Thing", (), {})  # type: ignore[attr-defined]
-    room.__getattr__ = lazy_exports("a_room", {"Thing": "home"})  # type: ignore[method-assign]
-    monkeypatch.setitem(sys.modules, "a_room", room)
-    monkeypatch.setitem(sys.modules, "a_room.home", home)
-    return room
+def package(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    package, module = ModuleType("a_package"), ModuleType("a_package.module")
+    module.Thing = type("Thing", (), {})  # type: ignore[attr-defined]
+    package.__getattr__ = lazy_exports("a_package", {"Thing": "module"})  # type: ignore[method-assign]
+    monkeypatch.setitem(sys.modules, "a_package", package)
+    monkeypatch.setitem(sys.modules, "a_package.module", module)
+    return package
 
 
-def test_a_name_is_found_where_it_lives(room: ModuleType) -> None:
-    from a_room import Thing  # type: ignore[import-not-found]  # noqa: PLC0415
+def test_a_lazy_name_is_imported_from_its_module(package: ModuleType) -> None:
+    from a_package import Thing  # type: ignore[import-not-found]  # noqa: PLC0415
 
-    assert Thing is sys.modules["a_room.home"].Thing
-
-
-def test_it_is_looked_for_once(room: ModuleType) -> None:
-    found = room.Thing
-    del sys.modules["a_room.home"].Thing
-    assert room.Thing is found
+    assert Thing is sys.modules["a_package.module"].Thing
 
 
-def test_any_other_name_is_not_there(room: ModuleType) -> None:
-    with pytest.raises(AttributeError, match="module 'a_room' has no attribute 'Other'"):
-        _ = room.Other
+def test_a_lazy_name_is_looked_up_once(package: ModuleType) -> None:
+    found = package.Thing
+    del sys.modules["a_package.module"].Thing
+    assert package.Thing is found
+
+
+def test_an_unknown_name_raises_attribute_error(package: ModuleType) -> None:
+    with pytest.raises(AttributeError, match="module 'a_package' has no attribute 'Other'"):
+        _ = package.Other

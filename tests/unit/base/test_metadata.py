@@ -20,7 +20,7 @@ BINARY_PAIRS = st.tuples(KEYS.map("{}-bin".format), st.binary())
 
 
 @given(st.lists(TEXT_PAIRS | BINARY_PAIRS))
-def test_valid_metadata_survives_the_wire(pairs: list[tuple[str, str | bytes]]) -> None:
+def test_valid_metadata_is_decoded_as_it_was_encoded(pairs: list[tuple[str, str | bytes]]) -> None:
     metadata = validate_metadata(pairs)
     decoded = [pair for field in encode_metadata(metadata) for pair in decode_field(*field)]
     assert decoded == pairs

@@ -20,7 +20,7 @@ def test_a_sink_gets_events_from_subscription_to_unsubscription(trace: Trace) ->
     assert seen == [Event("during", {"name": "p0", "timer": 10})]
 
 
-def test_active_tells_whether_anybody_listens(trace: Trace) -> None:
+def test_active_is_true_while_there_is_a_subscription(trace: Trace) -> None:
     active = [trace.active]
     first = trace.subscribe(lambda event: None)
     second = trace.subscribe(lambda event: None)
@@ -32,7 +32,7 @@ def test_active_tells_whether_anybody_listens(trace: Trace) -> None:
     assert active == [False, True, True, False]
 
 
-def test_unsubscribing_twice_takes_only_its_own_subscription(trace: Trace) -> None:
+def test_unsubscribing_twice_removes_only_its_own_subscription(trace: Trace) -> None:
     seen: list[Event] = []
     first = trace.subscribe(seen.append)
     trace.subscribe(seen.append)
@@ -50,21 +50,21 @@ def test_sinks_are_called_in_order_of_subscription(trace: Trace) -> None:
     assert seen == ["first", "second"]
 
 
-def test_a_sink_may_leave_while_an_event_is_passed_on(trace: Trace) -> None:
+def test_a_sink_may_unsubscribe_while_it_is_called(trace: Trace) -> None:
     seen: list[str] = []
 
-    def leaver(event: Event) -> None:
-        seen.append("leaver")
+    def unsubscribing(event: Event) -> None:
+        seen.append("unsubscribing")
         leave()
 
-    leave = trace.subscribe(leaver)
+    leave = trace.subscribe(unsubscribing)
     trace.subscribe(lambda event: seen.append("stayer"))
     trace.emit("x")
     trace.emit("y")
-    assert seen == ["leaver", "stayer", "stayer"]
+    assert seen == ["unsubscribing", "stayer", "stayer"]
 
 
-def test_what_a_sink_raises_reaches_the_emitter(trace: Trace) -> None:
+def test_an_exception_of_a_sink_propagates_to_the_emitter(trace: Trace) -> None:
     def checker(event: Event) -> None:
         raise AssertionError(event.name)
 
@@ -73,7 +73,7 @@ def test_what_a_sink_raises_reaches_the_emitter(trace: Trace) -> None:
         trace.emit("cluster.lost")
 
 
-def test_the_null_trace_has_no_listeners() -> None:
+def test_the_null_trace_cannot_be_subscribed_to() -> None:
     with pytest.raises(ValueError, match="null trace cannot be subscribed to"):
         NULL.subscribe(print)
     assert not NULL.active
@@ -91,7 +91,7 @@ def emit_each(trace: Trace, *names: str) -> None:
         trace.emit(name)
 
 
-def test_hits_gives_the_events_with_that_name(trace: Trace) -> None:
+def test_hits_yields_the_events_with_that_name(trace: Trace) -> None:
     with hits(trace, "wanted") as events:
         trace.emit("other")
         trace.emit("wanted", n=1)
@@ -99,14 +99,14 @@ def test_hits_gives_the_events_with_that_name(trace: Trace) -> None:
     assert events == [Event("wanted", {"n": 1})]
 
 
-def test_hits_fails_and_says_what_came_instead(trace: Trace) -> None:
+def test_hits_fails_with_the_names_of_other_events(trace: Trace) -> None:
     text = r"event 'wanted' was not emitted, got \['a', 'b'\]"
     with pytest.raises(AssertionError, match=text), hits(trace, "wanted"):
         emit_each(trace, "b", "a", "b")
     assert not trace.active
 
 
-def test_hits_does_not_hide_what_its_body_raised(trace: Trace) -> None:
+def test_hits_propagates_an_exception_of_its_block(trace: Trace) -> None:
     with pytest.raises(KeyError), hits(trace, "wanted"):
         raise KeyError
     assert not trace.active

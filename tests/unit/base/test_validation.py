@@ -15,7 +15,7 @@ def errors() -> ValidationErrors:
     return ValidationErrors()
 
 
-def test_the_house_example_renders_verbatim(errors: ValidationErrors) -> None:
+def test_errors_are_rendered_by_field_path(errors: ValidationErrors) -> None:
     with errors.field("lb_policy"):
         errors.add("unsupported value 9")
     with errors.field("ring_hash_lb_config"), errors.field("minimum_ring_size"):
@@ -56,7 +56,7 @@ def test_an_error_outside_all_fields_has_no_path(errors: ValidationErrors) -> No
     assert str(errors) == "[error:not an object]"
 
 
-def test_errors_at_one_field_are_joined_even_if_others_came_between(
+def test_errors_at_one_field_are_joined_even_if_not_consecutive(
     errors: ValidationErrors,
 ) -> None:
     for name, text in [("a", "one"), ("b", "two"), ("a", "three")]:
@@ -97,7 +97,7 @@ def test_errors_beyond_the_limit_are_only_counted(
     assert str(errors).count("field:") == ERRORS_MAX
 
 
-def test_a_long_text_and_a_long_path_are_cut(errors: ValidationErrors) -> None:
+def test_a_long_text_and_a_long_path_are_truncated(errors: ValidationErrors) -> None:
     with errors.key("k" * 10_000):
         errors.add("v" * TEXT_LENGTH_MAX)
         errors.add("w" * 10_000)
@@ -112,7 +112,7 @@ def test_a_validation_error_is_a_value_error(errors: ValidationErrors) -> None:
     assert isinstance(ValidationError("thing", errors), ValueError)
 
 
-def test_errors_can_be_had_one_by_one() -> None:
+def test_items_yields_each_error_with_its_path() -> None:
     errors = ValidationErrors()
     errors.add("is bad")
     with errors.field("a"), errors.index(1):

@@ -12,13 +12,13 @@ from proxyless.metrics.instruments import (
     CALL_DURATION,
     LOCALITY,
 )
-from tests.metrics_world import TARGET, RecordingPlugin
+from tests.worlds.stats_plugins import TARGET, RecordingPlugin
 
 PATH = "/pkg.Service/Method"
 NAME = "pkg.Service/Method"
 
 
-def test_each_plugin_has_its_own_name_for_a_method() -> None:
+def test_each_plugin_has_its_own_label_for_a_method() -> None:
     named, unnamed = RecordingPlugin(), RecordingPlugin(named=False)
     recorder = CallRecorder(Metrics(TARGET, [named, unnamed]), PATH, is_registered=False)
     recorder.on_attempt_start()
@@ -28,7 +28,7 @@ def test_each_plugin_has_its_own_name_for_a_method() -> None:
     assert unnamed.values(CALL_DURATION) == [(("other", TARGET, "OK"), 1.5)]
 
 
-def test_a_registered_method_has_its_name() -> None:
+def test_a_registered_method_is_recorded_by_name() -> None:
     plugin = RecordingPlugin(named=False)
     CallRecorder(plugin.metrics, PATH, is_registered=True).on_attempt_start()
     assert plugin.counts(ATTEMPT_STARTED) == {(NAME, TARGET): 1}
@@ -44,15 +44,16 @@ def test_the_end_of_an_attempt_is_three_values_with_the_labels_of_its_pick() -> 
     assert plugin.values(ATTEMPT_RECEIVED) == [(labels, 20)]
 
 
-def test_what_no_policy_said_is_empty() -> None:
+@pytest.mark.spec("A78-16", "A89-05")
+def test_labels_that_no_policy_set_are_empty() -> None:
     plugin = RecordingPlugin()
     recorder = CallRecorder(plugin.metrics, PATH, is_registered=True)
     recorder.on_attempt_end("UNAVAILABLE", 0, 0, 0, {})
     assert plugin.values(ATTEMPT_SENT) == [((NAME, TARGET, "UNAVAILABLE", "", ""), 0)]
 
 
-class Nameless(RecordingPlugin):
-    """Raises when it is asked for names."""
+class NoLabels(RecordingPlugin):
+    """Raises in `label_method` and `label_target`."""
 
     def label_method(self, path: str, *, is_registered: bool) -> str:
         raise RuntimeError("no name")
@@ -61,10 +62,10 @@ class Nameless(RecordingPlugin):
         raise RuntimeError("no name")
 
 
-def test_a_plugin_that_raises_when_asked_for_names_gets_others(
+def test_labels_are_other_when_a_plugin_raises(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    plugin = Nameless()
+    plugin = NoLabels()
     CallRecorder(plugin.metrics, PATH, is_registered=True).on_attempt_start()
     assert plugin.counts(ATTEMPT_STARTED) == {("other", "other"): 1}
     assert "stats plugin" in caplog.text

@@ -1,4 +1,4 @@
-"""Unit tests of proxyless.metrics.instruments: the tables of A66, A78 and A89, once more."""
+"""Unit tests of proxyless.metrics.instruments, compared with the tables of A66, A78 and A89."""
 
 import pytest
 
@@ -49,7 +49,7 @@ TABLE: list[tuple[str, str, str, list[str], list[str], bool]] = [
 
 
 @pytest.mark.parametrize("row", TABLE, ids=[row[0] for row in TABLE])
-def test_an_instrument_is_what_its_grfc_says(
+def test_an_instrument_is_as_its_grfc_specifies(
     row: tuple[str, str, str, list[str], list[str], bool],
 ) -> None:
     (found,) = [each for each in INSTRUMENTS if each.name == row[0]]
@@ -63,7 +63,7 @@ def test_an_instrument_is_what_its_grfc_says(
     ) == row
 
 
-def test_there_are_no_others() -> None:
+def test_the_table_has_all_instruments() -> None:
     assert [each.name for each in INSTRUMENTS] == [row[0] for row in TABLE]
 
 

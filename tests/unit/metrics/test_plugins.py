@@ -16,7 +16,7 @@ from proxyless.metrics import (
 )
 from proxyless.metrics.instruments import ATTEMPT_STARTED, CALL_DURATION, XDS_CONNECTED
 from proxyless.metrics.plugins import Metrics
-from tests.metrics_world import RecordingPlugin
+from tests.worlds.stats_plugins import RecordingPlugin
 
 
 @pytest.fixture
@@ -27,15 +27,15 @@ def registered() -> Iterator[RecordingPlugin]:
     deregister_global(plugin)
 
 
-class Picky(RecordingPlugin):
-    """Wants one target only."""
+class OneTarget(RecordingPlugin):
+    """Interested in one target only."""
 
     def is_interested_in(self, target: str) -> bool:
         return target == "dns:///wanted"
 
 
 class Broken(RecordingPlugin):
-    """Raises, whatever it is told or asked."""
+    """Raises in every method."""
 
     def count(self, *_: object, **__: object) -> None:
         raise RuntimeError("broken")
@@ -63,7 +63,7 @@ def test_a_channel_has_the_registered_plugins_and_its_own_each_once(
     assert metrics.target == "dns:///a"
 
 
-def test_a_channel_keeps_what_it_was_made_with(registered: RecordingPlugin) -> None:
+def test_a_channel_keeps_the_plugins_it_was_created_with(registered: RecordingPlugin) -> None:
     before = choose_plugins("dns:///a")
     other = RecordingPlugin()
     register_global(other)
@@ -72,20 +72,20 @@ def test_a_channel_keeps_what_it_was_made_with(registered: RecordingPlugin) -> N
     assert choose_plugins("dns:///a").plugins == (registered,)
 
 
-def test_a_plugin_chooses_among_channels() -> None:
-    plugin = Picky()
+def test_a_plugin_collects_only_for_targets_it_is_interested_in() -> None:
+    plugin = OneTarget()
     assert choose_plugins("dns:///wanted", [plugin]).plugins == (plugin,)
     assert choose_plugins("dns:///other", [plugin]) is NO_METRICS
 
 
-def test_registering_twice_is_refused(registered: RecordingPlugin) -> None:
+def test_registering_twice_raises(registered: RecordingPlugin) -> None:
     with pytest.raises(RuntimeError, match="is registered already"):
         register_global(registered)
     with pytest.raises(RuntimeError, match="is not registered"):
         deregister_global(RecordingPlugin())
 
 
-def test_every_plugin_is_told() -> None:
+def test_every_plugin_records_a_measurement() -> None:
     plugins = [RecordingPlugin(), RecordingPlugin()]
     metrics = Metrics("t", plugins)
     metrics.count(ATTEMPT_STARTED, ("m", "t"), value=3)
@@ -95,7 +95,7 @@ def test_every_plugin_is_told() -> None:
         assert plugin.values(CALL_DURATION) == [(("m", "t", "OK"), 0.5)]
 
 
-def test_gauges_are_asked_for_until_they_are_cancelled() -> None:
+def test_gauges_are_observed_until_they_are_cancelled() -> None:
     plugins = [RecordingPlugin(), RecordingPlugin()]
     cancel = Metrics("t", plugins).watch(
         [XDS_CONNECTED], lambda report: report(XDS_CONNECTED, 1, ("t", "server"))
@@ -105,7 +105,7 @@ def test_gauges_are_asked_for_until_they_are_cancelled() -> None:
     assert [plugin.gauges(XDS_CONNECTED) for plugin in plugins] == [{}] * 2
 
 
-def test_what_a_plugin_raises_is_logged_and_harms_nobody(
+def test_an_exception_of_a_plugin_is_logged_and_does_not_propagate(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     plugin = RecordingPlugin()
@@ -118,15 +118,15 @@ def test_what_a_plugin_raises_is_logged_and_harms_nobody(
     assert caplog.text.count("raised\n") == 3
 
 
-def test_threads_that_register_at_once_are_all_heard() -> None:
+def test_threads_may_register_plugins_at_once() -> None:
     shares = [[RecordingPlugin() for _ in range(100)] for _ in range(8)]
 
-    def do_with_all(what: Callable[[RecordingPlugin], None]) -> None:
-        def do_with(share: list[RecordingPlugin]) -> None:
+    def call_in_threads(action: Callable[[RecordingPlugin], None]) -> None:
+        def call(share: list[RecordingPlugin]) -> None:
             for each in share:
-                what(each)
+                action(each)
 
-        threads = [Thread(target=do_with, args=[share]) for share in shares]
+        threads = [Thread(target=call, args=[share]) for share in shares]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -135,10 +135,10 @@ def test_threads_that_register_at_once_are_all_heard() -> None:
     interval_s = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        do_with_all(register_global)
-        heard = set(choose_plugins("dns:///a").plugins)
-        do_with_all(deregister_global)
+        call_in_threads(register_global)
+        chosen = set(choose_plugins("dns:///a").plugins)
+        call_in_threads(deregister_global)
     finally:
         sys.setswitchinterval(interval_s)
-    assert heard == {each for share in shares for each in share}
+    assert chosen == {each for share in shares for each in share}
     assert choose_plugins("dns:///a") is NO_METRICS

@@ -1,4 +1,4 @@
-"""Every state change of a stream, in every test of this folder, is one of the table's."""
+"""Fixture for all tests of this folder: every state change of a stream must be in the table."""
 
 import pytest
 

@@ -16,7 +16,7 @@ from proxyless.wire import (
 )
 from proxyless.wire import frames as kinds
 from proxyless.wire.stream import HalfState
-from tests.wire_world import (
+from tests.worlds.wire import (
     HEAD,
     OK_TRAILERS,
     REQUEST,
@@ -100,10 +100,10 @@ def waiting_client() -> Side:
     return Side(server, server.call())
 
 
-def asked_server() -> Side:
+def requested_server() -> Side:
     """A server's stream whose request head is received, without a window."""
     client = RawClient()
-    client.say(settings(NO_WINDOW), headers(1, [*REQUEST, GZIP]))
+    client.send(settings(NO_WINDOW), headers(1, [*REQUEST, GZIP]))
     return Side(client, client.owner.handlers[0])
 
 
@@ -123,10 +123,10 @@ STREAM_STEPS: dict[str, Step] = {
     "hold": lambda side: side.stream.hold(),
     "release": lambda side: side.stream.release(),
     "reset": lambda side: side.stream.reset(ErrorCode.CANCEL, GONE),
-    "peer sends message": lambda side: side.peer.say(data(1, PACKED)),
-    "peer sends last message": lambda side: side.peer.say(data(1, PACKED, end=True)),
-    "peer resets": lambda side: side.peer.say(rst_stream(1, ErrorCode.CANCEL)),
-    "peer opens window": lambda side: side.peer.say(settings(WINDOW)),
+    "peer sends message": lambda side: side.peer.send(data(1, PACKED)),
+    "peer sends last message": lambda side: side.peer.send(data(1, PACKED, end=True)),
+    "peer resets": lambda side: side.peer.send(rst_stream(1, ErrorCode.CANCEL)),
+    "peer opens window": lambda side: side.peer.send(settings(WINDOW)),
     "connection is lost": lambda side: side.peer.core.lose(GONE),
 }
 
@@ -134,19 +134,19 @@ STREAM_STEPS: dict[str, Step] = {
 CLIENT_STEPS: dict[str, Step] = STREAM_STEPS | {
     "send last message": lambda side: side.stream.send_message(b"last", end_stream=True),
     "close sending": lambda side: client_stream(side).close_sending(),
-    "peer sends head": lambda side: side.peer.say(headers(1, [*HEAD, GZIP])),
-    "peer sends trailers": lambda side: side.peer.say(headers(1, OK_TRAILERS, end=True)),
-    "peer raises limit": lambda side: side.peer.say(settings((kinds.MAX_CONCURRENT_STREAMS, 9))),
+    "peer sends head": lambda side: side.peer.send(headers(1, [*HEAD, GZIP])),
+    "peer sends trailers": lambda side: side.peer.send(headers(1, OK_TRAILERS, end=True)),
+    "peer raises limit": lambda side: side.peer.send(settings((kinds.MAX_CONCURRENT_STREAMS, 9))),
 }
 SERVER_STEPS: dict[str, Step] = STREAM_STEPS | {
     "send head": lambda side: server_stream(side).send_head(),
     "send status": lambda side: server_stream(side).send_status(),
-    "peer sends trailers": lambda side: side.peer.say(headers(1, [("k", "v")], end=True)),
+    "peer sends trailers": lambda side: side.peer.send(headers(1, [("k", "v")], end=True)),
 }
 
 
 def check_invariants(side: Side) -> None:
-    """What each pair of states says about the rest of the stream."""
+    """Check what each pair of states implies for the rest of the stream."""
     stream, core = side.stream, side.peer.core
     assert (stream.sending is CLOSED) is stream.receiving.is_closed is stream.is_ended
     assert (stream.id in core.streams) is not (stream.is_ended or stream.id == 0)
@@ -160,7 +160,7 @@ def check_invariants(side: Side) -> None:
 
 
 def key_of(side: Side) -> Hashable:
-    """What decides how a stream goes on; histories with the same key are not told apart."""
+    """Everything that later steps depend on; histories with the same key are not distinguished."""
     stream = side.stream
     is_queued, is_held = stream.queue is not None, stream.held_messages is not None
     window = (stream.send_window > 0, side.peer.core.peer.initial_window_bytes > 0)
@@ -170,7 +170,7 @@ def key_of(side: Side) -> Hashable:
 def walk(create: Callable[[], Side], steps: Mapping[str, Step]) -> set[tuple[HalfState, HalfState]]:
     """Take every step in every situation; return the pairs of states reached."""
     histories: deque[tuple[Step, ...]] = deque([()])
-    known: set[Hashable] = set()
+    visited: set[Hashable] = set()
     pairs = set()
     while histories:
         history = histories.popleft()
@@ -180,7 +180,7 @@ def walk(create: Callable[[], Side], steps: Mapping[str, Step]) -> set[tuple[Hal
                 step(side)
             check_invariants(side)
         pairs.add((side.stream.sending, side.stream.receiving))
-        if (key := key_of(side)) not in known:
-            known.add(key)
+        if (key := key_of(side)) not in visited:
+            visited.add(key)
             histories += [(*history, step) for step in steps.values()]
     return pairs

@@ -1,4 +1,4 @@
-"""Unit tests of proxyless.wire.client: calls, alone and against our own server role."""
+"""Unit tests of proxyless.wire.client, against raw peers and our own server role."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from proxyless.base import OK, Metadata, Status, StatusCode
 from proxyless.wire import ENCODINGS, ErrorCode, Limits, RequestEncoder, compress
 from proxyless.wire import frames as kinds
 from proxyless.wire.limits import INFORMATIONAL_BYTES_MAX, INFORMATIONAL_BYTES_MIN
-from tests.wire_world import (
+from tests.worlds.wire import (
     ENCODER,
     END_STREAM,
     HEAD,
@@ -67,7 +67,7 @@ def test_messages_pass_both_ways(
     assert world.core.calls == len(world.server.streams) == 0
 
 
-def test_a_conversation_goes_back_and_forth() -> None:
+def test_messages_alternate_on_a_bidirectional_stream() -> None:
     world = WireWorld()
 
     def echo(handler: HandlerRecorder) -> None:
@@ -136,13 +136,13 @@ def test_metadata_timeout_and_details_reach_the_other_side() -> None:
     assert end.trailers == METADATA[::-1]
 
 
-# What a request looks like
+# Frames of a request
 
 
 def test_a_unary_request_is_headers_and_one_last_data() -> None:
     server = RawServer()
     server.call(b"message")
-    first, second = server.hear().frames
+    first, second = server.read_output().frames
     assert (first.kind, first.flags, first.stream_id) == (
         kinds.HEADERS,
         kinds.FLAG_END_HEADERS,
@@ -154,35 +154,35 @@ def test_a_unary_request_is_headers_and_one_last_data() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 16_379, 16_380, 65_530, 65_531, 200_000])
-def test_unary_is_the_same_as_opening_and_sending(size: int) -> None:
-    def heard(server: RawServer) -> list[tuple[int, int, bytes]]:
-        server.say(window_update(0, 1 << 20), window_update(1, 1 << 20))
-        return [(each.kind, each.flags, each.payload) for each in server.hear().frames]
+def test_open_unary_sends_the_same_as_open_and_send_message(size: int) -> None:
+    def sent(server: RawServer) -> list[tuple[int, int, bytes]]:
+        server.send(window_update(0, 1 << 20), window_update(1, 1 << 20))
+        return [(each.kind, each.flags, each.payload) for each in server.read_output().frames]
 
     one, other = RawServer(), RawServer()
     one.call(bytes(size))
     other.call().stream.send_message(bytes(size), end_stream=True)
-    assert heard(one) == heard(other)
+    assert sent(one) == sent(other)
 
 
-def test_half_close_is_an_empty_last_data_and_said_once() -> None:
+def test_half_close_is_an_empty_last_data_and_sent_once() -> None:
     server = RawServer()
     call = server.call()
-    server.hear()
+    server.read_output()
     call.stream.close_sending()
     call.stream.close_sending()
-    (last,) = server.hear().frames
+    (last,) = server.read_output().frames
     assert (last.kind, last.flags, last.payload) == (kinds.DATA, END_STREAM, b"")
 
 
-def test_half_close_follows_what_is_queued() -> None:
+def test_half_close_follows_queued_messages() -> None:
     server = RawServer(announce=((kinds.INITIAL_WINDOW_SIZE, 0),))
     call = server.call()
     call.stream.send_message(b"abc")
     call.stream.close_sending()
-    assert server.hear().of(kinds.DATA) == []
-    server.say(window_update(1, 100))
-    (last,) = server.hear().frames
+    assert server.read_output().of(kinds.DATA) == []
+    server.send(window_update(1, 100))
+    (last,) = server.read_output().frames
     assert (last.flags, last.payload) == (END_STREAM, prefixed(b"abc"))
 
 
@@ -191,29 +191,29 @@ def test_streams_have_odd_ids_in_order() -> None:
     assert [call.stream.id for call in server.opened(4)] == [1, 3, 5, 7]
 
 
-# What an answer may look like
+# Responses
 
 
 def test_trailers_only_have_no_head() -> None:
     server = RawServer()
     (call,) = server.opened()
-    server.say(headers(1, [*HEAD, ("grpc-status", "5"), ("k", "v")], end=True))
+    server.send(headers(1, [*HEAD, ("grpc-status", "5"), ("k", "v")], end=True))
     assert call.count("head") == 0
     assert call.expect_end(StatusCode.NOT_FOUND).trailers == (("k", "v"),)
 
 
-def test_informational_answers_are_passed_over() -> None:
+def test_informational_responses_are_skipped() -> None:
     server = RawServer()
     (call,) = server.opened()
-    server.say(headers(1, [(":status", "100")]), headers(1, [(":status", "103")]), answer(1, b"a"))
+    server.send(headers(1, [(":status", "100")]), headers(1, [(":status", "103")]), answer(1, b"a"))
     assert [kind for kind, _ in call.events] == ["head", "message", "end"]
 
 
-def test_as_many_informational_answers_as_anybody_needs_are_passed_over() -> None:
+def test_informational_responses_within_the_limit_are_skipped() -> None:
     server = RawServer()
     (call,) = server.opened()
     count = INFORMATIONAL_BYTES_MAX // INFORMATIONAL_BYTES_MIN
-    server.say(*[headers(1, [(":status", "103")])] * count, answer(1, b"a"))
+    server.send(*[headers(1, [(":status", "103")])] * count, answer(1, b"a"))
     assert [kind for kind, _ in call.events] == ["head", "message", "end"]
 
 
@@ -234,16 +234,16 @@ Refused = list[tuple[str, str]]
         ([(":status", "200")], StatusCode.UNKNOWN, "content-type ''"),
     ],
 )
-def test_an_answer_that_is_not_grpc_ends_the_call(
+def test_a_response_that_is_not_grpc_ends_the_call(
     head: Refused, code: StatusCode, text: str, is_last: bool
 ) -> None:
     server = RawServer()
     (call,) = server.opened()
-    server.say(headers(1, head, end=is_last))
+    server.send(headers(1, head, end=is_last))
     assert call.count("head") == 0
     call.expect_end(code, text)
     if is_last:
-        server.expect_silence()
+        server.expect_no_output()
     else:
         server.expect_reset(1, ErrorCode.CANCEL)
 
@@ -269,12 +269,12 @@ def test_an_answer_that_is_not_grpc_ends_the_call(
         ),
     ],
 )
-def test_an_answer_out_of_order_resets_the_stream(
+def test_a_response_out_of_order_resets_the_stream(
     frames: bytes, code: ErrorCode, text: str
 ) -> None:
     server = RawServer()
     (call,) = server.opened()
-    server.say(frames)
+    server.send(frames)
     call.expect_end(StatusCode.INTERNAL, text)
     server.expect_reset(1, code)
 
@@ -303,41 +303,41 @@ def test_an_answer_out_of_order_resets_the_stream(
         (headers(1, OK_TRAILERS, end=True), StatusCode.INTERNAL, "head without :status"),
     ],
 )
-def test_an_answer_that_ends_too_early_is_an_error(
+def test_a_response_that_ends_too_early_is_an_error(
     frames: bytes, code: StatusCode, text: str
 ) -> None:
     server = RawServer()
     (call,) = server.opened()
-    server.say(frames)
+    server.send(frames)
     call.expect_end(code, text)
-    server.expect_silence()
+    server.expect_no_output()
 
 
-def test_an_answer_that_comes_before_we_finished_stops_us() -> None:
+def test_a_response_before_our_half_close_resets_the_stream() -> None:
     server = RawServer()
     call = server.call()
     call.stream.send_message(bytes(100_000))
-    server.hear()
-    server.say(answer(1, b"enough"))
+    server.read_output()
+    server.send(answer(1, b"enough"))
     call.expect_end()
     server.expect_reset(1, ErrorCode.NO_ERROR)
-    server.say(window_update(0, 1 << 20))
-    server.expect_silence()
+    server.send(window_update(0, 1 << 20))
+    server.expect_no_output()
 
 
-def test_an_answer_that_comes_before_our_last_queued_byte_stops_us() -> None:
+def test_a_response_before_our_last_queued_byte_resets_the_stream() -> None:
     server = RawServer()
     call = server.call(bytes(100_000))
-    server.hear()
-    server.say(answer(1, b"enough"))
+    server.read_output()
+    server.send(answer(1, b"enough"))
     call.expect_end()
     server.expect_reset(1, ErrorCode.NO_ERROR)
 
 
-def test_metadata_that_is_too_large_ends_the_call_only() -> None:
+def test_metadata_over_the_limit_ends_the_call_only() -> None:
     server = RawServer(Limits(header_list_bytes_max=200))
     one, other = server.opened(2)
-    server.say(headers(1, [*HEAD, ("k", "v" * 200)]), answer(3, b"a"))
+    server.send(headers(1, [*HEAD, ("k", "v" * 200)]), answer(3, b"a"))
     one.expect_end(StatusCode.RESOURCE_EXHAUSTED, "received metadata larger than max (200 bytes)")
     other.expect_end()
     server.expect_reset(1, ErrorCode.CANCEL)
@@ -347,24 +347,24 @@ def test_metadata_that_is_too_large_ends_the_call_only() -> None:
 def test_a_reset_ends_the_call(code: ErrorCode) -> None:
     server = RawServer()
     (call,) = server.opened()
-    server.say(headers(1, HEAD), rst_stream(1, code))
+    server.send(headers(1, HEAD), rst_stream(1, code))
     assert call.end is not None
     assert call.end.status.details == f"stream reset by peer: {code.name}"
     assert call.end.is_unprocessed is (code is ErrorCode.REFUSED_STREAM)
-    server.expect_silence()
+    server.expect_no_output()
 
 
 # Cancelling
 
 
-def test_cancelling_resets_the_stream_and_ignores_its_answer() -> None:
+def test_cancelling_resets_the_stream_and_ignores_its_response() -> None:
     server = RawServer()
     (call,) = server.opened()
     call.stream.cancel()
     call.expect_end(StatusCode.CANCELLED, "cancelled by the client")
     server.expect_reset(1, ErrorCode.CANCEL)
-    server.say(answer(1, b"late"))
-    server.expect_silence()
+    server.send(answer(1, b"late"))
+    server.expect_no_output()
 
 
 def test_a_deadline_is_a_cancellation_with_another_status() -> None:
@@ -384,29 +384,29 @@ def limited(streams_max: int, calls: int) -> tuple[RawServer, list[CallRecorder]
 
 
 def opened_streams(server: RawServer) -> list[int]:
-    return [frame.stream_id for frame in server.hear().of(kinds.HEADERS)]
+    return [frame.stream_id for frame in server.read_output().of(kinds.HEADERS)]
 
 
-def test_calls_over_the_limit_wait_their_turn() -> None:
+def test_calls_over_the_limit_are_opened_in_order() -> None:
     server, calls = limited(2, 5)
     assert opened_streams(server) == [1, 3]
     assert server.core.calls == 5
-    server.say(answer(3))
-    heard = server.hear()
-    assert [frame.stream_id for frame in heard.of(kinds.HEADERS)] == [5]
-    assert heard.payload(5) == prefixed(b"2")
-    server.say(rst_stream(1, 8), answer(5))
+    server.send(answer(3))
+    sent = server.read_output()
+    assert [frame.stream_id for frame in sent.of(kinds.HEADERS)] == [5]
+    assert sent.payload(5) == prefixed(b"2")
+    server.send(rst_stream(1, 8), answer(5))
     assert opened_streams(server) == [7, 9]
-    server.say(answer(7), answer(9))
+    server.send(answer(7), answer(9))
     assert [call.end is not None for call in calls] == [True] * 5
     assert server.core.calls == 0
 
 
-def test_a_new_call_waits_behind_those_that_wait() -> None:
+def test_a_new_call_is_opened_after_waiting_calls() -> None:
     server, _ = limited(1, 2)
-    server.hear()
+    server.read_output()
     late = server.call(b"late")
-    server.say(settings((STREAMS_MAX, 2)))
+    server.send(settings((STREAMS_MAX, 2)))
     assert opened_streams(server) == [3]
     assert late.stream.id == 0
 
@@ -414,79 +414,79 @@ def test_a_new_call_waits_behind_those_that_wait() -> None:
 @pytest.mark.parametrize(("streams_max", "opened"), [(0, []), (2, []), (3, [5]), (9, [5, 7, 9])])
 def test_the_limit_may_change(streams_max: int, opened: list[int]) -> None:
     server, _ = limited(2, 5)
-    server.hear()
-    server.say(settings((STREAMS_MAX, streams_max)))
+    server.read_output()
+    server.send(settings((STREAMS_MAX, streams_max)))
     assert opened_streams(server) == opened
 
 
 def test_a_lower_limit_waits_for_calls_under_way() -> None:
     server, _ = limited(3, 4)
-    server.hear()
-    server.say(settings((STREAMS_MAX, 1)), answer(1), answer(3))
+    server.read_output()
+    server.send(settings((STREAMS_MAX, 1)), answer(1), answer(3))
     assert opened_streams(server) == []
-    server.say(answer(5))
+    server.send(answer(5))
     assert opened_streams(server) == [7]
 
 
-def test_what_a_waiting_call_sends_leaves_when_it_is_opened() -> None:
+def test_messages_of_a_waiting_call_are_sent_when_it_is_opened() -> None:
     server, _ = limited(0, 0)
     call = server.call()
     call.stream.send_message(b"a")
     call.stream.send_message(b"b", is_compressed=True)
     call.expect_writable(False)
     call.stream.close_sending()
-    server.expect_silence()
-    server.say(settings((STREAMS_MAX, 1)))
-    heard = server.hear()
-    assert heard.payload(1) == prefixed(b"a") + prefixed(b"b", compressed=1)
-    assert heard.frames[-1].flags == END_STREAM
+    server.expect_no_output()
+    server.send(settings((STREAMS_MAX, 1)))
+    sent = server.read_output()
+    assert sent.payload(1) == prefixed(b"a") + prefixed(b"b", compressed=1)
+    assert sent.frames[-1].flags == END_STREAM
     assert call.count("writable") == 1
     call.expect_writable(True)
 
 
-def test_a_waiting_call_that_sent_nothing_is_opened_all_the_same() -> None:
+def test_a_waiting_call_without_messages_is_opened() -> None:
     server, _ = limited(0, 0)
     call = server.call()
-    server.say(settings((STREAMS_MAX, 1)))
+    server.send(settings((STREAMS_MAX, 1)))
     assert opened_streams(server) == [1]
     call.stream.send_message(b"now")
-    assert server.hear().payload(1) == prefixed(b"now")
+    assert server.read_output().payload(1) == prefixed(b"now")
 
 
-def test_a_waiting_call_is_cancelled_in_silence() -> None:
+def test_cancelling_a_waiting_call_sends_nothing() -> None:
     server, (_, second, third) = limited(1, 3)
-    server.hear()
+    server.read_output()
     second.stream.cancel()
     second.expect_end(StatusCode.CANCELLED)
-    server.expect_silence()
-    server.say(answer(1))
+    server.expect_no_output()
+    server.send(answer(1))
     assert opened_streams(server) == [3]
     assert third.stream.id == 3
 
 
-def test_cancelling_an_open_call_lets_a_waiting_one_in() -> None:
+def test_a_waiting_call_is_opened_when_an_open_one_is_cancelled() -> None:
     server, (first, _) = limited(1, 2)
-    server.hear()
+    server.read_output()
     first.stream.cancel()
-    assert [(each.kind, each.stream_id) for each in server.hear().frames] == [
+    assert [(each.kind, each.stream_id) for each in server.read_output().frames] == [
         (kinds.RST_STREAM, 1),
         (kinds.HEADERS, 3),
         (kinds.DATA, 3),
     ]
 
 
-def test_waiting_calls_of_a_lost_connection_were_not_processed() -> None:
+def test_waiting_calls_of_a_lost_connection_end_unprocessed() -> None:
     server, (first, second) = limited(1, 2)
-    server.hear()
+    server.read_output()
     server.core.lose(Status(StatusCode.UNAVAILABLE, "gone"))
     first.expect_end(StatusCode.UNAVAILABLE, "gone")
     second.expect_end(StatusCode.UNAVAILABLE, "gone", unprocessed=True)
 
 
-def test_calls_that_have_not_left_a_lost_connection_were_not_processed() -> None:
+def test_unsent_calls_of_a_lost_connection_end_unprocessed() -> None:
     server = RawServer()
     [sent] = server.opened(1)
-    server.hear()
+    server.read_output()
     unsent, streaming = server.call(b"hello"), server.call()
     server.core.lose(Status(StatusCode.UNAVAILABLE, "gone"))
     sent.expect_end(StatusCode.UNAVAILABLE, "gone")
@@ -494,14 +494,14 @@ def test_calls_that_have_not_left_a_lost_connection_were_not_processed() -> None
         assert call.expect_end(StatusCode.UNAVAILABLE, "gone", unprocessed=True).is_retry_free
 
 
-# A peer that refuses less than it announced
+# A peer that refuses streams within the limit it announced
 
 
 def refused_beside(others: int) -> tuple[RawServer, CallRecorder]:
-    """A call that was refused while there were others, and now waits to be opened again."""
+    """A call that waits to be opened after a refusal while there were others."""
     server = RawServer(announce=((STREAMS_MAX, 10),))
     refused = server.opened(others + 1)[-1]
-    server.say(rst_stream(2 * others + 1, ErrorCode.REFUSED_STREAM))
+    server.send(rst_stream(2 * others + 1, ErrorCode.REFUSED_STREAM))
     assert refused.end is not None
     assert refused.end.is_unprocessed
     assert refused.end.is_retry_free is (others > 0)
@@ -510,8 +510,8 @@ def refused_beside(others: int) -> tuple[RawServer, CallRecorder]:
 
 def test_a_call_that_is_refused_beside_others_waits_until_one_has_ended() -> None:
     server, _ = refused_beside(2)
-    server.expect_silence()
-    server.say(answer(1))
+    server.expect_no_output()
+    server.send(answer(1))
     assert opened_streams(server) == [7]
 
 
@@ -520,34 +520,34 @@ def test_a_call_that_is_refused_alone_does_not_wait() -> None:
     assert opened_streams(server) == [3]
 
 
-def test_refusals_are_forgotten() -> None:
+def test_restoring_the_stream_limit_opens_waiting_calls() -> None:
     server, _ = refused_beside(2)
     server.call(b"another")
-    server.core.forget_refusals()
+    server.core.restore_stream_limit()
     assert opened_streams(server) == [7, 9]
 
 
-def test_a_new_limit_of_the_peer_counts_at_once() -> None:
+def test_a_new_limit_of_the_peer_is_applied_at_once_after_a_refusal() -> None:
     server, _ = refused_beside(2)
-    server.say(settings((STREAMS_MAX, 3)))
+    server.send(settings((STREAMS_MAX, 3)))
     assert opened_streams(server) == [7]
     server.call(b"over the limit")
-    server.core.forget_refusals()
-    server.expect_silence()
+    server.core.restore_stream_limit()
+    server.expect_no_output()
 
 
-def test_the_owner_hears_of_each_refusal() -> None:
+def test_on_refused_is_called_for_each_refusal() -> None:
     server = RawServer()
     server.opened(3)
-    heard: list[str] = []
-    server.core.on_refused = lambda: heard.append("refused")
-    server.say(rst_stream(5, ErrorCode.REFUSED_STREAM), rst_stream(3, ErrorCode.CANCEL))
-    assert heard == ["refused"]
+    refusals: list[str] = []
+    server.core.on_refused = lambda: refusals.append("refused")
+    server.send(rst_stream(5, ErrorCode.REFUSED_STREAM), rst_stream(3, ErrorCode.CANCEL))
+    assert refusals == ["refused"]
 
 
-def test_calls_that_were_never_sent_may_be_retried_for_nothing() -> None:
+def test_calls_that_were_never_sent_are_retry_free() -> None:
     server, (sent, waiting) = limited(1, 2)
-    server.say(goaway(0))
+    server.send(goaway(0))
     unopened = server.call(b"late")
     assert [
         call.end is not None and call.end.is_retry_free for call in (sent, waiting, unopened)
@@ -561,9 +561,9 @@ def test_calls_that_were_never_sent_may_be_retried_for_nothing() -> None:
 # GOAWAY
 
 
-def test_goaway_ends_what_the_peer_did_not_process() -> None:
+def test_goaway_ends_the_calls_that_the_peer_did_not_process() -> None:
     server, calls = limited(3, 4)
-    server.say(goaway(3, 0, b"max_age"))
+    server.send(goaway(3, 0, b"max_age"))
     assert server.owner.values("goaway") == [(0, "max_age")]
     for call in calls[:2]:
         call.expect_open()
@@ -571,35 +571,35 @@ def test_goaway_ends_what_the_peer_did_not_process() -> None:
         text = "peer is going away: NO_ERROR: max_age"
         call.expect_end(StatusCode.UNAVAILABLE, text, unprocessed=True)
     assert server.owner.count("drained") == 0
-    server.say(answer(1), answer(3))
+    server.send(answer(1), answer(3))
     for call in calls[:2]:
         call.expect_end()
     assert server.owner.count("drained") == 1
 
 
-def test_what_a_peer_says_with_goaway_stays_on_one_line() -> None:
+def test_debug_data_of_goaway_is_one_line() -> None:
     server, (call,) = limited(1, 1)
-    server.say(goaway(0, 0, b"bye\nCRITICAL forged \x1b[31m"))
+    server.send(goaway(0, 0, b"bye\nCRITICAL forged \x1b[31m"))
     text = r"peer is going away: NO_ERROR: bye CRITICAL forged \x1b[31m"
     call.expect_end(StatusCode.UNAVAILABLE, text, unprocessed=True)
 
 
-def test_the_owner_hears_of_goaway_before_the_calls_do() -> None:
+def test_on_goaway_is_called_before_the_calls_end() -> None:
     server, (call,) = limited(1, 1)
     seen: list[bool] = []
     server.owner.hooks["goaway"] = lambda _: seen.append(call.end is None)
-    server.say(goaway(0))
+    server.send(goaway(0))
     assert seen == [True]
     call.expect_end(StatusCode.UNAVAILABLE, unprocessed=True)
 
 
-def test_a_second_goaway_takes_back_more() -> None:
+def test_a_second_goaway_ends_more_calls() -> None:
     server, calls = limited(9, 3)
-    server.say(goaway(LAST_ID))
+    server.send(goaway(LAST_ID))
     for call in calls:
         call.expect_open()
     assert not server.core.is_usable
-    server.say(goaway(1))
+    server.send(goaway(1))
     calls[0].expect_open()
     calls[1].expect_end(StatusCode.UNAVAILABLE, unprocessed=True)
     calls[2].expect_end(StatusCode.UNAVAILABLE, unprocessed=True)
@@ -608,26 +608,26 @@ def test_a_second_goaway_takes_back_more() -> None:
 @pytest.mark.parametrize("calls", [0, 1, 3])
 def test_a_connection_is_drained_once(calls: int) -> None:
     server, _ = limited(9, calls)
-    server.say(goaway(0), goaway(0))
+    server.send(goaway(0), goaway(0))
     server.core.drain()
     assert server.owner.count("drained") == 1
 
 
 def test_after_goaway_calls_end_at_once_unprocessed() -> None:
     server, _ = limited(9, 1)
-    server.say(goaway(LAST_ID))
-    server.hear()
+    server.send(goaway(LAST_ID))
+    server.read_output()
     for message in (None, b"unary"):
         server.call(message).expect_end(
             StatusCode.UNAVAILABLE, "connection takes no new calls", unprocessed=True
         )
-    server.expect_silence()
+    server.expect_no_output()
     assert server.core.calls == 1
 
 
-def test_goaway_by_an_unknown_code_is_named_by_its_number() -> None:
+def test_goaway_with_an_unknown_code_is_named_by_its_number() -> None:
     server, (call,) = limited(9, 1)
-    server.say(goaway(0, 0xABC))
+    server.send(goaway(0, 0xABC))
     call.expect_end(StatusCode.UNAVAILABLE, "error code 0xabc", unprocessed=True)
 
 
@@ -637,7 +637,7 @@ def test_draining_lets_calls_finish_and_opens_none() -> None:
     second.expect_end(StatusCode.UNAVAILABLE, unprocessed=True)
     first.expect_open()
     server.call(b"x").expect_end(StatusCode.UNAVAILABLE, unprocessed=True)
-    server.say(answer(1))
+    server.send(answer(1))
     first.expect_end()
     assert server.owner.count("drained") == 1
 
@@ -653,24 +653,24 @@ def test_a_closed_connection_cannot_be_drained() -> None:
 
 
 @pytest.mark.parametrize("message", [None, b"unary"])
-def test_when_ids_run_out_the_connection_takes_no_new_calls(message: bytes | None) -> None:
+def test_a_connection_without_free_ids_opens_no_calls(message: bytes | None) -> None:
     server = RawServer()
     server.core._next_stream_id = LAST_ID
     last = server.call(message)
     assert last.stream.id == LAST_ID
     assert not server.core.is_usable
-    server.hear()
+    server.read_output()
     server.call(message).expect_end(StatusCode.UNAVAILABLE, unprocessed=True)
-    # The owner learns it as if the peer were going away, and once.
+    # `on_goaway` is called once, as if the peer were going away.
     server.call(message).expect_end(StatusCode.UNAVAILABLE, unprocessed=True)
     assert server.owner.count("goaway") == 1
-    server.expect_silence()
-    server.say(answer(LAST_ID, b"a"))
+    server.expect_no_output()
+    server.send(answer(LAST_ID, b"a"))
     last.expect_messages(b"a")
     last.expect_end()
 
 
-def test_the_owner_is_told_once_that_ids_ran_out() -> None:
+def test_on_goaway_is_called_once_when_ids_are_used_up() -> None:
     server = RawServer()
     server.core._next_stream_id = LAST_ID
     server.call(b"last")
@@ -679,29 +679,29 @@ def test_the_owner_is_told_once_that_ids_ran_out() -> None:
         server.call(b"one too many")
     assert server.owner.values("goaway") == [(0, "stream ids are used up")]
     assert server.owner.count("drained") == 0
-    server.say(answer(LAST_ID))
+    server.send(answer(LAST_ID))
     assert server.owner.count("drained") == 1
 
 
-def test_waiting_calls_end_when_ids_run_out() -> None:
+def test_waiting_calls_end_when_ids_are_used_up() -> None:
     server = RawServer(announce=((STREAMS_MAX, 1),))
     server.core._next_stream_id = LAST_ID
     _, second, third = (server.call(b"x") for _ in range(3))
-    server.say(answer(LAST_ID))
+    server.send(answer(LAST_ID))
     second.expect_end(StatusCode.UNAVAILABLE, unprocessed=True)
     third.expect_end(StatusCode.UNAVAILABLE, unprocessed=True)
     assert server.core.calls == 0
 
 
-# Listeners that act
+# Listeners that call the connection
 
 
-def test_a_refused_call_may_be_opened_again_from_its_end() -> None:
+def test_a_refused_call_may_be_opened_again_in_on_end() -> None:
     server = RawServer()
     (call,) = server.opened()
     again: list[CallRecorder] = []
     call.hooks["end"] = lambda _: again.append(server.call(b"again"))
-    server.say(rst_stream(1, ErrorCode.REFUSED_STREAM), answer(3, b"a"))
+    server.send(rst_stream(1, ErrorCode.REFUSED_STREAM), answer(3, b"a"))
     again[0].expect_messages(b"a")
     again[0].expect_end()
 
@@ -712,7 +712,7 @@ Ends = Callable[[RawServer], None]
 @pytest.mark.parametrize(
     "end",
     [
-        lambda server: server.say(goaway(0)),
+        lambda server: server.send(goaway(0)),
         lambda server: server.core.close(),
         lambda server: server.core.lose(OK),
         lambda server: server.core.drain(),
@@ -737,7 +737,7 @@ def test_ending_calls_may_cancel_each_other(end: Ends) -> None:
 def test_calls_that_goaway_ends_may_cancel_each_other() -> None:
     server, calls = limited(9, 4)
     calls[1].hooks["end"] = lambda _: calls[2].stream.cancel()
-    server.say(goaway(1))
+    server.send(goaway(1))
     calls[0].expect_open()
     calls[1].expect_end(StatusCode.UNAVAILABLE, unprocessed=True)
     calls[2].expect_end(StatusCode.CANCELLED)
@@ -748,20 +748,20 @@ def test_a_connection_closed_while_settings_open_a_call_reports_no_settings() ->
     server, (call,) = limited(0, 1)
     call.hooks["writable"] = lambda _: server.core.close()
     before = server.owner.count("settings")
-    server.say(settings((STREAMS_MAX, 1)))
+    server.send(settings((STREAMS_MAX, 1)))
     assert server.owner.count("settings") == before
     call.expect_end(StatusCode.UNAVAILABLE)
 
 
-def test_a_call_that_closes_the_connection_from_its_end_says_goaway_once() -> None:
+def test_closing_the_connection_in_on_end_sends_goaway_once() -> None:
     server, calls = limited(1, 3)
     for call in calls:
         call.hooks["end"] = lambda _: server.core.close()
-    server.hear()
+    server.read_output()
     server.core.close()
-    assert len(server.hear().goaways()) == 1
+    assert len(server.read_output().goaways()) == 1
 
 
-def test_a_header_block_begins_by_giving_up_the_dynamic_table() -> None:
-    """A peer that announces a smaller table wants to hear so, whenever it does (RFC 9113 4.3.1)."""
+def test_a_header_block_starts_with_table_size_update_to_0() -> None:
+    """A peer that reduces its table size expects the update (RFC 9113 4.3.1)."""
     assert RequestEncoder(path="/s/m", authority="a").block().startswith(b"\x20")

@@ -1,4 +1,4 @@
-"""Unit tests of proxyless.wire.connection. What ends a connection is in tests/hostile."""
+"""Unit tests of proxyless.wire.connection. Connection errors are in tests/hostile."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from proxyless.base import OK, Status, StatusCode
 from proxyless.wire import ErrorCode, Limits, RemoteProtocolError
 from proxyless.wire import frames as kinds
-from tests.wire_world import (
+from tests.worlds.wire import (
     ACK,
     END_HEADERS,
     END_STREAM,
@@ -43,11 +43,11 @@ from tests.wire_world import (
     window_update,
 )
 
-# Greeting
+# Preface
 
 
 def test_a_client_begins_with_preface_settings_and_window() -> None:
-    server = RawServer(Limits(connection_window_bytes=100_000), greet=False)
+    server = RawServer(Limits(connection_window_bytes=100_000), handshake=False)
     output = server.core.outbound.take_output()
     assert output.startswith(PREFACE)
     first, second = read_frames(output.removeprefix(PREFACE))
@@ -63,34 +63,34 @@ def test_a_client_begins_with_preface_settings_and_window() -> None:
 
 
 def test_a_server_begins_with_settings_and_window() -> None:
-    client = RawClient(Limits(concurrent_streams_max=7), greet=False)
-    first, second = client.hear().frames
+    client = RawClient(Limits(concurrent_streams_max=7), handshake=False)
+    first, second = client.read_output().frames
     assert dict(kinds.decode_settings(first.payload))[kinds.MAX_CONCURRENT_STREAMS] == 7
     assert (first.kind, second.kind) == (kinds.SETTINGS, kinds.WINDOW_UPDATE)
 
 
 def test_a_connection_window_of_the_default_size_is_not_announced() -> None:
-    server = RawServer(Limits(connection_window_bytes=65_535), greet=False)
-    assert server.hear().updates() == []
+    server = RawServer(Limits(connection_window_bytes=65_535), handshake=False)
+    assert server.read_output().updates() == []
 
 
 @pytest.mark.parametrize("cut", range(15))
-def test_a_server_may_greet_in_pieces(cut: int) -> None:
-    server = RawServer(greet=False)
-    greeting = settings((kinds.MAX_CONCURRENT_STREAMS, 5))
-    server.say(greeting[:cut])
+def test_settings_of_a_server_may_come_in_pieces(cut: int) -> None:
+    server = RawServer(handshake=False)
+    first_bytes = settings((kinds.MAX_CONCURRENT_STREAMS, 5))
+    server.send(first_bytes[:cut])
     assert server.owner.count("settings") == 0
-    server.say(greeting[cut:])
+    server.send(first_bytes[cut:])
     assert server.owner.count("settings") == 1
     assert server.core.peer.concurrent_streams_max == 5
 
 
 @pytest.mark.parametrize("piece_bytes", [1, 2, 3, 5, 9, 24, 25, 33])
-def test_a_client_may_greet_in_pieces(piece_bytes: int) -> None:
-    client = RawClient(greet=False)
-    greeting = PREFACE + settings((kinds.INITIAL_WINDOW_SIZE, 5)) + settings_ack()
-    for at in range(0, len(greeting), piece_bytes):
-        client.say(greeting[at : at + piece_bytes])
+def test_preface_of_a_client_may_come_in_pieces(piece_bytes: int) -> None:
+    client = RawClient(handshake=False)
+    first_bytes = PREFACE + settings((kinds.INITIAL_WINDOW_SIZE, 5)) + settings_ack()
+    for at in range(0, len(first_bytes), piece_bytes):
+        client.send(first_bytes[at : at + piece_bytes])
     assert client.owner.count("settings") == 1
     assert client.core.peer.initial_window_bytes == 5
 
@@ -100,26 +100,26 @@ def test_a_client_may_greet_in_pieces(piece_bytes: int) -> None:
 
 def test_settings_are_acknowledged_and_an_acknowledgement_is_not() -> None:
     server = RawServer()
-    server.say(settings((kinds.MAX_FRAME_SIZE, 20_000)), settings_ack())
-    (heard,) = server.hear().frames
-    assert (heard.kind, heard.flags, heard.payload) == (kinds.SETTINGS, ACK, b"")
+    server.send(settings((kinds.MAX_FRAME_SIZE, 20_000)), settings_ack())
+    (sent,) = server.read_output().frames
+    assert (sent.kind, sent.flags, sent.payload) == (kinds.SETTINGS, ACK, b"")
 
 
 def test_a_ping_is_answered_with_its_payload() -> None:
     server = RawServer()
-    server.say(ping(b"8 octets"))
-    (heard,) = server.hear().frames
-    assert (heard.kind, heard.flags, heard.payload) == (kinds.PING, ACK, b"8 octets")
+    server.send(ping(b"8 octets"))
+    (sent,) = server.read_output().frames
+    assert (sent.kind, sent.flags, sent.payload) == (kinds.PING, ACK, b"8 octets")
 
 
-def test_our_ping_comes_back_to_the_owner() -> None:
+def test_on_ping_ack_is_called_with_the_payload_of_our_ping() -> None:
     server = RawServer()
     server.core.ping(b"keepaliv")
-    (heard,) = server.hear().frames
-    assert (heard.kind, heard.flags, heard.payload) == (kinds.PING, 0, b"keepaliv")
-    server.say(ping(b"keepaliv", ack=True))
+    (sent,) = server.read_output().frames
+    assert (sent.kind, sent.flags, sent.payload) == (kinds.PING, 0, b"keepaliv")
+    server.send(ping(b"keepaliv", ack=True))
     assert server.owner.values("ping_ack") == [b"keepaliv"]
-    server.expect_silence()
+    server.expect_no_output()
 
 
 # Forms of frames
@@ -129,7 +129,7 @@ def test_the_reserved_bit_is_ignored() -> None:
     server = RawServer()
     (call,) = server.opened()
     bit = RESERVED_BIT
-    server.say(
+    server.send(
         frame(kinds.SETTINGS, 0, bit),
         frame(kinds.HEADERS, END_HEADERS, 1 | bit, block(HEAD)),
         data(1 | bit, prefixed(b"a")),
@@ -143,9 +143,9 @@ def test_the_reserved_bit_is_ignored() -> None:
 
 def test_the_reserved_bit_is_ignored_by_servers() -> None:
     client = RawClient()
-    client.say(headers(1 | RESERVED_BIT, REQUEST), data(1 | RESERVED_BIT, prefixed(b"a")))
+    client.send(headers(1 | RESERVED_BIT, REQUEST), data(1 | RESERVED_BIT, prefixed(b"a")))
     client.owner.handlers[0].expect_messages(b"a")
-    client.say(rst_stream(1 | RESERVED_BIT, 8))
+    client.send(rst_stream(1 | RESERVED_BIT, 8))
     client.owner.handlers[0].expect_end(StatusCode.CANCELLED)
 
 
@@ -153,8 +153,8 @@ def test_padding_and_priority_are_not_part_of_a_header_block() -> None:
     server = RawServer()
     (call,) = server.opened()
     padded = b"\x03" + pack(">IB", 0, 15) + block(HEAD) + bytes(3)
-    server.say(frame(kinds.HEADERS, END_HEADERS | PADDED | WITH_PRIORITY, 1, padded))
-    server.say(frame(kinds.PRIORITY, 0, 1, pack(">IB", 0, 15)))
+    server.send(frame(kinds.HEADERS, END_HEADERS | PADDED | WITH_PRIORITY, 1, padded))
+    server.send(frame(kinds.PRIORITY, 0, 1, pack(">IB", 0, 15)))
     assert call.head.refusal is None
 
 
@@ -163,7 +163,7 @@ def test_a_header_block_may_be_continued(cut: int) -> None:
     server = RawServer()
     (call,) = server.opened()
     encoded = block(HEAD)
-    server.say(
+    server.send(
         frame(kinds.HEADERS, PADDED, 1, b"\x02" + encoded[:cut] + bytes(2)),
         frame(kinds.CONTINUATION, 0, 1, encoded[cut : cut + 1]),
         frame(kinds.CONTINUATION, 0, 1),
@@ -176,7 +176,7 @@ def test_continued_trailers_end_the_stream() -> None:
     server = RawServer()
     (call,) = server.opened()
     encoded = block(OK_TRAILERS)
-    server.say(
+    server.send(
         headers(1, HEAD),
         frame(kinds.HEADERS, END_STREAM, 1, encoded[:3]),
         frame(kinds.CONTINUATION, END_HEADERS, 1, encoded[3:]),
@@ -188,9 +188,9 @@ def test_continued_trailers_end_the_stream() -> None:
 def test_frames_of_unknown_types_are_ignored(kind: int) -> None:
     server = RawServer()
     (call,) = server.opened()
-    server.say(frame(kind, 0xFF, 1, b"anything"), frame(kind, 0, 0), answer(1, b"a"))
+    server.send(frame(kind, 0xFF, 1, b"anything"), frame(kind, 0, 0), answer(1, b"a"))
     call.expect_end()
-    server.expect_silence()
+    server.expect_no_output()
 
 
 TRANSCRIPT = b"".join(
@@ -217,11 +217,11 @@ TRANSCRIPT = b"".join(
 
 def replay(pieces: list[bytes]) -> tuple[list[Any], bytes]:
     """All that a client with five calls reports, and all that it sends."""
-    server = RawServer(greet=False)
+    server = RawServer(handshake=False)
     calls = [server.call(b"request") for _ in range(5)]
-    server.hear()
+    server.read_output()
     for piece in pieces:
-        server.say(piece)
+        server.send(piece)
     server.owner.events = [event for event in server.owner.events if event[0] != "output"]
     return [call.events for call in calls] + server.owner.events, _output(server)
 
@@ -233,7 +233,7 @@ def _output(server: RawServer) -> bytes:
 def test_bytes_one_by_one_mean_the_same_as_all_at_once() -> None:
     whole = replay([TRANSCRIPT])
     assert replay([bytes((byte,)) for byte in TRANSCRIPT]) == whole
-    # And the transcript is worth comparing.
+    # The transcript is not trivial.
     kinds_seen = {kind for call in whole[0][:5] for kind, _ in call}
     assert kinds_seen == {"head", "message", "end"}
 
@@ -257,56 +257,56 @@ def test_any_cuts_mean_the_same(cuts: list[int]) -> None:
 def test_the_connection_window_is_given_back_by_halves() -> None:
     server = RawServer(Limits(connection_window_bytes=100_000))
     server.opened()
-    server.say(headers(1, HEAD))
-    server.say(*[data(1, prefixed(bytes(9_995)))] * 5)
-    assert server.hear().updates() == []
-    server.say(data(1, prefixed(b"")))
-    assert server.hear().updates() == [(0, 50_005)]
+    server.send(headers(1, HEAD))
+    server.send(*[data(1, prefixed(bytes(9_995)))] * 5)
+    assert server.read_output().updates() == []
+    server.send(data(1, prefixed(b"")))
+    assert server.read_output().updates() == [(0, 50_005)]
 
 
 def test_data_on_a_cancelled_stream_counts_for_the_connection() -> None:
     server = RawServer(Limits(connection_window_bytes=65_535))
     (call,) = server.opened()
     call.stream.cancel()
-    server.hear()
-    server.say(headers(1, HEAD), *[data(1, prefixed(bytes(9_995)))] * 4)
-    assert server.hear().updates() == [(0, 40_000)]
+    server.read_output()
+    server.send(headers(1, HEAD), *[data(1, prefixed(bytes(9_995)))] * 4)
+    assert server.read_output().updates() == [(0, 40_000)]
     assert call.messages == []
 
 
 def test_a_large_download_may_be_cancelled() -> None:
     server = RawServer()
     (call,) = server.opened()
-    server.say(headers(1, HEAD), data(1, prefixed(b"first")))
+    server.send(headers(1, HEAD), data(1, prefixed(b"first")))
     call.stream.cancel()
-    # All that the stream's window allowed is under way, in small messages.
+    # The peer has used the whole window of the stream, with small messages.
     left = server.core.limits.stream_window_bytes - 10
-    server.say(*[data(1, prefixed(bytes(95)))] * (left // 100))
+    server.send(*[data(1, prefixed(bytes(95)))] * (left // 100))
     assert not server.core.is_closed
 
 
-def test_a_window_update_on_a_stream_that_is_over_is_ignored() -> None:
+def test_a_window_update_on_an_ended_stream_is_ignored() -> None:
     server = RawServer()
     server.opened()
-    server.say(answer(1), window_update(1, 100), window_update(1, 0), rst_stream(1, 8))
-    server.expect_silence()
+    server.send(answer(1), window_update(1, 100), window_update(1, 0), rst_stream(1, 8))
+    server.expect_no_output()
 
 
 # Ends
 
 
-def test_closing_says_goaway_and_ends_every_stream_once() -> None:
+def test_closing_sends_goaway_and_ends_every_stream_once() -> None:
     server = RawServer()
     calls = server.opened(3)
     server.core.close()
-    assert server.hear().goaways() == [(0, ErrorCode.NO_ERROR, b"closed by us")]
+    assert server.read_output().goaways() == [(0, ErrorCode.NO_ERROR, b"closed by us")]
     for call in calls:
         call.expect_end(StatusCode.UNAVAILABLE, "connection closed: closed by us")
     server.core.close()
     server.core.lose(OK)
     server.core.ping(b"12345678")
-    server.say(answer(1))
-    server.expect_silence()
+    server.send(answer(1))
+    server.expect_no_output()
     assert server.owner.count("drained") == 0
 
 
@@ -316,39 +316,39 @@ def test_a_lost_connection_ends_every_stream_with_its_status() -> None:
     server.core.lose(Status(StatusCode.UNAVAILABLE, "gone"))
     for call in calls:
         call.expect_end(StatusCode.UNAVAILABLE, "gone")
-    server.expect_silence()
+    server.expect_no_output()
 
 
-def test_a_server_names_the_last_stream_it_took() -> None:
+def test_goaway_of_a_server_names_its_last_stream() -> None:
     client = RawClient()
     client.request(1)
     client.request(5)
     client.core.close()
-    assert [last for last, _, _ in client.hear().goaways()] == [5]
+    assert [last for last, _, _ in client.read_output().goaways()] == [5]
 
 
-def test_a_long_text_is_cut_for_goaway() -> None:
+def test_a_long_text_is_truncated_for_goaway() -> None:
     server = RawServer()
     server.core.close(ErrorCode.INTERNAL_ERROR, "x" * 10_000)
-    ((_, code, text),) = server.hear().goaways()
+    ((_, code, text),) = server.read_output().goaways()
     assert (code, len(text)) == (ErrorCode.INTERNAL_ERROR, 256)
 
 
-def test_the_owner_hears_of_a_broken_peer_before_its_calls_do() -> None:
+def test_on_broken_is_called_before_the_calls_end() -> None:
     server = RawServer()
     (call,) = server.opened()
     seen: list[object] = []
 
-    def look(code: object) -> None:
+    def record_state(code: object) -> None:
         seen.append((code, call.end, server.core.is_usable))
 
-    server.owner.hooks["broken"] = look
-    server.break_by(ErrorCode.PROTOCOL_ERROR, "PRIORITY", frame(kinds.PRIORITY, 0, 0, bytes(5)))
+    server.owner.hooks["broken"] = record_state
+    server.expect_error(ErrorCode.PROTOCOL_ERROR, "PRIORITY", frame(kinds.PRIORITY, 0, 0, bytes(5)))
     assert seen == [(ErrorCode.PROTOCOL_ERROR, None, False)]
     call.expect_end(StatusCode.UNAVAILABLE, "peer broke HTTP/2: PRIORITY on stream 0")
 
 
-# Listeners that act
+# Listeners that call the connection
 
 
 def cancel(*calls: CallRecorder) -> None:
@@ -366,9 +366,9 @@ ACTS: dict[str, Act] = {
     "drain": lambda server: server.core.drain(),
     "ping": lambda server: server.core.ping(b"12345678"),
 }
-MOMENTS = ["head", "message", "end", "writable", "settings", "ping_ack", "goaway", "drained"]
+CALLBACKS = ["head", "message", "end", "writable", "settings", "ping_ack", "goaway", "drained"]
 
-STORY = b"".join(
+ALL_CALLBACKS = b"".join(
     (
         headers(1, HEAD),
         data(1, prefixed(b"a") + prefixed(b"b")),
@@ -387,8 +387,8 @@ STORY = b"".join(
 
 
 @pytest.mark.parametrize("act", ACTS)
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_a_listener_may_act_at_any_moment(moment: str, act: str) -> None:
+@pytest.mark.parametrize("callback", CALLBACKS)
+def test_a_listener_may_call_the_connection_in_any_callback(callback: str, act: str) -> None:
     server = RawServer(announce=((kinds.MAX_CONCURRENT_STREAMS, 4),))
     server.opened(2)
     server.call().stream.send_message(bytes(100_000))
@@ -397,27 +397,27 @@ def test_a_listener_may_act_at_any_moment(moment: str, act: str) -> None:
     hit: list[str] = []
 
     def run(_: object) -> None:
-        hit.append(moment)
+        hit.append(callback)
         ACTS[act](server)
 
     owner: OwnerRecorder = server.owner
-    owner.hooks[moment] = run
+    owner.hooks[callback] = run
     for call in server.calls[:]:
-        call.hooks[moment] = run
+        call.hooks[callback] = run
     try:
-        server.say(STORY)
+        server.send(ALL_CALLBACKS)
     except RemoteProtocolError as error:
-        # A call from a callback may take the place of a stream of the story.
+        # A call that the callback opens may get the id of a stream in these frames.
         assert error.code is ErrorCode.PROTOCOL_ERROR  # noqa: PT017
     server.core.lose(OK)
-    assert hit, "the story has such a moment"
+    assert hit, "the frames lead to this callback"
     assert all(call.count("end") == 1 for call in server.calls)
     assert not server.core.streams
     assert server.core.calls == 0
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_nothing_is_reported_after_a_listener_closed_the_connection(moment: str) -> None:
+@pytest.mark.parametrize("callback", CALLBACKS)
+def test_nothing_is_reported_after_a_listener_closed_the_connection(callback: str) -> None:
     server = RawServer(announce=((kinds.MAX_CONCURRENT_STREAMS, 4),))
     server.opened(2)
     server.call().stream.send_message(bytes(100_000))
@@ -428,15 +428,15 @@ def test_nothing_is_reported_after_a_listener_closed_the_connection(moment: str)
             server.core.close()
             closed.append(len(server.owner.events))
 
-    server.owner.hooks[moment] = close
+    server.owner.hooks[callback] = close
     for call in server.calls:
-        call.hooks[moment] = close
-    server.hear()
-    server.say(STORY)
+        call.hooks[callback] = close
+    server.read_output()
+    server.send(ALL_CALLBACKS)
     assert server.owner.events[closed[0] :] == []
-    heard = server.hear()
-    assert len(heard.goaways()) == 1
-    assert heard.frames[-1].kind == kinds.GOAWAY
+    sent = server.read_output()
+    assert len(sent.goaways()) == 1
+    assert sent.frames[-1].kind == kinds.GOAWAY
 
 
 def test_two_cores_agree_when_both_close_at_once() -> None:

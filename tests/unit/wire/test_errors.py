@@ -21,7 +21,7 @@ def test_the_codes_are_those_of_rfc_9113() -> None:
 @pytest.mark.parametrize(
     ("code", "name"), [(0, "NO_ERROR"), (0xB, "ENHANCE_YOUR_CALM"), (0xE, "error code 0xe")]
 )
-def test_a_code_nobody_defined_is_named_by_its_number(code: int, name: str) -> None:
+def test_an_undefined_code_is_named_by_its_number(code: int, name: str) -> None:
     assert name_error_code(code) == name
 
 
@@ -31,5 +31,5 @@ def test_a_remote_error_carries_its_code() -> None:
 
 
 @pytest.mark.parametrize("kind", [RemoteProtocolError, UsageError])
-def test_everything_the_room_raises_is_a_wire_error(kind: type[Exception]) -> None:
+def test_every_error_of_the_package_is_a_wire_error(kind: type[Exception]) -> None:
     assert issubclass(kind, WireError)

@@ -13,11 +13,11 @@ from proxyless.wire.flow import (
     SendQueue,
     choose_window_target,
 )
-from tests.wire_world import (
+from tests.worlds.wire import (
     END_STREAM,
     HEAD,
-    Heard,
     RawServer,
+    SentFrames,
     WireWorld,
     data,
     headers,
@@ -31,7 +31,7 @@ KB = 1024
 DEFAULT_WINDOW = 65_535
 
 
-# The receiver's window
+# Receive windows
 
 
 @pytest.mark.parametrize(
@@ -65,75 +65,75 @@ SMALL = Limits(
 
 
 def receiving(limits: Limits = SMALL) -> RawServer:
-    """A client in the middle of receiving one message that never ends."""
+    """A client that has received the beginning of a very large message."""
     server = RawServer(limits)
     server.opened()
-    server.say(headers(1, HEAD), data(1, b"\0\0\x40\0\0"))
-    server.hear()
+    server.send(headers(1, HEAD), data(1, b"\0\0\x40\0\0"))
+    server.read_output()
     return server
 
 
-def receive_half(server: RawServer, half: int) -> Heard:
-    """Send what uses up half of the window and one byte more."""
+def receive_half(server: RawServer, half: int) -> SentFrames:
+    """Send half of the window and one byte more."""
     for size in (half - 16 * KB, 16 * KB - 5, 6):
         for at in range(0, size, 16 * KB):
-            server.say(data(1, bytes(min(16 * KB, size - at))))
-    return server.hear()
+            server.send(data(1, bytes(min(16 * KB, size - at))))
+    return server.read_output()
 
 
 def test_half_a_window_is_given_back_with_a_ping() -> None:
-    heard = receive_half(receiving(), 32 * KB)
-    assert heard.updates() == [(1, 32 * KB + 6)]
-    assert [frame.payload for frame in heard.of(kinds.PING)] == [ROUND_TRIP_PING]
+    sent = receive_half(receiving(), 32 * KB)
+    assert sent.updates() == [(1, 32 * KB + 6)]
+    assert [frame.payload for frame in sent.of(kinds.PING)] == [ROUND_TRIP_PING]
 
 
 def test_the_window_stays_while_round_trips_are_shorter() -> None:
     server = receiving()
     for _ in range(5):
-        heard = receive_half(server, 32 * KB)
-        (update,) = heard.updates()
+        sent = receive_half(server, 32 * KB)
+        (update,) = sent.updates()
         assert update[1] <= 33 * KB
-        server.say(ping(ROUND_TRIP_PING, ack=True))
+        server.send(ping(ROUND_TRIP_PING, ack=True))
 
 
 def test_the_window_grows_while_the_ping_is_under_way() -> None:
     server = receiving()
     (first,) = receive_half(server, 32 * KB).updates()
-    heard = receive_half(server, 32 * KB)
-    assert heard.updates() == [(1, 128 * KB - 64 * KB + 32 * KB + 1)]
-    assert not heard.of(kinds.PING), "one is under way already"
+    sent = receive_half(server, 32 * KB)
+    assert sent.updates() == [(1, 128 * KB - 64 * KB + 32 * KB + 1)]
+    assert not sent.of(kinds.PING), "one is pending"
     assert first[1] < 64 * KB
 
 
-def test_the_window_grows_to_its_maximum_and_then_asks_no_more() -> None:
+def test_no_ping_is_sent_once_the_window_is_at_its_maximum() -> None:
     server = receiving()
     stream = server.calls[0].stream
     pings = 0
     for _ in range(40):
-        server.say(data(1, bytes(16 * KB)))
-        pings += len(server.hear().of(kinds.PING))
+        server.send(data(1, bytes(16 * KB)))
+        pings += len(server.read_output().of(kinds.PING))
     assert stream.recv_target == 256 * KB
     assert pings == 1
-    server.say(ping(ROUND_TRIP_PING, ack=True))
+    server.send(ping(ROUND_TRIP_PING, ack=True))
     for _ in range(40):
-        server.say(data(1, bytes(16 * KB)))
-        assert not server.hear().of(kinds.PING)
+        server.send(data(1, bytes(16 * KB)))
+        assert not server.read_output().of(kinds.PING)
 
 
 def test_one_ping_serves_all_streams() -> None:
     server = RawServer(SMALL)
     server.opened(3)
     for stream_id in (1, 3, 5):
-        server.say(headers(stream_id, HEAD), data(stream_id, b"\0\0\x40\0\0"))
-        server.say(*[data(stream_id, bytes(16 * KB))] * 3)
-    heard = server.hear()
-    assert [stream_id for stream_id, _ in heard.updates()] == [1, 3, 5]
-    assert len(heard.of(kinds.PING)) == 1
+        server.send(headers(stream_id, HEAD), data(stream_id, b"\0\0\x40\0\0"))
+        server.send(*[data(stream_id, bytes(16 * KB))] * 3)
+    sent = server.read_output()
+    assert [stream_id for stream_id, _ in sent.updates()] == [1, 3, 5]
+    assert len(sent.of(kinds.PING)) == 1
 
 
-def test_a_round_trip_ping_nobody_sent_is_the_owners() -> None:
+def test_an_unexpected_round_trip_ping_ack_is_reported_to_the_owner() -> None:
     server = RawServer()
-    server.say(ping(ROUND_TRIP_PING, ack=True))
+    server.send(ping(ROUND_TRIP_PING, ack=True))
     assert server.owner.values("ping_ack") == [ROUND_TRIP_PING]
 
 
@@ -193,7 +193,7 @@ def test_an_owner_may_take_output_as_soon_as_it_is_announced() -> None:
     assert out.take_output() == b""
 
 
-def test_what_may_leave_is_the_least_of_window_frame_size_and_pause() -> None:
+def test_sendable_bytes_is_the_minimum_of_window_and_frame_size() -> None:
     out, _ = outbound()
     assert out.sendable_bytes == 16_384
     out.set_frame_bytes_max(100_000)
@@ -216,7 +216,7 @@ def test_data_frames_are_counted() -> None:
     assert out.data_frames == 2
 
 
-# The sender's windows
+# Send windows
 
 
 def streaming(server: RawServer, messages: int = 1, size: int = 100_000) -> None:
@@ -226,87 +226,91 @@ def streaming(server: RawServer, messages: int = 1, size: int = 100_000) -> None
         call.stream.send_message(bytes(size))
 
 
-def sizes(heard: Heard, stream_id: int) -> list[int]:
-    return [len(frame.payload) for frame in heard.of(kinds.DATA, stream_id)]
+def sizes(sent: SentFrames, stream_id: int) -> list[int]:
+    return [len(frame.payload) for frame in sent.of(kinds.DATA, stream_id)]
 
 
-def test_a_message_larger_than_the_window_leaves_as_the_window_opens() -> None:
+def test_a_message_larger_than_the_window_is_sent_as_the_window_opens() -> None:
     server = RawServer()
     streaming(server)
     call = server.calls[0]
-    assert sizes(server.hear(), 1) == [16_384, 16_384, 16_384, 16_383]
+    assert sizes(server.read_output(), 1) == [16_384, 16_384, 16_384, 16_383]
     call.expect_writable(False)
-    server.say(window_update(0, 100_000))
-    server.expect_silence()
-    server.say(window_update(1, 10))
-    assert sizes(server.hear(), 1) == [10]
-    server.say(window_update(1, 100_000))
-    assert sizes(server.hear(), 1) == [16_384, 16_384, 100_005 - DEFAULT_WINDOW - 10 - 2 * 16_384]
+    server.send(window_update(0, 100_000))
+    server.expect_no_output()
+    server.send(window_update(1, 10))
+    assert sizes(server.read_output(), 1) == [10]
+    server.send(window_update(1, 100_000))
+    assert sizes(server.read_output(), 1) == [
+        16_384,
+        16_384,
+        100_005 - DEFAULT_WINDOW - 10 - 2 * 16_384,
+    ]
     call.expect_writable(True)
     assert call.count("writable") == 1
 
 
-def test_frames_may_be_as_large_as_the_peer_says() -> None:
+def test_frames_may_be_as_large_as_the_peer_announces() -> None:
     server = RawServer(announce=((kinds.MAX_FRAME_SIZE, 40_000),))
     streaming(server)
-    assert sizes(server.hear(), 1) == [40_000, 25_535]
+    assert sizes(server.read_output(), 1) == [40_000, 25_535]
 
 
 def test_the_initial_window_counts_for_new_and_for_open_streams() -> None:
     server = RawServer(announce=((kinds.INITIAL_WINDOW_SIZE, 10),))
     streaming(server, size=20)
-    assert sizes(server.hear(), 1) == [10]
-    server.say(settings((kinds.INITIAL_WINDOW_SIZE, 13)))
-    assert sizes(server.hear(), 1) == [3]
+    assert sizes(server.read_output(), 1) == [10]
+    server.send(settings((kinds.INITIAL_WINDOW_SIZE, 13)))
+    assert sizes(server.read_output(), 1) == [3]
     streaming(server, size=20)
-    assert sizes(server.hear(), 3) == [13]
+    assert sizes(server.read_output(), 3) == [13]
 
 
-def test_a_window_below_zero_has_to_be_paid_back() -> None:
+def test_a_negative_window_blocks_until_updates_make_it_positive() -> None:
     server = RawServer()
     streaming(server, size=1000)
     call = server.calls[0]
-    server.say(settings((kinds.INITIAL_WINDOW_SIZE, 100)))
+    server.send(settings((kinds.INITIAL_WINDOW_SIZE, 100)))
     assert call.stream.send_window == 100 - 1005
     call.stream.send_message(b"x")
-    assert sizes(server.hear(), 1) == [1005]
-    server.say(window_update(1, 905))
-    assert sizes(server.hear(), 1) == []
-    server.say(window_update(1, 6))
-    assert sizes(server.hear(), 1) == [6]
+    assert sizes(server.read_output(), 1) == [1005]
+    server.send(window_update(1, 905))
+    assert sizes(server.read_output(), 1) == []
+    server.send(window_update(1, 6))
+    assert sizes(server.read_output(), 1) == [6]
 
 
 def test_a_stream_can_be_closed_while_its_window_is_below_zero() -> None:
     server = RawServer()
     streaming(server, size=1000)
-    server.say(settings((kinds.INITIAL_WINDOW_SIZE, 0)))
-    server.hear()
+    server.send(settings((kinds.INITIAL_WINDOW_SIZE, 0)))
+    server.read_output()
     server.calls[0].stream.close_sending()
-    (last,) = server.hear().of(kinds.DATA, 1)
+    (last,) = server.read_output().of(kinds.DATA, 1)
     assert (last.flags, last.payload) == (END_STREAM, b"")
     assert server.calls[0].stream.send_window == -1005
 
 
-def test_a_closing_stream_says_so_with_its_last_byte() -> None:
+def test_a_closing_stream_sends_end_stream_with_its_last_byte() -> None:
     server = RawServer(announce=((kinds.INITIAL_WINDOW_SIZE, 0),))
     server.call(b"ab")
-    assert sizes(server.hear(), 1) == []
-    server.say(window_update(1, 6))
-    assert [frame.flags for frame in server.hear().of(kinds.DATA, 1)] == [0]
-    server.say(window_update(1, 1))
-    assert [frame.flags for frame in server.hear().of(kinds.DATA, 1)] == [END_STREAM]
+    assert sizes(server.read_output(), 1) == []
+    server.send(window_update(1, 6))
+    assert [frame.flags for frame in server.read_output().of(kinds.DATA, 1)] == [0]
+    server.send(window_update(1, 1))
+    assert [frame.flags for frame in server.read_output().of(kinds.DATA, 1)] == [END_STREAM]
 
 
 def test_blocked_streams_share_a_window_that_opens_slowly() -> None:
     server = RawServer()
     for _ in range(4):
         streaming(server)
-    server.say(*[window_update(stream_id, 1 << 20) for stream_id in (1, 3, 5, 7)])
-    server.hear()
+    server.send(*[window_update(stream_id, 1 << 20) for stream_id in (1, 3, 5, 7)])
+    server.read_output()
     order: list[int] = []
     for _ in range(8):
-        server.say(window_update(0, 16_384))
-        order += [frame.stream_id for frame in server.hear().of(kinds.DATA)]
+        server.send(window_update(0, 16_384))
+        order += [frame.stream_id for frame in server.read_output().of(kinds.DATA)]
     assert sorted(order) == [1, 1, 3, 3, 5, 5, 7, 7], "none is left behind"
 
 
@@ -314,10 +318,10 @@ def test_blocked_streams_share_a_window_that_opens_at_once() -> None:
     server = RawServer()
     for _ in range(3):
         streaming(server)
-    server.say(*[window_update(stream_id, 1 << 20) for stream_id in (1, 3, 5)])
-    server.hear()
-    server.say(window_update(0, 6 * 16_384))
-    order = [frame.stream_id for frame in server.hear().of(kinds.DATA)]
+    server.send(*[window_update(stream_id, 1 << 20) for stream_id in (1, 3, 5)])
+    server.read_output()
+    server.send(window_update(0, 6 * 16_384))
+    order = [frame.stream_id for frame in server.read_output().of(kinds.DATA)]
     assert sorted(order) == [1, 1, 3, 3, 5, 5]
     assert len(set(order[:3])) == len(set(order[3:])) == 3
 
@@ -326,42 +330,42 @@ def test_a_stream_whose_own_window_is_closed_does_not_stop_others() -> None:
     server = RawServer()
     streaming(server)
     streaming(server, size=10)
-    server.hear()
-    server.say(window_update(0, 1 << 20))
-    assert sizes(server.hear(), 3) == [15]
+    server.read_output()
+    server.send(window_update(0, 1 << 20))
+    assert sizes(server.read_output(), 3) == [15]
 
 
-def test_a_paused_socket_holds_data_and_nothing_else() -> None:
+def test_a_paused_socket_blocks_only_data() -> None:
     server = RawServer()
     server.core.outbound.pause()
     call = server.call(b"message")
-    server.say(ping())
-    heard = server.hear()
-    assert [frame.kind for frame in heard.frames] == [kinds.HEADERS, kinds.PING]
+    server.send(ping())
+    sent = server.read_output()
+    assert [frame.kind for frame in sent.frames] == [kinds.HEADERS, kinds.PING]
     server.core.outbound.resume()
-    assert server.hear().payload(1) == prefixed(b"message")
+    assert server.read_output().payload(1) == prefixed(b"message")
     assert call.count("writable") == 1
 
 
 def test_windows_that_open_during_a_pause_count_afterwards() -> None:
     server = RawServer()
     streaming(server)
-    server.hear()
+    server.read_output()
     server.core.outbound.pause()
-    server.say(window_update(0, 1 << 20), window_update(1, 1 << 20))
-    server.expect_silence()
+    server.send(window_update(0, 1 << 20), window_update(1, 1 << 20))
+    server.expect_no_output()
     server.core.outbound.resume()
-    assert sum(sizes(server.hear(), 1)) == 100_005 - DEFAULT_WINDOW
+    assert sum(sizes(server.read_output(), 1)) == 100_005 - DEFAULT_WINDOW
 
 
-def test_what_a_cancelled_stream_still_had_to_send_is_dropped() -> None:
+def test_the_queue_of_a_cancelled_stream_is_dropped() -> None:
     server = RawServer()
     streaming(server)
-    server.hear()
+    server.read_output()
     server.calls[0].stream.cancel()
     server.expect_reset(1, ErrorCode.CANCEL)
-    server.say(window_update(0, 1 << 20), window_update(1, 1 << 20))
-    server.expect_silence()
+    server.send(window_update(0, 1 << 20), window_update(1, 1 << 20))
+    server.expect_no_output()
 
 
 def test_a_listener_may_cancel_a_stream_that_is_next_to_send() -> None:
@@ -370,16 +374,16 @@ def test_a_listener_may_cancel_a_stream_that_is_next_to_send() -> None:
     streaming(server, size=100)
     first, second = server.calls
     first.hooks["writable"] = lambda _: second.stream.cancel()
-    server.say(window_update(1, 1 << 20))
-    server.hear()
-    server.say(window_update(0, 1 << 20))
-    heard = server.hear()
-    assert sizes(heard, 1) == [65_605 - DEFAULT_WINDOW]
-    assert sizes(heard, 3) == []
-    assert heard.resets() == [(3, ErrorCode.CANCEL)]
+    server.send(window_update(1, 1 << 20))
+    server.read_output()
+    server.send(window_update(0, 1 << 20))
+    sent = server.read_output()
+    assert sizes(sent, 1) == [65_605 - DEFAULT_WINDOW]
+    assert sizes(sent, 3) == []
+    assert sent.resets() == [(3, ErrorCode.CANCEL)]
 
 
-def test_a_listener_is_told_only_of_what_waited() -> None:
+def test_on_writable_is_called_only_if_the_stream_was_blocked() -> None:
     server = RawServer()
     call = server.call()
     call.stream.send_message(bytes(40_000))
@@ -399,9 +403,9 @@ def test_a_listener_that_fills_a_large_window_needs_no_large_stack() -> None:
 
     call.hooks["writable"] = write_on
     write_on(None)
-    server.say(window_update(0, 2**31 - 1 - DEFAULT_WINDOW))
+    server.send(window_update(0, 2**31 - 1 - DEFAULT_WINDOW))
     assert left == [0]
-    assert len(server.hear().payload(1)) == 2000 * 20_005
+    assert len(server.read_output().payload(1)) == 2000 * 20_005
 
 
 @given(st.lists(st.integers(1, 60_000), min_size=1, max_size=12))
@@ -418,9 +422,9 @@ def test_a_slow_reader_gets_every_byte(amounts: list[int]) -> None:
     assert world.handler.count("half_close") == 1
 
 
-def test_a_header_block_larger_than_a_frame_leaves_whole() -> None:
+def test_a_header_block_larger_than_a_frame_is_continued() -> None:
     server = RawServer()
     encoder = RequestEncoder(path="/s/m", authority="a")
     server.call(b"x", request=encoder.block(metadata=(("k", "v" * 40_000),)))
-    kinds_heard = [frame.kind for frame in server.hear().frames]
+    kinds_heard = [frame.kind for frame in server.read_output().frames]
     assert kinds_heard == [kinds.HEADERS, kinds.CONTINUATION, kinds.CONTINUATION, kinds.DATA]

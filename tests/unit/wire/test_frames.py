@@ -1,4 +1,4 @@
-"""Unit tests of proxyless.wire.frames. `hyperframe` (under `h2`) is the second opinion."""
+"""Unit tests of proxyless.wire.frames. Compared with `hyperframe`, which `h2` uses."""
 
 import pytest
 from hyperframe import frame as hf
@@ -150,7 +150,7 @@ def test_fragments_join_in_order() -> None:
     assert fragments.join() == b"abcdef"
 
 
-def test_a_block_one_byte_too_large_is_not_kept() -> None:
+def test_a_block_one_byte_over_the_limit_is_discarded() -> None:
     fragments = fragments_of(6)
     fragments.add(b"abcdef")
     fragments.add(b"g")
@@ -160,13 +160,13 @@ def test_a_block_one_byte_too_large_is_not_kept() -> None:
 
 def test_a_block_that_is_much_too_large_ends_the_connection() -> None:
     fragments = fragments_of(6)
-    fragments.add(bytes(frames.PASSED_BLOCK_BYTES_MAX))
+    fragments.add(bytes(frames.DISCARDED_BLOCK_BYTES_MAX))
     with pytest.raises(RemoteProtocolError, match="header block of 1048577 bytes") as caught:
         fragments.add(b"g")
     assert caught.value.code is ErrorCode.ENHANCE_YOUR_CALM
 
 
-def test_a_block_in_too_many_frames_is_refused() -> None:
+def test_a_block_in_too_many_frames_is_a_connection_error() -> None:
     fragments = fragments_of(100)
     for _ in range(frames.FRAGMENTS_MAX):
         fragments.add(b"")
@@ -227,7 +227,7 @@ def test_a_payload_of_another_size_is_a_frame_size_error() -> None:
 # Partial frames
 
 
-def test_the_buffer_gives_nothing_until_there_is_enough() -> None:
+def test_the_buffer_returns_nothing_until_the_frame_is_complete() -> None:
     buffer = frames.FrameBuffer()
     assert buffer.size == 0
     buffer.keep(b"ab", 5)

@@ -1,9 +1,9 @@
-"""Unit tests of proxyless.wire.hpack. The package `hpack` is the second opinion."""
+"""Unit tests of proxyless.wire.hpack and huffman, compared with the `hpack` package."""
 
 from contextlib import suppress
 
 import pytest
-from hpack import Decoder, Encoder, NeverIndexedHeaderTuple
+from hpack import Decoder, Encoder, HPACKError, NeverIndexedHeaderTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +12,9 @@ from proxyless.wire.hpack import (
     CACHED_BLOCK_BYTES_MAX,
     CACHED_BLOCK_FIELDS_MAX,
     CACHED_BLOCKS_MAX,
+    STATIC_TABLE,
+    TABLE_BYTES_DEFAULT,
+    DynamicTable,
     Field,
     HeaderDecoder,
     HeaderListTooLarge,
@@ -32,11 +35,17 @@ FIELDS = st.lists(
 )
 
 
+def test_static_table_is_that_of_the_hpack_package() -> None:
+    indexed = bytes(0x80 | index for index in range(1, 62))
+    fields = Decoder().decode(indexed, raw=True)
+    assert list(STATIC_TABLE) == [(bytes(name), bytes(value)) for name, value in fields]
+
+
 # Sending
 
 
 @given(FIELDS)
-def test_what_we_encode_the_hpack_package_decodes(fields: list[Field]) -> None:
+def test_the_hpack_package_decodes_our_blocks(fields: list[Field]) -> None:
     decoder = Decoder()
     decoder.max_allowed_table_size = decoder.header_table_size = 0
     decoded = decoder.decode(encode_fields(fields), raw=True)
@@ -44,7 +53,7 @@ def test_what_we_encode_the_hpack_package_decodes(fields: list[Field]) -> None:
 
 
 @given(FIELDS)
-def test_encoding_leaves_no_trace_in_the_decoder(fields: list[Field]) -> None:
+def test_our_blocks_add_nothing_to_the_dynamic_table(fields: list[Field]) -> None:
     decoder = Decoder()
     decoder.decode(encode_fields(fields), raw=True)
     assert not decoder.header_table.dynamic_entries
@@ -52,8 +61,7 @@ def test_encoding_leaves_no_trace_in_the_decoder(fields: list[Field]) -> None:
 
 @pytest.mark.parametrize("index", range(61))
 def test_a_field_of_the_static_table_is_one_byte(index: int) -> None:
-    name, value = Decoder().header_table.get_by_index(index + 1)
-    assert encode_field(name, value) == bytes((0x80 | index + 1,))
+    assert encode_field(*STATIC_TABLE[index]) == bytes((0x80 | index + 1,))
 
 
 @pytest.mark.parametrize("name", [b"authorization", b"proxy-authorization", b"cookie"])
@@ -71,10 +79,64 @@ def test_another_field_may_be_indexed_by_intermediaries() -> None:
 
 
 @given(FIELDS, st.booleans())
-def test_what_the_hpack_package_encodes_we_decode(fields: list[Field], huffman: bool) -> None:
+def test_blocks_of_the_hpack_package_are_decoded(fields: list[Field], huffman: bool) -> None:
     encoder = Encoder()
     encoder.header_table_size = 0
     assert decode_fields(encoder.encode(fields, huffman=huffman), LIMIT) == fields
+
+
+@pytest.mark.parametrize("first", range(256))
+def test_every_symbol_is_decoded_as_the_hpack_package_encodes_it(first: int) -> None:
+    value = bytes((first, first ^ 0x55, first, 0x61))
+    encoder = Encoder()
+    encoder.header_table_size = 0
+    encoded = encoder.encode([(b"x", value)], huffman=True)
+    assert decode_fields(encoded, LIMIT) == [(b"x", value)]
+
+
+@given(st.binary(max_size=12))
+def test_huffman_strings_are_valid_if_they_are_for_the_hpack_package(coded: bytes) -> None:
+    encoded = b"\x04" + bytes((0x80 | len(coded),)) + coded
+    try:
+        ((_, expected),) = Decoder().decode(encoded, raw=True)
+    except HPACKError:
+        with pytest.raises(RemoteProtocolError):
+            decode_fields(encoded, LIMIT)
+    else:
+        assert decode_fields(encoded, LIMIT) == [(b":path", bytes(expected))]
+
+
+@given(st.lists(FIELDS, max_size=6), st.integers(0, TABLE_BYTES_DEFAULT))
+def test_a_dynamic_table_is_that_of_the_hpack_package(
+    lists: list[list[Field]], table_bytes: int
+) -> None:
+    encoder, table = Encoder(), DynamicTable(TABLE_BYTES_DEFAULT)
+    encoder.header_table_size = table_bytes
+    for fields in lists:
+        assert decode_fields(encoder.encode(fields), LIMIT, table) == fields
+
+
+def test_the_oldest_entries_of_a_dynamic_table_are_evicted() -> None:
+    # Entries of 36 bytes each: the third evicts the first.
+    table = DynamicTable(72)
+    decode_fields(b"".join(b"\x40\x02x%d\x02%d" % (n, 10 + n) for n in range(3)), LIMIT, table)
+    assert decode_fields(b"\xbe\xbf", LIMIT, table) == [(b"x2", b"12"), (b"x1", b"11")]
+    with pytest.raises(RemoteProtocolError, match="index 64 is not in the table"):
+        decode_fields(b"\xc0", LIMIT, table)
+
+
+def test_an_entry_larger_than_the_dynamic_table_empties_it() -> None:
+    table = DynamicTable(72)
+    decode_fields(b"\x40\x02x0\x0210", LIMIT, table)
+    large = b"\x40\x02x1\x7f\x00" + b"v" * 127
+    assert decode_fields(large, LIMIT, table) == [(b"x1", b"v" * 127)]
+    with pytest.raises(RemoteProtocolError, match="index 62 is not in the table"):
+        decode_fields(b"\xbe", LIMIT, table)
+
+
+def test_a_size_update_above_the_limit_is_a_compression_error() -> None:
+    with pytest.raises(RemoteProtocolError, match="table size update not allowed"):
+        decode_fields(b"\x3f\xe2\x1f", LIMIT, DynamicTable(TABLE_BYTES_DEFAULT))
 
 
 @given(FIELDS)
@@ -100,7 +162,7 @@ def test_examples_of_rfc_7541(block: str, field: tuple[str, str]) -> None:
     assert decode_fields(bytes.fromhex(block), LIMIT) == [(name.encode(), value.encode())]
 
 
-def test_a_table_of_size_0_may_be_announced_at_the_beginning() -> None:
+def test_size_update_to_0_is_allowed_at_the_beginning() -> None:
     assert decode_fields(b"\x20\x20\x82", LIMIT) == [(b":method", b"GET")]
 
 
@@ -123,12 +185,12 @@ def test_a_table_of_size_0_may_be_announced_at_the_beginning() -> None:
         (b"\xff", "it ends in the middle of a field"),
         (b"\xff\x80", "it ends in the middle of a field"),
         # Padding of more than seven bits, of zeros, and the code of EOS.
-        (b"\x04\x82\xff\xff", ""),
-        (b"\x04\x81\x00", ""),
-        (b"\x04\x84\xff\xff\xff\xff", ""),
+        (b"\x04\x82\xff\xff", "Huffman string is not valid"),
+        (b"\x04\x81\x00", "Huffman string is not valid"),
+        (b"\x04\x84\xff\xff\xff\xff", "Huffman string is not valid"),
     ],
 )
-def test_what_is_not_hpack_is_a_compression_error(block: bytes, text: str) -> None:
+def test_an_invalid_block_is_a_compression_error(block: bytes, text: str) -> None:
     with pytest.raises(RemoteProtocolError, match=f"header block is not HPACK: {text}") as caught:
         decode_fields(block, LIMIT)
     assert caught.value.code is ErrorCode.COMPRESSION_ERROR
@@ -148,14 +210,14 @@ def test_a_list_is_measured_with_32_bytes_per_field() -> None:
         decode_fields(block, size - 1)
 
 
-def test_decoding_stops_where_the_list_is_too_large() -> None:
+def test_decoding_stops_at_the_limit_of_the_list() -> None:
     bomb = encode_field(b"accept-encoding", b"gzip, deflate") * 100_000
     with pytest.raises(HeaderListTooLarge):
         decode_fields(bomb + b"\x80", LIMIT)
 
 
-def test_a_huffman_string_that_cannot_fit_is_not_decoded() -> None:
-    # The longest code has 30 bits: these octets are more than 4 x LIMIT characters, and wrong.
+def test_a_huffman_string_over_the_limit_is_not_decoded() -> None:
+    # The longest code has 30 bits: so many octets are more than the limit, and they are invalid.
     length = 5 * LIMIT
     block = b"\x00\xff" + _continue(length - 127) + b"\xff" * length
     with pytest.raises(HeaderListTooLarge):
@@ -171,61 +233,61 @@ def _continue(value: int) -> bytes:
     return bytes(out)
 
 
-# Remembering
+# The cache
 
 
-class Understanding:
-    """Counts how often a block had to be understood."""
+class RecordingParser:
+    """Records the fields of each block that was not in the decoder's cache."""
 
     def __init__(self) -> None:
-        self.seen: list[list[Field]] = []
-        self.decoder = HeaderDecoder(self.understand, LIMIT)
+        self.parsed: list[list[Field]] = []
+        self.decoder = HeaderDecoder(self.parse, LIMIT)
 
-    def understand(self, fields: list[Field]) -> list[Field]:
-        self.seen.append(fields)
+    def parse(self, fields: list[Field]) -> list[Field]:
+        self.parsed.append(fields)
         return fields
 
 
-def test_a_repeated_block_is_understood_once() -> None:
-    understanding = Understanding()
+def test_a_repeated_block_is_parsed_once() -> None:
+    parser = RecordingParser()
     block = encode_fields([(b"x-a", b"1")])
-    assert understanding.decoder.known(block) is None
-    first = understanding.decoder.decode(block)
-    assert understanding.decoder.decode(bytes(block)) is first
-    assert understanding.decoder.known(block) is first
-    assert understanding.seen == [[(b"x-a", b"1")]]
+    assert parser.decoder.cached(block) is None
+    first = parser.decoder.decode(block)
+    assert parser.decoder.decode(bytes(block)) is first
+    assert parser.decoder.cached(block) is first
+    assert parser.parsed == [[(b"x-a", b"1")]]
 
 
-def test_a_large_block_is_not_remembered() -> None:
-    understanding = Understanding()
+def test_a_large_block_is_not_cached() -> None:
+    parser = RecordingParser()
     block = encode_fields([(b"x-a", b"v" * CACHED_BLOCK_BYTES_MAX)])
-    understanding.decoder.decode(block)
-    assert understanding.decoder.known(block) is None
+    parser.decoder.decode(block)
+    assert parser.decoder.cached(block) is None
 
 
-def test_a_block_of_many_fields_is_not_remembered() -> None:
-    understanding = Understanding()
+def test_a_block_of_many_fields_is_not_cached() -> None:
+    parser = RecordingParser()
     block = encode_fields([(b"accept-encoding", b"gzip, deflate")] * CACHED_BLOCK_FIELDS_MAX)
-    understanding.decoder.decode(block)
-    assert understanding.decoder.known(block) is not None
-    understanding.decoder.decode(block + b"\x82")
-    assert understanding.decoder.known(block + b"\x82") is None
+    parser.decoder.decode(block)
+    assert parser.decoder.cached(block) is not None
+    parser.decoder.decode(block + b"\x82")
+    assert parser.decoder.cached(block + b"\x82") is None
 
 
-def test_only_so_many_blocks_are_remembered() -> None:
-    understanding = Understanding()
+def test_the_cache_of_blocks_is_bounded() -> None:
+    parser = RecordingParser()
     blocks = [encode_fields([(b"x-a", b"%d" % n)]) for n in range(CACHED_BLOCKS_MAX + 1)]
     for block in blocks:
-        understanding.decoder.decode(block)
-    assert understanding.decoder.known(blocks[0]) is None
-    assert understanding.decoder.known(blocks[-1]) is not None
+        parser.decoder.decode(block)
+    assert parser.decoder.cached(blocks[0]) is None
+    assert parser.decoder.cached(blocks[-1]) is not None
 
 
-def test_a_bad_block_is_bad_every_time() -> None:
-    understanding = Understanding()
+def test_an_invalid_block_is_not_cached() -> None:
+    parser = RecordingParser()
     for _ in range(2):
         with pytest.raises(RemoteProtocolError):
-            understanding.decoder.decode(b"\x80")
+            parser.decoder.decode(b"\x80")
     with pytest.raises(HeaderListTooLarge):
-        understanding.decoder.decode(encode_fields([(b"x-a", b"v" * LIMIT)]))
-    assert not understanding.seen
+        parser.decoder.decode(encode_fields([(b"x-a", b"v" * LIMIT)]))
+    assert not parser.parsed

@@ -12,7 +12,7 @@ from proxyless.wire.limits import (
     FLOOD_FRAMES_MAX,
     FLOOD_FRAMES_PER_DATA,
     FLOOD_WINDOW_S,
-    RESETS_REMEMBERED_MAX,
+    RECENT_RESETS_MAX,
     FloodGuard,
     Limits,
     PeerSettings,
@@ -43,7 +43,7 @@ def test_defaults_are_allowed() -> None:
         ("stream_window_bytes_max", 1 << 31, "wanted 1 to 2147483647"),
     ],
 )
-def test_a_limit_that_http2_cannot_express_is_refused(field: str, value: int, text: str) -> None:
+def test_a_limit_that_http2_cannot_express_raises(field: str, value: int, text: str) -> None:
     arguments: dict[str, Any] = {field: value}
     with pytest.raises(ValueError, match=text):
         Limits(**arguments)
@@ -58,7 +58,7 @@ def test_the_peer_starts_with_the_defaults_of_http2() -> None:
     assert peer.concurrent_streams_max >= 2**31 - 1
 
 
-def test_the_last_value_of_a_setting_counts() -> None:
+def test_the_last_value_of_a_setting_is_used() -> None:
     peer = PeerSettings()
     window = frames.INITIAL_WINDOW_SIZE
     assert peer.apply(payload((window, 10), (window, 100_000))) == 100_000 - 65_535
@@ -101,7 +101,7 @@ def test_a_value_out_of_range_is_an_error(setting: int, value: int, code: ErrorC
         (frames.MAX_CONCURRENT_STREAMS, 2**32 - 1),
     ],
 )
-def test_values_at_the_edge_are_taken(setting: int, value: int) -> None:
+def test_values_at_the_bounds_are_accepted(setting: int, value: int) -> None:
     PeerSettings().apply(payload((setting, value)))
 
 
@@ -128,7 +128,7 @@ def test_a_thousand_frames_at_once_are_a_flood() -> None:
     assert caught.value.code is ErrorCode.ENHANCE_YOUR_CALM
 
 
-def test_the_same_frames_over_a_longer_time_are_none() -> None:
+def test_the_same_frames_over_a_longer_time_are_not_a_flood() -> None:
     flood = Flood()
     flood.spend(FLOOD_FRAMES_MAX - 1)
     flood.clock.advance(FLOOD_WINDOW_S)
@@ -143,7 +143,7 @@ def test_after_a_refill_a_flood_is_a_flood_again() -> None:
         flood.spend(FLOOD_FRAMES_MAX)
 
 
-def test_frames_beside_data_we_sent_are_none() -> None:
+def test_frames_beside_data_we_sent_are_not_a_flood() -> None:
     flood = Flood()
     sent = FLOOD_FRAMES_MAX // FLOOD_FRAMES_PER_DATA
     for times in range(1, 20):
@@ -160,7 +160,7 @@ def test_data_sent_earlier_does_not_excuse_a_flood_now() -> None:
 # Resets
 
 
-def test_streams_we_reset_are_remembered_with_what_they_may_still_send() -> None:
+def test_recent_resets_charge_late_data_to_the_window_of_the_stream() -> None:
     resets = RecentResets()
     resets.add(5, 100)
     assert 5 in resets
@@ -171,11 +171,11 @@ def test_streams_we_reset_are_remembered_with_what_they_may_still_send() -> None
     assert not resets.charge(5, 1)
 
 
-def test_the_oldest_resets_are_forgotten_in_favour_of_the_peer() -> None:
+def test_ids_up_to_the_highest_evicted_one_count_as_reset() -> None:
     resets = RecentResets()
-    for n in range(RESETS_REMEMBERED_MAX + 10):
+    for n in range(RECENT_RESETS_MAX + 10):
         resets.add(2 * n + 1, 10)
     assert 1 in resets
     assert resets.charge(1, 1_000)
-    assert 2 * (RESETS_REMEMBERED_MAX + 10) + 1 not in resets
-    assert len(resets._left_bytes) == RESETS_REMEMBERED_MAX
+    assert 2 * (RECENT_RESETS_MAX + 10) + 1 not in resets
+    assert len(resets._left_bytes) == RECENT_RESETS_MAX

@@ -21,7 +21,7 @@ from proxyless.wire.messages import (
     pack_prefix,
     unpack_prefix,
 )
-from tests.wire_world import prefixed
+from tests.worlds.wire import prefixed
 
 MAX = 1000
 MESSAGES = st.lists(st.binary(max_size=60), max_size=6)
@@ -47,7 +47,7 @@ def test_frame_head_and_prefix_are_packed_together() -> None:
 
 
 @given(MESSAGES, st.lists(st.integers(0, 400), max_size=12))
-def test_messages_come_out_wherever_they_were_cut(messages: list[bytes], cuts: list[int]) -> None:
+def test_messages_are_assembled_from_any_pieces(messages: list[bytes], cuts: list[int]) -> None:
     data = b"".join(prefixed(message) for message in messages)
     assembler = MessageAssembler(MAX)
     assert feed_in_pieces(assembler, data, cuts) == messages
@@ -72,7 +72,7 @@ def test_the_compressed_flag_is_passed_on() -> None:
     assert list(MessageAssembler(MAX).feed(data)) == [(0, b"a"), (1, b"b")]
 
 
-def test_a_flag_that_does_not_exist_is_an_internal_error() -> None:
+def test_an_unknown_flag_is_an_internal_error() -> None:
     with pytest.raises(MessageError, match="compressed flag 2, wanted 0 or 1") as caught:
         list(MessageAssembler(MAX).feed(b"\x02\0\0\0\0"))
     assert caught.value.status.code is StatusCode.INTERNAL
@@ -91,7 +91,7 @@ def test_tiny_pieces_of_a_large_message_cost_about_its_size() -> None:
     list(assembler.feed(pack_prefix(0, size)))
     tracemalloc.start()
     for n in range(size // 2 - 1):
-        # Objects of their own, as slices of what came from the socket are.
+        # Separate objects, as slices of received data are.
         list(assembler.feed(b"%02d" % (n % 100)))
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -107,7 +107,7 @@ def test_the_encodings_are_those_we_announce() -> None:
 
 @pytest.mark.parametrize("encoding", sorted(ENCODINGS))
 @given(message=st.binary(max_size=200))
-def test_what_is_compressed_comes_back(encoding: str, message: bytes) -> None:
+def test_decompress_restores_what_compress_was_given(encoding: str, message: bytes) -> None:
     assert decompress(encoding, compress(encoding, message), 200) == message
 
 
@@ -117,7 +117,7 @@ def test_the_containers_are_those_of_gzip_and_zlib() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["identity", "snappy", ""])
-def test_a_compressed_message_in_no_known_encoding_is_an_internal_error(encoding: str) -> None:
+def test_a_compressed_message_in_an_unknown_encoding_is_an_internal_error(encoding: str) -> None:
     with pytest.raises(MessageError, match=f"grpc-encoding is '{encoding}'") as caught:
         decompress(encoding, b"", MAX)
     assert caught.value.status.code is StatusCode.INTERNAL
@@ -135,7 +135,7 @@ def test_a_compressed_message_in_no_known_encoding_is_an_internal_error(encoding
         (compress("deflate", b"message"), "incorrect header check"),
     ],
 )
-def test_what_is_not_gzip_is_an_internal_error(payload: bytes, text: str) -> None:
+def test_invalid_gzip_is_an_internal_error(payload: bytes, text: str) -> None:
     with pytest.raises(MessageError, match=f"message is not valid gzip: .*{text}") as caught:
         decompress("gzip", payload, MAX)
     assert caught.value.status.code is StatusCode.INTERNAL
@@ -148,7 +148,7 @@ def test_a_message_within_the_limit_is_decompressed(encoding: str, size: int) ->
 
 
 @pytest.mark.parametrize("encoding", sorted(ENCODINGS))
-def test_a_bomb_is_never_unpacked(encoding: str) -> None:
+def test_a_decompression_bomb_is_not_decompressed_beyond_the_limit(encoding: str) -> None:
     bomb = compress(encoding, bytes(20_000_000))
     tracemalloc.start()
     with pytest.raises(MessageError, match="larger than max") as caught:
@@ -159,11 +159,11 @@ def test_a_bomb_is_never_unpacked(encoding: str) -> None:
     assert peak < 200_000
 
 
-# Stopping in between
+# Closing the generator
 
 
 @given(st.lists(st.binary(max_size=60), min_size=1, max_size=6), st.integers(1, 6))
-def test_who_stops_iterating_leaves_the_rest(messages: list[bytes], wanted: int) -> None:
+def test_closing_the_generator_leaves_the_rest(messages: list[bytes], wanted: int) -> None:
     assembler = MessageAssembler(MAX)
     packed = [prefixed(message) for message in messages]
     cut = prefixed(bytes(100))[:50]
@@ -175,7 +175,7 @@ def test_who_stops_iterating_leaves_the_rest(messages: list[bytes], wanted: int)
     assert list(assembler.feed(prefixed(b"new"))) == [(0, b"new")]
 
 
-# Held
+# Held messages
 
 
 def take_all(held: HeldMessages) -> list[tuple[int, bytes]]:
@@ -197,7 +197,7 @@ def test_held_messages_come_out_in_order(messages: list[bytes], cuts: list[int])
 
 
 @given(MESSAGES, st.binary(min_size=1, max_size=40), st.integers(1, 44))
-def test_held_messages_know_whether_the_last_is_cut(
+def test_held_messages_are_partial_if_the_last_is_incomplete(
     messages: list[bytes], last: bytes, missing: int
 ) -> None:
     whole = b"".join(prefixed(message) for message in messages)
@@ -217,7 +217,7 @@ def test_held_messages_know_whether_the_last_is_cut(
         (prefixed(bytes(MAX + 1))[:5], StatusCode.RESOURCE_EXHAUSTED),
     ],
 )
-def test_what_we_will_not_take_is_refused_when_it_is_taken(packed: bytes, code: StatusCode) -> None:
+def test_an_invalid_held_message_raises_when_it_is_taken(packed: bytes, code: StatusCode) -> None:
     held = HeldMessages(MAX, prefixed(b"good") + packed)
     assert held.take() == (0, b"good")
     with pytest.raises(MessageError) as caught:

@@ -83,11 +83,11 @@ def test_a_reset_is_named_in_the_text() -> None:
 
 
 @pytest.mark.parametrize("code", StatusCode)
-def test_trailers_spell_each_code(code: StatusCode) -> None:
+def test_each_code_is_parsed_from_trailers(code: StatusCode) -> None:
     assert status_of_trailers(b"%d" % code, b"a%20b") == Status(code, "a b")
 
 
-def test_plain_success_is_the_one_ok() -> None:
+def test_status_0_without_message_is_the_shared_ok() -> None:
     assert status_of_trailers(b"0", b"") is OK
 
 
@@ -95,7 +95,7 @@ def test_plain_success_is_the_one_ok() -> None:
     "text",
     [b"17", b"99", b"-1", b"+1", b" 1", b"1_0", b"", b"OK", b"0x1", b"1.0", b"9" * 5000, b"\xff"],
 )
-def test_a_code_that_is_none_is_unknown(text: bytes) -> None:
+def test_an_invalid_code_is_unknown(text: bytes) -> None:
     status = status_of_trailers(text, b"why")
     assert status.code is StatusCode.UNKNOWN
     assert status.details.startswith("peer sent grpc-status '")
@@ -119,7 +119,7 @@ def test_details_are_percent_encoded(details: str, encoded: bytes) -> None:
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_details_survive_the_wire(details: str) -> None:
+def test_details_are_decoded_as_they_were_encoded(details: str) -> None:
     encoded = encode_grpc_message(details)
     assert all(0x20 <= byte <= 0x7E for byte in encoded)
     assert decode_grpc_message(encoded) == details
@@ -129,9 +129,9 @@ def test_details_survive_the_wire(details: str) -> None:
     ("encoded", "details"),
     [(b"%", "%"), (b"50%zz", "50%zz"), (b"%4", "%4"), (b"%FFx", "\ufffdx"), (b"\xe9", "\ufffd")],
 )
-def test_badly_encoded_details_are_kept_as_far_as_they_go(encoded: bytes, details: str) -> None:
+def test_badly_encoded_details_are_kept(encoded: bytes, details: str) -> None:
     assert decode_grpc_message(encoded) == details
 
 
-def test_details_that_are_no_unicode_are_sent_nevertheless() -> None:
+def test_details_that_are_not_unicode_are_sent() -> None:
     assert encode_grpc_message("\ud800") == b"?"
