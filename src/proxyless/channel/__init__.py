@@ -5,7 +5,7 @@ options          ChannelOptions
 loop_stack       LoopStack: what all channels of an event loop share
 config_state     service config, selector, and the RPCs that wait for a selector
 pick_queue       the picker, and the RPCs whose pick was queued
-call             Call: one RPC on its way over the stations
+call             Call: one RPC from its start to its end
 call_attempts    the attempts of an RPC, and what follows when one ends
 call_owner       interfaces between a call and its channel (types)
 call_time        start, timeout and deadline of an RPC
@@ -13,31 +13,31 @@ request_buffer   request messages that another attempt may have to send
 attempt          Attempt: one stream for a call; interfaces of observers and strategies
 interception     HTTP filters of an RPC
 statuses         statuses that the channel itself gives to RPCs; the logger
-method           what the calls of one method share
-measured         calls of a channel whose metrics somebody collects
-retrying         what retry and hedging policies add to a call
-retry            when to try again (pure)
-config_selector  which settings apply to an RPC
-service_config   what the owner of a service asks of its clients
-credentials      metadata that each RPC adds
-security         who has a say in how connections are secured
+method           per-method cache: request encoder, limits, metrics recorder
+measured_call    calls of a channel that has stats plugins
+retry_strategies  retry and hedging policies of a running call
+retry            whether another attempt follows, and when (pure)
+config_selector  ConfigSelector: chooses the config of each RPC
+service_config   service config: parsing and method lookup
+credentials      call credentials: metadata that each RPC adds
+security         TLS and proxy of the subchannels of a channel
 subchannel       Subchannel: one address, and its connection
 connectivity     the states of a subchannel (pure)
 connection       one attempt to connect, and its transport
 subchannel_options  SubchannelOptions
-load_reports     what a backend says about its load while no RPC ends
-health           is a backend fit for RPCs, after what it says itself (pure)
-health_checker   who asks one backend for the health of one service
-health_watch     what policies watch of it
+load_reports     out-of-band load reports of a backend
+health           health of a service at one backend (pure)
+health_checker   health check stream of one service at one backend
+health_watch     health watches of the policies of a channel
 health_registry  health checkers of an event loop, shared by watches
-pool             who else has a connection to this address
-watch            how a policy hears of changes
-unread           an RPC that is over but for its reader
-view             what is there to see of a channel, for explanations
-idle             when nobody needs the channel
-lame             LameChannel: the target is malformed, every RPC fails
+pool             pool of subchannels, shared by the channels of an event loop
+state_watch      notifies a policy of the states of a subchannel
+unread_call      an RPC that has ended, with responses that are not read yet
+view             ChannelView: snapshot of a channel, for explanations
+idleness         idle timeout of a channel
+lame_channel     LameChannel: the target is malformed, every RPC fails
 
-No room here knows grpcio: `front` shows channels as grpcio's.
+No module here imports grpcio: `front` adapts channels to its API.
 """
 
 from proxyless.channel.attempt import CallObserver
@@ -46,7 +46,7 @@ from proxyless.channel.channel import CHANNEL_CLOSED, Channel
 from proxyless.channel.config_selector import CONFIG_SELECTOR, CallConfig, ConfigSelector
 from proxyless.channel.config_state import parse_default_config
 from proxyless.channel.credentials import CallCredentials
-from proxyless.channel.lame import LameChannel
+from proxyless.channel.lame_channel import LameChannel
 from proxyless.channel.loop_stack import LoopStack
 from proxyless.channel.method import Method
 from proxyless.channel.options import ChannelOptions

@@ -1,7 +1,7 @@
-"""Who stands around a call: its observer, its strategy, and the attempts it makes.
+"""Attempt: one stream on one subchannel; and the interfaces of observers and strategies.
 
-An attempt is one stream on one subchannel. A call usually makes one; transparent retries, retry
-policies and hedging make more (see `call` and `retrying`).
+A call usually makes one attempt; transparent retries, retry policies and hedging make more (see
+`call_attempts` and `retry_strategies`).
 """
 
 from __future__ import annotations
@@ -23,60 +23,53 @@ if TYPE_CHECKING:
 
 
 class CallObserver(Protocol):
-    """What the front is told about an RPC. No method may raise or block."""
+    """Called by an RPC; implemented by the front. No method may raise or block."""
 
     def on_head(self, metadata: Metadata) -> None:
-        """Response metadata; skipped when the answer is trailers only."""
+        """Response metadata; skipped if the response is trailers-only."""
 
     def on_message(self, message: bytes) -> None: ...
 
     def on_writable(self) -> None:
-        """What was sent so far is on its way; sending more will not pile up."""
+        """The next message will not be queued."""
 
     def on_end(self, end: StreamEnd) -> None:
         """The RPC is over; nothing follows."""
 
 
 class PickedSubchannel(Protocol):
-    """What a call needs of the subchannel it was picked: the connection, if there is one."""
+    """The connection of a picked subchannel, if there is one."""
 
     transport: ClientTransport | None
 
 
 class Strategy(Protocol):
-    """What a retry or hedging policy adds to a call. Without a policy a call has none.
-
-    For a strategy, an attempt and the transparent retries that replace it are one.
-    """
+    """Retry or hedging policy of a call. Transparent retries belong to the attempt they replace."""
 
     def on_attempt_sent(self, retries: TransparentRetries) -> Metadata:
-        """An attempt is about to be opened; returns the metadata that it adds."""
-        ...
+        """An attempt is about to be opened. Returns metadata for it."""
 
     def on_attempt_end(self, end: StreamEnd) -> None:
-        """An attempt, or the pick for one, has ended, one way or another."""
-        ...
+        """An attempt has ended, or its pick has failed."""
 
     def on_failure(self, end: StreamEnd) -> bool:
-        """After that: it was a failure, and the call is not committed.
+        """Called after `on_attempt_end` for a failure before the commit.
 
-        True if the call goes on: another attempt is under way or will be requested.
+        Returns whether another attempt is under way or will be requested.
         """
-        ...
 
     def close(self) -> None:
         """The call is committed or over: no more attempts."""
-        ...
 
 
 class AttemptOwner(Protocol):
-    """What an attempt needs of its call."""
+    """The methods of a call that its attempts use."""
 
     observer: CallObserver
     limits: MessageLimits
 
     def commit(self, attempt: Attempt) -> None:
-        """Go on with this attempt only. No-op after the first time."""
+        """Continue with this attempt only. No-op after the first time."""
 
     def cancel(self, status: Status) -> None: ...
     def on_attempt_writable(self) -> None: ...
@@ -124,25 +117,25 @@ class Attempt:
             try:
                 self._tracker.on_end(self)
             except Exception:
-                # A policy's tracker must not break the connection it is called from.
+                # An exception in a policy's tracker must not break the connection.
                 LOGGER.exception("call tracker %r raised", self._tracker)
         self._call.on_attempt_end(self, end)
 
-    # What a tracker may ask (`lb.CallEnd`).
+    # `lb.CallEnd`, for the tracker
 
     @property
     def status(self) -> Status:
-        assert self._end is not None, "a tracker is told when the attempt has ended"
+        assert self._end is not None, "a tracker is called when the attempt has ended"
         return self._end.status
 
     @property
     def trailing_metadata(self) -> Metadata:
-        assert self._end is not None, "a tracker is told when the attempt has ended"
+        assert self._end is not None, "a tracker is called when the attempt has ended"
         return self._end.trailers
 
 
-class _Nobody:
-    """Observes a call that is over; breaks the cycle between the call and its front."""
+class _NullObserver:
+    """Observer of a call that has ended; breaks the cycle between the call and its front."""
 
     def on_head(self, metadata: Metadata) -> None: ...
     def on_message(self, message: bytes) -> None: ...
@@ -150,13 +143,13 @@ class _Nobody:
     def on_end(self, end: StreamEnd) -> None: ...
 
 
-NOBODY: Final = _Nobody()
+NULL_OBSERVER: Final = _NullObserver()
 
 
 def choose_furthest(attempts: Sequence[Attempt]) -> Attempt:
-    """Which to go on with, if it can only be one."""
+    """The attempt to commit to."""
     # "the currently in-flight attempt on which the maximum number of messages have already been
-    # sent" - A6. They all got the same; what one could not take yet, it has not sent.
+    # sent" - A6. All got the same messages, and one that is not writable has not sent them all.
     for attempt in attempts:
         if attempt.stream is not None and attempt.stream.is_writable:
             return attempt

@@ -3,7 +3,7 @@
 Specs: A31 (selection, commit hook), A81 (authority of an attempt).
 
 Theory of operation. An RPC goes through the stations of `Station`, each of which may be passed at
-once. `advance` goes on from the current one; it is called again when the credentials, a selector
+once. `advance` continues from the current one; it is called again when the credentials, a selector
 or a picker that the RPC waits for is there. `finish` is the only way to the end: it runs the
 commit hook if that has not happened, then calls the observer.
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base import EMPTY_METADATA, Metadata, Status
-from proxyless.channel.attempt import NOBODY, Attempt
+from proxyless.channel.attempt import NULL_OBSERVER, Attempt
 from proxyless.channel.call_attempts import CallAttempts, Station
 from proxyless.channel.call_time import CallTime
 from proxyless.channel.credentials import service_url
@@ -83,19 +83,16 @@ class Call(CallAttempts):
         self.limits = method.limits
         self._strategy: Strategy | None = None
         self._info: PickInfo | None = None
-        # What another attempt has to send again.
         self._request = RequestBuffer(encoding)
-        # Where the RPC is.
         self.station = _START
         self._attempts: tuple[Attempt, ...] = ()
         self._attempts_wanted = 0
         self._transparent_retries = NO_RETRIES
         self._commit_hook: Callable[[], None] | None = None
-        # None if there is no timeout, and the RPC has not waited.
         self._time: CallTime | None = None
         self.deadline_id = 0
 
-    # The front's side
+    # Called by the front
 
     def start(self) -> None:
         """Begin; the observer may be called with the end before this returns."""
@@ -113,7 +110,7 @@ class Call(CallAttempts):
         self.advance()
 
     def start_failed(self, status: Status) -> None:
-        """End before the beginning: the request could not be made."""
+        """Start and end: the request could not be made."""
         self._channel.on_call_started(self)
         self.finish(StreamEnd(status))
 
@@ -122,13 +119,12 @@ class Call(CallAttempts):
         return None if self._time is None else self._time.remaining_s()
 
     def on_deadline(self) -> None:
-        """The deadline has passed."""
         self.cancel(self._channel.describe_delay(self))
 
     # Stations
 
     def advance(self) -> None:
-        """Go on from the current station, as far as the RPC can."""
+        """Continue from the current station as far as possible."""
         if self.station is _START:
             # First: a timeout that is no number raises here, and nothing has changed yet.
             if self._timeout_s is not None:
@@ -144,15 +140,15 @@ class Call(CallAttempts):
             self._pick()
 
     def _note_wait(self) -> None:
-        """From here on less than the RPC's timeout remains."""
+        """Note that less than the RPC's timeout remains."""
         if self._time is None:
             self._time = CallTime(self, self._channel.stack)
         self._time.has_waited = True
 
-    def on_bug(self, who: str, error: Exception) -> None:
-        """Something raised, perhaps code of the application: end only this RPC."""
-        LOGGER.exception("%s raised for %s", who, self._method.path)
-        self.cancel(raised(who, error))
+    def on_bug(self, source: str, error: Exception) -> None:
+        """End only this RPC: code that it depends on, perhaps the application's, has raised."""
+        LOGGER.exception("%s raised for %s", source, self._method.path)
+        self.cancel(raised(source, error))
 
     # Credentials
 
@@ -161,11 +157,10 @@ class Call(CallAttempts):
         path = self._method.path
         url = service_url(self._channel.authority, path)
         if withdraw := credentials.request(url, path, self.on_credentials):
-            # Until the answer; after it, the selector's hook is here.
+            # Replaced by the selector's hook after the answer.
             self._commit_hook = withdraw
 
     def on_credentials(self, found: Metadata | Status) -> None:
-        """Call credentials answered."""
         if self.station is _ENDED:
             return
         if isinstance(found, Status):
@@ -180,7 +175,7 @@ class Call(CallAttempts):
     def _select(self) -> bool:
         """Select with the current selector, or wait for the first one (A31-03).
 
-        True if the RPC goes on at once.
+        Returns whether the RPC continues at once.
         """
         channel, method, metadata = self._channel, self._method, self._metadata
         selector = channel.config.selector
@@ -221,10 +216,11 @@ class Call(CallAttempts):
             self._limit_time(method_config.timeout_s)
         if method_config.has_policy or self._channel.config.throttle is not None:
             self._strategy = self._channel.choose_strategy(self, method_config)
-        self.limits = self.limits.narrowed(method_config)
-        limit = self.limits.request_bytes_max
-        if (size := self._request.find_larger(limit)) is not None:
-            self.finish(StreamEnd(too_large_to_send(size, limit)))
+        if method_config.has_size_limits:
+            self.limits = self.limits.narrowed(method_config)
+            limit = self.limits.request_bytes_max
+            if (size := self._request.find_larger(limit)) is not None:
+                self.finish(StreamEnd(too_large_to_send(size, limit)))
 
     def _limit_time(self, timeout_s: float) -> None:
         """The method's timeout counts from the start of the RPC; the shorter one is used."""
@@ -246,7 +242,6 @@ class Call(CallAttempts):
     # Picks
 
     def request_attempt(self) -> None:
-        """Pick, now or as soon as a picker allows, and open a stream there."""
         if self.station is _COMMITTED or self.station is _ENDED:
             return
         self.station = _PICK
@@ -265,11 +260,11 @@ class Call(CallAttempts):
                 self.on_bug("picker", error)
                 return
             if isinstance(result, Complete):
-                # The channel's own kind: every policy got it from the channel's helper.
+                # Every policy got it from the channel's helper.
                 subchannel: PickedSubchannel = result.subchannel  # type: ignore[assignment]
                 transport = subchannel.transport
                 if transport is None:
-                    # It is not connected any more, and a newer picker is on its way.
+                    # The connection is lost, so a new picker follows.
                     self._queue()
                     return
                 self._attempts_wanted -= 1
@@ -305,7 +300,7 @@ class Call(CallAttempts):
         timeout_s, time, has_waited = None, self._time, False
         if time is not None:
             has_waited = time.has_waited
-            # The application's own value as long as it is true: it is encoded once for all calls.
+            # If the RPC has not waited, the application's own value: its encoding is cached.
             timeout_s = time.remaining_s() if has_waited else time.timeout_s
         request = self._request
         block = encoder.block(timeout_s, metadata, request.encoding)
@@ -316,7 +311,7 @@ class Call(CallAttempts):
             attempt.stream = transport.open(block, attempt)
             request.send_all(attempt.stream)
         if has_waited or not request.is_half_closed:
-            # A writer may wait for this, even one that wrote before there was a stream.
+            # A writer may wait for this, even if it wrote before there was a stream.
             self.on_attempt_writable()
         if strategy is not None:
             self._commit_if_too_much()
@@ -324,14 +319,13 @@ class Call(CallAttempts):
     # The end
 
     def finish(self, end: StreamEnd) -> None:
-        """End the RPC, and call the observer. No-op after its end."""
         station, channel = self.station, self._channel
         if station is _ENDED:
             return
         self.station = _ENDED
         self._attempts = self._request.messages = ()
         if self.deadline_id:
-            channel.stack.deadlines.forget(self)
+            channel.stack.deadlines.cancel(self)
         has_hook = self._strategy is not None or self._commit_hook is not None
         if station is not _COMMITTED and has_hook:
             self._release_call()
@@ -340,11 +334,10 @@ class Call(CallAttempts):
         if channel.picks.calls:
             channel.picks.remove(self)
         channel.on_call_ended(self)
-        observer, self.observer = self.observer, NOBODY
+        observer, self.observer = self.observer, NULL_OBSERVER
         observer.on_end(end)
 
 
 def origin_of(call: Call) -> tuple[CallOwner, str, Metadata]:
     """Channel, path and metadata of a call, to explain its end."""
-    # Used for calls that failed, so the attributes of a call need not be public for it.
-    return call._channel, call._method.path, call._metadata  # noqa: SLF001
+    return call._channel, call._method.path, call._metadata  # noqa: SLF001 - for failed calls only

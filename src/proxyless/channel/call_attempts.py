@@ -30,17 +30,16 @@ if TYPE_CHECKING:
 
 
 class Station(Enum):
-    """How far an RPC is."""
+    """Where an RPC is between its start and its end."""
 
-    # Not started.
     START = 0
-    # Waits for the metadata of call credentials.
+    # It waits for the metadata of call credentials.
     CREDENTIALS = 1
-    # Is selected, once (A31-02), or waits for a selector.
+    # It is selected, once (A31-02), or waits for a selector.
     SELECT = 2
-    # Is delayed by HTTP filters.
+    # HTTP filters delay it.
     FILTERS = 3
-    # Attempts are picked for and opened, as many as are wanted.
+    # Attempts are picked for and opened.
     PICK = 4
     # One attempt is the RPC (A31-07): there is no other pick.
     COMMITTED = 5
@@ -78,10 +77,10 @@ class CallAttempts:
     _channel: CallOwner
     observer: CallObserver
     limits: MessageLimits
-    # None if there is no timeout, and the RPC has not waited.
+    # None if the RPC has no timeout and has not waited.
     _time: CallTime | None
     station: Station
-    # What another attempt has to send again.
+    # Messages that another attempt has to send again.
     _request: RequestBuffer
     _attempts: tuple[Attempt, ...]
     # Attempts that have no subchannel yet.
@@ -106,7 +105,7 @@ class CallAttempts:
             self.finish(StreamEnd(status))
             cancel_all(attempts, status)
 
-    # The front's side
+    # Called by the front
 
     def send_message(self, message: bytes) -> None:
         """Send, or keep until there is an attempt. No-op after the end."""
@@ -123,7 +122,7 @@ class CallAttempts:
         self._commit_if_too_much()
 
     def _commit_if_too_much(self) -> None:
-        """What cannot be kept cannot be sent again."""
+        """Commit if the messages take more memory than may be kept for another attempt."""
         if self._request.size_bytes > self._channel.options.kept_bytes_max and self._attempts:
             self.commit(choose_furthest(self._attempts))
 
@@ -137,10 +136,6 @@ class CallAttempts:
     @property
     def is_half_closed(self) -> bool:
         return self._request.is_half_closed
-
-    @property
-    def is_committed(self) -> bool:
-        return self.station is _COMMITTED
 
     @property
     def is_ended(self) -> bool:
@@ -158,14 +153,14 @@ class CallAttempts:
 
     @property
     def is_writable(self) -> bool:
-        """More may be sent without piling up. An RPC that is over takes anything."""
+        """The next message will not be queued. True after the end."""
         if self.station is _ENDED:
             return True
         streams = [attempt.stream for attempt in self._attempts]
         return bool(streams) and all(stream and stream.is_writable for stream in streams)
 
     def hold(self) -> None:
-        """The front has more messages than it wants for now."""
+        """Stop reading until `release`."""
         for attempt in self._attempts:
             if attempt.stream is not None:
                 attempt.stream.hold()
@@ -175,7 +170,7 @@ class CallAttempts:
             if attempt.stream is not None:
                 attempt.stream.release()
 
-    # What attempts say
+    # Called by attempts
 
     def on_attempt_writable(self) -> None:
         if self.is_writable:
@@ -186,7 +181,7 @@ class CallAttempts:
             return
         code = end.status.code
         if code is _CODE_CANCELLED and self._time is not None and self._time.is_over:
-            # The server's own deadline was a little faster than ours.
+            # The server's own deadline passed a little before ours.
             self._finish_with(attempt, StreamEnd(DEADLINE_EXCEEDED, end.trailers))
             return
         if self.station is _COMMITTED or code is _CODE_OK:
@@ -198,25 +193,25 @@ class CallAttempts:
                 self._finish_with(attempt, end)
             return
         self._attempts = others = tuple(each for each in self._attempts if each is not attempt)
-        self._go_on_after(end)
+        self._continue_after(end)
         if others:
-            # It may have been the one that kept the others from being written to.
+            # The call is writable now if this was the only attempt that was not.
             self.on_attempt_writable()
 
     def _finish_with(self, attempt: Attempt, end: StreamEnd) -> None:
-        """This attempt's end is the RPC's; what else is under way (hedging) is not needed."""
+        """End the RPC as this attempt ended; cancel the others (hedging)."""
         others = [each for each in self._attempts if each is not attempt]
         self.finish(end)
         cancel_all(others, CANCELLED)
 
-    def _go_on_after(self, end: StreamEnd) -> None:
-        """An attempt ended and nothing is decided yet."""
+    def _continue_after(self, end: StreamEnd) -> None:
+        """Retry transparently, or let the strategy decide."""
         retries = self._transparent_retries
         more = retries.following(is_retry_free=end.is_retry_free) if end.is_unprocessed else None
         if more is None:
             self._on_failure(end)
         else:
-            # The strategy hears nothing: for it this attempt and the next are one. "they do not
+            # The strategy is not called: for it this attempt and the next are one. "they do not
             # count as failures when deciding whether to throttle retry attempts" - A6
             self._transparent_retries = more
             self.request_attempt()
@@ -233,7 +228,7 @@ class CallAttempts:
     # Commit
 
     def commit(self, attempt: Attempt) -> None:
-        """From here on this attempt is the RPC: the channel will not pick for it again."""
+        """Continue with this attempt only: the channel will not pick for the RPC again."""
         if self.station is not _PICK:
             return
         self.station = _COMMITTED

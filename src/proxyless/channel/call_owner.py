@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from proxyless.channel.loop_stack import LoopStack
     from proxyless.channel.options import ChannelOptions
     from proxyless.channel.pick_queue import PickQueue
-    from proxyless.channel.retrying import RetriedCall
+    from proxyless.channel.retry_strategies import RetriedCall
     from proxyless.channel.service_config import MethodConfig
     from proxyless.channel.view import ChannelView
 
@@ -32,7 +32,7 @@ class WaitingCall(UnselectedCall, Protocol):
 
 
 class CallOwner(Protocol):
-    """What a call needs of its channel."""
+    """The methods of a channel that its calls use."""
 
     @property
     def authority(self) -> str: ...
@@ -55,8 +55,6 @@ class CallOwner(Protocol):
 
     def describe_delay(self, call: WaitingCall) -> Status:
         """The status of an RPC whose deadline has passed: what it waited for may be the reason."""
-        ...
 
     def choose_strategy(self, call: RetriedCall, method_config: MethodConfig) -> Strategy | None:
         """The retry or hedging policy of the method, for this call."""
-        ...

@@ -1,4 +1,7 @@
-"""Start, timeout and deadline of one RPC. An RPC without a timeout has it only after a wait."""
+"""CallTime: start, timeout and deadline of one RPC.
+
+An RPC without a timeout gets a `CallTime` when it has to wait.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class CallTime:
-    """Sets the deadline of its call in the queue of the event loop, if there is a timeout."""
+    """Adds the deadline of its call to the loop's queue, if there is a timeout."""
 
     __slots__ = ("_clock", "deadline_s", "has_waited", "started_s", "timeout_s")
 
@@ -31,7 +34,7 @@ class CallTime:
         self.timeout_s: float | None = None
         self.deadline_s = inf
         if timeout_s is not None and timeout_s != inf:
-            # In this order: NaN, which would put other deadlines out of order, becomes zero.
+            # `max` in this order turns NaN, which would break the queue's order, into 0.
             self.timeout_s = max(0.0, timeout_s)
             self.deadline_s = self.started_s + self.timeout_s
             stack.deadlines.expire(call, self.deadline_s)

@@ -1,14 +1,12 @@
-"""Who owns the resolver, the policy tree and the RPCs of one target?
+"""Channel: owns the resolver, the policy tree and the RPCs of one target.
 
 Specs: A31 (order of updates, selectors), A21 (bad service configs), A62 (idle).
 
 Theory of operation. A channel starts IDLE and holds nothing. The first RPC or an explicit connect
-makes it leave: a resolver is started, and its results flow down: service config → policy update →
-and only when that has returned, the new selector (A31-13). Pickers flow up; each one replaces the
-last and is tried on every queued RPC. After the idle timeout without RPCs everything is released
-again. All of it happens on one loop.
-
-The channel knows nothing of grpcio: the fronts adapt it to what applications expect.
+starts a resolver. Its results flow down: service config → policy update → and only when that has
+returned, the new selector (A31-13). Pickers flow up; each one replaces the last and is tried on
+every queued RPC. After the idle timeout without RPCs everything is released again. All of it
+happens on one loop.
 """
 
 from __future__ import annotations
@@ -21,16 +19,15 @@ from proxyless.channel.call import Call
 from proxyless.channel.config_selector import (
     CONFIG_SELECTOR,
     UNROUTABLE,
-    ConfigSelector,
     ServiceConfigSelector,
 )
 from proxyless.channel.config_state import ConfigState
 from proxyless.channel.credentials import CombinedCredentials, RefusedCredentials
 from proxyless.channel.health_watch import ChannelHealth
-from proxyless.channel.idle import Idleness
+from proxyless.channel.idleness import Idleness
 from proxyless.channel.method import Method, make_method
 from proxyless.channel.pick_queue import PickQueue
-from proxyless.channel.retrying import choose_strategy
+from proxyless.channel.retry_strategies import choose_strategy
 from proxyless.channel.security import secure_subchannel
 from proxyless.channel.statuses import (
     DEADLINE_EXCEEDED,
@@ -43,11 +40,11 @@ from proxyless.channel.statuses import (
 from proxyless.channel.view import ChannelView
 from proxyless.lb.api import Context, Picker, Update
 from proxyless.lb.attributes import HOLDER
-from proxyless.lb.graceful_switch import GracefulSwitch
+from proxyless.lb.graceful_switch import GracefulSwitchPolicy
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
 from proxyless.lb.policies.pick_first.config import CONNECTION_ATTEMPT_DELAY
 from proxyless.resolver.api import Resolver, ResolverContext, ResolverResult
-from proxyless.transport.names import server_name_of
+from proxyless.transport.server_names import server_name_of
 from proxyless.wire import StreamEnd
 
 if TYPE_CHECKING:
@@ -60,18 +57,18 @@ if TYPE_CHECKING:
     from proxyless.channel.credentials import CallCredentials
     from proxyless.channel.loop_stack import LoopStack
     from proxyless.channel.options import ChannelOptions
-    from proxyless.channel.retrying import RetriedCall
+    from proxyless.channel.retry_strategies import RetriedCall
     from proxyless.channel.service_config import MethodConfig, ServiceConfig
     from proxyless.lb.api import PolicyRegistry, Subchannel
     from proxyless.metrics import Metrics
     from proxyless.resolver.registry import ResolverRegistry
-    from proxyless.runtime import Clock, DeadlineQueue
+    from proxyless.runtime import Clock
 
 CHANNEL_CLOSED: Final = Status(StatusCode.CANCELLED, "Channel closed!")
 
 
 class Channel:
-    """One target. Driven by its calls, its resolver, its policy and its idle timer."""
+    """One target: its resolver, policy tree, connectivity state and RPCs."""
 
     def __init__(
         self,
@@ -87,7 +84,7 @@ class Channel:
         self.target = target
         self.options = options
         self.stack = stack
-        # The factory of its resolver, and the target as the factory takes it.
+        # The factory of its resolver, and the parsed target.
         self._source = factory, parsed_target = resolvers.match_target(target)
         self.config = ConfigState(target, options, policies)
         self.authority = options.authority or factory.default_authority(parsed_target)
@@ -95,7 +92,7 @@ class Channel:
         self.health = ChannelHealth(self.authority, options) if options.is_health_checked else None
         # Present while the channel is not idle.
         self._resolver: Resolver | None = None
-        self._policy: GracefulSwitch | None = None
+        self._policy: GracefulSwitchPolicy | None = None
         # From the policy's last report; its picker is in the queue.
         self.state = State.IDLE
         self.picks = PickQueue()
@@ -111,25 +108,16 @@ class Channel:
         return self.stack.clock
 
     @property
-    def deadlines(self) -> DeadlineQueue:
-        return self.stack.deadlines
-
-    @property
     def picker(self) -> Picker:
         return self.picks.picker
 
-    @property
-    def selector(self) -> ConfigSelector | None:
-        return self.config.selector
-
-    # For the fronts
+    # Called by the front
 
     def method(self, path: str, *, is_registered: bool = False) -> Method:
-        """What the calls of a method share. Registered: generated code knows it."""
         return make_method(path, self.authority, self.options, is_registered=is_registered)
 
     def request_connection(self) -> None:
-        """Leave IDLE, whoever is in it: the channel or its policy."""
+        """Leave IDLE: the channel itself, or its policy."""
         if self.state is State.SHUTDOWN:
             return
         if self._resolver is None:
@@ -148,7 +136,7 @@ class Channel:
         return cancel
 
     def combine_credentials(self, credentials: CallCredentials) -> CallCredentials:
-        """What an RPC with call credentials of its own has to ask."""
+        """Credentials of an RPC that has call credentials of its own."""
         if not self.options.is_private:
             return RefusedCredentials()
         if self.options.call_credentials is None:
@@ -156,7 +144,6 @@ class Channel:
         return CombinedCredentials((self.options.call_credentials, credentials))
 
     def view(self) -> ChannelView:
-        """What explains what becomes of an RPC now."""
         config, status = self.config, failure_of(self.picker)
         is_failing = self.state is State.TRANSIENT_FAILURE and config.selector is None
         return ChannelView(
@@ -185,7 +172,7 @@ class Channel:
         held = self.stack.pool.held_connections()
         self._release_all()
         self._closing = [connection for connection in held if not connection.is_held]
-        # They end as all the others do, and not because there is nothing to pick any more.
+        # They end below with the others, not because their pick fails.
         self.picks.calls.clear()
         self._set_state(State.SHUTDOWN, FailPicker(CHANNEL_CLOSED))
         for call in list(self._calls):
@@ -195,7 +182,7 @@ class Channel:
         """After `close`: return when the connections that only this channel held are gone."""
         await self.stack.pool.wait_gone(self._closing)
 
-    # For the calls
+    # Called by calls
 
     def on_call_started(self, call: ActiveCall) -> None:
         if not self._calls:
@@ -210,7 +197,6 @@ class Channel:
             self._idleness.on_inactive()
 
     def wait_for_selector(self, call: WaitingCall) -> None:
-        """Select the call as soon as there is a selector."""
         if self.state is State.SHUTDOWN:
             call.finish(StreamEnd(CHANNEL_CLOSED))
         elif self.state is State.TRANSIENT_FAILURE and not call.wait_for_ready:
@@ -219,7 +205,6 @@ class Channel:
             self.config.add(call)
 
     def describe_delay(self, call: WaitingCall) -> Status:
-        """How an RPC ends whose time is up: what it waited for may be the reason."""
         if call in self.picks.calls and not call.is_connected:
             return deadline_exceeded("a connection", failure_of(self.picker))
         if call in self.config.unselected:
@@ -231,11 +216,9 @@ class Channel:
         return self.config.unroutable or failure_of(self.picker)
 
     def choose_strategy(self, call: RetriedCall, method_config: MethodConfig) -> Strategy | None:
-        """What a retry or hedging policy of the method asks for."""
         if not self.options.is_retry_enabled:
             return None
-        stack = self.stack
-        throttle = self.config.throttle
+        throttle, stack = self.config.throttle, self.stack
         return choose_strategy(
             call, method_config, throttle, clock=stack.clock, random=stack.random
         )
@@ -247,7 +230,7 @@ class Channel:
         context = ResolverContext(
             stack.network, stack.clock, stack.random, stack.trace, self.options.by_name
         )
-        self._policy = GracefulSwitch(_Helper(self))
+        self._policy = GracefulSwitchPolicy(_Helper(self))
         self._idleness.start()
         self._set_state(State.CONNECTING, QUEUE_PICKER)
         factory, parsed_target = self._source
@@ -261,7 +244,7 @@ class Channel:
             self._resolver.start()
 
     def _enter_idle(self) -> None:
-        """Nobody needed the channel for long (A62-16): the next RPC starts afresh (A62-18)."""
+        """Release everything after the idle timeout (A62-16); the next RPC starts anew (A62-18)."""
         self._release_all()
         self._set_state(State.IDLE, QUEUE_PICKER)
 
@@ -276,7 +259,7 @@ class Channel:
         if self.options.security is not None:
             self.options.security.release()
 
-    # What the resolver says
+    # Called by the resolver
 
     def on_result(self, result: ResolverResult) -> Status:
         """Apply a result: service config, then policy, then selector. All or nothing."""
@@ -286,7 +269,7 @@ class Channel:
             if self.config.service_config is None:
                 self._fail(service_config)
             refused = result.attributes.get(CONFIG_SELECTOR)
-            if refused is not None and refused is not self.selector:
+            if refused is not None and refused is not self.config.selector:
                 refused.close()
             return service_config
         if isinstance(result.endpoints, Status) and self.config.service_config is None:
@@ -304,11 +287,11 @@ class Channel:
             delay_s = self.options.connection_attempt_delay_s
             attributes = attributes.with_(CONNECTION_ATTEMPT_DELAY, delay_s)
         update = Update(result.endpoints, service_config.policy, attributes, result.resolution_note)
-        # First: what the policy reports in its update is the channel's state again.
+        # First, because the policy reports a state inside `update`.
         self.config.unroutable = result.attributes.get(UNROUTABLE)
         status = self._policy.update(update)
-        # "the channel … only then publishes the new selector" (A31-13): RPCs that it sends to a
-        # new cluster find a picker that knows it.
+        # "the channel … only then publishes the new selector" (A31-13): for RPCs that it sends to
+        # a new cluster there is a picker.
         if self.config.unroutable is not None:
             self._unpublish(self.config.unroutable)
             return status
@@ -317,21 +300,21 @@ class Channel:
         return status
 
     def _unpublish(self, status: Status) -> None:
-        """Nothing routes RPCs any more; those that were routed go on with the policy (D29)."""
+        """Fail new RPCs; those that were routed continue with the policy (D29)."""
         self.config.unpublish()
         self._set_state(State.TRANSIENT_FAILURE, self.picker)
         self.config.fail_unselected(status)
 
     def _fail(self, status: Status) -> None:
-        """There is nothing to route RPCs by: they fail, unless they can wait."""
+        """Fail RPCs that are not wait-for-ready, for lack of a config."""
         self._set_state(State.TRANSIENT_FAILURE, FailPicker(status))
         self.config.fail_unselected(status)
 
-    # What the policy says
+    # Called by the policy
 
     def on_report(self, state: State, picker: Picker) -> None:
         if self._policy is not None:
-            # Whatever the policy can still do, new RPCs cannot be routed.
+            # Without a selector new RPCs fail, whatever state the policy reports.
             is_unroutable = self.config.unroutable is not None
             self._set_state(State.TRANSIENT_FAILURE if is_unroutable else state, picker)
 
@@ -353,17 +336,15 @@ class Channel:
 
 
 def choose_call_type(metrics: Metrics) -> type[Call]:
-    """What a channel makes for each RPC."""
     if not metrics.active:
         return Call
-    # Few channels are measured.
-    from proxyless.channel.measured import MeasuredCall  # noqa: PLC0415
+    from proxyless.channel.measured_call import MeasuredCall  # noqa: PLC0415 - few channels use it
 
     return MeasuredCall
 
 
 class _Helper:
-    """What the channel gives its policy to act through."""
+    """The `Helper` of the channel's policy."""
 
     def __init__(self, channel: Channel) -> None:
         options, stack = channel.options, channel.stack

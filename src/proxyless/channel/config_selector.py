@@ -1,9 +1,9 @@
-"""Which settings apply to an RPC, and where may it go?
+"""ConfigSelector: chooses the configuration of each RPC.
 
-Specs: A31 (ConfigSelector).
+Specs: A31.
 
-A resolver may hand a selector to the channel with its result; without one, the channel's own looks
-the method up in the service config. It is asked exactly once per RPC, at its start.
+A resolver may attach a selector to its result. Without one, the channel looks the method up in the
+service config. A selector is called exactly once per RPC, at its start.
 """
 
 from collections.abc import Callable
@@ -14,85 +14,76 @@ from proxyless.base.frozen import frozen
 from proxyless.channel.service_config import MethodConfig, ServiceConfig
 from proxyless.wire import StreamEnd
 
-# Distinct paths that a default selector remembers; callers choose the paths, so there is a limit.
-_REMEMBERED_PATHS_MAX: Final = 4096
+# Paths in the cache of a default selector. Applications choose the paths, so there is a limit.
+_CACHED_PATHS_MAX: Final = 4096
 
 
 class Interception(Protocol):
-    """What stands between one RPC and its application: a chain of HTTP filters (A39)."""
+    """The chain of HTTP filters of one RPC (A39)."""
 
     @property
     def delay_s(self) -> float:
-        """How long the RPC waits before it is picked for; its deadline counts meanwhile."""
-        ...
+        """The delay before the first pick. The RPC's timeout includes it."""
 
     @property
     def abort(self) -> Status | None:
-        """With what the RPC ends after the delay, instead of being picked for."""
-        ...
+        """If not None, the RPC ends with it after the delay and is not picked for."""
 
     def on_delay_start(self) -> None:
-        """The RPC waits from now on. Not called if there is no delay."""
-        ...
+        """Called if there is a delay."""
 
     def on_delay_end(self) -> None:
-        """It waits no longer: the delay is over, or the RPC. Called once after `on_delay_start`."""
-        ...
+        """Called once after `on_delay_start`: the delay or the RPC is over."""
 
     def on_head(self, metadata: Metadata) -> Metadata:
         """The response metadata that the application sees."""
-        ...
 
     def on_end(self, end: StreamEnd, *, had_head: bool) -> StreamEnd:
         """The end that the application sees. Called once, however the RPC ends."""
-        ...
 
 
 @frozen(eq=False)
 class CallConfig:
-    """What a selector says about RPCs. Shared by as many as it fits, so that it is made once."""
+    """A selector's result. RPCs share it unless they have an interception."""
 
     method_config: MethodConfig
     # For the pickers, on every pick of the RPC (A31-10).
     attributes: Attributes = EMPTY_ATTRIBUTES
     # Runs exactly once per RPC, when the channel will not pick for it again (A31-07).
     on_commit: Callable[[], None] | None = None
-    # Of one RPC only.
     interception: Interception | None = None
 
 
 class ConfigSelector(Protocol):
-    """Chooses per RPC. Driven by the channel; replaced as a whole by the next resolver result."""
+    """Chooses per RPC. Each resolver result replaces it."""
 
     def select(self, path: str, metadata: Metadata) -> CallConfig | Status:
         """The RPC's configuration, or the status with which it ends at once (A31-11)."""
-        ...
 
     def close(self) -> None:
-        """No RPC will be selected by this one any more."""
-        ...
+        """The channel selects no more RPCs with this selector."""
 
 
-# Where a resolver puts its selector (A31-01); no public API sets or reads it.
+# The selector of a resolver result (A31-01). Not in the public API.
 CONFIG_SELECTOR: Final[Key[ConfigSelector]] = Key("config_selector")
-# Instead of it: there is nothing to select by any more. RPCs fail with this status, unless they are
-# wait-for-ready: those are held until there is a selector again (D29).
+# In place of a selector: RPCs fail with this status. Wait-for-ready RPCs wait for the next selector
+# (D29).
 UNROUTABLE: Final[Key[Status]] = Key("unroutable")
 
 
 class ServiceConfigSelector:
-    """The selector of a resolver that brings none: the service config's own method table."""
+    """Default selector: looks the method up in the service config."""
 
     def __init__(self, service_config: ServiceConfig) -> None:
         self._service_config = service_config
-        self._known: dict[str, CallConfig] = {}
+        self._configs: dict[str, CallConfig] = {}
 
     def select(self, path: str, metadata: Metadata) -> CallConfig | Status:
-        config = self._known.get(path)
+        config = self._configs.get(path)
         if config is None:
-            if len(self._known) >= _REMEMBERED_PATHS_MAX:
-                self._known.clear()
-            config = self._known[path] = CallConfig(self._service_config.method_config(path))
+            if len(self._configs) >= _CACHED_PATHS_MAX:
+                self._configs.clear()
+            config = self._configs[path] = CallConfig(self._service_config.method_config(path))
         return config
 
     def close(self) -> None:

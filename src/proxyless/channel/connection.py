@@ -28,7 +28,7 @@ _ABANDONED: Final = Status(StatusCode.UNAVAILABLE, "connection was abandoned by 
 
 
 class Connects(Protocol):
-    """What makes connections: the part of `Connector` that is used here."""
+    """The method of `Connector` that is used here."""
 
     async def connect(
         self,
@@ -41,10 +41,10 @@ class Connects(Protocol):
 
 
 class KeepaliveTimes:
-    """How often may connections ask whether their peers are there, after what servers said?
+    """Keepalive times, raised after servers complained about too many pings.
 
-    Servers are configured alike more often than not, so what one says counts for all connections
-    with the same options, and it outlives the subchannel that was told.
+    Servers are usually configured alike, so a complaint applies to all connections with the same
+    options, and outlives the subchannel that received it.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class KeepaliveTimes:
 
     def on_too_many_pings(self, options: SubchannelOptions, used: KeepaliveConfig) -> None:
         """A server complained about a connection that used this."""
-        # Many connections may be told at once; together they double the time once.
+        # Simultaneous complaints double the time only once.
         if used.time_s < self.choose(options).time_s:
             return
         self._slowed[options] = used.doubled()
@@ -73,12 +73,12 @@ class SubchannelTools:
     random: Random
     trace: Trace = NULL_TRACE
     keepalives: KeepaliveTimes = field(default_factory=KeepaliveTimes)
-    # Everything that has a task or a socket. In order, so that a simulated world repeats itself.
+    # Everything that has a task or a socket. Ordered, so that simulations are reproducible.
     connections: dict[Connection, None] = field(default_factory=dict)
 
 
 class ConnectionOwner(Protocol):
-    """What a connection needs of its subchannel."""
+    """The methods of a subchannel that its connections use."""
 
     @property
     def address(self) -> Address: ...
@@ -92,10 +92,7 @@ class ConnectionOwner(Protocol):
 
 
 class Connection:
-    """One attempt to connect, and what comes of it: owns the task, and through it the socket.
-
-    Driven by its subchannel (`stop`), by the owner of all connections (`close`) and the connector.
-    """
+    """One attempt to connect, and the transport if it succeeds. Owns the task and the socket."""
 
     def __init__(
         self, subchannel: ConnectionOwner, tools: SubchannelTools, timeout_s: float
@@ -122,7 +119,7 @@ class Connection:
         try:
             await result.wait_closed()
         finally:
-            # Void, unless the task was cancelled because the loop is about to close.
+            # No-op unless the task was cancelled because the loop is about to close.
             result.abort(_ABANDONED)
 
     async def _connect(self) -> ClientTransport | Status:
@@ -135,8 +132,8 @@ class Connection:
                 on_unusable=partial(subchannel.on_unusable, self),
             )
         except Exception as error:
-            # A connector returns trouble, so this is a bug, or a check of the peer that raised.
-            # RPCs must not wait for ever because of it.
+            # A connector returns errors, so this is a bug, or a check of the peer that raised.
+            # Without a status RPCs would wait for ever.
             text = f"{subchannel.address}: connecting raised {error!r}"
             self._tools.loop.call_exception_handler({"message": text, "exception": error})
             return Status(StatusCode.UNAVAILABLE, text)
@@ -146,7 +143,6 @@ class Connection:
 
     @property
     def is_held(self) -> bool:
-        """Its subchannel still wants it."""
         return self._subchannel.holds(self)
 
     def stop(self) -> None:
@@ -154,8 +150,7 @@ class Connection:
         if self.transport is None:
             self.task.cancel()
         else:
-            # Soon: calls that wait for a stream end inside, and whoever released does not expect
-            # that before the release has returned.
+            # Not inside this call: `drain` ends calls that wait for a stream.
             self._tools.loop.call_soon(self.transport.drain)
 
     def close(self) -> None:
@@ -166,6 +161,6 @@ class Connection:
             self.transport.close()
 
     def abort(self) -> None:
-        """End it even if the peer does not take what we have to say."""
+        """Close the socket without flushing."""
         if self.transport is not None:
             self.transport.abort(_ABANDONED)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @frozen
 class Requested:
-    """Somebody wants a connection."""
+    """A connection was requested."""
 
     now_s: float
 
@@ -36,7 +36,7 @@ class Connected:
 
 @frozen
 class Failed:
-    """The attempt failed, or its time was up."""
+    """The attempt failed or timed out."""
 
     status: Status
     now_s: float
@@ -51,17 +51,17 @@ class Lost:
 
 @frozen
 class BackoffOver:
-    """The time to wait after a failure has passed."""
+    """The backoff after a failure is over."""
 
 
 @frozen
 class BackoffReset:
-    """Somebody knows that waiting makes no sense any more."""
+    """The backoff was reset."""
 
 
 @frozen
 class Released:
-    """Nobody wants this subchannel any more."""
+    """The last handle was released."""
 
 
 Event = Requested | Connected | Failed | Lost | BackoffOver | BackoffReset | Released
@@ -69,7 +69,7 @@ Event = Requested | Connected | Failed | Lost | BackoffOver | BackoffReset | Rel
 
 @frozen
 class Connect:
-    """Start an attempt, and give up after this time."""
+    """Start an attempt with this timeout."""
 
     timeout_s: float
 
@@ -81,30 +81,27 @@ class StopConnection:
 
 @frozen
 class StartBackoff:
-    """Say after this time that the backoff is over."""
+    """Step with `BackoffOver` after this time."""
 
     delay_s: float
 
 
 @frozen
 class CancelBackoff:
-    """Do not say it."""
+    """Cancel the timer of `StartBackoff`."""
 
 
 Effect = Connect | StopConnection | StartBackoff | CancelBackoff
 
 
 class Connectivity:
-    """In which state is a subchannel, and what is to be done? Driven by events.
-
-    An event that does not fit the state changes nothing.
-    """
+    """State machine of a subchannel. An event that does not fit the state changes nothing."""
 
     def __init__(self, options: SubchannelOptions, random: Random) -> None:
         # Fixed at construction.
         self._min_connect_timeout_s = options.min_connect_timeout_s
         self._random = random
-        # What an observer sees. The status is OK unless the state is TRANSIENT_FAILURE.
+        # Published. The status is OK unless the state is TRANSIENT_FAILURE.
         self.state = State.IDLE
         self.status = OK
         self.reason = "new"
@@ -113,7 +110,7 @@ class Connectivity:
         self._backoff_over_s = -inf
 
     def step(self, event: Event) -> tuple[Effect, ...]:
-        """Take the event; say what is to be done, in this order."""
+        """Apply the event; returns the effects, in order."""
         effects: tuple[Effect, ...] = ()
         match self.state, event:
             case State.IDLE, Requested(now_s):
@@ -128,7 +125,7 @@ class Connectivity:
                 # Not a failure to connect, so there is no delay: SUB-05.
                 self._enter(State.IDLE, status.details)
             case State.TRANSIENT_FAILURE, BackoffOver():
-                # Connecting again is for those to decide who want the connection: SUB-01.
+                # The policy decides whether to connect again: SUB-01.
                 self._enter(State.IDLE, "backoff over")
             case state, BackoffReset():
                 effects = self._reset_backoff(state)

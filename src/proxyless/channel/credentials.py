@@ -1,7 +1,7 @@
-"""Who says who the caller is?
+"""Call credentials: metadata that authenticates each RPC.
 
-Channel credentials are part of how a connection is made (`transport.ClientTls`). Call credentials
-add metadata to each RPC and may have to wait for it: a token server, a signature.
+They may have to wait for the metadata, for example for a token server. Channel credentials are part
+of how a connection is made (`transport.ClientTls`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _NOT_SECURE: Final = Status(
     "Established channel does not have a sufficient security level to transfer call credential.",
 )
 
-# Called once, on the channel's loop, with what was found or why there is nothing.
+# Called once, on the channel's loop, with the metadata or an error.
 OnMetadata = Callable[[Metadata | Status], None]
-# Nobody wants the answer any more. Does nothing after it.
+# Cancels the request. No-op after the answer.
 Withdraw = Callable[[], None]
 
 
@@ -28,26 +28,26 @@ def service_url(authority: str, path: str) -> str:
 
 
 class CallCredentials(Protocol):
-    """Gives metadata for an RPC."""
+    """Source of metadata for RPCs."""
 
     def request(self, service_url: str, path: str, on_metadata: OnMetadata) -> Withdraw | None:
-        """Find the metadata, now or later. A caller that has given up ignores the answer.
+        """Call back with the metadata, now or later.
 
-        Returns what spares the work then; None if there is nothing to spare, as after an answer.
+        Returns what cancels the request; None if it is answered or cannot be cancelled. The caller
+        ignores an answer after that.
         """
-        ...
 
 
 class CombinedCredentials:
-    """Several call credentials, one after the other; the first failure is the answer."""
+    """Several call credentials, requested one after the other, up to the first failure."""
 
     def __init__(self, parts: tuple[CallCredentials, ...]) -> None:
         self._parts = parts
 
     def request(self, service_url: str, path: str, on_metadata: OnMetadata) -> Withdraw | None:
-        under_way: list[Withdraw] = []
+        pending: list[Withdraw] = []
 
-        def ask(at: int, so_far: Metadata) -> None:
+        def request_part(at: int, so_far: Metadata) -> None:
             if at == len(self._parts):
                 on_metadata(so_far)
                 return
@@ -56,21 +56,21 @@ class CombinedCredentials:
                 if isinstance(found, Status):
                     on_metadata(found)
                 else:
-                    ask(at + 1, so_far + found)
+                    request_part(at + 1, so_far + found)
 
             withdraw = self._parts[at].request(service_url, path, on_part)
             if withdraw is not None:
-                under_way[:] = [withdraw]
+                pending[:] = [withdraw]
 
         def withdraw() -> None:
-            under_way[0]()
+            pending[0]()
 
-        ask(0, EMPTY_METADATA)
-        return withdraw if under_way else None
+        request_part(0, EMPTY_METADATA)
+        return withdraw if pending else None
 
 
 class RefusedCredentials:
-    """Call credentials on a channel that would show them to everybody."""
+    """Fails every RPC: call credentials on a channel that is not confidential."""
 
     def request(self, service_url: str, path: str, on_metadata: OnMetadata) -> None:
         on_metadata(_NOT_SECURE)

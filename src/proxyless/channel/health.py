@@ -1,18 +1,18 @@
-"""Is a connected backend fit for RPCs, after what it says itself?
+"""Health of one service at one connected backend (pure).
 
 Specs: A17 (client-side health checking), "GRPC Health Checking Protocol".
 
-Theory of operation. A backend is asked once per connection, by `grpc.health.v1.Health/Watch`, and
-answers now and whenever its health changes. `Health` decides: an event goes in, the health changes,
-and what is to be done comes out as an effect. It knows no stream and no loop.
+Theory of operation. The client calls `grpc.health.v1.Health/Watch` once per connection; the backend
+responds at once and after each change. An event goes in, the health changes, and an effect comes
+out, which `health_checker` enacts.
 
-    NOTHING → (connected) ASKING → (answer) TOLD → (end) ASKING
-                          ASKING → (end) WAITING → (backoff over) ASKING
-                          TOLD → (end, for the fourth time in a while) WAITING
-                          ASKING, TOLD → (end with UNIMPLEMENTED) UNCHECKED
+    DISCONNECTED → (connected) REQUESTED → (response) RESPONDED → (end) REQUESTED
+                   REQUESTED → (end) BACKOFF → (backoff over) REQUESTED
+                   RESPONDED → (end, for the fourth time in a while) BACKOFF
+                   REQUESTED, RESPONDED → (end with UNIMPLEMENTED) UNCHECKED
 
-Every state goes back to NOTHING when the connection is lost: then the health is the connection's
-own state. Who asks, and on which stream, is the business of `health_checker`.
+When the connection is lost, every phase returns to DISCONNECTED, and the health is the state of the
+subchannel.
 """
 
 from __future__ import annotations
@@ -29,42 +29,38 @@ if TYPE_CHECKING:
     from proxyless.runtime import Random
 
 
-# ---------------------------------------------------------------------------------------------
-# On the wire: messages of one field each, so there is no protobuf
-
-
 class ServingStatus(Enum):
-    """What a backend may answer, by its number in `HealthCheckResponse`."""
+    """`HealthCheckResponse.ServingStatus`."""
 
     UNKNOWN = 0
     SERVING = 1
     NOT_SERVING = 2
-    # The answer of `Watch` if the backend does not know the service, or not yet.
+    # Used only by `Watch`.
     SERVICE_UNKNOWN = 3
 
 
-# The one field of either message, and how a field may be written.
+# Wire format. Each message has one field, so protobuf is not imported for it.
 _SERVICE_TAG: Final = b"\x0a"
 _STATUS_FIELD: Final = 1
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _FIXED_BYTES: Final = {_FIXED64: 8, _FIXED32: 4}
-# A varint has seven bits in each byte, and in all but the last this one.
+# The continuation bit of a varint.
 _MORE: Final = 0x80
 _VARINT_BYTES_MAX: Final = 10
 _ENUM_MASK: Final = 2**32 - 1
-# An answer has two bytes, and room for fields that it may get. Fields cost us more than the peer.
-_ANSWER_BYTES_MAX: Final = 1024
+# A response has two bytes, and may get more fields. Parsing them costs more than sending them.
+_RESPONSE_BYTES_MAX: Final = 1024
 
 
-def encode_question(service: str) -> bytes:
-    """A `HealthCheckRequest`: how is this service? The empty name is the whole server."""
+def encode_request(service: str) -> bytes:
+    """A `HealthCheckRequest`. The empty name is the whole server."""
     name = service.encode("utf-8", "replace")
     return _SERVICE_TAG + _encode_varint(len(name)) + name if name else b""
 
 
-def decode_answer(message: bytes) -> int | None:
-    """The number in a `HealthCheckResponse`, known to `ServingStatus` or not; None: unreadable."""
-    if len(message) > _ANSWER_BYTES_MAX:
+def decode_response(message: bytes) -> int | None:
+    """The number in a `HealthCheckResponse`; None if it cannot be parsed."""
+    if len(message) > _RESPONSE_BYTES_MAX:
         return None
     number, at = 0, 0
     try:
@@ -96,7 +92,7 @@ def _encode_varint(number: int) -> bytes:
 
 
 def _decode_varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number that begins there, and where it ends. IndexError if it does not end."""
+    """The number at this offset, and the offset after it. Raises IndexError if it is cut off."""
     number = 0
     for place in range(_VARINT_BYTES_MAX):
         byte = data[at + place]
@@ -106,33 +102,29 @@ def _decode_varint(data: bytes, at: int) -> tuple[int, int]:
     raise IndexError(f"varint is longer than {_VARINT_BYTES_MAX} bytes")
 
 
-# ---------------------------------------------------------------------------------------------
-# The decision
-
-
 @frozen
 class HealthConnected:
-    """There is a connection to ask on."""
+    """There is a connection."""
 
 
 @frozen
 class Disconnected:
-    """There is none, and this is what became of it."""
+    """There is none; the state and status of the subchannel."""
 
     state: State
     status: Status
 
 
 @frozen
-class Answered:
-    """The backend said this; None if it cannot be read."""
+class Responded:
+    """The backend sent this number; None if it cannot be parsed."""
 
     number: int | None
 
 
 @frozen
 class Ended:
-    """The stream is over, and we did not end it."""
+    """The backend or the connection ended the stream."""
 
     status: Status
     now_s: float
@@ -140,51 +132,49 @@ class Ended:
 
 @frozen
 class HealthBackoffOver:
-    """The time to wait after a stream has passed."""
+    """The backoff after a stream is over."""
 
 
-Event = HealthConnected | Disconnected | Answered | Ended | HealthBackoffOver
+Event = HealthConnected | Disconnected | Responded | Ended | HealthBackoffOver
 
 
 @frozen
-class Ask:
-    """Open a stream. There is none."""
+class OpenStream:
+    """Open a stream."""
 
 
 @frozen
 class Wait:
-    """End the stream if there is one, and say after this time that the backoff is over."""
+    """Cancel the stream, if any, and step with `HealthBackoffOver` after this time."""
 
     delay_s: float
 
 
 @frozen
 class Stop:
-    """End the stream, or the wait for the next one."""
+    """Cancel the stream, or the backoff timer."""
 
 
-Effect = Ask | Wait | Stop
+Effect = OpenStream | Wait | Stop
 
-
-# How many streams that brought an answer are followed by the next one at once, in what time. A17
-# has no limit; but who answers and ends, as a proxy may that knows no streams, would be asked as
-# fast as both of us can.
-ASKED_AT_ONCE_MAX: Final = 3
-ASKED_AT_ONCE_S: Final = 10.0
+# Streams with a response that are reopened without backoff, and in what time. A17 has no limit, but
+# a proxy that does not support streams may respond and end each one at once.
+IMMEDIATE_RETRIES_MAX: Final = 3
+IMMEDIATE_RETRIES_S: Final = 10.0
 
 
 class Phase(Enum):
-    """How far the conversation on this connection is."""
+    """State of the health check on the current connection."""
 
-    NOTHING = "no connection"
-    ASKING = "a stream, and no answer yet"
-    TOLD = "a stream, and at least one answer"
-    WAITING = "no stream: the last one brought nothing, or several ended early"
-    UNCHECKED = "the backend does not know how to answer"
+    DISCONNECTED = "no connection"
+    REQUESTED = "a stream without a response"
+    RESPONDED = "a stream with a response"
+    BACKOFF = "no stream: the last one had no response, or several ended early"
+    UNCHECKED = "the backend does not implement health checking"
 
 
 class Health:
-    """What is the health of one service at one backend, and what is to be done? Driven by events.
+    """State machine of one service at one backend.
 
     An event that does not fit the phase changes nothing.
     """
@@ -192,72 +182,71 @@ class Health:
     def __init__(self, address: Address, service: str, random: Random) -> None:
         # Fixed at construction.
         self._address = address
-        self._whose = f"service {service!r}" if service else "server"
+        self._subject = f"service {service!r}" if service else "server"
         self._random = random
-        # What those who want to know are told. The status is OK unless it is TRANSIENT_FAILURE.
+        # Published. The status is OK unless the state is TRANSIENT_FAILURE.
         self.state = State.IDLE
         self.status = OK
-        self.phase = Phase.NOTHING
+        self.phase = Phase.DISCONNECTED
         self._backoff = Backoff()
-        # When streams were last followed by another one at once.
-        self._at_once_s: deque[float] = deque(maxlen=ASKED_AT_ONCE_MAX)
+        # Times of the last streams that were reopened without backoff.
+        self._retried_s: deque[float] = deque(maxlen=IMMEDIATE_RETRIES_MAX)
 
     def step(self, event: Event) -> Effect | None:
-        """Take the event; say what is to be done."""
+        """Apply the event; returns the effect."""
         match self.phase, event:
-            case Phase.NOTHING, HealthConnected():
+            case Phase.DISCONNECTED, HealthConnected():
                 self._backoff.reset()
-                return self._ask()
+                return self._request()
             case phase, Disconnected(state, status):
-                self._enter(Phase.NOTHING, state, status)
+                self._enter(Phase.DISCONNECTED, state, status)
                 return None if phase in _QUIET else Stop()
-            case Phase.ASKING | Phase.TOLD, Answered(number):
-                return self._on_answer(number)
-            case Phase.ASKING | Phase.TOLD, Ended(status, now_s):
+            case Phase.REQUESTED | Phase.RESPONDED, Responded(number):
+                return self._on_response(number)
+            case Phase.REQUESTED | Phase.RESPONDED, Ended(status, now_s):
                 return self._on_end(status, now_s)
-            case Phase.WAITING, HealthBackoffOver():
-                return self._ask()
+            case Phase.BACKOFF, HealthBackoffOver():
+                return self._request()
             case _:
                 return None
 
-    def _ask(self) -> Ask:
+    def _request(self) -> OpenStream:
         # "The subchannel will stay in state CONNECTING until it receives the first health-check
         # response" - A17; the same at each further attempt.
-        self._enter(Phase.ASKING, State.CONNECTING)
-        return Ask()
+        self._enter(Phase.REQUESTED, State.CONNECTING)
+        return OpenStream()
 
-    def _on_answer(self, number: int | None) -> Wait | None:
+    def _on_response(self, number: int | None) -> Wait | None:
         if number is None:
-            # A peer that cannot spell is not asked again and again without a pause.
-            return self._wait(f"answer about {self._whose} cannot be read")
+            return self._wait(f"response about {self._subject} cannot be read")
         # "When the client receives a message … the backoff state is reset" - A17
         self._backoff.reset()
         if number == ServingStatus.SERVING.value:
-            self._enter(Phase.TOLD, State.READY)
+            self._enter(Phase.RESPONDED, State.READY)
         else:
-            failure = self._unavailable(f"{self._whose} is {_name(number)}")
-            self._enter(Phase.TOLD, State.TRANSIENT_FAILURE, failure)
+            failure = self._unavailable(f"{self._subject} is {_name(number)}")
+            self._enter(Phase.RESPONDED, State.TRANSIENT_FAILURE, failure)
         return None
 
-    def _on_end(self, status: Status, now_s: float) -> Ask | Wait | None:
+    def _on_end(self, status: Status, now_s: float) -> OpenStream | Wait | None:
         if status.code is StatusCode.UNIMPLEMENTED:
             # "the client will act as if health checking is disabled" - A17
             self._enter(Phase.UNCHECKED, State.READY)
             return None
-        if self.phase is Phase.TOLD and self._may_ask_at_once(now_s):
-            # "the next attempt will occur immediately" - A17. TRANSIENT_FAILURE would last no time
-            # at all, and would fail RPCs that can wait for the answer.
-            self._at_once_s.append(now_s)
-            return self._ask()
+        if self.phase is Phase.RESPONDED and self._may_retry_at_once(now_s):
+            # "the next attempt will occur immediately" - A17. TRANSIENT_FAILURE would fail RPCs
+            # that can wait for the response.
+            self._retried_s.append(now_s)
+            return self._request()
         details = f": {one_line(status.details)}" if status.details else ""
-        return self._wait(f"watch of {self._whose} ended with {status.code.name}{details}")
+        return self._wait(f"watch of {self._subject} ended with {status.code.name}{details}")
 
-    def _may_ask_at_once(self, now_s: float) -> bool:
-        before_s = self._at_once_s
-        return len(before_s) < ASKED_AT_ONCE_MAX or now_s - before_s[0] >= ASKED_AT_ONCE_S
+    def _may_retry_at_once(self, now_s: float) -> bool:
+        before_s = self._retried_s
+        return len(before_s) < IMMEDIATE_RETRIES_MAX or now_s - before_s[0] >= IMMEDIATE_RETRIES_S
 
     def _wait(self, why: str) -> Wait:
-        self._enter(Phase.WAITING, State.TRANSIENT_FAILURE, self._unavailable(why))
+        self._enter(Phase.BACKOFF, State.TRANSIENT_FAILURE, self._unavailable(why))
         return Wait(self._backoff.next_delay_s(self._random))
 
     def _unavailable(self, why: str) -> Status:
@@ -267,8 +256,8 @@ class Health:
         self.phase, self.state, self.status = phase, state, status
 
 
-# There is nothing to stop.
-_QUIET: Final = frozenset({Phase.NOTHING, Phase.UNCHECKED})
+# Phases without a stream or a timer.
+_QUIET: Final = frozenset({Phase.DISCONNECTED, Phase.UNCHECKED})
 
 
 def _name(number: int) -> str:

@@ -1,7 +1,7 @@
-"""Who asks one backend for the health of one service, and again if need be?
+"""HealthChecker: the health check stream of one service at one backend.
 
-Specs: A17. What an answer means, and when to ask again, is decided by `health`; who wants to know
-is the business of `health_watch`. Imported with the first question: most channels ask none.
+Specs: A17. `health` decides; `health_watch` has the watches. Imported when it is first used: most
+channels check no health.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Final
 
 from proxyless.base import State, Status, StatusCode, one_line
 from proxyless.channel.health import (
-    Answered,
-    Ask,
     Disconnected,
     Ended,
     Health,
     HealthBackoffOver,
     HealthConnected,
+    OpenStream,
     Phase,
+    Responded,
     Stop,
     Wait,
-    decode_answer,
-    encode_question,
+    decode_response,
+    encode_request,
 )
 from proxyless.channel.health_watch import WATCH_PATH
 from proxyless.channel.statuses import LOGGER
-from proxyless.runtime import IDLE_TIMER, Timer
+from proxyless.runtime import IDLE_TIMER, Soon
 from proxyless.wire import RequestEncoder
 
 if TYPE_CHECKING:
@@ -33,41 +33,40 @@ if TYPE_CHECKING:
     from proxyless.channel.connection import SubchannelTools
     from proxyless.channel.credentials import Withdraw
     from proxyless.channel.health import Effect, Event
-    from proxyless.channel.health_watch import HealthWatch, Question
+    from proxyless.channel.health_watch import HealthRequest, HealthWatch
     from proxyless.channel.subchannel import Subchannel
     from proxyless.transport import ClientTransport
     from proxyless.wire import ClientStream, ResponseBlock, StreamEnd
 
-_NOT_WANTED: Final = Status(StatusCode.CANCELLED, "health is not wanted any more")
+_CANCELLED: Final = Status(StatusCode.CANCELLED, "health check was cancelled")
 
 
 class HealthChecker:
-    """Asks one backend one question, and tells all who want to know.
+    """Observes a subchannel, owns its health check stream, and notifies the watches."""
 
-    Driven by the subchannel, which it observes, by its stream and by the backoff timer.
-    """
-
-    # The handles that it checks for have holders of their own.
+    # As an observer of the subchannel it has no holder.
     holder: object = None
 
-    def __init__(self, subchannel: Subchannel, question: Question, tools: SubchannelTools) -> None:
+    def __init__(
+        self, subchannel: Subchannel, request: HealthRequest, tools: SubchannelTools
+    ) -> None:
         # Fixed at construction.
         self.subchannel: Final = subchannel
-        self.question: Final = question
+        self.request: Final = request
         self._tools = tools
         self._encoder = RequestEncoder(
             path=WATCH_PATH,
-            authority=question.authority,
-            scheme=question.scheme,
-            user_agent=question.user_agent,
+            authority=request.authority,
+            scheme=request.scheme,
+            user_agent=request.user_agent,
         )
         # Changed by the methods below only.
-        self._health = Health(subchannel.address, question.service, tools.random)
+        self._health = Health(subchannel.address, request.service, tools.random)
         self._watches: dict[HealthWatch, None] = {}
         self._transport: ClientTransport | None = None
         self._stream: _WatchStream | None = None
-        # Pending while a stream is about to be opened, now or after a backoff.
-        self._timer: Timer = IDLE_TIMER
+        self._open_soon = Soon(tools.clock, self._open_stream)
+        self._backoff_timer = IDLE_TIMER
 
     @property
     def latest(self) -> tuple[State, Status]:
@@ -89,21 +88,20 @@ class HealthChecker:
         self.on_change(subchannel.state, subchannel.status, subchannel.transport)
 
     def close(self) -> None:
-        """Nobody wants to know any more."""
         self.subchannel.remove_observer(self)
         self._stop()
 
-    # What the subchannel says
+    # Called by the subchannel
 
     def on_change(self, state: State, status: Status, transport: ClientTransport | None) -> None:
         self._transport = transport
         self._step(Disconnected(state, status) if transport is None else HealthConnected())
 
-    # What the stream says
+    # Called by the stream
 
-    def on_answer(self, stream: _WatchStream, message: bytes) -> None:
+    def on_response(self, stream: _WatchStream, message: bytes) -> None:
         if stream is self._stream:
-            self._step(Answered(decode_answer(message)))
+            self._step(Responded(decode_response(message)))
 
     def on_end(self, stream: _WatchStream, status: Status) -> None:
         if stream is self._stream:
@@ -111,7 +109,7 @@ class HealthChecker:
             self._step(Ended(status, self._tools.clock.now_s()))
             if self._health.phase is Phase.UNCHECKED:
                 # "It will also log a message at priority ERROR" - A17
-                text = "%s does not know health checking, so it counts as healthy: %s"
+                text = "%s does not implement health checking, so it counts as healthy: %s"
                 LOGGER.error(text, self.subchannel.address, one_line(status.details))
 
     # Enacting
@@ -119,7 +117,7 @@ class HealthChecker:
     def _step(self, event: Event) -> None:
         before = self.latest
         effect = self._health.step(event)
-        # First, so that a state that the effect ends soon is told before.
+        # First, so that watches get this state before the effect changes it.
         if self.latest != before:
             self._publish()
         if effect is not None:
@@ -127,12 +125,12 @@ class HealthChecker:
 
     def _enact(self, effect: Effect) -> None:
         match effect:
-            case Ask():
-                # Soon: this may be inside a call of a policy, or the end of the last stream.
-                self._timer = self._tools.clock.call_later(0, self._ask)
+            case OpenStream():
+                # Not here: a policy or the last stream may be the caller.
+                self._open_soon.request()
             case Wait(delay_s):
                 self._stop()
-                self._timer = self._tools.clock.call_later(delay_s, self._on_backoff_over)
+                self._backoff_timer = self._tools.clock.call_later(delay_s, self._on_backoff_over)
             case Stop():
                 self._stop()
 
@@ -140,18 +138,19 @@ class HealthChecker:
         state, status = self.latest
         trace = self._tools.trace
         if trace.active:
-            where, service = self.subchannel.address, self.question.service
+            where, service = self.subchannel.address, self.request.service
             trace.emit("health.state", address=where, service=service, state=state, status=status)
         for watch in self._watches:
             watch.on_change()
 
-    def _ask(self) -> None:
-        assert self._transport is not None, "the timer ends with the connection"
+    def _open_stream(self) -> None:
+        assert self._transport is not None, "it is cancelled with the connection"
         self._stream = _WatchStream(self)
         self._stream.open(self._transport, self._encoder)
 
     def _stop(self) -> None:
-        self._timer.cancel()
+        self._open_soon.cancel()
+        self._backoff_timer.cancel()
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.cancel()
@@ -161,7 +160,7 @@ class HealthChecker:
 
 
 class _WatchStream:
-    """One call of the backend's `Watch`. Driven by the call credentials and the wire."""
+    """One call of `Watch`. Its methods `on_*` are called by the wire."""
 
     __slots__ = ("_is_cancelled", "_owner", "_stream", "_withdraw")
 
@@ -169,11 +168,12 @@ class _WatchStream:
         self._owner: Final = owner
         self._is_cancelled = False
         self._stream: ClientStream | None = None
-        # What spares call credentials the work, if they did not answer at once.
+        # Cancels the request to call credentials.
         self._withdraw: Withdraw | None = None
 
     def open(self, transport: ClientTransport, encoder: RequestEncoder) -> None:
-        question = self._owner.question
+        request = self._owner.request
+        credentials = request.credentials
 
         def on_metadata(found: Metadata | Status) -> None:
             if self._is_cancelled:
@@ -181,32 +181,26 @@ class _WatchStream:
             if isinstance(found, Status):
                 self._owner.on_end(self, found)
                 return
-            message = encode_question(question.service)
+            message = encode_request(request.service)
             self._stream = transport.open_unary(encoder.block(metadata=found), self, message)
 
-        if question.credentials is None:
+        if credentials is None:
             on_metadata(())
         else:
-            request = question.credentials.request
-            self._withdraw = request(question.service_url, WATCH_PATH, on_metadata)
+            self._withdraw = credentials.request(request.service_url, WATCH_PATH, on_metadata)
 
     def cancel(self) -> None:
         self._is_cancelled = True
         if self._stream is not None:
-            self._stream.cancel(_NOT_WANTED)
+            self._stream.cancel(_CANCELLED)
         elif self._withdraw is not None:
             self._withdraw()
 
-    # What the wire says
-
-    def on_head(self, head: ResponseBlock) -> None:
-        return
+    def on_head(self, head: ResponseBlock) -> None: ...
+    def on_writable(self) -> None: ...
 
     def on_message(self, message: bytes) -> None:
-        self._owner.on_answer(self, message)
-
-    def on_writable(self) -> None:
-        return
+        self._owner.on_response(self, message)
 
     def on_end(self, end: StreamEnd) -> None:
         self._owner.on_end(self, end.status)

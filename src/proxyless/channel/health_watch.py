@@ -1,14 +1,12 @@
-"""Who asks a backend for its health, and who wants to know?
+"""Health watches of the policies of one channel.
 
 Specs: A17; A61, "Generic Health Reporting Mechanism".
 
-Theory of operation. A channel has one `ChannelHealth`: the name that its service config says, and
-the watches of its policies (`lb.api.Subchannel.watch_health`). A new name counts for all of them at
-once; without one, every connection is healthy. Watches of one subchannel that ask the same share a
-`HealthChecker`, of whatever channels they are: it owns the stream, and `health_registry` closes it
-after the last of them.
-
-Nothing of this is on the way of an RPC: it ends in a state that a policy is told.
+Theory of operation. A channel has one `ChannelHealth`: the service name of its service config, and
+the watches of its policies (`lb.api.Subchannel.watch_health`). A new name applies to all of them at
+once; without one, every connection is healthy. Watches of one subchannel with equal requests share
+a `HealthChecker`, even across channels: it owns the stream, and `health_registry` closes it after
+the last of them.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from proxyless.base import OK, State, Status
 from proxyless.base.frozen import frozen
 from proxyless.channel.credentials import service_url
-from proxyless.runtime import IDLE_TIMER, Timer
+from proxyless.runtime import Soon
 
 if TYPE_CHECKING:
     from proxyless.channel.credentials import CallCredentials
@@ -33,20 +31,20 @@ _HEALTHY: Final = (State.READY, OK)
 
 
 @frozen
-class Question:
-    """Whose health, and who asks. Those who ask the same of a backend share the answer."""
+class HealthRequest:
+    """Parameters of a health check. Watches with equal ones share a checker."""
 
     service: str
     authority: str
     scheme: str
     user_agent: str
     # "If there are any call credentials associated with the channel, the client will send those
-    # credentials with the Watch() call" - A17. Asked for this URL.
+    # credentials with the Watch() call" - A17. They are requested with this URL.
     credentials: CallCredentials | None
     service_url: str
 
     @classmethod
-    def of(cls, service: str, authority: str, options: ChannelOptions) -> Question:
+    def of(cls, service: str, authority: str, options: ChannelOptions) -> HealthRequest:
         return cls(
             service,
             authority,
@@ -58,12 +56,12 @@ class Question:
 
 
 class Checker(Protocol):
-    """A health checker, as its watches use it."""
+    """The part of `HealthChecker` that its watches use."""
 
     @property
     def subchannel(self) -> Subchannel: ...
     @property
-    def question(self) -> Question: ...
+    def request(self) -> HealthRequest: ...
     @property
     def latest(self) -> tuple[State, Status]: ...
     @property
@@ -74,33 +72,33 @@ class Checker(Protocol):
 
 
 class Checkers(Protocol):
-    """The health checkers of an event loop, as watches use them."""
+    """The part of `HealthCheckers` that watches use."""
 
-    def acquire(self, subchannel: Subchannel, question: Question) -> Checker: ...
-    def release(self, subchannel: Subchannel, question: Question) -> None: ...
+    def acquire(self, subchannel: Subchannel, request: HealthRequest) -> Checker: ...
+    def release(self, subchannel: Subchannel, request: HealthRequest) -> None: ...
 
 
 class ChannelHealth:
-    """Which service has to be healthy, and who wants to know. Driven by the service config."""
+    """The service whose health counts for one channel, and all its health watches."""
 
     def __init__(self, authority: str, options: ChannelOptions) -> None:
         # Fixed at construction.
         self._authority = authority
         self._options = options
-        # From the last service config: None is that nobody is asked.
-        self._question: Question | None = None
-        # In order, so that a simulated world repeats itself.
+        # From the last service config; None without health checking.
+        self._request: HealthRequest | None = None
+        # Ordered, so that simulations are reproducible.
         self._watches: dict[HealthWatch, None] = {}
 
     def check(self, service: str | None) -> None:
-        """The health of this service counts from now on; None: every connection is healthy."""
-        question = None
+        """Watch this service from now on; None: every connection is healthy."""
+        request = None
         if service is not None:
-            question = Question.of(service, self._authority, self._options)
-        if question != self._question:
-            self._question = question
+            request = HealthRequest.of(service, self._authority, self._options)
+        if request != self._request:
+            self._request = request
             for watch in tuple(self._watches):
-                watch.change(question)
+                watch.change(request)
 
     def watch(
         self,
@@ -109,29 +107,28 @@ class ChannelHealth:
         listener: StateListener,
         clock: Clock,
     ) -> HealthWatch:
-        """Tell of each change from now on, until the watch is cancelled."""
+        """Call the listener after each change, until the watch is cancelled."""
         watch = HealthWatch(listener, clock, subchannel, checkers, self._watches)
         self._watches[watch] = None
-        watch.start(self._question)
+        watch.start(self._request)
         return watch
 
 
 class HealthWatch:
-    """What one policy wants to know of one subchannel. Driven by the policy and the channel.
+    """One policy's watch of the health of one subchannel.
 
-    Told soon, as by `watch.Watch`, but only the newest: how often a health changes is up to the
-    backend, and a loop that told every change could be kept from everything else.
+    It delivers in the next turn of the loop, like `StateWatch`, but only the newest state: a
+    backend may change its health so often that delivering each change would block the loop.
     """
 
     __slots__ = (
         "_checker",
         "_checkers",
-        "_clock",
+        "_deliver_soon",
+        "_last_delivered",
         "_listener",
         "_siblings",
         "_subchannel",
-        "_timer",
-        "_told",
     )
 
     def __init__(
@@ -144,63 +141,57 @@ class HealthWatch:
     ) -> None:
         # Fixed at construction.
         self._listener = listener
-        self._clock = clock
         self._subchannel = subchannel
         self._checkers = checkers
-        # All of the channel, to be left at the end.
+        # All watches of the channel.
         self._siblings = siblings
-        # Changed by the channel: whom to hear; None if the backend is not asked.
+        # Changed by the channel; None without health checking.
         self._checker: Checker | None = None
-        # What the policy knows.
-        self._told = _HEALTHY
-        # Pending while it may be something else than what is.
-        self._timer: Timer = IDLE_TIMER
+        self._last_delivered = _HEALTHY
+        self._deliver_soon = Soon(clock, self._deliver)
 
     @property
     def latest(self) -> tuple[State, Status]:
-        """What the health is now."""
         checker = self._checker
         return _HEALTHY if checker is None else checker.latest
 
-    def start(self, question: Question | None) -> tuple[State, Status]:
-        """Hear of this, and be told what it is now; from now on, changes are told."""
-        self._hear(question)
-        self._told = self.latest
-        return self._told
+    def start(self, request: HealthRequest | None) -> None:
+        """Watch this. The listener is called after the first change."""
+        self._acquire_checker(request)
+        self._last_delivered = self.latest
 
-    def change(self, question: Question | None) -> None:
-        """Hear of this from now on, and tell if that is something else."""
-        self._hear(question)
+    def change(self, request: HealthRequest | None) -> None:
+        """Watch this instead, and call the listener if the health differs."""
+        self._acquire_checker(request)
         self.on_change()
 
     def on_change(self) -> None:
-        """The health may be another: tell it soon, whatever it is by then."""
-        if not self._timer.pending:
-            self._timer = self._clock.call_later(0, self._tell)
+        """Deliver in the next turn, if the health differs by then."""
+        self._deliver_soon.request()
 
     def cancel(self) -> None:
-        """Tell nothing more. Idempotent."""
-        self._timer.cancel()
+        """Idempotent."""
+        self._deliver_soon.cancel()
         self._siblings.pop(self, None)
         checker, self._checker = self._checker, None
         if checker is not None:
             self._leave(checker)
 
-    def _hear(self, question: Question | None) -> None:
+    def _acquire_checker(self, request: HealthRequest | None) -> None:
         before, self._checker = self._checker, None
-        if question is not None:
-            self._checker = self._checkers.acquire(self._subchannel, question)
+        if request is not None:
+            self._checker = self._checkers.acquire(self._subchannel, request)
             self._checker.add(self)
         if before is not None:
             self._leave(before)
 
-    def _tell(self) -> None:
+    def _deliver(self) -> None:
         latest = self.latest
-        if latest != self._told:
-            self._told = latest
+        if latest != self._last_delivered:
+            self._last_delivered = latest
             self._listener(*latest)
 
     def _leave(self, checker: Checker) -> None:
         checker.remove(self)
         if not checker.is_watched:
-            self._checkers.release(checker.subchannel, checker.question)
+            self._checkers.release(checker.subchannel, checker.request)

@@ -1,9 +1,8 @@
-"""How does a chain of HTTP filters stand between an RPC and its application?
+"""InterceptedObserver: the HTTP filters of one RPC, between its call and its observer.
 
-Specs: A39 (filters), A33 (delay and abort). As the observer of the call: whatever the call tells,
-it tells the filters first. An RPC without filters has nothing of this.
+Specs: A39 (filters), A33 (delay and abort).
 
-A filter may be an application's own. What it raises ends its RPC, and harms nobody else's.
+A filter may be an application's own. An exception in it ends its RPC only.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class InterceptedCall(Protocol):
-    """What the filters need of their call."""
+    """The methods of a call that its filters use."""
 
     def request_attempt(self) -> None: ...
     def finish(self, end: StreamEnd) -> None: ...
@@ -30,7 +29,7 @@ class InterceptedCall(Protocol):
 
 
 class InterceptedObserver:
-    """One RPC's filters. Driven by its call."""
+    """Observer that calls the filters before the application's observer."""
 
     def __init__(
         self, call: InterceptedCall, observer: CallObserver, interception: Interception
@@ -43,7 +42,7 @@ class InterceptedObserver:
         self._timer: Timer = IDLE_TIMER
 
     def start(self, clock: Clock) -> None:
-        """Let the call go on, now or after the delay."""
+        """Continue the call, now or after the delay."""
         if self._interception.delay_s > 0:
             self._timer = clock.call_later(self._interception.delay_s, self._on_delay_over)
             try:
@@ -51,7 +50,7 @@ class InterceptedObserver:
             except Exception as error:
                 self._call.cancel(_bug(error))
         else:
-            self._go_on()
+            self._continue()
 
     def _on_delay_over(self) -> None:
         try:
@@ -59,9 +58,9 @@ class InterceptedObserver:
         except Exception as error:
             self._call.cancel(_bug(error))
         else:
-            self._go_on()
+            self._continue()
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         if self._interception.abort is not None:
             self._call.finish(StreamEnd(self._interception.abort))
         else:
@@ -89,7 +88,7 @@ class InterceptedObserver:
                 self._interception.on_delay_end()
             passed_on = self._interception.on_end(end, had_head=self._had_head)
         except Exception as error:
-            # In any case the application hears that it is over.
+            # The application has to be notified of the end in any case.
             passed_on = StreamEnd(_bug(error))
         self._observer.on_end(passed_on)
 

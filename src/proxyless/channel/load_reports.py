@@ -1,14 +1,12 @@
-"""What does a backend say about its load while no RPC ends?
+"""Out-of-band load reports of one backend.
 
 Specs: A51, "Out of Band Metrics Reporting".
 
-Theory of operation. A subchannel has one `LoadReports`, made when the first policy asks. While
-there are listeners and a connection, there is one stream: one request, then a report every so
-often. It asks for the shortest interval that anybody wants, and is started anew when that changes.
-One that ends is tried again, after a backoff if it brought nothing; but if the backend does not
-know the method, not before there is another connection.
-
-What a report means is for the policies to say.
+Theory of operation. A subchannel has one `LoadReports`, created for the first subscription. While
+there are subscriptions and a connection, there is one stream: one request, then a report per
+interval. It requests the shortest interval of all subscriptions, and is restarted when that
+changes. A stream that ends is reopened, after a backoff if it had no report; with UNIMPLEMENTED,
+not before there is a new connection.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from proxyless.base import Backoff, Status, StatusCode, one_line
 from proxyless.channel.statuses import LOGGER
 from proxyless.lb.orca import OUT_OF_BAND_PATH, encode_report_request, parse_load_report
-from proxyless.runtime import IDLE_TIMER, Timer
+from proxyless.runtime import IDLE_TIMER, Soon
 from proxyless.wire import RequestEncoder
 
 if TYPE_CHECKING:
@@ -30,14 +28,11 @@ if TYPE_CHECKING:
     from proxyless.transport import ClientTransport
     from proxyless.wire import ClientStream, ResponseBlock, StreamEnd
 
-_NOT_WANTED: Final = Status(StatusCode.CANCELLED, "load reports are not wanted any more")
+_CANCELLED: Final = Status(StatusCode.CANCELLED, "load reports were cancelled")
 
 
 class LoadReports:
-    """Those who listen to one backend, and the stream for them all.
-
-    Driven by the policies, by the subchannel (`on_connection`), the stream and the backoff timer.
-    """
+    """The subscriptions to one backend, and their stream."""
 
     def __init__(
         self, address: Address, options: SubchannelOptions, tools: SubchannelTools
@@ -54,47 +49,48 @@ class LoadReports:
         self._subscriptions: dict[_Subscription, None] = {}
         # Changed by the subchannel.
         self._transport: ClientTransport | None = None
-        # Of this connection: the stream, or when there will be one, or never.
+        # Reset with each connection.
         self._stream: _ReportStream | None = None
-        self._start_timer: Timer = IDLE_TIMER
+        self._start_soon = Soon(tools.clock, self._start)
+        self._backoff_timer = IDLE_TIMER
         self._backoff = Backoff()
         self._is_unimplemented = False
 
     def subscribe(self, interval_s: float, listener: LoadListener) -> Cancel:
-        """Tell the listener of each report until the returned callable is called."""
+        """Call the listener with each report until the returned callable is called."""
         subscription = _Subscription(interval_s, listener)
         self._subscriptions[subscription] = None
-        self._reconsider()
+        self._update_stream()
 
         def cancel() -> None:
             if subscription in self._subscriptions:
                 del self._subscriptions[subscription]
-                self._reconsider()
+                self._update_stream()
 
         return cancel
 
     def on_connection(self, transport: ClientTransport | None) -> None:
-        """Calls go to this connection from now on, or to none."""
+        """The subchannel has this connection now, or none."""
         if transport is self._transport:
             return
         self._stop()
         self._transport = transport
         self._backoff.reset()
         self._is_unimplemented = False
-        self._reconsider()
+        self._update_stream()
 
-    def _reconsider(self) -> None:
-        """Have a stream if it can be, and is wanted, with the interval that is wanted."""
+    def _update_stream(self) -> None:
+        """Start, stop or restart the stream, as subscriptions and connection require."""
         if not self._subscriptions:
             self._stop()
         elif self._stream is None:
-            is_waiting = self._start_timer.pending or self._is_unimplemented
+            is_waiting = self._backoff_timer.pending or self._is_unimplemented
             if self._transport is not None and not is_waiting:
-                # Soon: somebody else may be about to ask for a shorter interval.
-                self._start_timer = self._tools.clock.call_later(0, self._start)
+                # In the next turn: another policy may subscribe with a shorter interval.
+                self._start_soon.request()
         elif self._stream.interval_s != self._interval_s:
             self._stop()
-            self._start_timer = self._tools.clock.call_later(0, self._start)
+            self._start_soon.request()
 
     @property
     def _interval_s(self) -> float:
@@ -102,17 +98,18 @@ class LoadReports:
         return min(subscription.interval_s for subscription in self._subscriptions)
 
     def _start(self) -> None:
-        assert self._transport is not None, "the timer ends with the connection"
+        assert self._transport is not None, "timers end with the connection"
         self._stream = _ReportStream(self, self._interval_s)
         self._stream.open(self._transport, self._head)
 
     def _stop(self) -> None:
-        self._start_timer.cancel()
+        self._start_soon.cancel()
+        self._backoff_timer.cancel()
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.cancel()
 
-    # What the stream says
+    # Called by the stream
 
     def on_data(self, stream: _ReportStream, data: bytes) -> None:
         if stream is not self._stream:
@@ -125,7 +122,7 @@ class LoadReports:
         self._backoff.reset()
         for subscription in tuple(self._subscriptions):
             if subscription in self._subscriptions:
-                subscription.tell(report)
+                subscription.deliver(report)
 
     def on_end(self, stream: _ReportStream, status: Status) -> None:
         if stream is not self._stream:
@@ -133,13 +130,15 @@ class LoadReports:
         self._stream = None
         # "the client must not retry the call on the same connection" - A51
         self._is_unimplemented = status.code is StatusCode.UNIMPLEMENTED
-        self._tell_end(status)
-        if not self._is_unimplemented:
+        self._log_end(status)
+        if stream.has_reported and not self._is_unimplemented:
             # "so the next attempt will occur immediately" - A51
-            delay_s = 0.0 if stream.has_reported else self._backoff.next_delay_s(self._tools.random)
-            self._start_timer = self._tools.clock.call_later(delay_s, self._start)
+            self._start_soon.request()
+        elif not self._is_unimplemented:
+            delay_s = self._backoff.next_delay_s(self._tools.random)
+            self._backoff_timer = self._tools.clock.call_later(delay_s, self._start)
 
-    def _tell_end(self, status: Status) -> None:
+    def _log_end(self, status: Status) -> None:
         trace = self._tools.trace
         if trace.active:
             trace.emit("load_reports.end", address=self._address, status=status)
@@ -148,7 +147,7 @@ class LoadReports:
 
 
 class _Subscription:
-    """What one policy asked for."""
+    """One policy's listener and interval."""
 
     __slots__ = ("_listener", "interval_s")
 
@@ -156,16 +155,16 @@ class _Subscription:
         self.interval_s: Final = interval_s
         self._listener: Final = listener
 
-    def tell(self, report: LoadReport) -> None:
+    def deliver(self, report: LoadReport) -> None:
         try:
             self._listener(report)
         except Exception:
-            # A policy's listener must not break the connection it is called from.
+            # An exception in a policy's listener must not break the connection.
             LOGGER.exception("load listener %r raised", self._listener)
 
 
 class _ReportStream:
-    """One call of the backend's reporting method. Driven by the wire."""
+    """One call of `StreamCoreMetrics`. Its methods `on_*` are called by the wire."""
 
     __slots__ = ("_owner", "_stream", "has_reported", "interval_s")
 
@@ -180,17 +179,14 @@ class _ReportStream:
 
     def cancel(self) -> None:
         if self._stream is not None:
-            self._stream.cancel(_NOT_WANTED)
+            self._stream.cancel(_CANCELLED)
 
-    def on_head(self, head: ResponseBlock) -> None:
-        return
+    def on_head(self, head: ResponseBlock) -> None: ...
+    def on_writable(self) -> None: ...
 
     def on_message(self, message: bytes) -> None:
         self.has_reported = True
         self._owner.on_data(self, message)
-
-    def on_writable(self) -> None:
-        return
 
     def on_end(self, end: StreamEnd) -> None:
         self._owner.on_end(self, end.status)

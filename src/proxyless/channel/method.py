@@ -1,9 +1,6 @@
-"""What do all RPCs of one channel, and of one method, have in common?
+"""Per-method cache of a channel: request header encoder, message limits and metrics recorder.
 
 Specs: A81 (attempts whose authority is not the channel's).
-
-Made once for each method that an application calls, so that an RPC finds its header block half
-encoded, and who measures it looked up.
 """
 
 from __future__ import annotations
@@ -22,8 +19,7 @@ if TYPE_CHECKING:
     from proxyless.channel.options import ChannelOptions
     from proxyless.channel.service_config import MethodConfig
 
-# How many encoders a method keeps for authorities that are not its own: one for each endpoint that
-# it meets. Past this all are forgotten, and made anew.
+# Encoders of a method for other authorities: one per endpoint. Past this the cache is cleared.
 AUTHORITIES_MAX: Final = 256
 
 
@@ -37,8 +33,6 @@ class MessageLimits:
     def narrowed(self, config: MethodConfig) -> MessageLimits:
         """With the limits of the method's config, where they are smaller."""
         request_bytes_max, response_bytes_max = config.request_bytes_max, config.response_bytes_max
-        if request_bytes_max is None and response_bytes_max is None:
-            return self
         return MessageLimits(
             min(self.request_bytes_max, inf if request_bytes_max is None else request_bytes_max),
             inf if response_bytes_max is None else response_bytes_max,
@@ -47,27 +41,26 @@ class MessageLimits:
 
 @dataclass(slots=True, eq=False)
 class Method:
-    """One method at one authority: what all its calls share."""
+    """One method at one authority: the state that all its calls share."""
 
     path: str
     encoder: RequestEncoder
     options: ChannelOptions
     limits: MessageLimits
-    # What a pick was told about the last call that brought no metadata. Calls share it as long as
-    # their selector adds the same attributes.
+    # Pick info of calls without metadata. Replaced when the selector adds other attributes.
     plain_info: PickInfo
-    # Who is told about its calls; None if nobody is.
+    # None without stats plugins.
     recorder: CallRecorder | None = None
-    # By the authority that pickers gave to attempts.
+    # By authority.
     _rewritten: dict[str, RequestEncoder] = field(default_factory=dict)
 
     def encoder_for(self, authority: str) -> RequestEncoder:
-        """For an attempt that has this authority in place of the channel's (A81)."""
+        """Encoder for an attempt whose picker rewrote the authority (A81)."""
         encoder = self._rewritten.get(authority)
         if encoder is None:
             if len(self._rewritten) >= AUTHORITIES_MAX:
                 self._rewritten.clear()
-            # Somebody else's text: an EDS resource may have anything there.
+            # It is encoded because an EDS resource may contain any text.
             encoder = _make_encoder(self.path, encode_authority(authority), self.options)
             self._rewritten[authority] = encoder
         return encoder
@@ -76,7 +69,7 @@ class Method:
 def make_method(
     path: str, authority: str, options: ChannelOptions, *, is_registered: bool
 ) -> Method:
-    """What a channel with these options knows about a method, which generated code may know."""
+    """`is_registered`: the method comes from generated code."""
     encoder = _make_encoder(path, authority, options)
     metrics = options.metrics
     recorder = CallRecorder(metrics, path, is_registered=is_registered) if metrics.active else None

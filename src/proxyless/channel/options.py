@@ -34,16 +34,15 @@ class ChannelOptions:
     kept_bytes_max: int = KEPT_BYTES_MAX
     send_bytes_max: float = inf
     idle_timeout_s: float = IDLE_TIMEOUT_S
-    # Add metadata to each RPC.
     call_credentials: CallCredentials | None = None
     # Delay between the connection attempts of pick_first (A61); None: its default.
     connection_attempt_delay_s: float | None = None
-    # Health checking is enabled, if the service config asks for it (A17).
+    # False disables health checking, even if the service config requests it (A17).
     is_health_checked: bool = True
-    # The application's arguments, for resolvers. Not in the repr: a proxy may have a password.
+    # The application's arguments, for resolvers. Not in the repr: they may contain a password.
     by_name: Mapping[str, object] = field(default_factory=dict, repr=False)
 
-    # Connections are confidential: over TLS, or on this machine only.
+    # Connections are confidential: TLS, or local.
     is_private: bool = False
     # Chooses the security of connections; None: `subchannel` does.
     security: SecuritySource | None = None

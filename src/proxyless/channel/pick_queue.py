@@ -24,8 +24,8 @@ class QueuedCall(Protocol):
     def advance(self) -> None:
         """Pick or select; the call adds itself again if need be."""
 
-    def on_bug(self, who: str, error: Exception) -> None:
-        """End the RPC, because of an exception that is not its own."""
+    def on_bug(self, source: str, error: Exception) -> None:
+        """End the RPC, because code that it depends on has raised."""
 
 
 class PickQueue:

@@ -1,9 +1,7 @@
-"""Who has a say in how the connections of a channel are made, beside its own options?
+"""Security of subchannels: TLS source and HTTP proxy, chosen by the attributes of an endpoint.
 
-The channel does not know what the endpoints' attributes mean: it asks, for each subchannel, with
-the attributes that policies and resolver have put there. What comes back is asked again for each
-connection (`transport.TlsSource`), so that a subchannel outlives certificates and configs. The
-proxy of an endpoint is an attribute, too, and part of what makes a connection the same.
+The channel does not interpret the attributes; its `SecuritySource` does. A TLS source is called for
+each connection, so a subchannel outlives certificates and configs.
 """
 
 from __future__ import annotations
@@ -20,15 +18,13 @@ if TYPE_CHECKING:
 
 
 class SecuritySource(Protocol):
-    """Of one channel. Driven by it."""
+    """Chooses the security of the subchannels of one channel."""
 
     def choose(self, attributes: Attributes) -> TlsSource | None:
-        """Who secures the connections of a subchannel; None: the channel's own options."""
-        ...
+        """The TLS source of a subchannel; None: the channel's own options."""
 
     def release(self) -> None:
-        """Nothing that was chosen is used any more. Choosing again is a new start."""
-        ...
+        """Release what was chosen. `choose` may be called again."""
 
 
 def secure_subchannel(

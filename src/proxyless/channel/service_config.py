@@ -1,11 +1,10 @@
-"""What does the owner of a service ask of its clients, and which part is for this method?
+"""Service config: the settings that a service's owner publishes for its clients.
 
 Specs: A2 and A21 (service configs), A6 (retries, hedging), A24 (LoadBalancingConfig); the fields
 are those of grpc.service_config.ServiceConfig, in JSON.
 
-A config is taken as a whole or not at all. Every field that is known is checked, and all that is
-wrong is said at once; fields that are not known are ignored, so that a config may be newer than
-its clients. What the settings do is the channel's business.
+A config is used as a whole or not at all. Every known field is validated, and all errors are
+reported at once; unknown fields are ignored, so that a config may be newer than its clients.
 """
 
 from collections.abc import Mapping
@@ -31,23 +30,19 @@ from proxyless.lb import PolicyConfig, PolicyRegistry, parse_policy_list
 
 # "Values greater than 5 are treated as 5 without being considered a validation error" - A6
 ATTEMPTS_MAX: Final = 5
-# What a channel uses if nobody says anything.
 DEFAULT_POLICY: Final = "pick_first"
 TOKENS_MAX: Final = 1000
 # A6 counts tokens with three decimal places, so we count thousandths.
 MILLITOKENS: Final = 1000
 
-# Codes that a failure can have.
+# Status codes of failures.
 _CODES_BY_NAME: Final = {code.name: code for code in StatusCode if code is not StatusCode.OK}
 _CODES_BY_NUMBER: Final = {int(code): code for code in _CODES_BY_NAME.values()}
-
-# ---------------------------------------------------------------------------------------------
-# What a config says
 
 
 @frozen(kw_only=True)
 class RetryPolicy:
-    """Send again after a failure with one of these codes, up to a number of attempts."""
+    """Retry after a failure with one of these codes."""
 
     attempts_max: int
     initial_backoff_s: float
@@ -59,7 +54,7 @@ class RetryPolicy:
 
 @frozen(kw_only=True)
 class HedgingPolicy:
-    """Send again before there is an answer; these codes do not end the RPC."""
+    """Send further attempts before there is a response; these codes do not end the RPC."""
 
     attempts_max: int
     hedging_delay_s: float = 0.0
@@ -68,7 +63,7 @@ class HedgingPolicy:
 
 @frozen
 class RetryThrottling:
-    """How many failures per success are too many to retry, in thousandths of a token."""
+    """Tokens of the throttle, in thousandths."""
 
     max_millitokens: int
     millitoken_ratio: int
@@ -76,7 +71,7 @@ class RetryThrottling:
 
 @frozen(kw_only=True)
 class MethodConfig:
-    """The settings of an RPC. None is "not said": then the application or a default decides."""
+    """The settings of an RPC. None is unset: then the application or a default decides."""
 
     wait_for_ready: bool | None = None
     timeout_s: float | None = None
@@ -85,13 +80,14 @@ class MethodConfig:
     # At most one of the two.
     retry_policy: RetryPolicy | None = None
     hedging_policy: HedgingPolicy | None = None
-    # Derived: whether nothing at all is said, and whether more than one attempt may be made.
-    # Attributes because every RPC asks.
+    # Derived: every field is unset; messages have limits; more than one attempt may be made.
+    # Read by every RPC.
     is_plain: bool = field(init=False)
+    has_size_limits: bool = field(init=False)
     has_policy: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        said = (
+        fields = (
             self.wait_for_ready,
             self.timeout_s,
             self.request_bytes_max,
@@ -99,7 +95,9 @@ class MethodConfig:
             self.retry_policy,
             self.hedging_policy,
         )
-        object.__setattr__(self, "is_plain", said == (None,) * len(said))
+        object.__setattr__(self, "is_plain", fields == (None,) * len(fields))
+        has_size_limits = (self.request_bytes_max, self.response_bytes_max) != (None, None)
+        object.__setattr__(self, "has_size_limits", has_size_limits)
         has_policy = self.retry_policy is not None or self.hedging_policy is not None
         object.__setattr__(self, "has_policy", has_policy)
 
@@ -111,16 +109,16 @@ EMPTY_METHOD_CONFIG: Final = MethodConfig()
 class ServiceConfig:
     """A whole config."""
 
-    # The default policy if the config names none; None only if the config was refused.
+    # The default policy if the config names none; None only if there are validation errors.
     policy: PolicyConfig | None
-    # By "/service/method", by "/service/" for all its methods, and by "" for all there are.
+    # By "/service/method", "/service/" (all its methods) and "" (all methods).
     methods: Mapping[str, MethodConfig] = field(default_factory=dict)
     retry_throttling: RetryThrottling | None = None
-    # None is "not said"; the empty name asks for the health of the whole server.
+    # None if unset; the empty name is the health of the whole server.
     health_check_service: str | None = None
 
     def method_config(self, path: str) -> MethodConfig:
-        """The most specific settings for a method; those of other entries do not shine through."""
+        """The settings of the most specific entry. Entries are not merged."""
         methods = self.methods
         config = methods.get(path)
         if config is None:
@@ -130,25 +128,14 @@ class ServiceConfig:
         return config
 
 
-# ---------------------------------------------------------------------------------------------
-# Parsing
-
-
 def parse_service_config(
-    document: object,
-    errors: ValidationErrors,
-    registry: PolicyRegistry,
-    *,
-    attempts_max: int = ATTEMPTS_MAX,
+    document: object, errors: ValidationErrors, registry: PolicyRegistry
 ) -> ServiceConfig:
-    """The config that this JSON value spells. Counts only if nothing was added to errors.
-
-    Policies may make up to `attempts_max` attempts per RPC, whatever the config asks for.
-    """
+    """The config of a JSON value. Valid only if no errors were added."""
     root = JsonObject(document, errors)
     return ServiceConfig(
         policy=_parse_policy(root, registry),
-        methods=_parse_methods(root, attempts_max),
+        methods=_parse_methods(root),
         retry_throttling=root.nested("retryThrottling", _parse_throttling),
         health_check_service=root.nested(
             "healthCheckConfig", lambda health_check: health_check.read("serviceName", TEXT)
@@ -157,11 +144,11 @@ def parse_service_config(
 
 
 def _parse_policy(root: JsonObject, registry: PolicyRegistry) -> PolicyConfig | None:
-    """The policy of `loadBalancingConfig`; else of the older field, checked in any case."""
+    """The policy of `loadBalancingConfig`, or of the older field, which is always validated."""
     older, listed = root.read("loadBalancingPolicy", TEXT), root.get("loadBalancingConfig")
     named: PolicyConfig | None = None
     if older or listed is None:
-        # grpcio takes the names of the older field in upper case, too: "ROUND_ROBIN".
+        # grpcio also takes upper case in the older field: "ROUND_ROBIN".
         name = (older or DEFAULT_POLICY).lower()
         with root.errors.field("loadBalancingPolicy"):
             named = parse_policy_list([{name: {}}], root.errors, registry)
@@ -171,11 +158,11 @@ def _parse_policy(root: JsonObject, registry: PolicyRegistry) -> PolicyConfig | 
         return parse_policy_list(listed, root.errors, registry)
 
 
-def _parse_methods(root: JsonObject, attempts_max: int) -> dict[str, MethodConfig]:
+def _parse_methods(root: JsonObject) -> dict[str, MethodConfig]:
     methods: dict[str, MethodConfig] = {}
     for entry in root.objects("methodConfig"):
-        # An entry without a name is for no method, but what it says must be valid all the same.
-        config = _parse_method(entry, attempts_max)
+        # An entry without a name applies to no method, but has to be valid.
+        config = _parse_method(entry)
         for name in entry.objects("name"):
             path = _parse_name(name)
             if path in methods:
@@ -193,7 +180,7 @@ def _parse_name(name: JsonObject) -> str:
     return f"/{service}/{method or ''}" if service else ""
 
 
-def _parse_method(entry: JsonObject, attempts_max: int) -> MethodConfig:
+def _parse_method(entry: JsonObject) -> MethodConfig:
     if entry.get("retryPolicy") is not None and entry.get("hedgingPolicy") is not None:
         entry.errors.add("has retryPolicy and hedgingPolicy, wanted one of them")
     return MethodConfig(
@@ -201,33 +188,33 @@ def _parse_method(entry: JsonObject, attempts_max: int) -> MethodConfig:
         timeout_s=entry.read("timeout", DURATION),
         request_bytes_max=entry.read("maxRequestMessageBytes", integer(0, UINT32_MAX)),
         response_bytes_max=entry.read("maxResponseMessageBytes", integer(0, UINT32_MAX)),
-        retry_policy=entry.nested("retryPolicy", lambda it: _parse_retry(it, attempts_max)),
-        hedging_policy=entry.nested("hedgingPolicy", lambda it: _parse_hedging(it, attempts_max)),
+        retry_policy=entry.nested("retryPolicy", _parse_retry),
+        hedging_policy=entry.nested("hedgingPolicy", _parse_hedging),
     )
 
 
-def _parse_retry(policy: JsonObject, attempts_max: int) -> RetryPolicy:
+def _parse_retry(policy: JsonObject) -> RetryPolicy:
     return RetryPolicy(
-        attempts_max=_parse_attempts(policy, attempts_max),
+        attempts_max=_parse_attempts(policy),
         initial_backoff_s=policy.need("initialBackoff", POSITIVE_DURATION) or 0.0,
         max_backoff_s=policy.need("maxBackoff", POSITIVE_DURATION) or 0.0,
         backoff_multiplier=policy.need("backoffMultiplier", _POSITIVE_NUMBER) or 0.0,
         retryable_codes=_parse_retryable_codes(policy),
-        # Not in A6; grpcio knows it.
+        # Not in A6, but grpcio validates it.
         per_attempt_recv_timeout_s=policy.read("perAttemptRecvTimeout", POSITIVE_DURATION),
     )
 
 
-def _parse_hedging(policy: JsonObject, attempts_max: int) -> HedgingPolicy:
+def _parse_hedging(policy: JsonObject) -> HedgingPolicy:
     return HedgingPolicy(
-        attempts_max=_parse_attempts(policy, attempts_max),
+        attempts_max=_parse_attempts(policy),
         hedging_delay_s=policy.read("hedgingDelay", DURATION) or 0.0,
         non_fatal_codes=frozenset(policy.elements("nonFatalStatusCodes", _CODE)),
     )
 
 
-def _parse_attempts(policy: JsonObject, attempts_max: int) -> int:
-    return min(policy.need("maxAttempts", integer(2, UINT32_MAX)) or 0, attempts_max)
+def _parse_attempts(policy: JsonObject) -> int:
+    return min(policy.need("maxAttempts", integer(2, UINT32_MAX)) or 0, ATTEMPTS_MAX)
 
 
 def _parse_retryable_codes(policy: JsonObject) -> frozenset[StatusCode]:
@@ -240,10 +227,6 @@ def _parse_retryable_codes(policy: JsonObject) -> frozenset[StatusCode]:
 def _parse_throttling(throttling: JsonObject) -> RetryThrottling:
     tokens = throttling.need("maxTokens", integer(1, TOKENS_MAX)) or 0
     return RetryThrottling(tokens * MILLITOKENS, throttling.need("tokenRatio", _MILLITOKENS) or 0)
-
-
-# ---------------------------------------------------------------------------------------------
-# Kinds of fields
 
 
 def _to_positive_number(value: object) -> float | None:

@@ -1,4 +1,4 @@
-"""Which statuses does the channel itself give to RPCs, and when does it log why?
+"""Statuses that a channel itself gives to RPCs, and the channel's logger.
 
 Specs: A54 (which codes a control plane may choose).
 """
@@ -25,33 +25,32 @@ _RESTRICTED: Final = frozenset(
     }
 )
 
-
-# The words of grpcio.
+# Texts of grpcio.
 CANCELLED: Final = Status(StatusCode.CANCELLED, "Locally cancelled by application!")
 DEADLINE_EXCEEDED: Final = Status(StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
 
 
 def failure_of(picker: Picker) -> Status:
-    """Why RPCs fail with this picker, which may be an application's own."""
+    """The status that RPCs fail with under this picker, which may be an application's own."""
     try:
         return picker.status
     except Exception:
-        # RPCs that are told why they end have to end, whatever happens.
+        # The RPC has to end even without a reason.
         LOGGER.exception("status of picker raised")
         return OK
 
 
 def deadline_exceeded(waited_for: str, failure: Status) -> Status:
-    """The time of an RPC was up before it was sent; the failure is OK if nothing is known to be."""
+    """The status of an RPC whose deadline passed before it was sent; the failure may be OK."""
     why = f": {failure.details}" if not failure.is_ok else ""
     text = f"{DEADLINE_EXCEEDED.details} while waiting for {waited_for}{why}"
     return Status(StatusCode.DEADLINE_EXCEEDED, text)
 
 
 def from_control_plane(status: Status) -> Status:
-    """What an RPC ends with if a resolver, selector or picker says this (A54-01).
+    """The status of an RPC that a resolver, selector or picker fails with this one (A54-01).
 
-    These codes are the application's own: nobody else may make it believe that its server spoke.
+    Restricted codes are for servers only, so they become INTERNAL.
     """
     if status.code not in _RESTRICTED:
         return status
@@ -59,20 +58,18 @@ def from_control_plane(status: Status) -> Status:
     return Status(StatusCode.INTERNAL, text)
 
 
-def raised(who: str, error: Exception) -> Status:
-    """Code that an RPC depends on, perhaps the application's own, has raised."""
-    return Status(StatusCode.INTERNAL, one_line(f"{who} raised {type(error).__name__}: {error}"))
+def raised(source: str, error: Exception) -> Status:
+    return Status(StatusCode.INTERNAL, one_line(f"{source} raised {type(error).__name__}: {error}"))
 
 
 def too_large_to_send(size: int, limit: float) -> Status:
-    """A request message is over the limit."""
-    # The words of grpcio, which people search for.
+    # The text of grpcio, which users search for.
     text = f"Sent message larger than max ({size} vs. {limit})"
     return Status(StatusCode.RESOURCE_EXHAUSTED, text)
 
 
 def log_change(target: str, states: tuple[State, State], why: Status | Picker) -> None:
-    """For humans: RPCs fail, and why, or do not any more. Every change is in the trace."""
+    """Log that RPCs begin or cease to fail. The trace has every change."""
     before, after = states
     if after is State.TRANSIENT_FAILURE:
         status = why if isinstance(why, Status) else failure_of(why)

@@ -1,8 +1,8 @@
 """Subchannel: one address, and at most one connection that takes calls.
 
 `connectivity` decides on each event; a subchannel enacts: it owns the backoff timer and the current
-`Connection`, and notifies its observers. Policies share subchannels that want the same connection:
-`pool` gives each policy a handle with its own watchers. Picks are not made here.
+`Connection`, and notifies its observers. `pool` gives each policy a handle of a shared subchannel,
+with its own watchers.
 """
 
 from __future__ import annotations
@@ -38,21 +38,19 @@ if TYPE_CHECKING:
 
 
 class Observer(Protocol):
-    """Who is told of changes while they happen: it must remember, and act later."""
+    """Called on each change, inside the call that causes it, so it must act later."""
 
-    # The channel, or the child of a policy, that uses the subchannel through it; None: none.
+    # The channel or child policy that the observer belongs to, if any.
     holder: object
 
     def on_change(self, state: State, status: Status, transport: ClientTransport | None) -> None:
         """The transport is there if, and only if, the state is READY."""
-        ...
 
 
 class Subchannel:
     """One address, and at most one connection that takes calls.
 
-    Driven by those who want the connection, by the connection itself and by the backoff timer.
-    Observers hear of every change, but for the last: a closed subchannel has none.
+    Observers are notified of each change except SHUTDOWN: a closed subchannel has none.
     """
 
     def __init__(
@@ -71,7 +69,7 @@ class Subchannel:
         self._renewed_s = tools.clock.now_s()
         # Where calls are opened; there if, and only if, the state is READY.
         self.transport: ClientTransport | None = None
-        # There once somebody wanted them.
+        # Created for the first subscription.
         self._load_reports: LoadReports | None = None
 
     @property
@@ -110,10 +108,9 @@ class Subchannel:
             self.reset_backoff()
 
     def subscribe_load_reports(self, interval_s: float, listener: LoadListener) -> Cancel:
-        """Tell the listener of the backend's load until the returned callable is called."""
+        """Call the listener with load reports until the returned callable is called."""
         if self._load_reports is None:
-            # Few policies use them.
-            from proxyless.channel.load_reports import LoadReports  # noqa: PLC0415
+            from proxyless.channel.load_reports import LoadReports  # noqa: PLC0415 - few use it
 
             self._load_reports = LoadReports(self.address, self.options, self._tools)
             self._load_reports.on_connection(self.transport)
@@ -124,7 +121,7 @@ class Subchannel:
         self._observers.clear()
         self._step(Released())
 
-    # What its connection says. There is a next one only after it failed or was lost.
+    # Called by its connection
 
     def on_connected(self, connection: Connection, transport: ClientTransport) -> None:
         if self.state is State.SHUTDOWN:
@@ -151,7 +148,7 @@ class Subchannel:
         before = self.state
         effects = self._connectivity.step(event)
         if self.state is not before:
-            # First, so that this change is told before a timer without delay makes the next.
+            # First, so that observers get this change before a timer without delay makes the next.
             self._publish()
         for effect in effects:
             self._enact(effect)

@@ -16,11 +16,11 @@ MIN_CONNECT_TIMEOUT_S: Final = 20.0
 
 @frozen(kw_only=True)
 class SubchannelOptions:
-    """How to connect. Subchannels to one address with equal options are one and the same."""
+    """How to connect. Channels share subchannels to one address with equal options."""
 
-    # Its connect_timeout_s is not used: how long an attempt may take depends on the backoff.
+    # Its connect_timeout_s is not used: the timeout of an attempt depends on the backoff.
     transport: TransportOptions = field(default_factory=TransportOptions)
-    # The host of the target, which TLS checks unless the transport's options override it.
+    # The host that TLS checks, unless the transport's options override it.
     server_name: str | None = None
     backoff: BackoffPolicy = field(default_factory=BackoffPolicy)
     min_connect_timeout_s: float = MIN_CONNECT_TIMEOUT_S

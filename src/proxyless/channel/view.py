@@ -1,48 +1,45 @@
-"""What is there to see of a channel, for somebody who wants to explain an RPC?
-
-A snapshot that is made when it is asked for. It decides nothing, and nothing is stored for it.
-"""
+"""ChannelView: snapshot of a channel, for explanations of an RPC. Created on request."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from proxyless.base.frozen import frozen
-from proxyless.lb.view import LbNode, place
+from proxyless.lb.description import LbNode, as_child
 
 if TYPE_CHECKING:
     from proxyless.base import State, Status
     from proxyless.channel.service_config import ServiceConfig
-    from proxyless.lb.graceful_switch import GracefulSwitch
+    from proxyless.lb.graceful_switch import GracefulSwitchPolicy
     from proxyless.resolver.api import Resolver
 
 
 @frozen
 class ChannelView:
-    """One channel at one moment."""
+    """One channel at one moment. Valid until the next event."""
 
     target: str
     state: State
-    # None while the channel is idle, as is what came of it.
+    # None while the channel is idle, as is the service config.
     resolver: Resolver | None
     service_config: ServiceConfig | None
-    # What new RPCs fail with because nothing routes them; None if something does, or they wait.
+    # The status that new RPCs fail with for lack of a selector; None if they do not fail.
     unroutable: Status | None
-    # How many RPCs wait to be routed or picked for.
+    # Number of RPCs that wait for a selector or a picker.
     waiting: int
-    # The top policy, and why it fails if it does. To be asked before anything else happens.
-    policy: GracefulSwitch | None
+    # The top policy, and its status if it fails.
+    policy: GracefulSwitchPolicy | None
     failure: Status
 
     def lb_tree(self) -> LbNode | None:
-        """All policies and subchannels; None if there are none yet."""
+        """All policies and subchannels; None without a policy."""
         if self.policy is None:
             return None
         node = self.policy.describe()
         if not node.policy:
             return None
-        return place(node, self.target, state=self.state, failure=self.failure)
+        return as_child(node, self.target, state=self.state, failure=self.failure)
 
     def find_lb(self, name: str) -> LbNode | None:
-        """One child of the top policy: on a large mesh, all of them are many."""
+        """One child of the top policy. Cheaper than `lb_tree` on a large mesh."""
         return None if self.policy is None else self.policy.describe_child(name)

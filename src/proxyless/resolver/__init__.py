@@ -1,15 +1,15 @@
-"""Where are the endpoints behind a target?
+"""Resolvers: turn a target into endpoints and a service config.
 
-api       what a channel and a resolver say to each other
-registry  ResolverRegistry: which schemes a channel knows
-target    how a target's text is read: scheme, authority, name; host and port
-dns       names, looked up through the Network; when to look up again
-http_proxy  ProxiedFactory: the same behind an HTTP proxy, which looks the name up
-polling   what has to be looked at again and again
-static    addresses that stand in the target: ipv4, ipv6, unix, unix-abstract
-unresolvable  stand-ins for targets that cannot be resolved
+api       interfaces of resolvers, their factories and listeners
+registry  ResolverRegistry: factories by scheme
+target    parsing of targets: scheme, authority, name; host and port
+dns       DNS names, resolved through the Network; when to resolve again
+http_proxy  ProxiedFactory: targets behind an HTTP proxy, which resolves the name
+polling   PollingResolver: base class of resolvers that poll
+static    targets that are addresses: ipv4, ipv6, unix, unix-abstract
+unresolvable  factory and registry for targets that cannot be resolved
 
-The scheme `xds` is not here: its resolver needs the room above. No resolver ever sees the channel.
+The resolver for the scheme `xds` is in `xds.resolver`. No resolver has access to the channel.
 """
 
 from proxyless.resolver.api import (

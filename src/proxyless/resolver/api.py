@@ -1,13 +1,12 @@
-"""What do a channel and a resolver say to each other?
+"""Interfaces of resolvers, their factories and listeners.
 
 Specs: A31 (a result carries a config selector), A21 (a service config may be bad).
 
 Theory of operation
-    A resolver lives on one loop. Whoever made it starts it, then gets results through its
-    listener: the first as soon as there is one, later ones when something changed or was asked
-    for. A name that does not exist is a result, too: a `Status` where the endpoints would be.
-    The listener is never called inside a call to the resolver, and never after `close`. It may
-    call any method of the resolver while it hears a result.
+    A resolver lives on one loop. Its owner starts it, then gets results through its listener: the
+    first as soon as there is one, later ones after a change or a request. A failure is a result,
+    too: a `Status` in place of the endpoints. The listener is never called inside a call to the
+    resolver, and never after `close`. It may call any method of the resolver inside `on_result`.
 """
 
 from __future__ import annotations
@@ -27,68 +26,58 @@ if TYPE_CHECKING:
 
 @frozen
 class ResolverResult:
-    """Everything a resolver knows at one time. Replaces the result before it as a whole."""
+    """A complete result. It replaces the previous one."""
 
-    # What was found, or why nothing was. A listener that has endpoints keeps them then.
+    # After an error, a listener keeps the endpoints of an earlier result.
     endpoints: tuple[Endpoint, ...] | Status
-    # The JSON object as it came; the channel parses it. None if the resolver has none to give.
+    # The JSON object, which the channel parses; None without one.
     service_config: Mapping[str, object] | Status | None = None
-    # For the policies, and for the channel itself: a config selector comes under a key that no
-    # public API shows.
+    # For the policies, and for the channel itself (config selector).
     attributes: Attributes = EMPTY_ATTRIBUTES
-    # Where the endpoints came from or what is odd about them, for error texts.
+    # Source or problem of the endpoints, for error texts.
     resolution_note: str = ""
 
 
 class ResolverListener(Protocol):
-    """Who wants to know. Driven by the resolver."""
+    """Called by a resolver; implemented by the channel."""
 
     def on_result(self, result: ResolverResult) -> Status:
-        """Use this from now on. OK, or why it cannot be used.
+        """Use this result. Returns OK, or the reason why it cannot be used.
 
-        A resolver that polls then treats the result as a failure of its own: it asks again after
-        a backoff (A21).
+        A resolver that polls then resolves again after a backoff, as after a failure (A21).
         """
-        ...
 
 
 class Resolver(Protocol):
-    """Finds out for one target and keeps its listener informed.
-
-    Driven by its owner and by whatever it asks: a name server, a control plane.
-    """
+    """Resolves one target, and calls its listener with each result."""
 
     def start(self) -> None:
-        """Begin. Called once, before anything but `close`."""
-        ...
+        """Called once, before any other method except `close`."""
 
     def request_reresolution(self) -> None:
-        """Somebody doubts the last result: look again as soon as is polite, or do nothing."""
-        ...
+        """Hint that the last result may be stale: resolve again, rate limited, or do nothing."""
 
     def reset_backoff(self) -> None:
-        """End a wait after a failure now, and start the next series of delays from its start."""
-        ...
+        """End a backoff now, and reset it."""
 
     def close(self) -> None:
-        """Stop: no result from now on, no timer left, and each task ends at once. Idempotent."""
-        ...
+        """Stop: call the listener no more; cancel timers and tasks. Idempotent."""
 
 
 @frozen
 class ResolverContext:
-    """What a resolver acts through, and what its channel was configured with."""
+    """Tools of a resolver, and the options of its channel."""
 
     network: Network
     clock: Clock
     random: Random
     trace: Trace = NULL_TRACE
-    # The channel's options by name, as grpcio spells them. Not shown: a proxy may have a password.
+    # The channel's options by their grpcio names. Not in the repr: they may contain a password.
     options: Mapping[str, object] = field(default_factory=dict, repr=False)
 
 
 class ResolverFactory(Protocol):
-    """One kind of resolver, known by the scheme of its targets."""
+    """Creates resolvers for the targets of one scheme."""
 
     @property
     def scheme(self) -> str: ...
@@ -96,12 +85,10 @@ class ResolverFactory(Protocol):
     def create(
         self, target: Target, listener: ResolverListener, context: ResolverContext
     ) -> Resolver:
-        """A resolver that waits to be started, or ValueError: a malformed target or option."""
-        ...
+        """A resolver that is not started. Raises ValueError for a malformed target or option."""
 
     def default_authority(self, target: Target) -> str:
         """The `:authority` of calls to this target, or ValueError as from `create`.
 
-        What stands in front of its port is what TLS checks, unless told otherwise.
+        By default, TLS checks the host in it.
         """
-        ...

@@ -1,19 +1,17 @@
-"""Which addresses does a name have, and when is it time to ask again?
+"""DNS resolver: the addresses of a name, resolved again on request, after failures or regularly.
 
 Specs: gRPC Name Resolution (`dns`).
 
-Both families, one endpoint per address, in the order of the answer. The system's name service is
-asked, through the Network: no server of one's own choice, no SRV records (grpclb), no TXT records
+Both address families, one endpoint per address, in the order of the answer. It uses the system's
+resolver, through the Network: no custom name server, no SRV records (grpclb), no TXT records
 (service configs).
 
 Theory of operation
-    `choose_look_up` decides from times alone what to do now: look up, wait, give up on an answer
-    that does not come, or rest. The resolver enacts that with one timer and at most one task, and
-    asks again after each change.
-    After a success it rests until somebody asks for a new look-up, which is granted once per
-    `floor_s`, or until `refresh_s` have passed if a periodic refresh was asked for: without one,
-    backends that join behind a name are not seen while the old ones do well (grpc/grpc#12295).
-    After a failure it tries again by itself, with growing delays.
+    `choose_look_up` decides from times alone: look up, wait, time out, or do nothing. The resolver
+    enacts that with one timer and at most one task, and decides again after each change.
+    After a success, a request for re-resolution causes a look-up once per `floor_s`; and so does
+    `refresh_s`, if it is set: without it, new backends of a name are not found while the old ones
+    work (grpc/grpc#12295). After a failure it retries with backoff.
 """
 
 import asyncio
@@ -29,7 +27,7 @@ from proxyless.resolver.static import StaticResolver
 from proxyless.resolver.target import Target, encode_host_port, naming_target, parse_host_port
 from proxyless.runtime import IDLE_TIMER, Timer
 
-# Options of a channel. The names in "grpc." are grpcio's, with grpcio's defaults.
+# Channel options. Those that begin with "grpc." are grpcio's, with grpcio's defaults.
 FLOOR_OPTION: Final = "grpc.dns_min_time_between_resolutions_ms"
 ANSWER_TIMEOUT_OPTION: Final = "grpc.dns_ares_query_timeout"
 REFRESH_OPTION: Final = "proxyless.dns_refresh_interval_ms"
@@ -39,13 +37,10 @@ _ROUNDING_S: Final = 1e-6
 
 _LISTENER_RAISED: Final = Status(StatusCode.INTERNAL, "listener raised an exception")
 
-# ---------------------------------------------------------------------------------------------
-# Config
-
 
 @frozen(kw_only=True)
 class DnsTimes:
-    """How often to ask, and how long to wait for an answer. A time of inf means never."""
+    """Intervals and timeout of look-ups. inf means never."""
 
     floor_s: float = 30.0
     refresh_s: float = inf
@@ -53,10 +48,10 @@ class DnsTimes:
 
     @classmethod
     def from_options(cls, context: ResolverContext) -> "DnsTimes":
-        """As the channel's options say, or ValueError that names the option."""
+        """The times of the channel's options, or ValueError that names the option."""
         return cls(
             floor_s=_read_ms(context, FLOOR_OPTION, cls().floor_s),
-            # 0 ms is "no refresh" and "no limit", as it is the absence of the option.
+            # 0 ms disables the refresh and the timeout.
             refresh_s=_read_ms(context, REFRESH_OPTION, inf) or inf,
             answer_timeout_s=_read_ms(context, ANSWER_TIMEOUT_OPTION, cls().answer_timeout_s)
             or inf,
@@ -72,29 +67,25 @@ def _read_ms(context: ResolverContext, name: str, default_s: float) -> float:
     return value / 1000
 
 
-# ---------------------------------------------------------------------------------------------
-# Decision
+class Reason(Enum):
+    """The reason for a look-up."""
 
-
-class Why(Enum):
-    """What a look-up is for."""
-
-    FIRST = "nothing is known yet"
-    REQUESTED = "a policy asked"
+    FIRST = "first look-up"
+    REQUESTED = "re-resolution requested"
     REFRESH = "the refresh interval has passed"
     FAILED = "the last look-up failed"
 
 
 @frozen
 class History:
-    """All that the decision may know about the past."""
+    """Past look-ups, as far as the decision needs them."""
 
-    # When the last look-up began; None before the first.
+    # Start of the last look-up; None before the first.
     began_s: float | None = None
     is_under_way: bool = False
-    # When the wait after a failure ends; None after a success.
+    # End of the backoff; None after a success.
     retry_s: float | None = None
-    # Whether somebody asked since the last answer.
+    # Re-resolution was requested since the last answer.
     is_requested: bool = False
 
 
@@ -102,53 +93,51 @@ class History:
 class LookUp:
     """Look up now."""
 
-    why: Why
+    reason: Reason
 
 
 @frozen
 class Wait:
-    """Nothing to do before this time: then choose again."""
+    """Decide again at this time."""
 
     until_s: float
 
 
 @frozen
 class GiveUp:
-    """The answer has not come in time: the look-up has failed."""
+    """The look-up has timed out."""
 
 
 @frozen
-class Rest:
-    """Nothing to do until somebody asks or an answer comes."""
+class DoNothing:
+    """Decide again after a request or an answer."""
 
 
-def choose_look_up(times: DnsTimes, now_s: float, seen: History) -> LookUp | Wait | GiveUp | Rest:
-    """What to do now. Never a look-up while another one is under way."""
-    if seen.began_s is None:
-        return LookUp(Why.FIRST)
+def choose_look_up(
+    times: DnsTimes, now_s: float, history: History
+) -> LookUp | Wait | GiveUp | DoNothing:
+    """Decide what to do now. At most one look-up is under way."""
+    if history.began_s is None:
+        return LookUp(Reason.FIRST)
     action: LookUp | GiveUp
-    if seen.is_under_way:
-        # A request made meanwhile is answered by this look-up.
-        action, due_s = GiveUp(), seen.began_s + times.answer_timeout_s
-    elif seen.retry_s is not None:
-        # The backoff stands in for the floor, and a request does not shorten it.
-        action, due_s = LookUp(Why.FAILED), seen.retry_s
+    if history.is_under_way:
+        # This look-up answers requests made meanwhile.
+        action, due_s = GiveUp(), history.began_s + times.answer_timeout_s
+    elif history.retry_s is not None:
+        # The backoff replaces the floor, and a request does not shorten it.
+        action, due_s = LookUp(Reason.FAILED), history.retry_s
     else:
-        action, due_s = LookUp(Why.REFRESH), seen.began_s + times.refresh_s
-        if seen.is_requested and times.floor_s <= times.refresh_s:
-            action, due_s = LookUp(Why.REQUESTED), seen.began_s + times.floor_s
+        action, due_s = LookUp(Reason.REFRESH), history.began_s + times.refresh_s
+        if history.is_requested and times.floor_s <= times.refresh_s:
+            action, due_s = LookUp(Reason.REQUESTED), history.began_s + times.floor_s
     if now_s + _ROUNDING_S >= due_s:
         return action
-    return Rest() if due_s == inf else Wait(due_s)
-
-
-# ---------------------------------------------------------------------------------------------
-# Resolver
+    return DoNothing() if due_s == inf else Wait(due_s)
 
 
 @frozen
 class DnsFactory:
-    """Makes resolvers for names, and for literal addresses, which need no look-up."""
+    """Creates resolvers for names, and for literal addresses, which need no look-up."""
 
     scheme: str = "dns"
 
@@ -180,10 +169,7 @@ def _check_authority(target: Target) -> None:
 
 
 class DnsResolver:
-    """Enacts `choose_look_up` for one name.
-
-    Driven by its owner, its timer, and the task of the look-up under way, which it owns.
-    """
+    """Resolver of one name: enacts `choose_look_up`. Owns the timer and the task of a look-up."""
 
     def __init__(
         self,
@@ -199,62 +185,61 @@ class DnsResolver:
         self._times = times
         self._listener = listener
         self._context = context
-        # Changed by start and close, and while the listener hears a result.
+        # True before `start` and inside `on_result`.
         self._is_held = True
         self._is_closed = False
-        # Replaced at every event, by whoever takes it in.
-        self._seen = History()
+        # Replaced at every event.
+        self._history = History()
         self._backoff = Backoff()
-        # What is under way.
         self._timer: Timer = IDLE_TIMER
         self._task: asyncio.Task[list[IpAddress]] | None = None
 
     def start(self) -> None:
         self._is_held = False
-        self._reconsider()
+        self._act()
 
     def request_reresolution(self) -> None:
-        # While one is under way there is nothing to choose, and giving up is the timer's business.
-        if not self._seen.is_under_way:
-            self._seen = replace(self._seen, is_requested=True)
-            self._reconsider()
+        # A look-up under way answers the request.
+        if not self._history.is_under_way:
+            self._history = replace(self._history, is_requested=True)
+            self._act()
 
     def reset_backoff(self) -> None:
         self._backoff.reset()
-        if self._seen.retry_s is not None:
-            self._seen = replace(self._seen, retry_s=self._context.clock.now_s())
-            self._reconsider()
+        if self._history.retry_s is not None:
+            self._history = replace(self._history, retry_s=self._context.clock.now_s())
+            self._act()
 
     def close(self) -> None:
         self._is_closed = True
         self._timer.cancel()
         self._drop_task()
 
-    def _reconsider(self) -> None:
-        """Choose, and make it so. Runs after every change; idempotent, so never harmful."""
+    def _act(self) -> None:
+        """Decide and act. Called after every change. Idempotent."""
         if self._is_held or self._is_closed:
             return
         self._timer.cancel()
         now_s = self._context.clock.now_s()
-        match choose_look_up(self._times, now_s, self._seen):
-            case LookUp(why):
-                self._start_look_up(now_s, why)
+        match choose_look_up(self._times, now_s, self._history):
+            case LookUp(reason):
+                self._start_look_up(now_s, reason)
             case Wait(until_s):
-                self._timer = self._context.clock.call_later(until_s - now_s, self._reconsider)
+                self._timer = self._context.clock.call_later(until_s - now_s, self._act)
             case GiveUp():
                 self._drop_task()
                 self._on_failure(f"no answer within {self._times.answer_timeout_s:g} s")
-            case Rest():
+            case DoNothing():
                 pass
 
-    def _start_look_up(self, now_s: float, why: Why) -> None:
-        self._context.trace.emit("dns.look_up", host=self._host, why=why.value)
-        self._seen = History(began_s=now_s, is_under_way=True)
+    def _start_look_up(self, now_s: float, reason: Reason) -> None:
+        self._context.trace.emit("dns.look_up", host=self._host, reason=reason.value)
+        self._history = History(began_s=now_s, is_under_way=True)
         self._task = asyncio.get_running_loop().create_task(
             self._context.network.resolve(self._host, self._port), name=f"look up {self._host}"
         )
         self._task.add_done_callback(self._on_done)
-        self._reconsider()
+        self._act()
 
     def _drop_task(self) -> None:
         task, self._task = self._task, None
@@ -263,7 +248,7 @@ class DnsResolver:
 
     def _on_done(self, task: "asyncio.Task[list[IpAddress]]") -> None:
         error = None if task.cancelled() else task.exception()
-        if task is not self._task:  # Given up, or closed.
+        if task is not self._task:  # Timed out, or closed.
             return
         self._task = None
         if task.cancelled():
@@ -281,7 +266,7 @@ class DnsResolver:
 
     def _report(self, endpoints: tuple[Endpoint, ...] | Status) -> None:
         self._context.trace.emit("dns.answer", host=self._host, endpoints=endpoints)
-        self._seen = History(began_s=self._seen.began_s)
+        self._history = History(began_s=self._history.began_s)
         self._is_held, usable = True, _LISTENER_RAISED
         try:
             usable = self._listener.on_result(ResolverResult(endpoints))
@@ -293,14 +278,14 @@ class DnsResolver:
         if is_good:
             self._backoff.reset()
         else:
-            # Counts from here: a name server that is slow to refuse must not be asked at once.
+            # It counts from the end, so that a slow name server is not queried at once.
             delay_s = self._backoff.next_delay_s(self._context.random)
-            self._seen = replace(self._seen, retry_s=self._context.clock.now_s() + delay_s)
-        self._reconsider()
+            self._history = replace(self._history, retry_s=self._context.clock.now_s() + delay_s)
+        self._act()
 
 
 def _describe(error: BaseException) -> str:
-    """One line for an operator; the system's own words where there are some."""
+    """One line for an operator; the system's text if there is one."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror.lower()
     return str(error) or type(error).__name__

@@ -1,14 +1,13 @@
-"""Does this target lie behind an HTTP proxy, and how is it found then?
+"""ProxiedFactory: resolver factory for targets behind an HTTP proxy.
 
 Specs: A1; the environment variables and options are grpcio's, with grpcio's precedence.
 
-With a proxy the target's name is not looked up here: the proxy's is, and the proxy is asked to
-connect to the target by its name. So the endpoints are the proxy's, as in grpcio; only targets that
-are lists of addresses keep those, each reached through the proxy.
+With a proxy, the name of the proxy is resolved, not the target's: CONNECT carries the target's
+name. So the endpoints are the proxy's, as in grpcio. Only targets that are lists of addresses keep
+those, each reached through the proxy.
 
-The environment is read each time a channel leaves IDLE. What stands in it and cannot be used is
-logged, and then connections are direct, as in grpcio. Neither logs nor errors show the URI: there
-may be a password in it.
+The environment is read each time a channel leaves IDLE. An invalid value is logged and ignored, as
+in grpcio. Neither logs nor errors contain the URI, because it may have a password.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ import os
 import re
 from base64 import b64encode
 from dataclasses import field, replace
+from functools import partial
 from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import unquote_to_bytes
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
 
 LOGGER: Final = logging.getLogger("proxyless.resolver.http_proxy")
 
-# Options of a channel, by grpcio's names.
+# Channel options of grpcio.
 ENABLE_OPTION: Final = "grpc.enable_http_proxy"
 PROXY_OPTION: Final = "grpc.http_proxy"
-# The first that is set counts, even if it is empty: that is "no proxy", and "no exceptions".
+# The first one that is set is used, even if it is empty.
 PROXY_VARIABLES: Final = ("grpc_proxy", "https_proxy", "http_proxy")
 EXCEPTION_VARIABLES: Final = ("no_grpc_proxy", "no_proxy")
 
@@ -60,17 +60,13 @@ _PREFIX_LENGTH: Final = re.compile(r"[0-9]{1,9}").fullmatch
 _URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://([^/?#]*)([/?#].*)?", re.DOTALL).fullmatch
 
 
-# ---------------------------------------------------------------------------------------------
-# Decision
-
-
 @frozen
 class ProxyServer:
-    """Where a proxy is, and what it is told about us."""
+    """Host, port and credentials of a proxy."""
 
     host: str
     port: int
-    # The value of Proxy-Authorization; empty: none. A secret, so it is not shown.
+    # The value of Proxy-Authorization; empty: none. A secret, so it is not in the repr.
     authorization: str = field(default="", repr=False)
 
     def __str__(self) -> str:
@@ -78,14 +74,14 @@ class ProxyServer:
 
 
 def parse_proxy_uri(text: str) -> ProxyServer:
-    """The proxy of a URI, or ValueError that does not show it."""
+    """The proxy of a URI, or ValueError without the URI."""
     uri = _URI(text)
     if uri is None:
         raise ValueError(f"is not a URI of a proxy: {_WANTED}")
     if uri[1] != "http":
         raise ValueError(f"has the scheme {uri[1]!r}, which is not supported: {_WANTED}")
     if uri[3] and "@" in uri[3]:
-        # A password with a slash, rather than a path: what looks like the host is part of it.
+        # Probably a password with a slash: the host would contain a part of it.
         raise ValueError(f"has '@' behind '/', '?' or '#', which passwords have encoded: {_WANTED}")
     user_info, _, host_port = uri[2].rpartition("@")
     try:
@@ -95,13 +91,13 @@ def parse_proxy_uri(text: str) -> ProxyServer:
         raise ValueError(f"has no host of a proxy: {_WANTED}") from None
     authorization = ""
     if user_info:
-        # As RFC 7617 has it; a user without a password is sent as it is, as in grpcio.
+        # RFC 7617; as in grpcio, a user without a password is sent without a colon.
         authorization = f"Basic {b64encode(unquote_to_bytes(user_info)).decode('ascii')}"
     return ProxyServer(host, port, authorization)
 
 
 def choose_proxy(options: Mapping[str, object], environ: Mapping[str, str]) -> ProxyServer | None:
-    """The proxy of a channel, for hosts that are not excepted; None: connections are direct."""
+    """The proxy of a channel; None: connections are direct."""
     found = _find_uri(options, environ) if options.get(ENABLE_OPTION, True) else None
     if found is None or not found[1]:
         return None
@@ -114,7 +110,7 @@ def choose_proxy(options: Mapping[str, object], environ: Mapping[str, str]) -> P
 
 
 def _find_uri(options: Mapping[str, object], environ: Mapping[str, str]) -> tuple[str, str] | None:
-    """Who says it, and what."""
+    """Description of the source, and the URI."""
     option = options.get(PROXY_OPTION)
     if option is not None:
         text = option.decode("utf-8", "replace") if isinstance(option, bytes) else str(option)
@@ -126,17 +122,17 @@ def _find_uri(options: Mapping[str, object], environ: Mapping[str, str]) -> tupl
 
 
 def find_exceptions(environ: Mapping[str, str]) -> str:
-    """The list of hosts that are connected to directly."""
+    """The list of hosts that are reached directly."""
     return next((environ[name] for name in EXCEPTION_VARIABLES if name in environ), "")
 
 
 def is_excepted(host: str, no_proxy: str) -> bool:
-    """Whether a list of domains, addresses and CIDR blocks has this host."""
-    return any(_is_in(host, entry.strip()) for entry in no_proxy.split(","))
+    """Whether a list of domains, addresses and CIDR blocks matches this host."""
+    return any(_matches(host, entry.strip()) for entry in no_proxy.split(","))
 
 
-def _is_in(host: str, entry: str) -> bool:
-    # "example.com" and ".example.com" are the domain itself and everything below it.
+def _matches(host: str, entry: str) -> bool:
+    # "example.com" and ".example.com" match the domain and its subdomains.
     domain = entry.removeprefix(".").lower()
     name = host.lower()
     if domain and (name == domain or name.endswith(f".{domain}")):
@@ -153,7 +149,7 @@ def _is_in(host: str, entry: str) -> bool:
 
 
 def join_host_port(host: str, port: int) -> str:
-    """As it stands in a CONNECT request: in ASCII, IPv6 in brackets."""
+    """Target of a CONNECT request: in ASCII, IPv6 in brackets."""
     if not host.isascii():
         try:
             host = host.encode("idna").decode("ascii")
@@ -162,19 +158,16 @@ def join_host_port(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-# ---------------------------------------------------------------------------------------------
-# Resolver
-
-# Of the addresses of a proxy.
+# Endpoints of a target, by the addresses of its proxy.
 _MakeEndpoints: TypeAlias = "Callable[[tuple[Address, ...]], tuple[Endpoint, ...]]"
 
 
 @frozen
 class ProxiedFactory:
-    """Makes the resolvers of another factory, or of a proxy in their place."""
+    """Creates resolvers of another factory, or of a proxy in their place."""
 
     inner: ResolverFactory
-    # Not shown: there are secrets in it.
+    # Not in the repr: it contains secrets.
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
 
     @property
@@ -184,7 +177,7 @@ class ProxiedFactory:
     def create(
         self, target: Target, listener: ResolverListener, context: ResolverContext
     ) -> Resolver:
-        # First: it raises for what is wrong with the target.
+        # First, because it raises if the target is malformed.
         direct = self.inner.create(target, listener, context)
         proxy = choose_proxy(context.options, self.environ)
         make = None if proxy is None else self._choose_endpoints(target, proxy)
@@ -196,65 +189,55 @@ class ProxiedFactory:
         )
 
     def _choose_endpoints(self, target: Target, proxy: ProxyServer) -> _MakeEndpoints | None:
-        """What becomes of the proxy's addresses; None: nobody asks it."""
+        """How to make endpoints of the proxy's addresses; None: the proxy is not used."""
         exceptions = find_exceptions(self.environ)
         if self.scheme == "dns":
             host, port = parse_host_port(target.name)
             if is_excepted(host, exceptions):
                 return None
             with naming_target(target):
-                return _Named(proxy, join_host_port(host, port))
+                return partial(_named_endpoints, proxy, join_host_port(host, port))
         places = (parse_host_port(text) for text in target.name.split(",") if text)
         addresses = tuple(
             (IpAddress(host, port), is_excepted(host, exceptions)) for host, port in places
         )
         is_all_direct = all(is_direct for _, is_direct in addresses)
-        return None if is_all_direct else _Listed(proxy, addresses)
+        return None if is_all_direct else partial(_listed_endpoints, proxy, addresses)
 
     def default_authority(self, target: Target) -> str:
         return self.inner.default_authority(target)
 
 
-@frozen
-class _Named:
-    """The endpoints of a name: the proxy's, each asked for the name (A1)."""
-
-    proxy: ProxyServer
-    name: str
-
-    def __call__(self, proxy_addresses: tuple[Address, ...]) -> tuple[Endpoint, ...]:
-        way = HttpProxy(target=self.name, authorization=self.proxy.authorization)
-        attributes = EMPTY_ATTRIBUTES.with_(HTTP_PROXY, way)
-        return tuple(Endpoint((address,), attributes) for address in proxy_addresses)
+def _named_endpoints(
+    proxy: ProxyServer, name: str, proxy_addresses: tuple[Address, ...]
+) -> tuple[Endpoint, ...]:
+    """The proxy's addresses, with CONNECT to the name (A1)."""
+    http_proxy = HttpProxy(target=name, authorization=proxy.authorization)
+    attributes = EMPTY_ATTRIBUTES.with_(HTTP_PROXY, http_proxy)
+    return tuple(Endpoint((address,), attributes) for address in proxy_addresses)
 
 
-@frozen
-class _Listed:
-    """The endpoints of a list of addresses: those, through the first address of the proxy."""
-
-    proxy: ProxyServer
-    # With whether it is excepted.
-    addresses: tuple[tuple[IpAddress, bool], ...]
-
-    def __call__(self, proxy_addresses: tuple[Address, ...]) -> tuple[Endpoint, ...]:
-        through = proxy_addresses[0]
-        assert isinstance(through, IpAddress), "names have IP addresses"
-        way = HttpProxy(through, authorization=self.proxy.authorization)
-        attributes = EMPTY_ATTRIBUTES.with_(HTTP_PROXY, way)
-        return tuple(
-            Endpoint((address,)) if is_direct else Endpoint((address,), attributes)
-            for address, is_direct in self.addresses
-        )
+def _listed_endpoints(
+    proxy: ProxyServer,
+    addresses: tuple[tuple[IpAddress, bool], ...],
+    proxy_addresses: tuple[Address, ...],
+) -> tuple[Endpoint, ...]:
+    """These addresses, through the first one of the proxy unless they are reached directly."""
+    first = proxy_addresses[0]
+    assert isinstance(first, IpAddress), "names have IP addresses"
+    http_proxy = HttpProxy(first, authorization=proxy.authorization)
+    attributes = EMPTY_ATTRIBUTES.with_(HTTP_PROXY, http_proxy)
+    return tuple(
+        Endpoint((address,)) if is_direct else Endpoint((address,), attributes)
+        for address, is_direct in addresses
+    )
 
 
 class _ProxyListener:
-    """Makes of the proxy's addresses what the channel is told. Driven by the proxy's resolver."""
+    """Listener of the proxy's resolver. Passes the target's endpoints on to the channel."""
 
     def __init__(
-        self,
-        listener: ResolverListener,
-        proxy: ProxyServer,
-        make: _MakeEndpoints,
+        self, listener: ResolverListener, proxy: ProxyServer, make: _MakeEndpoints
     ) -> None:
         self._listener = listener
         self._proxy = proxy

@@ -1,7 +1,4 @@
-"""Which kinds of target does a channel know?
-
-A registry is an object handed over; nothing registers itself (ADR 0003).
-"""
+"""ResolverRegistry: resolver factories by scheme. Passed to channels; not global (ADR 0003)."""
 
 from collections.abc import Iterable
 
@@ -13,7 +10,7 @@ DEFAULT_SCHEME = "dns"
 
 
 class ResolverRegistry:
-    """Finds a factory by scheme. Does not change; `extended` makes a new one."""
+    """Immutable map of schemes to factories."""
 
     __slots__ = ("_default_scheme", "_factories")
 
@@ -39,11 +36,10 @@ class ResolverRegistry:
         self._factories[scheme] = factory
 
     def find(self, scheme: str) -> ResolverFactory | None:
-        """The factory of that scheme; None if there is none."""
         return self._factories.get(scheme)
 
     def was_given(self, scheme: str) -> bool:
-        """Whether it has this one itself, without asking anybody else for it."""
+        """Whether it has this factory itself, without loading a plugin."""
         return scheme in self._factories
 
     @property
@@ -51,7 +47,7 @@ class ResolverRegistry:
         return tuple(self._factories)
 
     def match_target(self, text: str) -> tuple[ResolverFactory, Target]:
-        """Who resolves this target, and what it says; or ValueError that says what is wrong."""
+        """The factory for this target, and the parsed target. Raises ValueError."""
         target = parse_target(text, self._factories, self._default_scheme)
         factory = self._factories.get(target.scheme)
         if factory is None:
@@ -62,10 +58,10 @@ class ResolverRegistry:
         return factory, target
 
     def refuse_target(self, text: str) -> Status | None:
-        """Why this target cannot be resolved; None if it can, as far as its text says.
+        """An error if the target is malformed, or None.
 
-        The codes are grpcio's: UNKNOWN if the scheme cannot read the target, UNAVAILABLE if DNS,
-        which is also for text without a known scheme, cannot have such a name.
+        The codes are grpcio's: UNAVAILABLE for an invalid DNS name, which includes text without a
+        known scheme; otherwise UNKNOWN.
         """
         try:
             factory, target = self.match_target(text)
@@ -77,7 +73,7 @@ class ResolverRegistry:
         return None
 
     def extended(self, factories: Iterable[ResolverFactory]) -> "ResolverRegistry":
-        """A registry that knows these, too."""
+        """A registry with these factories added."""
         return ResolverRegistry(
             [*self._factories.values(), *factories], default_scheme=self._default_scheme
         )

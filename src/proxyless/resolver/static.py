@@ -1,8 +1,6 @@
-"""Which addresses stand in the target itself?
+"""StaticResolver: resolver of targets that are lists of addresses. It has one result.
 
 Specs: gRPC Name Resolution (`ipv4`, `ipv6`, `unix`, `unix-abstract`).
-
-Nothing to look up, so the only result comes soon after the start and stays true.
 """
 
 import os
@@ -14,53 +12,52 @@ from proxyless.base import Address, Endpoint, IpAddress, Status, parse_address
 from proxyless.base.frozen import frozen
 from proxyless.resolver.api import ResolverContext, ResolverListener, ResolverResult
 from proxyless.resolver.target import Target, encode_host_port, naming_target, parse_host_port
-from proxyless.runtime import IDLE_TIMER, Clock, Timer
+from proxyless.runtime import Clock, Soon
 
-# Differs from grpcio, which sends the path percent-encoded: servers that check the authority
-# refuse that (grpc/grpc#38142), and TLS cannot use it.
+# Unlike grpcio, which sends the path percent-encoded: servers that check the authority refuse that
+# (grpc/grpc#38142), and TLS cannot use it.
 UNIX_AUTHORITY: Final = "localhost"
 
-# What the address of a socket has room for, beside a zero byte; Linux's number, as in grpcio.
+# Limit of Linux, as in grpcio.
 PATH_BYTES_MAX: Final = 107
 
 
 class StaticResolver:
-    """Tells its listener once. Driven by its owner and by a timer without delay."""
+    """Reports one result, in the next turn of the loop after `start`."""
 
-    __slots__ = ("_clock", "_listener", "_result", "_timer")
+    __slots__ = ("_listener", "_report_soon", "_result")
 
     def __init__(
         self, endpoints: tuple[Endpoint, ...] | Status, listener: ResolverListener, clock: Clock
     ) -> None:
         self._result = ResolverResult(endpoints)
         self._listener = listener
-        self._clock = clock
-        self._timer: Timer = IDLE_TIMER
+        self._report_soon = Soon(clock, self._report)
 
     def start(self) -> None:
-        self._timer = self._clock.call_later(0, self._report)
+        self._report_soon.request()
 
     def _report(self) -> None:
-        # Asking again would give the same, so it does not matter whether it can be used.
+        # The status is ignored: another attempt would have the same result.
         self._listener.on_result(self._result)
 
     def request_reresolution(self) -> None:
-        """There is nothing newer."""
+        """No-op: the result cannot change."""
 
     def reset_backoff(self) -> None:
-        """There is no wait."""
+        """No-op: there is no backoff."""
 
     def close(self) -> None:
-        self._timer.cancel()
+        self._report_soon.cancel()
 
 
 @frozen
 class StaticFactory:
-    """Makes resolvers for comma-separated lists of one kind of address."""
+    """Creates resolvers for comma-separated lists of one kind of address."""
 
     scheme: str
     parse_one: Callable[[str], Address]
-    # What calls carry, by the first text of the list.
+    # The `:authority` of calls, by the first address of the list.
     authority_of: Callable[[str], str]
 
     def create(
@@ -71,8 +68,8 @@ class StaticFactory:
         return StaticResolver(endpoints, listener, context.clock)
 
     def default_authority(self, target: Target) -> str:
-        # Differs from grpcio, which sends the whole list: that is no authority (RFC 3986), and
-        # TLS would check the peer's certificate against it.
+        # Unlike grpcio, which sends the whole list: that is no authority (RFC 3986), and TLS would
+        # check the peer's certificate against it.
         with naming_target(target):
             texts = _split(target)
             for text in texts:
@@ -86,7 +83,7 @@ def _split(target: Target) -> list[str]:
             f"authority {target.authority!r} is not valid: "
             f"wanted none, as in {target.scheme}:address"
         )
-    # The path of a socket keeps its slash; addresses never had one.
+    # The leading slash is part of the path of a socket.
     names = target.path if target.scheme.startswith("unix") else target.name
     texts = [text for text in names.split(",") if text]
     if not texts:
@@ -119,7 +116,6 @@ def _unix_authority(_: str) -> str:
     return UNIX_AUTHORITY
 
 
-# For targets that are lists of addresses: `ipv4:`, `ipv6:`, `unix:`, `unix-abstract:`.
 STATIC_FACTORIES: Final = (
     StaticFactory("ipv4", _parse_ipv4, encode_host_port),
     StaticFactory("ipv6", _parse_ipv6, encode_host_port),

@@ -1,8 +1,6 @@
-"""What does the text of a target say?
+"""Target: parsing of the text of a target (pure).
 
-Specs: gRPC Name Resolution ("Name Syntax"), RFC 3986.
-
-Pure, and about text only: whether a name means something is its resolver's business.
+Specs: gRPC Name Resolution ("Name Syntax"), RFC 3986. Names are not validated here.
 """
 
 import re
@@ -17,24 +15,24 @@ from proxyless.base.frozen import frozen
 
 # "If not specified, 443 is used" - gRPC Name Resolution
 DEFAULT_PORT: Final = 443
-# The two service names that grpcio knows.
+# The service names that grpcio supports.
 _NAMED_PORTS: Final = {"http": 80, "https": 443}
 
 _PREFIX: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):").match
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.\-]*").fullmatch
 _QUERY_OR_FRAGMENT: Final = re.compile(r"[?#].*", re.DOTALL)
-# What can be told from a port, a path or user info; the look-up decides about the rest.
+# Excludes characters of ports, paths and user info; the look-up rejects other invalid names.
 _HOST: Final = re.compile(r"[^\s\x00-\x20\x7f/\\@?#:\[\]]+").fullmatch
 _PORT: Final = re.compile(r"[0-9]{1,5}").fullmatch
 
-# "authority" and "pchar" of RFC 3986, beside the unreserved characters.
+# "authority" and "pchar" of RFC 3986, without the unreserved characters.
 _AUTHORITY_SAFE: Final = "!$&'()*+,;=:[]@"
 _PATH_SAFE: Final = "!$&'()*+,;=:[]@/"
 
 
 @frozen
 class Target:
-    """A target taken apart, nothing percent-encoded any more."""
+    """A parsed target, percent-decoded."""
 
     scheme: str
     authority: str
@@ -42,11 +40,11 @@ class Target:
 
     @property
     def name(self) -> str:
-        """What is to be resolved: the path, without the slash that ends the authority."""
+        """The path without its leading slash."""
         return self.path.removeprefix("/")
 
     def __str__(self) -> str:
-        """The canonical text; parsing it gives an equal target."""
+        """The canonical text. Parsing it returns an equal target."""
         path = quote(self.path, safe=_PATH_SAFE)
         if self.authority or path.startswith("/"):
             return f"{self.scheme}://{encode_authority(self.authority)}{path}"
@@ -54,27 +52,27 @@ class Target:
 
 
 def parse_target(text: str, schemes: Collection[str], default_scheme: str = "dns") -> Target:
-    """Take a target apart, or ValueError that says what was got and wanted.
+    """Parse a target, or raise ValueError.
 
-    As in grpcio, text without a known scheme is a name of the default one: in `backend:80`, the
-    host only looks like a scheme. A query and a fragment mean nothing and are cut off.
+    As in grpcio, text without a known scheme is a name of the default scheme, as in `backend:80`.
+    Query and fragment are ignored.
     """
     if not text:
         raise ValueError("target is empty: wanted scheme:///name or host:port")
     prefix = _PREFIX(text)
     if prefix is not None and prefix[1].lower() in schemes:
-        return _take_apart(prefix[1].lower(), text[prefix.end() :], text)
-    # Differs from grpcio, which asks the name server for a host called "htps://backend".
+        return _split_target(prefix[1].lower(), text[prefix.end() :], text)
+    # Unlike grpcio, which would resolve a host called "htps://backend".
     if prefix is not None and text.startswith("//", prefix.end()):
         raise ValueError(
             f"target {text!r} has the unknown scheme {prefix[1]!r}: "
             f"wanted one of {', '.join(sorted(schemes))}"
         )
-    return _take_apart(default_scheme, f"///{text}", text)
+    return _split_target(default_scheme, f"///{text}", text)
 
 
 def has_name(text: str, schemes: Collection[str], scheme: str = "dns") -> bool:
-    """Whether text has a name of this scheme, the default one, whatever it is."""
+    """Whether text has a non-empty name of this scheme, which is the default one."""
     prefix = _PREFIX(text)
     if prefix is None or prefix[1].lower() not in schemes:
         return bool(text)
@@ -83,14 +81,14 @@ def has_name(text: str, schemes: Collection[str], scheme: str = "dns") -> bool:
     return prefix[1].lower() == scheme and path not in ("", "/")
 
 
-def _take_apart(scheme: str, rest: str, text: str) -> Target:
+def _split_target(scheme: str, rest: str, text: str) -> Target:
     rest = _QUERY_OR_FRAGMENT.sub("", rest)
     authority, path = "", rest
     if rest.startswith("//"):
         authority, slash, tail = rest[2:].partition("/")
         path = slash + tail
     if path in ("", "/"):
-        # The commonest mistake: two slashes make it an authority, without a name.
+        # A common mistake: with two slashes the name is parsed as an authority.
         wanted = f"{scheme}:///{authority}" if authority else f"{scheme}:///name"
         raise ValueError(f"target {text!r} has no name to resolve: wanted {wanted}")
     try:
@@ -101,7 +99,7 @@ def _take_apart(scheme: str, rest: str, text: str) -> Target:
 
 @contextmanager
 def naming_target(target: Target) -> Iterator[None]:
-    """Make a ValueError raised inside say which target is meant."""
+    """Prefix a ValueError raised inside with the target."""
     try:
         yield
     except ValueError as error:
@@ -109,19 +107,19 @@ def naming_target(target: Target) -> Iterator[None]:
 
 
 def is_scheme(text: str) -> bool:
-    """Whether targets can begin with this and a colon. Registered ones are lower case."""
+    """Whether this is a valid scheme, in lower case."""
     return _SCHEME(text) is not None
 
 
 def encode_authority(text: str) -> str:
-    """The text as it may stand in an `:authority`."""
+    """The text percent-encoded for an `:authority`."""
     return quote(text, safe=_AUTHORITY_SAFE)
 
 
 def parse_host_port(text: str, default_port: int = DEFAULT_PORT) -> tuple[str, int]:
     """Host without brackets, and port: of `host`, `host:80`, `[::1]:80`, `[::1]` or `::1`.
 
-    The host is a name or a literal, not looked at any closer. ValueError for what is neither.
+    The host is a name or a literal address. Raises ValueError for other text.
     """
     host, port_text = _split_port(text)
     if ":" in host:
@@ -132,7 +130,7 @@ def parse_host_port(text: str, default_port: int = DEFAULT_PORT) -> tuple[str, i
 
 
 def encode_host_port(text: str) -> str:
-    """The authority that names a host and, if it is said, a port."""
+    """The authority of a host with an optional port."""
     host, _ = parse_host_port(text)
     is_bare_ipv6 = ":" in host and not text.startswith("[")
     return encode_authority(f"[{text}]" if is_bare_ipv6 else text)

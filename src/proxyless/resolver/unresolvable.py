@@ -1,6 +1,6 @@
-"""Stand-ins for targets that cannot be resolved: their only result is the reason.
+"""Factory and registry for targets that cannot be resolved: the only result is the reason.
 
-As grpcio does, a channel is made for any text, and its RPCs fail with what is wrong with it.
+As in grpcio, a channel is created for any text, and its RPCs fail with the reason.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from proxyless.base import Status
     from proxyless.resolver.api import ResolverContext, ResolverListener
 
-# Nothing is ever sent under it: a name that is reserved for names that are not valid (RFC 6761).
+# Reserved for invalid names (RFC 6761). No request has it.
 _AUTHORITY: Final = "invalid"
 
 
 @frozen
 class UnresolvableFactory:
-    """Makes resolvers that report one failure."""
+    """Creates resolvers that report one failure."""
 
     reason: Status
     scheme: str = "dns"
@@ -37,7 +37,7 @@ class UnresolvableFactory:
 
 
 class UnresolvableTargets(ResolverRegistry):
-    """Registry in which every target, whatever its text, cannot be resolved for one reason."""
+    """Registry that matches every target with an `UnresolvableFactory`."""
 
     __slots__ = ("_reason",)
 

@@ -1,24 +1,27 @@
-"""The seams between decisions and the world: time, chance and the network.
+"""Interfaces to time, randomness and the network, with their asyncio implementations.
 
-The only room that reads a clock, draws at random or opens a socket. Each seam is a Protocol with
-its asyncio version beside it; the simulator brings its own.
+No other package reads a clock, draws random numbers or opens a socket, so that a simulation can
+replace all three.
 
-clock       Clock and Timer; LoopClock on an asyncio loop; IDLE_TIMER for "none"
-virtual     VirtualClock, which stands still until a test advances it
+clock       Clock and Timer; LoopClock on an asyncio loop; IDLE_TIMER in place of None
+virtual     VirtualClock, which a test advances
 deadlines   DeadlineQueue: any number of deadlines on one timer
-rand        Random, and where to get one
+rand        Random, seeded by the system or by a test
 network     Network and Listener; AsyncioNetwork on real sockets
-logs        LogTrace: events in the standard library's logs; what GRPC_TRACE asks for
+forks       call_after_fork_in_child
+soon        Soon and SoonQueue: run an action once, in the next turn of the loop
+logs        LogTrace: events in the standard library's logs; GRPC_VERBOSITY and GRPC_TRACE
 """
 
 from typing import TYPE_CHECKING
 
 from proxyless.base.lazy_exports import lazy_exports
 from proxyless.runtime.clock import IDLE_TIMER, Clock, LoopClock, Timer
-from proxyless.runtime.deadlines import Deadline, DeadlineQueue
+from proxyless.runtime.deadlines import DeadlineQueue
 from proxyless.runtime.logs import LogTrace, apply_environment
 from proxyless.runtime.network import AsyncioNetwork, Listener, Network
 from proxyless.runtime.rand import Random, seeded_random, system_random
+from proxyless.runtime.soon import Soon, SoonQueue
 
 if TYPE_CHECKING:
     from proxyless.runtime.virtual import VirtualClock
@@ -29,13 +32,14 @@ __all__ = [
     "IDLE_TIMER",
     "AsyncioNetwork",
     "Clock",
-    "Deadline",
     "DeadlineQueue",
     "Listener",
     "LogTrace",
     "LoopClock",
     "Network",
     "Random",
+    "Soon",
+    "SoonQueue",
     "Timer",
     "VirtualClock",
     "apply_environment",

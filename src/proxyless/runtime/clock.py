@@ -1,7 +1,6 @@
-"""What time is it, and who is called later?
+"""Clock: reads the time and starts timers. Everything that waits takes a `Clock`.
 
-The seam between decisions and time. Everything that waits takes a `Clock`: on the running loop it
-is a `LoopClock`, in tests a `VirtualClock`.
+`LoopClock` runs on an asyncio loop; tests use `VirtualClock`.
 """
 
 import asyncio
@@ -13,46 +12,37 @@ from typing import Final, Protocol
 
 
 class Timer(Protocol):
-    """A callback that is still to come, or was cancelled, or has been."""
+    """A callback that is pending, was cancelled, or has run."""
 
     @property
     def pending(self) -> bool:
-        """Whether the callback is still to come. False once it starts."""
-        ...
+        """False once the callback starts."""
 
     @property
     def due_s(self) -> float:
-        """When the callback comes, by its clock, if it is pending; minus infinity if soon."""
-        ...
+        """Time of a pending callback, by its clock; minus infinity if it has no delay."""
 
     def cancel(self) -> None:
-        """Make sure the callback does not run from now on, even if it is already due.
-
-        Does nothing if the timer is not pending.
-        """
-        ...
+        """Prevent the callback, even if it is due. No-op if the timer is not pending."""
 
 
 class Clock(Protocol):
     """Reads the time and starts timers."""
 
     def now_s(self) -> float:
-        """Seconds since some moment in the past; never goes back."""
-        ...
+        """Monotonic time in seconds."""
 
     def measured_s(self) -> float:
-        """Seconds since a moment that may be another; for measuring how long something takes.
+        """Monotonic time in seconds, with another origin, to measure durations. Thread-safe.
 
-        As fine as the machine has it, where `now_s` may be as coarse as the timers. In any thread.
+        It has the machine's resolution; `now_s` may be as coarse as the loop's timers.
         """
-        ...
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
-        """Call back once, after a finite delay; with no delay left, soon but never inside.
+        """Call back once after a finite delay, never inside this call.
 
-        Timers fire in the order of their times, and those without delay in the order of creation.
+        Timers fire in the order of their times; those without delay in the order of creation.
         """
-        ...
 
 
 class _IdleTimer:
@@ -72,25 +62,22 @@ class _IdleTimer:
         return
 
 
-# Where an owner keeps a timer, this stands for "none", so that nobody has to ask for None.
+# In place of None, so that an owner need not check for it.
 IDLE_TIMER: Final[Timer] = _IdleTimer()
 
 
 class LoopClock:
-    """The time of an asyncio loop, which may be a virtual one.
-
-    A timer may fire early by the resolution of the loop: uvloop counts milliseconds.
-    """
+    """Clock of an asyncio loop. A timer may fire early by the loop's resolution (uvloop: 1 ms)."""
 
     __slots__ = ("_loop", "measured_s", "now_s")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        # Every RPC with a timeout asks, and asyncio's own loops would only ask on.
+        # Each RPC with a timeout reads it, and asyncio's own loops call `time.monotonic`.
         read: object = getattr(loop.time, "__func__", loop.time)
         is_plain = read is asyncio.BaseEventLoop.time
         self.now_s: Callable[[], float] = time.monotonic if is_plain else loop.time
-        # Who makes time up does so in Python; a compiled loop, as uvloop's, has the machine's.
+        # Loops with virtual time are written in Python; a compiled loop (uvloop) has real time.
         is_real = is_plain or not isinstance(read, FunctionType)
         self.measured_s: Callable[[], float] = time.monotonic if is_real else loop.time
 
@@ -99,7 +86,7 @@ class LoopClock:
 
 
 class _LoopTimer:
-    """Adds to a loop's handle the knowledge of whether it has fired."""
+    """A loop's handle, and whether it has fired."""
 
     __slots__ = ("_callback", "_handle")
 
@@ -118,7 +105,7 @@ class _LoopTimer:
 
     @property
     def due_s(self) -> float:
-        # Handles of different loops are of different classes; only those that wait have a time.
+        # Only handles with a delay have a time; their class depends on the loop.
         when: Callable[[], float] | None = getattr(self._handle, "when", None)
         return -math.inf if when is None else when()
 
@@ -134,7 +121,7 @@ class _LoopTimer:
 
 
 def finite_delay_s(delay_s: float) -> float:
-    """The delay, not below 0 s, or ValueError: who never wants to be called starts no timer."""
+    """The delay, at least 0 s. Raises ValueError if it is not finite."""
     if not math.isfinite(delay_s):
         raise ValueError(f"timer delay {delay_s} s is not valid: wanted a finite time")
     return max(delay_s, 0.0)

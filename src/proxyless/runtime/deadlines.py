@@ -1,26 +1,23 @@
-"""When do many deadlines fall due, at the price of one timer?
+"""DeadlineQueue: any number of deadlines on one timer.
 
-Every RPC with a timeout has a deadline, and nearly every one of them is cancelled before its time.
-So adding and cancelling are cheap, and the clock's timer is left alone as long as it fires early
-enough.
+Every RPC with a timeout has a deadline, and nearly all are cancelled before their time. So adding
+and cancelling are cheap, and the timer is not touched as long as it fires early enough.
 
 Theory of operation
     The heap holds live and cancelled entries. An entry is live while its id is its owner's, so
-    cancelling only takes that away; when more than half of the heap is cancelled, it is rebuilt
-    from the live ones.
-    At most one timer runs on the clock, for the head of the heap or earlier. An earlier deadline
-    moves it forward. A cancelled one does not move it back: the timer fires, finds nothing due,
-    and starts again for the head. If nothing is left it is not started again.
+    cancelling only resets that; when more than half of the heap is cancelled, it is rebuilt.
+    At most one timer runs, for the head of the heap or earlier. An earlier deadline moves it
+    forward. A cancelled one does not move it back: the timer fires, finds nothing due, and starts
+    again for the head, if there is one.
 """
 
-from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Final, Protocol
 
 from proxyless.runtime.clock import IDLE_TIMER, Clock, Timer
 
-# Looking whether to rebuild only on each n-th cancel also lets a small heap be.
-_CANCELS_PER_LOOK: Final = 64  # A power of two.
+# The heap is checked for a rebuild on each n-th cancel only, so a small heap is never rebuilt.
+_CANCELS_PER_CHECK: Final = 64  # A power of two.
 
 # A delay is a difference of times, so the timer may seem early by a rounding error.
 _ROUNDING_S: Final = 1e-6
@@ -30,86 +27,53 @@ _ALWAYS_S: Final = float("-inf")
 
 
 class Expiring(Protocol):
-    """Who has a deadline in a queue. The queue tells one from another by `deadline_id`."""
+    """The owner of a deadline in a queue."""
 
-    # Zero without a deadline, so also once it has fired. The queue's to write, the owner's to read.
+    # Written by the queue. Zero without a deadline, and after it has fired.
     deadline_id: int
 
     def on_deadline(self) -> None:
-        """The time has come."""
-
-
-class Deadline:
-    """A callback with a deadline, and a `Timer`. Driven by its owner (cancel) and its queue."""
-
-    __slots__ = ("_callback", "_queue", "deadline_id", "due_s")
-
-    def __init__(self, queue: "DeadlineQueue", when_s: float, callback: Callable[[], None]) -> None:
-        self._queue = queue
-        self._callback = callback
-        self.due_s = when_s
-        self.deadline_id = 0
-
-    @property
-    def pending(self) -> bool:
-        return bool(self.deadline_id)
-
-    def cancel(self) -> None:
-        """Make sure the callback does not run from now on. Does nothing if it is not pending."""
-        self._queue.forget(self)
-        # Its owner is often who holds the deadline: without the cycle both are freed at once.
-        self._callback = _do_nothing
-
-    def on_deadline(self) -> None:
-        callback, self._callback = self._callback, _do_nothing
-        callback()
+        """Called by the queue at the deadline."""
 
 
 class DeadlineQueue:
-    """Calls back at given times. Driven by owners of deadlines and by one timer on the clock."""
+    """Calls back at given times, with one timer on the clock."""
 
     __slots__ = ("_armed_s", "_clock", "_heap", "_last_id", "_timer", "cancelled")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._heap: list[tuple[float, int, Expiring]] = []
-        # Ids are counted up, so they order deadlines with equal times.
+        # Ids increase, so they order deadlines with equal times.
         self._last_id = 0
-        # How many entries of the heap are not their owner's deadline any more.
+        # Number of cancelled entries in the heap.
         self.cancelled = 0
         self._timer: Timer = IDLE_TIMER
-        # When the timer fires. While firing: always, so that nobody starts a second timer.
+        # When the timer fires. While firing: _ALWAYS_S, so that no second timer is started.
         self._armed_s = _NEVER_S
 
     def __len__(self) -> int:
-        """How many deadlines are pending."""
+        """Number of pending deadlines."""
         return len(self._heap) - self.cancelled
 
-    def add(self, when_s: float, callback: Callable[[], None]) -> Deadline:
-        """Call back at this time of the clock; if it has passed, soon but never inside."""
-        deadline = Deadline(self, when_s, callback)
-        self.expire(deadline, when_s)
-        return deadline
-
     def expire(self, owner: Expiring, when_s: float) -> None:
-        """As `add`, for an owner that needs no object for its deadline; replaces the one it has."""
+        """Call `owner.on_deadline` at this time, never inside this call; replaces its deadline."""
         if owner.deadline_id:
-            self.forget(owner)
+            self.cancel(owner)
         self._last_id = owner.deadline_id = deadline_id = self._last_id + 1
         heappush(self._heap, (when_s, deadline_id, owner))
         if when_s < self._armed_s:
             self._arm(when_s)
 
-    def forget(self, owner: Expiring) -> None:
-        """Its deadline is void from now on. Does nothing if it has none."""
+    def cancel(self, owner: Expiring) -> None:
+        """Cancel the owner's deadline. No-op if it has none."""
         if owner.deadline_id:
             owner.deadline_id = 0
             self.cancelled = cancelled = self.cancelled + 1
-            if not cancelled & (_CANCELS_PER_LOOK - 1):
+            if not cancelled & (_CANCELS_PER_CHECK - 1):
                 self._rebuild_if_mostly_cancelled()
 
     def cancel_all(self) -> None:
-        """Cancel every deadline and the clock's timer: the owner is closing."""
         for _, _, owner in self._heap:
             owner.deadline_id = 0
         self._heap.clear()
@@ -141,7 +105,7 @@ class DeadlineQueue:
         self._armed_s = _ALWAYS_S
         try:
             self._fire(self._clock.now_s() + _ROUNDING_S)
-        finally:  # What a callback raises goes to the loop; the others still get their turn.
+        finally:  # An exception goes to the loop; the other callbacks still run.
             self._drop_cancelled_head()
             self._armed_s = _NEVER_S
             if self._heap:
@@ -149,7 +113,7 @@ class DeadlineQueue:
 
     def _fire(self, until_s: float) -> None:
         heap = self._heap
-        # Bounded: a callback that adds what is already due must not keep the loop from turning.
+        # Bounded: a callback that adds a deadline in the past must not block the loop.
         for _ in range(len(heap)):
             if not heap or heap[0][0] > until_s:
                 return
@@ -165,7 +129,3 @@ class DeadlineQueue:
         while heap and heap[0][2].deadline_id != heap[0][1]:
             heappop(heap)
             self.cancelled -= 1
-
-
-def _do_nothing() -> None:
-    return

@@ -1,14 +1,11 @@
-"""Who hears in the standard library's logs what happens, and how is that asked for?
+"""LogTrace: events of the trace in the standard library's logs; GRPC_VERBOSITY and GRPC_TRACE.
 
-Every room has a logger, below `proxyless`. State changes that a human should know of are logged by
-those who find them, in the words of the RPCs that fail because of them. Everything else that
-happens is an event of the trace: `LogTrace` passes events on to the logger of their room, at DEBUG,
-if anybody listens there. Whether anybody does is asked anew each time, so that a level may be
-changed while the process runs; nothing is formatted for nobody.
+Every package has a logger below `proxyless`. State changes that concern operators are logged where
+they happen. Everything else is an event of the trace, which `LogTrace` logs at DEBUG to the logger
+of its package. Levels are checked for each event, so they may be changed while the process runs.
 
-`GRPC_VERBOSITY` and `GRPC_TRACE` are understood as other gRPC libraries understand them: tracers'
-names are names of our loggers. Nothing here looks into metadata or messages, so no secret of an
-application gets into a log.
+`GRPC_VERBOSITY` and `GRPC_TRACE` work as in other gRPC libraries; names of tracers map to loggers.
+Metadata and messages are never logged, because they may contain secrets.
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ ROOT: Final = "proxyless"
 VERBOSITY_VARIABLE: Final = "GRPC_VERBOSITY"
 TRACE_VARIABLE: Final = "GRPC_TRACE"
 
-# By the first word of an event's name, the logger of its room. Others are below ROOT.
+# Loggers by the first word of an event's name. Those of other events are below ROOT.
 LOGGER_NAMES: Final[Mapping[str, str]] = {
     "channel": "proxyless.channel",
     "subchannel": "proxyless.subchannel",
@@ -55,7 +52,7 @@ LOGGER_NAMES: Final[Mapping[str, str]] = {
     "controlplane": "proxyless.controlplane",
 }
 
-# By the name of a tracer of gRPC, the logger that says what it would.
+# Loggers by the name of the corresponding gRPC tracer.
 TRACERS: Final[Mapping[str, str]] = {
     "channel": "proxyless.channel",
     "client_channel": "proxyless.channel",
@@ -95,8 +92,8 @@ TRACERS: Final[Mapping[str, str]] = {
     "xds_resolver": "proxyless.xds.resolver",
 }
 
-# Tracers of gRPC that trace what there is not here: known, so that nobody is warned of them.
-_NOTHING_TO_TRACE: Final = frozenset(
+# gRPC tracers without a counterpart here. They cause no warning.
+_IGNORED_TRACERS: Final = frozenset(
     {
         "api",
         "backend_metric",
@@ -151,24 +148,21 @@ _LEVELS: Final[Mapping[str, int]] = {
     "NONE": logging.CRITICAL + 1,
 }
 _FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-# The one that we add, if we have to.
+# The handler that `_ensure_handler` added, if any.
 _HANDLERS: Final[dict[str, logging.StreamHandler[TextIO]]] = {}
 
 _LOGGER: Final = logging.getLogger("proxyless.logs")
 
-# ---------------------------------------------------------------------------------------------
-# From the trace to the loggers
-
 
 class LogTrace(Trace):
-    """A trace whose events are logged, too. Driven by those who emit."""
+    """A trace that also logs its events."""
 
     __slots__ = ("_has_sinks",)
 
     @property
     def active(self) -> bool:
-        """Whether anybody listens: a sink, or whoever turned a logger on."""
-        return self._has_sinks or _EVENT_LOGGERS.is_any_on()
+        """Whether there is a sink or an enabled logger."""
+        return self._has_sinks or _EVENT_LOGGERS.is_any_enabled()
 
     @active.setter
     def active(self, has_sinks: bool) -> None:
@@ -179,59 +173,56 @@ class LogTrace(Trace):
             super().emit(name, **fields)
         logger = _EVENT_LOGGERS.of(name)
         if logger.isEnabledFor(logging.DEBUG):
-            logger.debug("%s", _Shown(name, fields))
+            logger.debug("%s", _EventLine(name, fields))
 
 
 class _EventLoggers:
-    """The loggers of events, each looked up once.
+    """The loggers of events, and whether any of them is enabled.
 
-    To ask twenty loggers costs microseconds, and there are events by the ten thousand. A logger
-    keeps what it knows about levels in a dictionary that `logging` empties whenever any level is
-    changed; what we know about all of them is put there, too. Without such a dictionary they are
-    asked each time.
+    Checking all loggers for each event takes too long. A logger caches its levels in a dictionary
+    that `logging` clears whenever a level changes; the result for all loggers is stored in it.
     """
 
-    __slots__ = ("_by_word", "_memory")
+    __slots__ = ("_by_word", "_cache")
 
     def __init__(self) -> None:
         self._by_word = {word: logging.getLogger(name) for word, name in LOGGER_NAMES.items()}
-        self._memory: dict[object, bool] | None = getattr(logging.getLogger(ROOT), "_cache", None)
+        self._cache: dict[object, bool] | None = getattr(logging.getLogger(ROOT), "_cache", None)
 
     def of(self, event_name: str) -> logging.Logger:
         word = event_name.partition(".")[0]
         logger = self._by_word.get(word)
         if logger is None:
-            # A policy of an application's own, which has few events.
+            # An application's own policy.
             logger = self._by_word[word] = logging.getLogger(f"{ROOT}.{word}")
-            if self._memory is not None:
-                self._memory.pop(_ANY, None)
+            if self._cache is not None:
+                self._cache.pop(_ANY, None)
         return logger
 
-    def is_any_on(self) -> bool:
-        memory = self._memory
-        known = None if memory is None else memory.get(_ANY)
-        if known is None:
-            if memory is not None:
-                memory[_ASKED] = True
+    def is_any_enabled(self) -> bool:
+        cache = self._cache
+        is_enabled = None if cache is None else cache.get(_ANY)
+        if is_enabled is None:
+            if cache is not None:
+                cache[_CHECKING] = True
             # A copy: another loop's thread may be adding one.
             loggers = list(self._by_word.values())
-            known = any(each.isEnabledFor(logging.DEBUG) for each in loggers)
-            # It is gone if another thread has changed a level meanwhile.
-            if memory is not None and _ASKED in memory:
-                memory[_ANY] = known
-        return known
+            is_enabled = any(each.isEnabledFor(logging.DEBUG) for each in loggers)
+            # The key is gone if another thread has changed a level meanwhile.
+            if cache is not None and _CHECKING in cache:
+                cache[_ANY] = is_enabled
+        return is_enabled
 
 
-# Where the answer for all loggers is remembered; levels are numbers.
+# Keys in the cache of a logger, whose own keys are numbers: the result for all loggers, and that
+# they are being checked.
 _ANY: Final = "proxyless: any"
-# There while the answer is looked for.
-_ASKED: Final = "proxyless: asked"
-# Loggers are the process's own, and so is what is known about them.
+_CHECKING: Final = "proxyless: checking"
 _EVENT_LOGGERS: Final = _EventLoggers()
 
 
-class _Shown:
-    """An event as a line; made only if a handler wants it."""
+class _EventLine:
+    """An event as a line of text; formatted only by a handler."""
 
     __slots__ = ("_fields", "_name")
 
@@ -254,15 +245,11 @@ def _show(value: object) -> str:
     return str(value)
 
 
-# ---------------------------------------------------------------------------------------------
-# What the environment asks for
-
-
 def apply_environment(environ: Mapping[str, str]) -> None:
-    """Set levels as the variables of gRPC ask for; without them, do nothing at all."""
+    """Set levels by gRPC's variables. No-op without them."""
     verbosity = environ.get(VERBOSITY_VARIABLE, "").strip().upper()
-    asked = [name.strip() for name in environ.get(TRACE_VARIABLE, "").split(",") if name.strip()]
-    if not verbosity and not asked:
+    tracers = [name.strip() for name in environ.get(TRACE_VARIABLE, "").split(",") if name.strip()]
+    if not verbosity and not tracers:
         return
     _ensure_handler()
     if verbosity and verbosity not in _LEVELS:
@@ -271,20 +258,21 @@ def apply_environment(environ: Mapping[str, str]) -> None:
         verbosity = ""
     if verbosity:
         level = _LEVELS[verbosity]
-        # "tracers … provide additional insight": with names, the rest stays at INFO.
-        logging.getLogger(ROOT).setLevel(logging.INFO if asked and verbosity == "DEBUG" else level)
+        # "tracers … provide additional insight": with tracers, other loggers stay at INFO.
+        level = logging.INFO if tracers and verbosity == "DEBUG" else level
+        logging.getLogger(ROOT).setLevel(level)
     if verbosity != "NONE":
-        _turn_on(asked)
+        _enable(tracers)
 
 
-def choose_tracers(asked: Iterable[str]) -> tuple[set[str], list[str]]:
-    """The loggers that a list of tracers turns on, and the names that nobody knows.
+def choose_tracers(tracers: Iterable[str]) -> tuple[set[str], list[str]]:
+    """The loggers that a list of tracers enables, and the unknown names.
 
-    In the list's order: `all,-xds_client` is all but one, `-xds_client,all` is all.
+    The order matters: `all,-xds_client` is all but one, `-xds_client,all` is all.
     """
     chosen: set[str] = set()
     unknown: list[str] = []
-    for text in asked:
+    for text in tracers:
         pattern = "*" if text.lstrip("-") == "all" else text.removeprefix("-")
         found = {TRACERS[name] for name in TRACERS if fnmatchcase(name, pattern)}
         if pattern.startswith(f"{ROOT}.") or pattern == ROOT:
@@ -299,31 +287,27 @@ def choose_tracers(asked: Iterable[str]) -> tuple[set[str], list[str]]:
 
 
 def _is_known(pattern: str) -> bool:
-    # Those of debug builds are many, and change.
-    return any(fnmatchcase(name, pattern) for name in _NOTHING_TO_TRACE) or "refcount" in pattern
+    # Debug builds have many tracers of reference counts.
+    return any(fnmatchcase(name, pattern) for name in _IGNORED_TRACERS) or "refcount" in pattern
 
 
-def _turn_on(asked: list[str]) -> None:
-    chosen, unknown = choose_tracers(asked)
+def _enable(tracers: list[str]) -> None:
+    chosen, unknown = choose_tracers(tracers)
     for name in sorted(chosen):
         logging.getLogger(name).setLevel(logging.DEBUG)
     if unknown:
         names = ", ".join(map(quote, unknown))
-        _LOGGER.warning("%s names tracers that nobody knows: %s", TRACE_VARIABLE, names)
+        _LOGGER.warning("%s has unknown tracers: %s", TRACE_VARIABLE, names)
 
 
 def _ensure_handler() -> None:
-    """Whoever sets the variables wants to see something, also if the application has no logs."""
-    ours, everybody = logging.getLogger(ROOT), logging.getLogger()
-    if everybody.handlers or any(not _is_null(each) for each in ours.handlers):
+    """Log to stderr if the application has not configured logging."""
+    ours, root = logging.getLogger(ROOT), logging.getLogger()
+    if root.handlers or any(not isinstance(each, logging.NullHandler) for each in ours.handlers):
         return
-    # Several threads may come here at once. They find the same handler, and a logger takes it once;
-    # a lock of ours might be held for ever in the child of a fork.
+    # Concurrent threads get the same handler, and a logger adds it once. A lock might be held for
+    # ever in the child of a fork.
     handler = _HANDLERS.setdefault(ROOT, logging.StreamHandler(sys.stderr))
     handler.setStream(sys.stderr)
     handler.setFormatter(logging.Formatter(_FORMAT))
     ours.addHandler(handler)
-
-
-def _is_null(handler: logging.Handler) -> bool:
-    return isinstance(handler, logging.NullHandler)

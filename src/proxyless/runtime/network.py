@@ -1,8 +1,7 @@
-"""How do bytes get from here to there?
+"""Network: connects, listens and resolves names; AsyncioNetwork does it on real sockets.
 
-The seam between the transport and the operating system's sockets. Trouble is an OSError, whatever
-went wrong: refused, unreachable, a certificate, a name that does not exist. How long to try is
-the caller's business: cancelling gives up and leaves no socket behind.
+Every error is an OSError: refused, unreachable, a certificate, a name that does not exist. Timeouts
+are the caller's: cancelling ends an attempt and leaves no socket behind.
 """
 
 import asyncio
@@ -17,12 +16,10 @@ from proxyless.base import Address, IpAddress, UnixAddress
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
-# Many clients of a test or of a demo may come at once; the kernel makes them wait a second or
-# more when the queue is full.
+# Many clients of a test may connect at once, and with a full queue each waits a second or more.
 _BACKLOG: Final = 1024
-# How long a client that closes waits for the peer's close_notify. grpcio's servers never send one
-# (they wait for the end of the socket), and nobody waits for what they would still say.
-_TLS_FAREWELL_S: Final = 0.02
+# How long a client that closes waits for the peer's close_notify. grpcio's servers never send one.
+_TLS_SHUTDOWN_TIMEOUT_S: Final = 0.02
 
 
 class Listener(Protocol):
@@ -30,16 +27,13 @@ class Listener(Protocol):
 
     @property
     def address(self) -> Address:
-        """Where to connect to; the port is the real one even if port 0 was asked for."""
-        ...
+        """The bound address, with the real port if port 0 was requested."""
 
     def close(self) -> None:
-        """Accept no more. Connections that were accepted live on. Idempotent."""
-        ...
+        """Stop accepting. Accepted connections stay open. Idempotent."""
 
     async def wait_closed(self) -> None:
         """Return when the address is free again, after `close`."""
-        ...
 
 
 class Network(Protocol):
@@ -55,11 +49,10 @@ class Network(Protocol):
     ) -> tuple[asyncio.Transport, P]:
         """Connect, with the TLS handshake if there is a context.
 
-        The hostname is what the peer's certificate is checked against and what it is told (SNI).
-        An IP address stands in for itself if there is none. ValueError if the context checks
-        hostnames and there is nothing to check.
+        The hostname is sent (SNI), and the peer's certificate is checked against it; for an IP
+        address, its default is the address. Raises ValueError if the context checks hostnames and
+        there is none.
         """
-        ...
 
     async def start_tls(
         self,
@@ -69,13 +62,12 @@ class Network(Protocol):
         tls: ssl.SSLContext,
         server_hostname: str,
     ) -> asyncio.Transport:
-        """The handshake on a connection that is there, for a peer behind a proxy.
+        """TLS handshake on an existing connection, for a peer behind a proxy.
 
-        From here on the returned transport counts, and the protocol is told what comes through
-        it, at times before this returns; that it was made it is not told. The hostname may be
-        empty only if the context checks none. Giving up ends the connection.
+        The returned transport replaces the old one. The protocol may get data before this returns;
+        its `connection_made` is not called again. The hostname may be empty only if the context
+        checks none. Cancelling ends the connection.
         """
-        ...
 
     async def listen(
         self,
@@ -84,16 +76,14 @@ class Network(Protocol):
         *,
         tls: ssl.SSLContext | None = None,
     ) -> Listener:
-        """Accept connections, each with a protocol of its own. Port 0 asks for any free one."""
-        ...
+        """Accept connections, each with a new protocol. Port 0 requests any free port."""
 
     async def resolve(self, host: str, port: int) -> list[IpAddress]:
         """All addresses of a name, of both families, in the system's order of preference."""
-        ...
 
 
 class AsyncioNetwork:
-    """Real sockets, on whatever asyncio loop is running."""
+    """Network of the running asyncio loop, on real sockets."""
 
     __slots__ = ()
 
@@ -107,17 +97,17 @@ class AsyncioNetwork:
     ) -> tuple[asyncio.Transport, P]:
         loop = asyncio.get_running_loop()
         name = None if tls is None else _name_to_check(address, tls, server_hostname)
-        farewell_s = None if tls is None else _TLS_FAREWELL_S
+        shutdown_timeout_s = None if tls is None else _TLS_SHUTDOWN_TIMEOUT_S
         match address:
             case IpAddress(host, port):
-                # Both asyncio and uvloop set TCP_NODELAY; the contract tests hold them to it.
+                # asyncio and uvloop set TCP_NODELAY, as the contract tests check.
                 return await loop.create_connection(
                     protocol_factory,
                     host,
                     port,
                     ssl=tls,
                     server_hostname=name,
-                    ssl_shutdown_timeout=farewell_s,
+                    ssl_shutdown_timeout=shutdown_timeout_s,
                 )
             case UnixAddress(path):
                 sock = await _connect_unix(loop, path)
@@ -126,7 +116,7 @@ class AsyncioNetwork:
                     sock=sock,
                     ssl=tls,
                     server_hostname=name,
-                    ssl_shutdown_timeout=farewell_s,
+                    ssl_shutdown_timeout=shutdown_timeout_s,
                 )
 
     async def start_tls(
@@ -144,12 +134,12 @@ class AsyncioNetwork:
                 protocol,
                 tls,
                 server_hostname=server_hostname,
-                ssl_shutdown_timeout=_TLS_FAREWELL_S,
+                ssl_shutdown_timeout=_TLS_SHUTDOWN_TIMEOUT_S,
             )
         except BaseException:
             transport.abort()
             raise
-        if secured is None:  # As asyncio says it if the peer went away at the last moment.
+        if secured is None:  # asyncio returns None if the peer closed the connection meanwhile.
             raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
         return secured
 
@@ -178,7 +168,7 @@ class AsyncioNetwork:
         loop = asyncio.get_running_loop()
         try:
             found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except UnicodeError:  # From the IDNA codec, before any look-up.
+        except UnicodeError:  # Raised by the IDNA codec before the look-up.
             raise socket.gaierror(socket.EAI_NONAME, f"host {host!r} is not a valid name") from None
         addresses = (IpAddress(str(sockaddr[0]), port) for *_, sockaddr in found)
         return list(dict.fromkeys(addresses))
@@ -207,7 +197,7 @@ class _ServerListener:
 
 
 def _find_socket_file(address: Address) -> tuple[str, int] | None:
-    """Path and inode of the file that stands for this address; None if there is none."""
+    """Path and inode of the socket file of this address; None if there is none."""
     if isinstance(address, IpAddress) or address.is_abstract:
         return None
     try:
@@ -217,10 +207,7 @@ def _find_socket_file(address: Address) -> tuple[str, int] | None:
 
 
 def _name_to_check(address: Address, tls: ssl.SSLContext, server_hostname: str | None) -> str:
-    """The name for the handshake, which may be empty only if the context checks none.
-
-    asyncio would take an empty name for any context, and then check nothing.
-    """
+    """The name for the handshake. With an empty one, asyncio would not check the certificate."""
     if server_hostname is None and isinstance(address, IpAddress):
         return address.host
     _check_name(str(address), tls, server_hostname)
@@ -233,7 +220,7 @@ def _check_name(peer: str, tls: ssl.SSLContext, server_hostname: str | None) -> 
 
 
 async def _connect_unix(loop: asyncio.AbstractEventLoop, path: str) -> socket.socket:
-    """A connected socket: uvloop by itself knows no abstract names and cuts long paths."""
+    """A connected socket. uvloop itself supports no abstract names and truncates long paths."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.setblocking(False)

@@ -1,7 +1,7 @@
-"""A clock that stands still until it is told to move.
+"""VirtualClock: a clock that a test advances.
 
-For tests of anything that waits: no sleeping, and a negative ("the timer did not fire") is proved
-by advancing past it. To run a whole asyncio program in virtual time, replace the loop instead.
+For tests of anything that waits: no sleeping, and advancing past a timer proves that it did not
+fire. To run a whole asyncio program in virtual time, replace the loop instead.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from typing import Final
 
 from proxyless.runtime.clock import Timer, finite_delay_s
 
-# More than any test has at one instant; a timer that restarts itself without delay gets there.
+# More than any test needs at one instant. Reached by a timer that restarts itself without delay.
 FIRED_PER_INSTANT_MAX: Final = 100_000
 
 # Counting whole nanoseconds, ten steps of 0.1 s are 1 s.
@@ -18,13 +18,13 @@ _NS_PER_S: Final = 1_000_000_000
 
 
 class VirtualClock:
-    """A `Clock` driven by `advance`. Timers fire by time, then in the order of creation."""
+    """A `Clock` that moves with `advance`. Timers fire by time, then in the order of creation."""
 
     __slots__ = ("_created", "_heap", "_is_advancing", "_now_ns", "timers_pending")
 
     def __init__(self, now_s: float = 0.0) -> None:
         self._now_ns = _to_ns(now_s)
-        # How many timers will still fire: none may be left when their owner is closed.
+        # Tests assert that it is 0 when the owner of timers is closed.
         self.timers_pending = 0
         # Cancelled timers stay until their time comes.
         self._heap: list[tuple[int, int, _VirtualTimer]] = []
@@ -46,18 +46,19 @@ class VirtualClock:
         return timer
 
     def advance(self, seconds: float) -> None:
-        """Move the time on, firing what falls due on the way, at its own time.
+        """Advance the time, firing each timer at its own time.
 
-        Timers started by those that fire are fired, too, if they fall into the span. What a
-        callback raises stops the clock at that moment; the next `advance` goes on from there.
+        That includes timers started by callbacks. An exception in a callback stops the clock at
+        that time; the next `advance` continues from there.
         """
         if not seconds >= 0:
             raise ValueError(f"cannot advance by {seconds} s: wanted 0 s or more")
         self._advance_to(self._now_ns + _to_ns(seconds))
 
     def advance_to_next(self) -> bool:
-        """Move to the time of the next timer and fire all of that time; False if there is none."""
-        self._drop_cancelled()
+        """Advance to the next timer and fire all of that time; False if there is none."""
+        while self._heap and not self._heap[0][2].pending:
+            heappop(self._heap)
         if not self._heap:
             return False
         self._advance_to(self._heap[0][0])
@@ -88,13 +89,9 @@ class VirtualClock:
                 )
         self._now_ns = target_ns
 
-    def _drop_cancelled(self) -> None:
-        while self._heap and not self._heap[0][2].pending:
-            heappop(self._heap)
-
 
 class _VirtualTimer:
-    """Driven by its clock (fire) and its owner (cancel)."""
+    """Timer of a `VirtualClock`."""
 
     __slots__ = ("_callback", "_clock", "due_s")
 

@@ -1,16 +1,16 @@
-"""The asyncio edge of `wire`: sockets, TLS, timers.
+"""Transports: HTTP/2 connections of `wire` on asyncio sockets, with TLS and timers.
 
-connector  Connector: an address becomes a ClientTransport, or a Status that says why not
-client     ClientTransport: what calls are opened on; keepalive
+connector  Connector: connects to an address; a ClientTransport or a Status
+client     ClientTransport: a client's connection; keepalive
 server     Server: a small gRPC server on our own wire, for simulation and tests
 pump       Pump: one socket, one wire connection, one write per turn of the loop
-keepalive  whether to ask the peer if it is still there (pure)
-tls        contexts, ALPN, and who the peer is
-names      for which hosts a certificate speaks (pure)
+keepalive  when to send a keepalive PING (pure)
+tls        TLS contexts, ALPN, and checks of the peer's certificate
+server_names  host names and addresses that a certificate is valid for (pure)
 tunnel     a connection through an HTTP proxy
-http_connect  what is said to a proxy, and what it answers (pure)
-tls_sessions  sessions of earlier connections, which later ones resume
-spiffe     whose roots count for a peer, by its trust domain
+http_connect  CONNECT requests and responses (pure)
+tls_sessions  cache of TLS sessions, for resumption
+spiffe     SPIFFE verification: roots by trust domain
 """
 
 from typing import TYPE_CHECKING

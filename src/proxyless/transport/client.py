@@ -1,7 +1,7 @@
-"""A client's connection on a socket, with everything that needs a clock.
+"""ClientTransport: a client's connection to a server, on a socket.
 
-`ClientTransport` is what a subchannel holds and a call is opened on. It says once, through
-`on_unusable`, that no new call can go here; calls under way end on their own.
+A subchannel holds it, and calls are opened on it. It calls `on_unusable` once, when it takes no
+more calls; calls under way continue.
 """
 
 import asyncio
@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 from proxyless.base.frozen import frozen
 from proxyless.base.http_proxy import HttpProxy
 from proxyless.base.status import Status, StatusCode
-from proxyless.runtime import IDLE_TIMER, Clock, Deadline, DeadlineQueue, Timer
+from proxyless.runtime import IDLE_TIMER, Clock, DeadlineQueue, Timer
 from proxyless.transport.keepalive import (
     Activity,
+    CheckAt,
     GiveUp,
     KeepaliveConfig,
-    Look,
     Ping,
     choose_keepalive,
 )
-from proxyless.transport.names import server_name_of
 from proxyless.transport.pump import Pump, ReadBuffer
+from proxyless.transport.server_names import server_name_of
 from proxyless.transport.tls import refuse_name
 from proxyless.wire import (
     ClientConnection,
@@ -35,24 +35,24 @@ from proxyless.wire.errors import name_error_code
 if TYPE_CHECKING:
     from proxyless.transport.tls import ClientTls, TlsSource
 
-# How long a connection with a peer that refused a stream opens no more than it had then.
-REFUSAL_REMEMBERED_S = 0.1
+# How long the stream limit stays lowered after the peer refused a stream.
+REFUSAL_BACKOFF_S = 0.1
 _KEEPALIVE_PING = b"keepaliv"
-_LOOK_EVERY_S = 3600.0
-# How a server complains about keepalive (A8): the code of its GOAWAY, and the debug data.
+_CHECK_INTERVAL_MAX_S = 3600.0
+# Code and debug data of the GOAWAY of a server that gets too many keepalive PINGs (A8).
 _TOO_MANY_PINGS = (ErrorCode.ENHANCE_YOUR_CALM, "too_many_pings")
 
 
 @frozen(kw_only=True)
 class TransportOptions:
-    """What a connection is made with. Two equal ones may share a connection."""
+    """Options of a connection. Subchannels with equal ones may share it."""
 
     tls: "ClientTls | None" = None
     # Connect to this machine only: loopback addresses and unix sockets.
     is_local_only: bool = False
-    # Asked for each connection; if it has an answer, that counts and not the two above.
+    # Read for each connection; overrides the two above unless it returns None.
     tls_source: "TlsSource | None" = None
-    # Asked for the way to the peer. None: connections are direct.
+    # None: connections are direct.
     http_proxy: HttpProxy | None = None
     limits: Limits = field(default_factory=Limits)
     keepalive: KeepaliveConfig = field(default_factory=KeepaliveConfig)
@@ -60,13 +60,13 @@ class TransportOptions:
 
     @property
     def scheme(self) -> str:
-        """Of requests. With a source, what it is there for, whatever a single connection has."""
+        """The scheme of requests."""
         return "http" if self.tls is None and self.tls_source is None else "https"
 
 
 @frozen
 class LoopTools:
-    """What all connections of one loop share."""
+    """Resources that all connections of one loop share."""
 
     loop: asyncio.AbstractEventLoop
     clock: Clock
@@ -75,10 +75,7 @@ class LoopTools:
 
 
 class ClientTransport(Pump):
-    """One connection to a server.
-
-    Driven by its users (`open`, `close`), the socket, the peer, and the keepalive timer.
-    """
+    """One connection to a server. Owns the wire connection and the keepalive timer."""
 
     _wire: ClientConnection
 
@@ -86,24 +83,22 @@ class ClientTransport(Pump):
         self, tools: LoopTools, options: TransportOptions, on_unusable: Callable[[Status], None]
     ) -> None:
         keepalive = self._keepalive = _Keepalive(self, options.keepalive, tools.clock)
-        on_heard = keepalive.on_heard if options.keepalive.is_enabled else None
-        super().__init__(tools.loop, tools.buffer, on_heard)
-        # For calls: they wait and expire on this connection's loop.
-        self.new_future = tools.loop.create_future
-        self._deadlines = tools.deadlines
+        on_received = keepalive.on_received if options.keepalive.is_enabled else None
+        super().__init__(tools.loop, tools.buffer, on_received)
         self.ready: asyncio.Future[Status] = tools.loop.create_future()
-        self._clock = tools.clock
+        self.clock = tools.clock
+        self.deadlines = tools.deadlines
         self._on_unusable: Callable[[Status], None] | None = on_unusable
         self._wire = ClientConnection(self, options.limits, tools.clock.now_s)
-        # How calls are started: the wire's own methods, one step less on the way of every RPC.
+        # The wire's own methods, which saves a call for every RPC.
         self.open = self._wire.open
         self.open_unary = self._wire.open_unary
-        # Pending while fewer calls are opened than the peer announced.
+        # Pending while the stream limit is below the one that the peer announced.
         self._refusal_timer: Timer = IDLE_TIMER
         self._wire.on_refused = self._on_refused
-        # Set by the peer, before `on_unusable`: the next connection should ask less often.
+        # Set before `on_unusable`: the next connection should send fewer keepalive PINGs.
         self.has_pinged_too_often = False
-        # The authority that was asked about last, and what was said.
+        # Cache of `refuse_authority`, for the last authority.
         self._last_authority: tuple[str, Status | None] = ("", None)
 
     # Calls
@@ -116,12 +111,8 @@ class ClientTransport(Pump):
     def calls(self) -> int:
         return self._wire.calls
 
-    def expire_later(self, timeout_s: float, on_deadline: Callable[[], None]) -> Deadline:
-        """Call back when a call's time is up."""
-        return self._deadlines.add(self._clock.now_s() + timeout_s, on_deadline)
-
     def refuse_authority(self, authority: str) -> Status | None:
-        """Why a call here cannot have an authority that is not the channel's, or None (A81)."""
+        """The status of a call whose authority the peer's certificate does not match (A81)."""
         last, refusal = self._last_authority
         if authority != last:
             refusal = self._compare_authority(authority)
@@ -139,7 +130,7 @@ class ClientTransport(Pump):
         text = f"authority {authority!r}: TLS: {refusal}"
         return Status(StatusCode.UNAUTHENTICATED, text)
 
-    # What the wire says
+    # Called by the wire
 
     def on_settings(self) -> None:
         if not self.ready.done():
@@ -148,16 +139,16 @@ class ClientTransport(Pump):
 
     def _on_refused(self) -> None:
         if not self._refusal_timer.pending:
-            self._refusal_timer = self._clock.call_later(
-                REFUSAL_REMEMBERED_S, self._forget_refusals
+            self._refusal_timer = self.clock.call_later(
+                REFUSAL_BACKOFF_S, self._restore_stream_limit
             )
 
-    def _forget_refusals(self) -> None:
-        self._wire.forget_refusals()
+    def _restore_stream_limit(self) -> None:
+        self._wire.restore_stream_limit()
         self._flush()
 
     def on_ping_ack(self, payload: bytes) -> None:
-        """Every byte heard counts as an answer, so there is nothing left to do."""
+        """No-op: every received byte counts as an answer."""
 
     def on_goaway(self, code: int, text: str) -> None:
         self.has_pinged_too_often |= (code, text) == _TOO_MANY_PINGS
@@ -183,7 +174,7 @@ class ClientTransport(Pump):
         self._become_unusable(Status(StatusCode.UNAVAILABLE, f"peer broke HTTP/2: {error}"))
 
     def eof_received(self) -> None:
-        """The peer can answer no call any more, even if it takes what is yet to be sent to it."""
+        """End all calls: the peer cannot answer them any more."""
         self.abort(Status(StatusCode.UNAVAILABLE, "connection lost: closed by peer"))
 
     def _on_lost(self, status: Status) -> None:
@@ -193,7 +184,7 @@ class ClientTransport(Pump):
         self._refusal_timer.cancel()
 
     def drain(self) -> None:
-        """Take no new calls; close when those under way are over. Idempotent."""
+        """Take no new calls; close after the last one. Idempotent."""
         self._become_unusable(Status(StatusCode.UNAVAILABLE, "connection drained by us"))
         self._wire.drain()
 
@@ -216,53 +207,53 @@ class ClientTransport(Pump):
 
 
 class _Keepalive:
-    """Enacts `choose_keepalive` for one connection. Driven by its timer and by what is heard."""
+    """Keepalive of one connection: enacts `choose_keepalive`."""
 
     def __init__(self, transport: ClientTransport, config: KeepaliveConfig, clock: Clock) -> None:
         self._transport = transport
         self._config = config
         self._clock = clock
         self._timer: Timer = IDLE_TIMER
-        self._heard_s = self._pinged_s = clock.now_s()
+        self._received_s = self._pinged_s = clock.now_s()
         self._is_ping_unanswered = False
         self._pings_without_data = 0
-        self._data_frames_seen = 0
+        self._data_frames_counted = 0
 
     def start(self) -> None:
         if self._config.is_enabled:
-            self.on_heard()
-            self._look()
+            self.on_received()
+            self._check()
 
     def stop(self) -> None:
         self._timer.cancel()
 
-    def on_heard(self) -> None:
-        """There are bytes of the peer. Who needs no keepalive does not call this for them."""
-        self._heard_s = self._clock.now_s()
+    def on_received(self) -> None:
+        """Bytes were received. Not called if keepalive is disabled."""
+        self._received_s = self._clock.now_s()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         now_s = self._clock.now_s()
         match choose_keepalive(self._config, now_s, self._activity()):
-            case Look(at_s):
-                # A timer needs an end, and some of the times may be infinite.
-                delay_s = min(at_s - now_s, _LOOK_EVERY_S)
-                self._timer = self._clock.call_later(delay_s, self._look)
-            case Ping(look_at_s):
+            case CheckAt(at_s):
+                # A timer needs a finite delay, and the time may be infinite.
+                delay_s = min(at_s - now_s, _CHECK_INTERVAL_MAX_S)
+                self._timer = self._clock.call_later(delay_s, self._check)
+            case Ping(check_at_s):
                 self._pinged_s = now_s
                 self._is_ping_unanswered = True
                 self._pings_without_data += 1
-                self._timer = self._clock.call_later(look_at_s - now_s, self._look)
+                self._timer = self._clock.call_later(check_at_s - now_s, self._check)
                 self._transport.send_keepalive_ping()
             case GiveUp():
                 text = f"keepalive: peer silent for {self._config.timeout_s:g} s after a PING"
                 self._transport.abort(Status(StatusCode.UNAVAILABLE, text))
 
     def _activity(self) -> Activity:
-        if self._transport.data_frames_sent != self._data_frames_seen:
-            self._data_frames_seen = self._transport.data_frames_sent
+        if self._transport.data_frames_sent != self._data_frames_counted:
+            self._data_frames_counted = self._transport.data_frames_sent
             self._pings_without_data = 0
         return Activity(
-            heard_s=self._heard_s,
+            received_s=self._received_s,
             pinged_s=self._pinged_s,
             is_ping_unanswered=self._is_ping_unanswered,
             pings_without_data=self._pings_without_data,

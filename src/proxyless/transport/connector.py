@@ -1,7 +1,7 @@
-"""How does an address become a connection that calls can use?
+"""Connector: connects to an address.
 
-Trouble on the way is a `Status` that names the address and the cause, not an exception. A
-connection counts as made when the peer's SETTINGS are here: only then it speaks HTTP/2.
+An error is a `Status` that names the address and the cause, not an exception. A connection is ready
+when the peer's SETTINGS are received: only then the peer supports HTTP/2.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from proxyless.runtime import AsyncioNetwork, Clock, DeadlineQueue, LoopClock, N
 from proxyless.transport.client import ClientTransport, LoopTools, TransportOptions
 from proxyless.transport.pump import ReadBuffer
 from proxyless.transport.tls import ClientTls, client_context, refuse_peer
-from proxyless.transport.tunnel import Tunnel, find_way
+from proxyless.transport.tunnel import Tunnel, find_route
 
 
 class Connector:
-    """Makes connections on one loop. Driven by whoever wants one."""
+    """Makes connections on one loop."""
 
     def __init__(self, *, network: Network | None = None, clock: Clock | None = None) -> None:
         loop = asyncio.get_running_loop()
@@ -37,12 +37,12 @@ class Connector:
         server_name: str | None = None,
         on_unusable: Callable[[Status], None] = lambda _: None,
     ) -> ClientTransport | Status:
-        """Connect, shake hands, wait for SETTINGS; give up after the options' time.
+        """Connect, do the TLS handshake, wait for SETTINGS; all within the options' timeout.
 
         `server_name` is the host of the target, which TLS checks unless the options override it.
-        `on_unusable` is called once, when a connection that was handed out takes no more calls.
+        `on_unusable` is called once, when a returned connection takes no more calls.
         """
-        where = _describe_way(address, options.http_proxy)
+        where = _describe_route(address, options.http_proxy)
         secured = _secure(options)
         if isinstance(secured, Status):
             return Status(StatusCode.UNAVAILABLE, f"{where}: {secured.details}")
@@ -51,10 +51,10 @@ class Connector:
             text = f"{where}: local credentials, but the address is not on this machine"
             return Status(StatusCode.UNAVAILABLE, text)
         made: list[ClientTransport] = []
-        handed_out = _HandedOut(on_unusable)
+        guard = _UnusableGuard(on_unusable)
 
         def make() -> ClientTransport:
-            made.append(ClientTransport(self._tools, options, handed_out.on_unusable))
+            made.append(ClientTransport(self._tools, options, guard.on_unusable))
             return made[-1]
 
         try:
@@ -62,9 +62,11 @@ class Connector:
                 if options.http_proxy is None:
                     status = await self._handshake(address, options.tls, server_name, make)
                 else:
-                    status = await self._handshake_through(address, options, server_name, make)
+                    status = await self._handshake_through_proxy(
+                        address, options, server_name, make
+                    )
         except TimeoutError as error:
-            # One with a number is the system's, which has given up before us.
+            # A timeout of the operating system has a number.
             is_ours = error.errno is None
             text = f"no connection within {options.connect_timeout_s:g} s"
             status = Status(StatusCode.UNAVAILABLE, text if is_ours else _describe(error))
@@ -74,11 +76,11 @@ class Connector:
             _abort_all(made, Status(StatusCode.CANCELLED, "connection attempt cancelled"))
             raise
         if status.is_ok and made[-1].is_usable:
-            handed_out.is_handed_out = True
+            guard.is_returned = True
             return made[-1]
-        if status.is_ok and handed_out.ended_by is not None:
-            # The peer said SETTINGS and left in one breath.
-            status = handed_out.ended_by
+        if status.is_ok and guard.ended_by is not None:
+            # The peer sent SETTINGS and closed the connection.
+            status = guard.ended_by
         _abort_all(made, status)
         return Status(StatusCode.UNAVAILABLE, f"{where}: {status.details}")
 
@@ -92,31 +94,27 @@ class Connector:
         if tls is None:
             _, transport = await self._network.connect(address, make)
             return await transport.ready
+        if tls.server_name is not None:
+            server_name = tls.server_name
         socket, transport = await self._network.connect(
-            address,
-            make,
-            tls=client_context(tls),
-            server_hostname=server_name if tls.server_name is None else tls.server_name,
+            address, make, tls=client_context(tls), server_hostname=server_name
         )
-        refusal = refuse_peer(socket.get_extra_info("ssl_object"), tls.check_peer)
-        if refusal is not None:
-            return _refuse(refusal)
-        return await _wait_for_settings(transport, socket, tls)
+        status = _check_peer(socket, tls)
+        return await _wait_for_settings(transport, socket, tls) if status.is_ok else status
 
-    async def _handshake_through(
+    async def _handshake_through_proxy(
         self,
         address: Address,
         options: TransportOptions,
         server_name: str | None,
         make: Callable[[], ClientTransport],
     ) -> Status:
-        """The same by way of a proxy: CONNECT first, then everything else with the peer."""
         tls, proxy = options.tls, options.http_proxy
-        assert proxy is not None, "asked for by the options"
+        assert proxy is not None, "the options have a proxy"
         if isinstance(address, UnixAddress):
             return Status(StatusCode.UNAVAILABLE, "a proxy does not connect to unix sockets")
         if tls is not None:
-            client_context(tls)  # Before anything is sent: it raises if they cannot be used.
+            client_context(tls)  # First, because it raises if the certificates are not usable.
         tunnel = await Tunnel.open(self._network, address, proxy)
         if isinstance(tunnel, Status):
             return tunnel
@@ -136,35 +134,30 @@ class Connector:
     async def _secure_tunnel(
         self, tunnel: Tunnel, tls: ClientTls, server_name: str | None
     ) -> Status:
-        status = await tunnel.start_tls(
-            self._network,
-            client_context(tls),
-            server_name if tls.server_name is None else tls.server_name,
-        )
-        if not status.is_ok:
-            return status
-        refusal = refuse_peer(tunnel.socket.get_extra_info("ssl_object"), tls.check_peer)
-        return OK if refusal is None else _refuse(refusal)
+        if tls.server_name is not None:
+            server_name = tls.server_name
+        status = await tunnel.start_tls(self._network, client_context(tls), server_name)
+        return _check_peer(tunnel.socket, tls) if status.is_ok else status
 
 
-class _HandedOut:
-    """Passes on what happens to a connection only once somebody has it."""
+class _UnusableGuard:
+    """Calls `on_unusable` only after the connection was returned."""
 
     def __init__(self, on_unusable: Callable[[Status], None]) -> None:
         self._on_unusable = on_unusable
-        self.is_handed_out = False
-        # Why a connection that nobody has yet will not be handed out.
+        self.is_returned = False
+        # The first status before that.
         self.ended_by: Status | None = None
 
     def on_unusable(self, status: Status) -> None:
-        if self.is_handed_out:
+        if self.is_returned:
             self._on_unusable(status)
         else:
             self.ended_by = self.ended_by or status
 
 
 def _secure(options: TransportOptions) -> TransportOptions | Status:
-    """The options for a connection that is made now."""
+    """The options with the current TLS of their source."""
     if options.tls_source is None:
         return options
     current = options.tls_source.current()
@@ -178,7 +171,7 @@ def _secure(options: TransportOptions) -> TransportOptions | Status:
 async def _wait_for_settings(
     transport: ClientTransport, socket: asyncio.Transport, tls: ClientTls | None
 ) -> Status:
-    """Wait for the peer's SETTINGS. The peer of TLS is verified."""
+    """Wait for the SETTINGS of a verified peer."""
     status = await transport.ready
     if tls is None:
         return status
@@ -190,28 +183,29 @@ async def _wait_for_settings(
 
 
 def _explain_refusal(status: Status, tls: ClientTls) -> Status:
-    """With what may be the reason: in TLS 1.3 a server looks at us when our handshake is over."""
+    # In TLS 1.3 a server checks the client's certificate after the client's handshake is over.
     shown = "no client certificate" if tls.certificate_chain is None else "a client certificate"
     return Status(status.code, f"{status.details}, after a TLS handshake in which {shown} was sent")
 
 
 def _is_local(address: Address, proxy: HttpProxy | None) -> bool:
     if proxy is not None:
-        # The peer of a name is where the proxy thinks it is.
-        is_way_local = proxy.address is not None and _is_local(proxy.address, None)
-        return is_way_local and proxy.target is None and _is_local(address, None)
+        # If the proxy resolves the name, the address of the peer is not known here.
+        is_proxy_local = proxy.address is not None and _is_local(proxy.address, None)
+        return is_proxy_local and proxy.target is None and _is_local(address, None)
     return isinstance(address, UnixAddress) or ip_address(address.host).is_loopback
 
 
-def _describe_way(address: Address, proxy: HttpProxy | None) -> str:
+def _describe_route(address: Address, proxy: HttpProxy | None) -> str:
     if proxy is None or isinstance(address, UnixAddress):
         return str(address)
-    proxy_address, target = find_way(address, proxy)
+    proxy_address, target = find_route(address, proxy)
     return f"{target} through proxy {proxy_address}"
 
 
-def _refuse(why: str) -> Status:
-    return Status(StatusCode.UNAVAILABLE, f"TLS: {why}")
+def _check_peer(socket: asyncio.Transport, tls: ClientTls) -> Status:
+    refusal = refuse_peer(socket.get_extra_info("ssl_object"), tls.check_peer)
+    return OK if refusal is None else Status(StatusCode.UNAVAILABLE, f"TLS: {refusal}")
 
 
 def _abort_all(made: list[ClientTransport], status: Status) -> None:
@@ -220,15 +214,15 @@ def _abort_all(made: list[ClientTransport], status: Status) -> None:
 
 
 def _describe(error: Exception) -> str:
-    """One line for an operator; the operating system's own words where there are some."""
+    """One line for an operator; the operating system's text if there is one."""
     match error:
         case ssl.SSLCertVerificationError():
             return f"TLS: certificate refused: {error.verify_message}"
         case ssl.SSLError():
-            # Only those that OpenSSL raises have a reason.
+            # Errors of Python's own have no reason.
             return one_line(f"TLS: handshake: {getattr(error, 'reason', None) or error}")
         case OSError(errno=int(number)) if number > 0:
-            # Not strerror: there asyncio says "Connect call failed", whatever the reason.
+            # Not the error's own text, which is always "Connect call failed" in asyncio.
             return os.strerror(number).lower()
         case OSError(strerror=str(text)):
             return text.lower()

@@ -1,11 +1,10 @@
-"""What is said to an HTTP proxy, and has it opened a way through?
+"""HTTP CONNECT: encodes the request and parses the response of a proxy (pure).
 
 Specs: A1, A86; RFC 9110, 9.3.6 (CONNECT).
 
-Pure: bytes in, a verdict out. Everything behind the head of the answer belongs to the tunnel; "a
-client MUST ignore any Content-Length or Transfer-Encoding header fields received in a successful
-response to CONNECT" - RFC 9110. What the proxy has to say beside its status is not looked at, and
-there is a limit to how much of it is taken in.
+Everything behind the head of the response belongs to the tunnel; "a client MUST ignore any
+Content-Length or Transfer-Encoding header fields received in a successful response to CONNECT" -
+RFC 9110. Other header fields are ignored, and the size of the head is limited.
 """
 
 import re
@@ -14,7 +13,7 @@ from typing import Final
 from proxyless.base import one_line
 from proxyless.base.frozen import frozen
 
-# Heads of proxies are a few hundred bytes.
+# Typical heads have a few hundred bytes.
 HEAD_BYTES_MAX: Final = 16 * 1024
 
 _VERSION: Final = b"HTTP/1."
@@ -23,7 +22,7 @@ _STATUS_LINE: Final = re.compile(rb"HTTP/1\.[0-9] ([0-9]{3})(?: ([^\r\n]*))?\r?\
 _END: Final = re.compile(rb"\r?\n\r?\n")
 _END_BYTES_MAX: Final = len(b"\r\n\r\n")
 _OK: Final = range(200, 300)
-# What is shown of a reason, or of something that is no HTTP.
+# Limit of texts of the proxy in errors.
 _SHOWN_MAX: Final = 80
 
 
@@ -33,7 +32,7 @@ def encode_connect(target: str, authorization: str = "") -> bytes:
     if authorization:
         lines.append(f"Proxy-Authorization: {authorization}")
     text = "\r\n".join(lines)
-    assert text.count("\r") == text.count("\n") == len(lines) - 1, "names are checked before"
+    assert text.count("\r") == text.count("\n") == len(lines) - 1, "names are validated before"
     return f"{text}\r\n\r\n".encode("ascii")
 
 
@@ -41,7 +40,7 @@ def encode_connect(target: str, authorization: str = "") -> bytes:
 class Accepted:
     """The tunnel is open."""
 
-    # What came through it already.
+    # Data behind the head.
     rest: bytes
 
 
@@ -52,31 +51,31 @@ class Refused:
     why: str
 
 
-class ConnectAnswer:
-    """The proxy's answer, as it comes. Driven by whoever reads it; of no use after a verdict."""
+class ConnectResponse:
+    """Incremental parser of the response. Not used after a verdict."""
 
     def __init__(self) -> None:
         self._head = bytearray()
 
     def receive(self, data: bytes) -> Accepted | Refused | None:
-        """The verdict, or None: there is more to come."""
-        looked_bytes = max(len(self._head) - _END_BYTES_MAX, 0)
+        """The verdict; None while the head is incomplete."""
+        searched_bytes = max(len(self._head) - _END_BYTES_MAX, 0)
         self._head += data
         if not self._head.startswith(_VERSION[: len(self._head)]):
             return Refused(f"answered CONNECT with {_show(self._head)}, which is not HTTP/1")
-        end = _END.search(self._head, looked_bytes)
+        end = _END.search(self._head, searched_bytes)
         head_bytes = len(self._head) if end is None else end.end()
         if head_bytes > HEAD_BYTES_MAX:
             return Refused(f"answered CONNECT with a head of more than {HEAD_BYTES_MAX} bytes")
-        return None if end is None else self._judge(end.end())
+        return None if end is None else self._parse_status(end.end())
 
     def on_end(self) -> Refused:
-        """The proxy has nothing more to say."""
+        """The proxy closed the connection."""
         if not self._head:
             return Refused("closed the connection without an answer to CONNECT")
         return Refused(f"closed the connection after {len(self._head)} bytes of its answer")
 
-    def _judge(self, end: int) -> Accepted | Refused:
+    def _parse_status(self, end: int) -> Accepted | Refused:
         line = _STATUS_LINE.match(self._head)
         if line is None:
             return Refused(f"answered CONNECT with {_show(self._head)}, wanted a status line")

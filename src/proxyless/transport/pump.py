@@ -1,11 +1,10 @@
-"""How do the bytes of a connection get from the socket to the wire and back?
+"""Pump: moves bytes between one socket and one wire connection, for clients and servers.
 
-The asyncio protocol under both roles. It decides only when to write: everything that one turn of
-the loop has to say leaves in one write, unless a call is alone on its connection and nothing can
-be gained by waiting. Alone means that no other call is under way, and none was when the peer was
-last heard: calls that were answered together are likely to be followed together. It reads into a
-buffer that all connections of a loop share, because asyncio hands over and takes back the buffer
-within one callback.
+All output of one turn of the loop leaves in one write, unless a call is alone on its connection:
+then waiting gains nothing. Alone means that no other call is under way, and none was when data was
+last received, because calls that end together are often followed by new ones together.
+
+All connections of a loop read into one buffer: asyncio uses it only within one callback.
 """
 
 import asyncio
@@ -19,14 +18,14 @@ if TYPE_CHECKING:
     from proxyless.wire.connection import Connection
 
 READ_BUFFER_BYTES: Final = 256 * 1024
-# More than this unsent in the socket's buffer, and DATA waits in its stream instead.
+# With more unsent bytes than this in the socket's buffer, DATA waits in its stream.
 WRITE_BUFFER_BYTES: Final = 256 * 1024
-# How long a closed socket may take to send its last bytes: the peer may have stopped reading.
+# How long a closed socket may take to send its last bytes.
 LINGER_S: Final = 5.0
 
 
 class ReadBuffer:
-    """Where every connection of one loop reads into, one at a time."""
+    """Read buffer that all connections of one loop share."""
 
     __slots__ = ("view",)
 
@@ -35,41 +34,38 @@ class ReadBuffer:
 
 
 class Pump(asyncio.BufferedProtocol):
-    """Moves bytes between one socket and one wire connection.
+    """asyncio protocol of one wire connection."""
 
-    Driven by the loop (asyncio's protocol methods) and by the wire (`on_output`).
-    """
-
-    # Set by the subclass before the socket is there.
+    # Set by the subclass before `connection_made`.
     _wire: "Connection"
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         buffer: ReadBuffer,
-        on_heard: Callable[[], None] | None = None,
+        on_received: Callable[[], None] | None = None,
     ) -> None:
-        # Fixed at construction. `on_heard` is called whenever there are bytes of the peer.
+        # Fixed at construction. `on_received` is called whenever bytes are received.
         self._loop = loop
         self._view = buffer.view
-        self._on_heard = on_heard
+        self._on_received = on_received
         # Changed by the loop.
         self._socket: asyncio.Transport | None = None
         self._is_reading = False
         self._is_flush_due = False
-        self._had_company = False
+        self._had_other_calls = False
         self._linger: asyncio.TimerHandle | None = None
         self._is_lost = False
-        # Of those who wait until it is lost.
+        # Futures of `wait_closed`.
         self._waiters: list[asyncio.Future[None]] = []
 
-    # The wire has something to say
+    # Called by the wire
 
     def on_output(self) -> None:
         if self._is_reading or self._socket is None:
             return
-        if self._had_company or len(self._wire.streams) > 1:
-            # Others are likely to have something to send in this turn, too.
+        if self._had_other_calls or len(self._wire.streams) > 1:
+            # Other calls are likely to send in this turn, too.
             self._is_flush_due = True
             self._loop.call_soon(self._flush)
         else:
@@ -78,15 +74,14 @@ class Pump(asyncio.BufferedProtocol):
     def _flush(self) -> None:
         self._is_flush_due = False
         output, socket = self._wire.outbound.take_output(), self._socket
-        # Closing, asyncio may still send what was buffered before, and this behind it: whether it
-        # does cannot be known, and the peer has ended its side, so it could not answer.
+        # A closing socket may or may not send this, and the peer could not answer it.
         if output and socket is not None and not socket.is_closing():
             socket.write(output)
-            # asyncio has tried at once, and closes if the kernel did not take it.
+            # asyncio writes at once, and closes the socket after an error.
             if not socket.is_closing():
                 self._wire.note_sent()
 
-    # The loop has something for the wire
+    # Called by the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._socket = cast("asyncio.Transport", transport)
@@ -98,15 +93,15 @@ class Pump(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         wire = self._wire
-        if self._on_heard is not None:
-            self._on_heard()
-        self._had_company = len(wire.streams) > 1
-        # What the wire answers to these bytes leaves in one write at the end.
+        if self._on_received is not None:
+            self._on_received()
+        self._had_other_calls = len(wire.streams) > 1
+        # The output that these bytes cause leaves in one write at the end.
         self._is_reading = True
         try:
             wire.receive(bytes(self._view[:nbytes]))
         except RemoteProtocolError:
-            pass  # `on_broken` was told, GOAWAY is in the output, and the connection is closed.
+            pass  # `on_broken` was called, GOAWAY is in the output, and the wire is closed.
         finally:
             self._is_reading = False
         if wire.is_closed:
@@ -122,7 +117,7 @@ class Pump(asyncio.BufferedProtocol):
         self._wire.outbound.resume()
 
     def eof_received(self) -> None:
-        """The peer closed its side: HTTP/2 has no use for the other half."""
+        """Return None: asyncio closes the socket."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._socket = None
@@ -142,17 +137,17 @@ class Pump(asyncio.BufferedProtocol):
         self._wire.lose(status)
 
     def close(self) -> None:
-        """Say GOAWAY, end every call, close the socket once everything is sent. Idempotent.
+        """Send GOAWAY, end every call, close the socket after the last byte. Idempotent.
 
-        A peer that does not take it in time loses the rest.
+        After LINGER_S the socket is aborted.
         """
         self._wire.close()
         self._flush()
         self._close_socket()
 
     def abort(self, status: Status) -> None:
-        """The peer cannot be reached any more: end every call and drop the socket."""
-        # First: nothing leaves any more, whatever those who hear of the end do.
+        """End every call and abort the socket."""
+        # First, so that nothing is sent by the listeners of calls.
         socket, self._socket = self._socket, None
         self._wire.lose(status)
         if socket is not None:
@@ -164,11 +159,10 @@ class Pump(asyncio.BufferedProtocol):
             self._socket.close()
 
     async def wait_closed(self) -> None:
-        """Return when the socket is gone."""
+        """Return when the socket is closed."""
         if self._is_lost:
             return
-        # Not a shield around one future for all: that makes a dozen objects, and most connections
-        # have one who waits for as long as they live.
+        # One future per waiter, because a shield around a shared one creates a dozen objects.
         waiter = self._loop.create_future()
         self._waiters.append(waiter)
         await waiter

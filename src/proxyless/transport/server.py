@@ -1,7 +1,7 @@
-"""A small gRPC server on our own wire: backends for simulation, tests, demos and benchmarks.
+"""Server: a small gRPC server on our own wire, for simulations, tests, demos and benchmarks.
 
-Methods are async functions that get a `ServerCall`; what they return or raise becomes the status.
-Production servers use grpcio; this one exists to be driven, counted and broken.
+Methods are async functions that take a `ServerCall`; what they return or raise becomes the status.
+Production servers use grpcio.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _INTERNAL: Final = Status(StatusCode.INTERNAL, "the method raised an exception")
 
 
 class ServerCall:
-    """A call as its method sees it. Reading and writing are for one task each."""
+    """A call, for its method. Reading and writing are for one task each."""
 
     def __init__(
         self, stream: ServerStream, request: RequestBlock, new_future: "_NewFuture"
@@ -49,7 +49,7 @@ class ServerCall:
         self.task: asyncio.Task[None] | None = None
 
     async def read(self) -> bytes | None:
-        """The next message, or None when the client has sent its last."""
+        """The next message, or None after the last."""
         while not self._received:
             if self._is_half_closed:
                 return None
@@ -66,12 +66,12 @@ class ServerCall:
             yield message
 
     def send_head(self, metadata: Metadata = EMPTY_METADATA, encoding: str = IDENTITY) -> None:
-        """Send response metadata; from here on messages are compressed with `encoding`."""
+        """Send response metadata. Later messages are compressed with `encoding`."""
         self._encoding = encoding
         self._stream.send_head(metadata, encoding)
 
     async def write(self, message: bytes) -> None:
-        """Send a message and wait until the client's window has taken it."""
+        """Send a message and wait for the client's window."""
         if self._encoding == IDENTITY:
             self._stream.send_message(message)
         else:
@@ -85,7 +85,7 @@ class ServerCall:
         if not self._stream.is_send_closed:
             self._stream.send_status(status, self.trailers)
 
-    # What the wire says
+    # Called by the wire
 
     def on_message(self, message: bytes) -> None:
         self._received.append(message)
@@ -102,7 +102,7 @@ class ServerCall:
         _wake(self._writer)
 
     def on_end(self, end: StreamEnd) -> None:
-        """The status has left; or it is over without the method: cancelled, refused, lost."""
+        """Cancel the method, unless it has ended."""
         if not self._is_finished and self.task is not None:
             self.task.cancel()
 
@@ -122,7 +122,7 @@ class _ServerPump(Pump):
         self._wire = ServerConnection(self, server.limits, clock.now_s)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Not before: a connection whose TLS handshake fails is never made, and never lost.
+        # Not in `__init__`: after a failed TLS handshake `connection_lost` is not called.
         self._server.connections[self] = None
         super().connection_made(transport)
 
@@ -149,14 +149,14 @@ class _ServerPump(Pump):
 
 
 class Server:
-    """Serves methods by path. Driven by the connections it accepts."""
+    """Serves methods by path. Owns listeners, connections and tasks."""
 
     def __init__(self, methods: Mapping[str, Method], limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         self.buffer = ReadBuffer()
-        # In order, so that a simulated world repeats itself; the tasks, too.
+        # Ordered, so that simulations are reproducible; the tasks, too.
         self.connections: dict[_ServerPump, None] = {}
-        # How many connections were ever accepted.
+        # Number of connections since the start.
         self.accepted = 0
         self._methods = methods
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -169,7 +169,7 @@ class Server:
         network: Network | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> Address:
-        """Accept connections at an address; return the real one where the port was 0."""
+        """Accept connections at an address; returns it with the real port."""
         loop = asyncio.get_running_loop()
         clock = LoopClock(loop)
 
@@ -200,7 +200,7 @@ class Server:
             call.finish(status or OK)
 
     def drain(self) -> None:
-        """Accept nothing new, finish what runs, then close each connection."""
+        """Accept nothing new; close each connection after its last call."""
         self._close_listeners()
         for connection in list(self.connections):
             connection.drain()

@@ -1,14 +1,13 @@
-"""Is a peer vouched for by the roots of the trust domain that it says it is from?
+"""SPIFFE verification: a peer's chain has to lead to a root of the peer's own trust domain.
 
-Specs: A87 (SPIFFE verification), SPIFFE-ID (what an ID consists of).
+Specs: A87 (SPIFFE verification), SPIFFE-ID (format of an ID).
 
-Theory of operation: which roots count is known when the peer's certificate is there, and Python's
-ssl module asks nobody at that moment. So OpenSSL accepts who is vouched for by a root of any trust
-domain; then, before the next flight of the handshake is sent, the chain that it verified has to
-lead to a root of the peer's own domain. Until then nothing was sent that says who we are. Why so,
-and what it costs: ADR 0014.
+Theory of operation. The roots depend on the peer's certificate, and Python's ssl module has no
+callback for it. So OpenSSL accepts roots of all trust domains; then, before the next flight of the
+handshake is sent, the verified chain is checked against the roots of the peer's own domain. Until
+then nothing was sent that identifies the client. Reasons and costs: ADR 0014.
 
-What a file of trust bundles looks like is not known here (`xds.security.trust_bundles`).
+The file format of trust bundles is in `xds.security.trust_bundles`.
 """
 
 from __future__ import annotations
@@ -29,20 +28,17 @@ TRUST_DOMAIN_LENGTH_MAX: Final = 255
 
 _DOMAIN_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789.-_")
 _PATH_CHARACTERS: Final = _DOMAIN_CHARACTERS | frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
-# How much of what a peer says is shown, and of how many trust domains.
+# Limits of error texts.
 _SHOWN_LENGTH_MAX: Final = 256
 _SHOWN_DOMAINS_MAX: Final = 8
-# What the module `_ssl` calls ENCODING_DER.
+# `_ssl.ENCODING_DER`.
 _DER: Final = 2
-# Stands for the names of a certificate with bytes that are no text. It is no SPIFFE ID.
+# In place of names that cannot be decoded. It is no SPIFFE ID.
 _NO_TEXT: Final = "<not UTF-8>"
-
-# ---------------------------------------------------------------------------------------------
-# SPIFFE IDs
 
 
 def refuse_trust_domain(name: str) -> str | None:
-    """Why this is no name of a trust domain, or None."""
+    """The reason why this is not a valid trust domain, or None."""
     if not name:
         return "is empty, wanted a trust domain"
     if len(name) > TRUST_DOMAIN_LENGTH_MAX:
@@ -53,7 +49,7 @@ def refuse_trust_domain(name: str) -> str | None:
 
 
 def refuse_spiffe_id(uri: str) -> str | None:
-    """Why this is no SPIFFE ID, or None."""
+    """The reason why this is not a valid SPIFFE ID, or None."""
     if len(uri) > ID_LENGTH_MAX:
         return f"has {len(uri)} characters, wanted at most {ID_LENGTH_MAX}"
     if not uri.lower().startswith(SCHEME):
@@ -75,25 +71,21 @@ def _refuse_path(path: str) -> str | None:
 
 
 def trust_domain_of(spiffe_id: str) -> str:
-    """The trust domain of what is a SPIFFE ID."""
+    """The trust domain of a valid SPIFFE ID."""
     return spiffe_id[len(SCHEME) :].partition("/")[0]
-
-
-# ---------------------------------------------------------------------------------------------
-# Whose roots count
 
 
 @frozen
 class TrustBundles:
-    """The roots of each trust domain. Equal ones were read from equal files."""
+    """The roots of each trust domain, compared by the file they were read from."""
 
     source: bytes = field(repr=False)
-    # By name of the trust domain, in DER. A domain without roots is known, and nobody is of it.
+    # DER certificates by trust domain. A domain without roots accepts no peer.
     roots: Mapping[str, frozenset[bytes]] = field(compare=False, repr=False)
 
     @classmethod
     def of(cls, source: bytes, roots: Mapping[str, frozenset[bytes]]) -> TrustBundles:
-        """A copy, which nobody changes."""
+        """Copies the roots."""
         return cls(source, MappingProxyType(dict(roots)))
 
     def pem(self) -> bytes:
@@ -103,7 +95,7 @@ class TrustBundles:
 
 
 def find_roots(bundles: TrustBundles, uris: Sequence[str]) -> frozenset[bytes] | str:
-    """The roots for a peer whose certificate has these URIs, or why there are none."""
+    """The roots for a peer whose certificate has these URIs, or an error text."""
     # "it must have a single URI SAN containing a well-formed SPIFFE ID" - A87
     if len(uris) != 1:
         return f"certificate has {len(uris)} URIs, wanted exactly one, a SPIFFE ID"
@@ -123,12 +115,12 @@ def find_roots(bundles: TrustBundles, uris: Sequence[str]) -> frozenset[bytes] |
 
 
 def refuse_chain(bundles: TrustBundles, uris: Sequence[str], chain: Sequence[bytes]) -> str | None:
-    """Why a peer is refused, or None. The chain was verified, and begins with the peer's own."""
+    """The reason to refuse a peer, or None. OpenSSL has verified the chain."""
     roots = find_roots(bundles, uris)
     if isinstance(roots, str):
         return roots
-    # Each certificate of the chain vouches for the one before it. So one in which the peer's domain
-    # trusts is enough, wherever it leads; the peer's own does not vouch for itself.
+    # Each certificate signed the one before it, so one that the peer's domain trusts is enough. The
+    # first one is the peer's own.
     if roots.isdisjoint(chain[1:]):
         domain = trust_domain_of(uris[0])
         return f"no root of trust domain {domain!r} vouches for {_shorten(uris[0])!r}"
@@ -136,7 +128,7 @@ def refuse_chain(bundles: TrustBundles, uris: Sequence[str], chain: Sequence[byt
 
 
 def explain_refusal(bundles: TrustBundles, uris: Sequence[str], refusal: str) -> str:
-    """What OpenSSL says, and about whom; or what would have been wrong anyway."""
+    """OpenSSL's error text with the peer's ID, or with an error of the ID."""
     roots = find_roots(bundles, uris)
     if isinstance(roots, str):
         return f"{refusal}; {roots}"
@@ -148,14 +140,10 @@ def _shorten(text: str) -> str:
     return text[:_SHOWN_LENGTH_MAX]
 
 
-# ---------------------------------------------------------------------------------------------
-# Handshakes
-
-
 class SpiffeHandshake(ssl.SSLObject):
-    """A handshake that succeeds only with peers whose own trust domain vouches for them.
+    """A handshake that checks the chain against the peer's own trust domain.
 
-    Driven by the loop, which calls `do_handshake` until it neither raises nor wants more.
+    The loop calls `do_handshake` until it neither raises nor needs more data.
     """
 
     def do_handshake(self) -> None:
@@ -164,14 +152,14 @@ class SpiffeHandshake(ssl.SSLObject):
         try:
             super().do_handshake()
         except ssl.SSLCertVerificationError as error:
-            # Older versions of OpenSSL do not keep what they refused.
+            # Older versions of OpenSSL do not keep the refused chain.
             if shown := _inner(self).get_unverified_chain():
                 text = explain_refusal(context.bundles, _uris_of(shown), error.verify_message)
                 error.verify_message = text
             raise
         except ssl.SSLWantReadError:
-            # With TLS 1.2 our certificate may be written now, though the peer is not done. Whoever
-            # drives this sends what is written if more is wanted, and drops it if we refuse.
+            # With TLS 1.2 our certificate may be in the output now. The loop sends it after
+            # SSLWantReadError, and drops it after any other error.
             if chain := _inner(self).get_verified_chain():
                 _check_chain(context.bundles, chain)
             raise
@@ -179,7 +167,7 @@ class SpiffeHandshake(ssl.SSLObject):
 
 
 class SpiffeContext(ssl.SSLContext):
-    """Makes handshakes of clients by these bundles. Their roots are loaded by whoever made it."""
+    """TLS context of clients with these bundles. The caller loads the roots."""
 
     sslobject_class = SpiffeHandshake
     bundles: TrustBundles
@@ -188,12 +176,12 @@ class SpiffeContext(ssl.SSLContext):
     def of(cls, bundles: TrustBundles) -> SpiffeContext:
         context = cls(ssl.PROTOCOL_TLS_CLIENT)
         context.bundles = bundles
-        # A root of a bundle need not have signed itself; so it is in C++ and Go, too.
+        # As in C++ and Go, a root of a bundle need not be self-signed.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         return context
 
     def wrap_socket(self, *_: object, **__: object) -> NoReturn:
-        """Not offered: such a handshake would not look at trust domains."""
+        """Not supported: it would not check trust domains."""
         raise TypeError("SPIFFE is verified with wrap_bio only")
 
 
@@ -201,16 +189,12 @@ def _check_chain(bundles: TrustBundles, chain: Sequence[Any]) -> None:
     ders = [certificate.public_bytes(_DER) for certificate in chain]
     refusal = refuse_chain(bundles, _uris_of(chain), ders)
     if refusal is not None:
-        raise _refused(refusal)
+        error = ssl.SSLCertVerificationError(ssl.SSL_ERROR_SSL, refusal)
+        error.verify_message = refusal
+        raise error
 
 
-def _refused(refusal: str) -> ssl.SSLCertVerificationError:
-    error = ssl.SSLCertVerificationError(ssl.SSL_ERROR_SSL, refusal)
-    error.verify_message = refusal
-    return error
-
-
-# What the two below need of a chain became public in Python 3.13, without the decoded names.
+# Python 3.13 has public methods for chains, but without decoded names.
 
 
 def _inner(transport_ssl: ssl.SSLObject) -> Any:  # noqa: ANN401 - it has no type
@@ -218,7 +202,7 @@ def _inner(transport_ssl: ssl.SSLObject) -> Any:  # noqa: ANN401 - it has no typ
 
 
 def _uris_of(chain: Sequence[Any]) -> tuple[str, ...]:
-    """The URIs in the first certificate of a chain, the peer's."""
+    """The URIs of the peer's certificate, which is the first one."""
     if not chain:
         return ()
     try:

@@ -1,4 +1,4 @@
-"""How does a connection prove who the peer is?
+"""TLS of clients: contexts, and checks of the peer's certificate after the handshake.
 
 Certificates are verified unless the configuration says otherwise, HTTP/2 must be negotiated by
 ALPN, and `check_peer` may refuse a certificate after the handshake (the SAN matchers of A29).
@@ -14,7 +14,7 @@ from typing import Final, Protocol, cast
 
 from proxyless.base import Status
 from proxyless.base.frozen import frozen
-from proxyless.transport.names import match_host
+from proxyless.transport.server_names import match_host
 from proxyless.transport.spiffe import SpiffeContext, TrustBundles
 from proxyless.transport.tls_sessions import ResumingContext, TlsSessions
 
@@ -25,7 +25,7 @@ _CONTEXTS_MAX: Final = 64
 
 @frozen
 class PeerCertificate:
-    """What a verified peer's certificate says about its names."""
+    """Alternative names of a verified peer's certificate."""
 
     dns_names: tuple[str, ...]
     uris: tuple[str, ...]
@@ -34,7 +34,7 @@ class PeerCertificate:
     der: bytes
 
 
-# Returns why the peer is refused, or None.
+# Returns the reason to refuse the peer, or None.
 CheckPeer = Callable[[PeerCertificate], str | None]
 
 
@@ -42,19 +42,19 @@ CheckPeer = Callable[[PeerCertificate], str | None]
 class ClientTls:
     """How a client authenticates the server, and itself. All certificates and keys are PEM."""
 
-    # None: the file named by GRPC_DEFAULT_SSL_ROOTS_FILE_PATH, else the system's roots.
+    # None: the file of GRPC_DEFAULT_SSL_ROOTS_FILE_PATH, or the system's roots.
     root_certificates: bytes | None = None
     # In place of the above: each server is checked with the roots of its own trust domain (A87).
     trust_bundles: TrustBundles | None = None
     certificate_chain: bytes | None = None
     private_key: bytes | None = None
-    # Replaces the host of the target, for SNI and for the check of the certificate's name. Empty
-    # where no name is sent or checked.
+    # Replaces the host of the target, for SNI and for the check of the certificate. Empty: no name
+    # is sent or checked.
     server_name: str | None = None
-    # False where only `check_peer` decides about names.
+    # False: only `check_peer` checks names.
     is_name_checked: bool = True
     check_peer: CheckPeer | None = None
-    # Where connections find sessions to resume, and leave theirs; not with trust bundles.
+    # Cache for session resumption. Not used with trust bundles.
     sessions: TlsSessions | None = None
 
     def __repr__(self) -> str:
@@ -65,51 +65,40 @@ class ClientTls:
 
 
 class TlsSource(Protocol):
-    """Says how a connection is secured, each time one is made: certificates change.
+    """TLS configuration that may change between connections.
 
-    Hashable: what is made with equal sources is the same, so it may be shared.
+    Hashable: subchannels with equal sources may be shared.
     """
 
     def current(self) -> ClientTls | Status | None:
-        """For a connection that is made now: TLS, why there cannot be one, or None.
-
-        None is no answer: the connection is secured as it would be without this source.
-        """
-        ...
+        """TLS for the next connection, or an error; None: the other options apply."""
 
 
 def client_context(tls: ClientTls) -> ssl.SSLContext:
     """The context for a configuration. Raises ValueError if the certificates are not usable."""
-    # Names are asked for and checked outside of it, so many servers may have one.
+    # Names are sent and checked per connection, so servers share a context.
     nameless = replace(tls, server_name=None, check_peer=None)
-    return _client_context(nameless, _RootsFile.find(tls))
+    return _client_context(nameless, _find_roots_file(tls))
 
 
-@frozen
-class _RootsFile:
-    """The file of trusted roots as it is now: a context made from an older one is not reused."""
-
-    path: str
-    changed_ns: int
-
-    @classmethod
-    def find(cls, tls: ClientTls) -> "_RootsFile | None":
-        path = os.environ.get(_ROOTS_VARIABLE)
-        has_roots = tls.root_certificates is not None or tls.trust_bundles is not None
-        if has_roots or not path:
-            return None
-        try:
-            return cls(path, os.stat(path).st_mtime_ns)
-        except OSError as error:
-            raise ValueError(f"root certificates are not usable: {error}") from error
+def _find_roots_file(tls: ClientTls) -> tuple[str, int] | None:
+    """Path and modification time of the default roots: a context of an older file is not reused."""
+    path = os.environ.get(_ROOTS_VARIABLE)
+    has_roots = tls.root_certificates is not None or tls.trust_bundles is not None
+    if has_roots or not path:
+        return None
+    try:
+        return path, os.stat(path).st_mtime_ns
+    except OSError as error:
+        raise ValueError(f"root certificates are not usable: {error}") from error
 
 
 @lru_cache(maxsize=_CONTEXTS_MAX)
-def _client_context(tls: ClientTls, roots_file: _RootsFile | None) -> ssl.SSLContext:
+def _client_context(tls: ClientTls, roots_file: tuple[str, int] | None) -> ssl.SSLContext:
     context = _trusting(tls, roots_file)
     # RFC 9113, 9.2.
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # "MUST disable renegotiation" - RFC 9113, 9.2.1. Who the peer is was asked once.
+    # "MUST disable renegotiation" - RFC 9113, 9.2.1. The peer is checked only once.
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.set_alpn_protocols([ALPN])
     context.check_hostname = tls.is_name_checked
@@ -120,8 +109,7 @@ def _client_context(tls: ClientTls, roots_file: _RootsFile | None) -> ssl.SSLCon
     return context
 
 
-def _trusting(tls: ClientTls, roots_file: _RootsFile | None) -> ssl.SSLContext:
-    """A context with the roots alone."""
+def _trusting(tls: ClientTls, roots_file: tuple[str, int] | None) -> ssl.SSLContext:
     if tls.trust_bundles is None:
         if tls.sessions is None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -130,14 +118,14 @@ def _trusting(tls: ClientTls, roots_file: _RootsFile | None) -> ssl.SSLContext:
         _load_roots(context, tls.root_certificates, roots_file)
         return context
     trusting = SpiffeContext.of(tls.trust_bundles)
-    # A map may be empty, and still counts: "a valid (but empty) trust bundle map" - A87.
+    # The map may be empty: "a valid (but empty) trust bundle map" - A87.
     if roots := tls.trust_bundles.pem():
         _load_roots(trusting, roots)
     return trusting
 
 
 def check_roots(root_certificates: bytes) -> None:
-    """Raises ValueError if these are no certificates that a peer's can be checked with."""
+    """Raises ValueError if these are not usable root certificates."""
     _load_roots(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), root_certificates)
 
 
@@ -147,7 +135,7 @@ def check_identity(certificate_chain: bytes, private_key: bytes) -> None:
 
 
 def refuse_peer(transport_ssl: ssl.SSLObject, check_peer: CheckPeer | None) -> str | None:
-    """Why the peer of a finished handshake is refused, or None."""
+    """The reason to refuse the peer of a finished handshake, or None."""
     selected = transport_ssl.selected_alpn_protocol()
     if selected != ALPN:
         return f"peer negotiated {selected!r} by ALPN, wanted {ALPN!r}"
@@ -158,10 +146,7 @@ def refuse_peer(transport_ssl: ssl.SSLObject, check_peer: CheckPeer | None) -> s
 
 
 def refuse_name(transport_ssl: ssl.SSLObject, host: str) -> str | None:
-    """Why the peer of a connection cannot be called this, or None; also if nobody compares names.
-
-    It was connected to under another name, which is not asked about here.
-    """
+    """The reason why the certificate is not valid for this host; None if it is, or unchecked."""
     if not transport_ssl.context.check_hostname:
         return None
     certificate = _read_certificate(transport_ssl)
@@ -169,10 +154,10 @@ def refuse_name(transport_ssl: ssl.SSLObject, host: str) -> str | None:
 
 
 def _has_name(transport_ssl: ssl.SSLObject, certificate: PeerCertificate) -> bool:
-    """Whether what OpenSSL accepted is a name by the rules of RFC 6125, 6.4.4, too.
+    """Whether the name that OpenSSL accepted is valid by RFC 6125, 6.4.4.
 
-    It takes the subject's common name if no alternative is a DNS name. That is for certificates
-    without any alternatives only: others say by them who they are, such as a SPIFFE URI.
+    OpenSSL accepts the common name if no alternative name is a DNS name. RFC 6125 allows it only
+    for certificates without alternative names, such as a SPIFFE URI.
     """
     if certificate.dns_names or not (transport_ssl.getpeercert() or {}).get("subjectAltName"):
         return True
@@ -199,16 +184,18 @@ def _read_certificate(transport_ssl: ssl.SSLObject) -> PeerCertificate:
 
 
 def _load_roots(
-    context: ssl.SSLContext, root_certificates: bytes | None, roots_file: _RootsFile | None = None
+    context: ssl.SSLContext,
+    root_certificates: bytes | None,
+    roots_file: tuple[str, int] | None = None,
 ) -> None:
     try:
         if root_certificates is not None:
-            # What bundles say between certificates may be in any language; inside one, this is no
-            # base64 and is refused.
+            # Comments between certificates may have any encoding. Inside a certificate, an escape
+            # is no base64, so it is refused.
             text = root_certificates.decode("ascii", "backslashreplace")
             context.load_verify_locations(cadata=text)
         elif roots_file is not None:
-            context.load_verify_locations(cafile=roots_file.path)
+            context.load_verify_locations(cafile=roots_file[0])
         else:
             context.load_default_certs(ssl.Purpose.SERVER_AUTH)
     except (OSError, ValueError) as error:  # Also SSLError.
@@ -216,16 +203,15 @@ def _load_roots(
 
 
 def _load_identity(context: ssl.SSLContext, certificate_chain: bytes, private_key: bytes) -> None:
-    """The ssl module reads keys from files only, so the key is on disk for a moment, private."""
-    # Takes longer to import than this module, and most keys are in files already.
-    import tempfile  # noqa: PLC0415
+    """Load the key from a temporary file: the ssl module reads keys from files only."""
+    import tempfile  # noqa: PLC0415 - slow to import, and few clients have a key
 
     try:
         with tempfile.TemporaryDirectory() as directory:  # Created with mode 0700.
             path = os.path.join(directory, "identity.pem")
             with open(path, "wb") as file:
                 file.write(private_key + b"\n" + certificate_chain)
-            # A password, so that nobody is asked for one at the terminal; a plain key needs none.
+            # The password prevents a prompt for an encrypted key.
             context.load_cert_chain(path, password="")
-    except OSError as error:  # Also SSLError; and where nothing can be written.
+    except OSError as error:  # Also SSLError, and a read-only file system.
         raise ValueError(f"certificate chain and key are not usable: {error}") from error

@@ -35,7 +35,7 @@ class TlsSessions:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        # The one that was used last is the last.
+        # Ordered by last use.
         self._sessions: dict[_Key, ssl.SSLSession] = {}
 
     def __len__(self) -> int:
@@ -88,8 +88,8 @@ class ResumingContext(ssl.SSLContext):
         made.sessions = sessions
         return made
 
-    def wrap_bio(self, *args: Any, **said: Any) -> ssl.SSLObject:  # noqa: ANN401 - as in ssl
-        connection = super().wrap_bio(*args, **said)
+    def wrap_bio(self, *args: Any, **kwargs: Any) -> ssl.SSLObject:  # noqa: ANN401 - as in ssl
+        connection = super().wrap_bio(*args, **kwargs)
         session = self.sessions.find(connection)
         if session is not None:
             connection.session = session

@@ -1,11 +1,10 @@
-"""How does a connection come to lead through an HTTP proxy?
+"""Tunnel: a connection through an HTTP proxy.
 
 Specs: A1, A86.
 
-The shell around `http_connect`: it connects to the proxy, asks, and reads no further than the
-verdict. Then the socket changes hands: TLS with the peer behind the proxy starts on it, if there is
-any, and a pump takes over, with everything that came meanwhile. From then on nothing of this is
-left on the way of the bytes.
+It connects to the proxy, sends CONNECT, and reads the response (`http_connect`). Then the TLS
+handshake with the peer behind the proxy takes place on the socket, if there is TLS, and a `Pump`
+takes the socket over, with everything received meanwhile.
 """
 
 import asyncio
@@ -14,14 +13,14 @@ from typing import Self, cast
 
 from proxyless.base import OK, HttpProxy, IpAddress, Status, StatusCode
 from proxyless.runtime import Network
-from proxyless.transport.http_connect import Accepted, ConnectAnswer, Refused, encode_connect
+from proxyless.transport.http_connect import Accepted, ConnectResponse, Refused, encode_connect
 from proxyless.transport.pump import Pump
 
 
-class _Asker(asyncio.Protocol):
-    """Asks a proxy, and keeps what comes behind its answer. Driven by the loop."""
+class _ConnectProtocol(asyncio.Protocol):
+    """Sends CONNECT, and keeps the data behind the response."""
 
-    # Set by the loop, first of all.
+    # Set by `connection_made`.
     socket: asyncio.Transport
 
     def __init__(self, request: bytes) -> None:
@@ -30,8 +29,8 @@ class _Asker(asyncio.Protocol):
         self.verdict: asyncio.Future[Accepted | Refused]
         self.verdict = asyncio.get_running_loop().create_future()
         # Changed by the loop.
-        self._answer = ConnectAnswer()
-        self.held = bytearray()
+        self._response = ConnectResponse()
+        self.received = bytearray()
         self.is_lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -40,74 +39,74 @@ class _Asker(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self.verdict.done():
-            # From inside TLS, whose handshake is over: somebody is about to take over.
-            self.held += data
+            # After the TLS handshake, and before the pump takes over.
+            self.received += data
             return
-        verdict = self._answer.receive(data)
+        verdict = self._response.receive(data)
         if verdict is not None:
-            # What comes next is not for us.
+            # The next bytes are for TLS or the pump.
             self.socket.pause_reading()
             self.verdict.set_result(verdict)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost = True
         if not self.verdict.done():
-            self.verdict.set_result(self._answer.on_end())
+            self.verdict.set_result(self._response.on_end())
 
 
 class Tunnel:
-    """A way through a proxy that nobody uses yet. Driven by the connector, which ends it."""
+    """An open tunnel, before its pump takes over. The connector aborts or hands it over."""
 
-    def __init__(self, asker: _Asker, target: str, rest: bytes) -> None:
+    def __init__(self, protocol: _ConnectProtocol, target: str, rest: bytes) -> None:
         # Fixed at construction.
-        self._asker = asker
+        self._protocol = protocol
         self._target = target
-        # What came through it already, from outside of TLS.
+        # Data behind the response, before TLS.
         self._rest = rest
         # Replaced by `start_tls`.
-        self.socket = asker.socket
+        self.socket = protocol.socket
 
     @classmethod
     async def open(cls, network: Network, address: IpAddress, proxy: HttpProxy) -> Self | Status:
-        """Ask the proxy. Its answer is a Status if there is no tunnel; OSError if it is not there.
+        """Open a tunnel. A Status if the proxy refuses; raises OSError if it cannot be reached.
 
         The address is the peer's, or the proxy's own: see `HttpProxy`.
         """
-        proxy_address, target = find_way(address, proxy)
+        proxy_address, target = find_route(address, proxy)
         request = encode_connect(target, proxy.authorization)
-        socket, asker = await network.connect(proxy_address, lambda: _Asker(request))
+        socket, protocol = await network.connect(proxy_address, lambda: _ConnectProtocol(request))
         try:
-            verdict = await asker.verdict
+            verdict = await protocol.verdict
         except BaseException:
             socket.abort()
             raise
         if isinstance(verdict, Accepted):
-            return cls(asker, target, verdict.rest)
+            return cls(protocol, target, verdict.rest)
         socket.abort()
-        return _blame_proxy(verdict.why)
+        return _proxy_error(verdict.why)
 
     async def start_tls(
         self, network: Network, tls: ssl.SSLContext, server_hostname: str | None
     ) -> Status:
-        """Shake hands with the peer behind the proxy. OSError or ValueError as when connecting."""
+        """TLS handshake with the peer behind the proxy. Raises like `Network.connect`."""
         if self._rest:
-            # Nobody speaks before the client in TLS, so this is not of the peer.
-            return _blame_proxy(f"sent {len(self._rest)} bytes behind its answer, before any TLS")
+            # In TLS the client sends first, so these bytes are not the peer's.
+            return _proxy_error(f"sent {len(self._rest)} bytes behind its answer, before any TLS")
         if server_hostname is None:
             server_hostname = self._target.rpartition(":")[0].strip("[]")
         self.socket = await network.start_tls(
-            self.socket, self._asker, tls=tls, server_hostname=server_hostname
+            self.socket, self._protocol, tls=tls, server_hostname=server_hostname
         )
         return OK
 
     def hand_over(self, pump: Pump) -> Status:
-        """Let the pump have the socket, and all that it should have read by now."""
-        socket, asker = self.socket, self._asker
-        if asker.is_lost or socket.is_closing():
-            return _blame_proxy("closed the connection")
+        """Give the pump the socket, and the data received so far."""
+        socket, protocol = self.socket, self._protocol
+        if protocol.is_lost or socket.is_closing():
+            return _proxy_error("closed the connection")
         socket.set_protocol(pump)
         pump.connection_made(socket)
-        unread = memoryview(self._rest + asker.held)
+        unread = memoryview(self._rest + protocol.received)
         while unread and not socket.is_closing():
             buffer = pump.get_buffer(len(unread))
             taken = min(len(buffer), len(unread))
@@ -119,14 +118,13 @@ class Tunnel:
         return OK
 
     def abort(self) -> None:
-        """Drop the socket, whoever has it."""
         self.socket.abort()
 
 
-def find_way(address: IpAddress, proxy: HttpProxy) -> tuple[IpAddress, str]:
-    """Where the proxy is, and what it is asked to connect to."""
+def find_route(address: IpAddress, proxy: HttpProxy) -> tuple[IpAddress, str]:
+    """The address of the proxy, and the target of CONNECT."""
     return proxy.address or address, proxy.target or str(address)
 
 
-def _blame_proxy(why: str) -> Status:
+def _proxy_error(why: str) -> Status:
     return Status(StatusCode.UNAVAILABLE, f"proxy {why}")

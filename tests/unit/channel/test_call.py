@@ -14,12 +14,12 @@ from proxyless.channel.retry import TRANSPARENT_RETRIES_MAX
 from proxyless.lb import QUEUE, Complete, Drop, Fail, Picker, PickInfo, PickResult
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
 from proxyless.wire import StreamEnd
-from tests.spec.channel_world import (
+from tests.worlds.channels import (
     UNAVAILABLE,
     UNPROCESSED,
+    CallObserver,
     ChannelWorld,
     FakeSelector,
-    Observer,
     RecordingPicker,
 )
 
@@ -30,7 +30,7 @@ DOWN = Status(StatusCode.UNAVAILABLE, "down")
 
 
 class LateCredentials:
-    """Call credentials that answer when the test says so."""
+    """Call credentials that the test answers."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, str, OnMetadata]] = []
@@ -42,7 +42,7 @@ class LateCredentials:
         self.requests.pop(0)[2](found)
 
 
-def test_a_failing_picker_fails_rpcs_unless_they_wait() -> None:
+def test_failing_picker_fails_rpcs_that_are_not_wait_for_ready() -> None:
     world = ChannelWorld()
     world.connect()
     world.report(State.TRANSIENT_FAILURE, FailPicker(DOWN))
@@ -55,7 +55,7 @@ def test_a_failing_picker_fails_rpcs_unless_they_wait() -> None:
     assert waiting.status == OK
 
 
-def test_a_drop_ends_even_an_rpc_that_waits() -> None:
+def test_drop_ends_even_a_wait_for_ready_rpc() -> None:
     world = ChannelWorld()
     world.connect()
     world.report(State.READY, RecordingPicker(Drop(DOWN)))
@@ -75,7 +75,7 @@ def test_a_subchannel_that_lost_its_connection_queues_the_pick() -> None:
     assert observer.status == OK
 
 
-def test_a_stream_the_server_never_saw_is_tried_again_once() -> None:
+def test_stream_that_the_server_never_saw_is_retried_once() -> None:
     world = ChannelWorld()
     world.connect()
     _, observer = world.call()
@@ -87,7 +87,7 @@ def test_a_stream_the_server_never_saw_is_tried_again_once() -> None:
     assert len(world.streams) == 2
 
 
-def test_what_was_never_sent_is_tried_again_without_counting() -> None:
+def test_stream_that_was_never_sent_is_retried_repeatedly() -> None:
     world = ChannelWorld()
     world.connect()
     _, observer = world.call()
@@ -99,7 +99,7 @@ def test_what_was_never_sent_is_tried_again_without_counting() -> None:
     assert observer.status == UNPROCESSED.status
 
 
-def test_even_what_was_never_sent_is_not_tried_for_ever() -> None:
+def test_stream_that_was_never_sent_is_retried_a_limited_number_of_times() -> None:
     world = ChannelWorld()
     world.connect()
     _, observer = world.call()
@@ -111,7 +111,7 @@ def test_even_what_was_never_sent_is_not_tried_for_ever() -> None:
 
 
 @pytest.mark.parametrize("timeout_s", [0.0, -1.0, nan])
-def test_a_timeout_that_leaves_no_time_ends_the_rpc_soon(timeout_s: float) -> None:
+def test_rpc_ends_in_the_next_turn_when_its_timeout_is_not_positive(timeout_s: float) -> None:
     world = ChannelWorld()
     world.connect()
     _, observer = world.call(timeout_s=timeout_s)
@@ -119,7 +119,7 @@ def test_a_timeout_that_leaves_no_time_ends_the_rpc_soon(timeout_s: float) -> No
     assert observer.status == Status(StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
 
 
-def test_after_response_metadata_nothing_is_tried_again() -> None:
+def test_rpc_is_not_retried_after_response_metadata() -> None:
     world = ChannelWorld()
     world.connect()
     _, observer = world.call()
@@ -139,7 +139,7 @@ def test_a_deadline_ends_the_rpc_and_its_stream() -> None:
     assert world.streams[0].cancelled_with == observer.status
 
 
-def test_a_deadline_that_passes_before_the_rpc_is_sent_says_what_was_awaited() -> None:
+def test_deadline_before_the_rpc_is_sent_names_what_it_waited_for() -> None:
     world = ChannelWorld()
     _, unresolved = world.call(timeout_s=1.0)
     world.clock.advance(1.0)
@@ -153,7 +153,7 @@ def test_a_deadline_that_passes_before_the_rpc_is_sent_says_what_was_awaited() -
     assert queued.status.details.endswith("while waiting for a connection: down")
 
 
-def test_the_timeout_on_the_wire_is_what_is_left_after_waiting() -> None:
+def test_timeout_on_the_wire_is_the_remaining_time_after_a_wait() -> None:
     world = ChannelWorld()
     world.connect()
     world.report(State.CONNECTING, QUEUE_PICKER)
@@ -163,7 +163,7 @@ def test_the_timeout_on_the_wire_is_what_is_left_after_waiting() -> None:
     assert b"30000000u" in world.streams[0].block
 
 
-def test_an_ended_rpc_leaves_no_timer_and_no_trace_in_the_channel() -> None:
+def test_ended_rpc_leaves_no_timer_and_no_reference_in_the_channel() -> None:
     world = ChannelWorld(idle_timeout_s=float("inf"))
     world.connect()
     for _ in range(100):
@@ -174,7 +174,7 @@ def test_an_ended_rpc_leaves_no_timer_and_no_trace_in_the_channel() -> None:
     assert world.clock.timers_pending == 0
 
 
-def test_a_message_over_the_limit_never_leaves() -> None:
+def test_message_over_the_limit_is_not_sent() -> None:
     world = ChannelWorld(send_bytes_max=3)
     world.connect()
     _, observer = world.call(b"1234")
@@ -183,7 +183,7 @@ def test_a_message_over_the_limit_never_leaves() -> None:
     assert not world.streams
 
 
-def test_call_credentials_are_asked_before_selection_and_their_metadata_is_sent() -> None:
+def test_call_credentials_are_requested_before_selection_and_their_metadata_is_sent() -> None:
     credentials = LateCredentials()
     world = ChannelWorld(call_credentials=credentials, is_private=True)
     picker = world.connect()
@@ -218,7 +218,7 @@ def test_an_rpc_that_ended_ignores_late_credentials() -> None:
     assert not world.streams
 
 
-def test_closing_the_channel_ends_every_rpc_wherever_it_is() -> None:
+def test_closing_the_channel_ends_every_rpc_at_any_station() -> None:
     world = ChannelWorld()
     world.connect()
     observers = [world.call()[1]]
@@ -232,7 +232,7 @@ def test_closing_the_channel_ends_every_rpc_wherever_it_is() -> None:
 
 
 @pytest.mark.parametrize("wait_for_ready", [False, True])
-def test_who_closes_the_channel_says_how_rpcs_that_wait_end(wait_for_ready: bool) -> None:
+def test_close_ends_waiting_rpcs_with_its_status(wait_for_ready: bool) -> None:
     world = ChannelWorld()
     observers = [world.call(wait_for_ready=wait_for_ready)[1]]
     world.connect()
@@ -240,7 +240,7 @@ def test_who_closes_the_channel_says_how_rpcs_that_wait_end(wait_for_ready: bool
     observers.append(world.call(wait_for_ready=wait_for_ready)[1])
     world.streams[0].end(UNPROCESSED)
     world.channel.close(DOWN)
-    # The very one: fronts tell what they did themselves by it.
+    # The same object: fronts compare it by identity.
     assert [observer.status is DOWN for observer in observers] == [True, True]
 
 
@@ -252,16 +252,16 @@ def test_an_rpc_on_a_closed_channel_ends_at_once(wait_for_ready: bool) -> None:
     assert observer.status == Status(StatusCode.CANCELLED, "Channel closed!")
 
 
-def test_a_tracker_hears_of_each_attempt() -> None:
-    heard: list[str] = []
+def test_tracker_is_called_for_each_attempt() -> None:
+    events: list[str] = []
 
     class Tracker:
         def on_start(self) -> None:
-            heard.append("start")
+            events.append("start")
 
         def on_end(self, end: object) -> None:
             status = getattr(end, "status", None)
-            heard.append(str(status))
+            events.append(str(status))
 
     world = ChannelWorld()
     world.connect()
@@ -271,11 +271,11 @@ def test_a_tracker_hears_of_each_attempt() -> None:
     world.streams[0].end(UNPROCESSED)
     world.streams[1].answer()
     assert observer.status == OK
-    assert heard == ["start", "UNAVAILABLE: going away", "start", "OK"]
+    assert events == ["start", "UNAVAILABLE: going away", "start", "OK"]
 
 
 @pytest.mark.parametrize("end", [UNAVAILABLE, StreamEnd(OK)])
-def test_the_observer_hears_exactly_one_end(end: StreamEnd) -> None:
+def test_observer_is_called_with_exactly_one_end(end: StreamEnd) -> None:
     world = ChannelWorld()
     world.connect()
     call, observer = world.call()
@@ -283,7 +283,7 @@ def test_the_observer_hears_exactly_one_end(end: StreamEnd) -> None:
     call.cancel()
     world.channel.close()
     assert observer.ends == [end]
-    assert isinstance(observer, Observer)
+    assert isinstance(observer, CallObserver)
 
 
 def test_a_queued_rpc_is_picked_in_order_of_arrival() -> None:
@@ -296,7 +296,7 @@ def test_a_queued_rpc_is_picked_in_order_of_arrival() -> None:
     assert [stream.messages for stream in world.streams] == [[b"first"], [b"second"], [b"third"]]
 
 
-def test_a_failed_pick_carries_the_pickers_status() -> None:
+def test_failed_pick_has_the_status_of_the_picker() -> None:
     world = ChannelWorld()
     world.connect()
     picker = RecordingPicker(Fail(DOWN))
@@ -306,17 +306,17 @@ def test_a_failed_pick_carries_the_pickers_status() -> None:
     assert isinstance(picker.asked[0], PickInfo)
 
 
-# What an application gives the channel, and what it may raise
+# Exceptions in an application's own code
 
 
 class Broken(Picker):
-    """A picker of an application's own that has a bug."""
+    """A picker that raises."""
 
     def pick(self, info: PickInfo) -> PickResult:
         raise KeyError(info.path)
 
 
-def test_a_picker_that_raises_ends_each_rpc_and_loses_none() -> None:
+def test_picker_that_raises_ends_each_rpc() -> None:
     world = ChannelWorld()
     world.connect()
     world.report(State.CONNECTING, QUEUE_PICKER)
@@ -329,7 +329,7 @@ def test_a_picker_that_raises_ends_each_rpc_and_loses_none() -> None:
 
 
 @pytest.mark.parametrize("waits_for", ["selector", "picker"])
-def test_an_rpc_that_cannot_be_sent_ends_and_those_behind_it_go_on(waits_for: str) -> None:
+def test_rpc_that_cannot_be_sent_ends_and_later_ones_continue(waits_for: str) -> None:
     world = ChannelWorld()
     if waits_for == "picker":
         world.connect()
@@ -345,7 +345,7 @@ def test_an_rpc_that_cannot_be_sent_ends_and_those_behind_it_go_on(waits_for: st
     assert world.channel.calls == 0
 
 
-def test_a_writer_is_told_of_the_stream_that_took_all_he_had_to_say() -> None:
+def test_on_writable_is_called_when_a_new_stream_takes_all_messages() -> None:
     world = ChannelWorld()
     world.connect()
     world.report(State.CONNECTING, QUEUE_PICKER)
@@ -360,14 +360,14 @@ def test_a_writer_is_told_of_the_stream_that_took_all_he_had_to_say() -> None:
 
 
 class Silent(RecordingPicker):
-    """A picker of an application's own that cannot say why it is as it is."""
+    """A picker whose status raises."""
 
     @property
     def status(self) -> Status:
         raise AttributeError("status")
 
 
-def test_a_picker_that_cannot_tell_its_status_keeps_no_rpc_from_its_deadline() -> None:
+def test_deadline_ends_rpc_when_the_status_of_the_picker_raises() -> None:
     world = ChannelWorld()
     world.connect()
     world.report(State.TRANSIENT_FAILURE, Silent(QUEUE))
@@ -389,7 +389,7 @@ def test_a_selector_that_raises_ends_the_rpc() -> None:
 
 
 @pytest.mark.parametrize("when", ["start", "end"])
-def test_a_tracker_that_raises_does_not_touch_the_rpc(when: str) -> None:
+def test_tracker_that_raises_does_not_affect_the_rpc(when: str) -> None:
     class Tracker:
         def on_start(self) -> None:
             assert when != "start"
@@ -406,7 +406,7 @@ def test_a_tracker_that_raises_does_not_touch_the_rpc(when: str) -> None:
     assert observer.status == OK
 
 
-def test_a_resolver_that_cannot_be_made_fails_rpcs_and_is_tried_again(
+def test_resolver_that_cannot_be_created_fails_rpcs_and_is_retried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def bug(*_: object) -> None:
@@ -428,12 +428,12 @@ def test_a_resolver_that_cannot_be_made_fails_rpcs_and_is_tried_again(
 # Time
 
 
-def test_a_cancel_by_the_server_after_the_deadline_is_the_deadline() -> None:
+def test_cancel_by_the_server_after_the_deadline_is_deadline_exceeded() -> None:
     world = ChannelWorld()
     world.connect()
     call, observer = world.call(timeout_s=2.0)
-    # Our own timer is late; the server's was not.
-    world.channel.deadlines.forget(call)
+    # Our own timer is late; the server's is not.
+    world.channel.stack.deadlines.cancel(call)
     world.clock.advance(2.0)
     world.streams[0].end(StreamEnd(Status(StatusCode.CANCELLED, "stream reset by peer: CANCEL")))
     assert observer.status.code is StatusCode.DEADLINE_EXCEEDED
@@ -455,7 +455,7 @@ def test_a_configured_timeout_counts_from_the_start_of_the_rpc() -> None:
     assert observer.status.code is StatusCode.DEADLINE_EXCEEDED
 
 
-def test_an_endless_timeout_is_none() -> None:
+def test_infinite_timeout_is_no_timeout() -> None:
     world = ChannelWorld(idle_timeout_s=float("inf"))
     world.connect()
     call, _ = world.call(timeout_s=float("inf"))

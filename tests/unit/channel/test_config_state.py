@@ -11,7 +11,7 @@ from proxyless.channel import CallConfig, ChannelOptions
 from proxyless.channel.config_state import ConfigState
 from proxyless.channel.service_config import MethodConfig, ServiceConfig
 from proxyless.lb import PolicyRegistry
-from tests.spec.channel_world import FakeSelector, StubPolicy
+from tests.worlds.channels import FakeSelector, StubPolicy
 
 if TYPE_CHECKING:
     from proxyless.wire import StreamEnd
@@ -32,7 +32,7 @@ def selector() -> FakeSelector:
 
 
 class WaitingRpc:
-    """An RPC that waits for a selector, and records what becomes of it."""
+    """An RPC that waits for a selector, and records its calls."""
 
     def __init__(self, state: ConfigState, *, wait_for_ready: bool = False) -> None:
         self._state = state
@@ -50,8 +50,8 @@ class WaitingRpc:
         self.ends.append(end)
         self._state.remove(self)
 
-    def on_bug(self, who: str, error: Exception) -> None:
-        raise AssertionError(who) from error
+    def on_bug(self, source: str, error: Exception) -> None:
+        raise AssertionError(source) from error
 
 
 def parsed(state: ConfigState, json: dict[str, object]) -> ServiceConfig:

@@ -24,13 +24,7 @@ from proxyless.channel.connectivity import (
 )
 from proxyless.channel.subchannel_options import SubchannelOptions
 from proxyless.runtime import seeded_random
-from tests.subchannel_world import (
-    CONNECTING,
-    FAILURE,
-    IDLE,
-    READY,
-    SHUTDOWN,
-)
+from tests.worlds.subchannels import CONNECTING, FAILURE, IDLE, READY, SHUTDOWN
 
 REFUSED = Status(StatusCode.UNAVAILABLE, "10.0.0.1:80: connection refused")
 GONE = Status(StatusCode.UNAVAILABLE, "connection lost: closed by peer")
@@ -54,7 +48,7 @@ EVENTS: tuple[Event, ...] = (
     BackoffReset(),
     Released(),
 )
-# Whatever is not here changes nothing.
+# All other events change nothing.
 MOVES: dict[tuple[State, type[Event]], tuple[State, tuple[Effect, ...]]] = {
     (IDLE, Requested): (CONNECTING, (Connect(20.0),)),
     (IDLE, Released): (SHUTDOWN, ()),
@@ -77,7 +71,7 @@ def connectivity_after(*events: Event, options: SubchannelOptions = EXACT) -> Co
 
 
 def next_delay_s(connectivity: Connectivity) -> float:
-    """How long the next attempt makes us wait that starts and fails at one moment."""
+    """The backoff after an attempt that starts and fails at the same time."""
     connectivity.step(Requested(0.0))
     (effect,) = connectivity.step(Failed(REFUSED, 0.0))
     assert isinstance(effect, StartBackoff)
@@ -94,7 +88,7 @@ def test_every_state_meets_every_event(state: State, event: Event) -> None:
 
 
 @pytest.mark.parametrize(("state", "event"), list(product(WAYS, EVENTS)))
-def test_the_status_is_ok_in_every_state_but_transient_failure(state: State, event: Event) -> None:
+def test_status_is_ok_in_every_state_except_transient_failure(state: State, event: Event) -> None:
     connectivity = connectivity_after(*WAYS[state], event)
     assert connectivity.status == (REFUSED if connectivity.state is FAILURE else OK)
 
@@ -120,12 +114,12 @@ def test_each_state_has_its_reason(events: tuple[Event, ...], reason: str) -> No
 @pytest.mark.parametrize(
     ("failed_s", "left_s"), [(100.0, 1.0), (100.5, 0.5), (101.0, 0.0), (107.0, 0.0)]
 )
-def test_time_spent_in_the_attempt_is_not_waited_again(failed_s: float, left_s: float) -> None:
+def test_backoff_includes_the_time_of_the_attempt(failed_s: float, left_s: float) -> None:
     connectivity = connectivity_after(Requested(100.0))
     assert connectivity.step(Failed(REFUSED, failed_s)) == (StartBackoff(left_s),)
 
 
-def test_the_deadline_of_an_attempt_grows_with_the_backoff() -> None:
+def test_timeout_of_an_attempt_grows_with_the_backoff() -> None:
     policy = BackoffPolicy(initial_s=10, multiplier=2, max_s=80, jitter=0)
     connectivity = connectivity_after(options=SubchannelOptions(backoff=policy))
     timeouts_s = []
@@ -138,7 +132,7 @@ def test_the_deadline_of_an_attempt_grows_with_the_backoff() -> None:
     assert timeouts_s == [20.0, 20.0, 40.0, 80.0, 80.0]
 
 
-def test_a_configured_minimum_bounds_the_attempt_from_below() -> None:
+def test_timeout_of_an_attempt_has_a_configured_minimum() -> None:
     connectivity = connectivity_after(
         options=SubchannelOptions(min_connect_timeout_s=0.5, backoff=BackoffPolicy(jitter=0))
     )
@@ -160,33 +154,33 @@ THREE_FAILURES: tuple[Event, ...] = ((Requested(0.0), Failed(REFUSED, 0.0), Back
         ((BackoffOver(),), 4.096),
         # Success, then loss.
         ((BackoffOver(), Requested(0.0), Connected(), Lost(GONE)), 1.0),
-        # Reset in each state that has a future.
+        # A reset in each state except SHUTDOWN.
         ((BackoffReset(),), 1.0),
         ((BackoffOver(), BackoffReset()), 1.0),
         ((BackoffOver(), Requested(0.0), BackoffReset(), Failed(REFUSED, 0.0), BackoffOver()), 1.0),
         ((BackoffOver(), Requested(0.0), Connected(), BackoffReset(), Lost(GONE)), 1.0),
-        # Asking in vain costs nothing.
+        # Requests during an attempt change nothing.
         ((Requested(0.0), Requested(0.0), BackoffOver()), 4.096),
     ],
 )
-def test_what_makes_the_delays_start_again(events: tuple[Event, ...], delay_s: float) -> None:
+def test_events_that_reset_the_backoff(events: tuple[Event, ...], delay_s: float) -> None:
     connectivity = connectivity_after(*THREE_FAILURES, *events)
     assert connectivity.state is IDLE
     assert next_delay_s(connectivity) == pytest.approx(delay_s)
 
 
-def test_an_attempt_during_which_backoff_was_reset_is_followed_by_no_wait() -> None:
+def test_no_backoff_follows_an_attempt_during_which_it_was_reset() -> None:
     connectivity = connectivity_after(*THREE_FAILURES, BackoffOver(), Requested(50.0))
     assert connectivity.step(BackoffReset()) == ()
     assert connectivity.step(Failed(REFUSED, 50.1)) == (StartBackoff(0.0),)
 
 
-def test_a_reset_while_idle_does_not_shorten_the_next_wait() -> None:
+def test_reset_while_idle_does_not_shorten_the_next_backoff() -> None:
     connectivity = connectivity_after(BackoffReset())
     assert next_delay_s(connectivity) == 1.0
 
 
 @pytest.mark.parametrize("timeout_s", [0, -1, inf, nan])
-def test_a_minimum_that_makes_no_sense_is_rejected(timeout_s: float) -> None:
+def test_invalid_minimum_timeout_is_rejected(timeout_s: float) -> None:
     with pytest.raises(ValueError, match=f"min connect timeout {timeout_s} s is not valid"):
         SubchannelOptions(min_connect_timeout_s=timeout_s)

@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 
 from proxyless.base import OK, IpAddress, State, Status, StatusCode
 from proxyless.channel.health import (
-    ASKED_AT_ONCE_MAX,
-    ASKED_AT_ONCE_S,
-    Answered,
-    Ask,
+    IMMEDIATE_RETRIES_MAX,
+    IMMEDIATE_RETRIES_S,
     Disconnected,
     Effect,
     Ended,
@@ -21,17 +19,19 @@ from proxyless.channel.health import (
     Health,
     HealthBackoffOver,
     HealthConnected,
+    OpenStream,
     Phase,
+    Responded,
     ServingStatus,
     Stop,
     Wait,
-    decode_answer,
-    encode_question,
+    decode_response,
+    encode_request,
 )
 from proxyless.runtime import seeded_random
 
 ADDRESS = IpAddress("10.0.0.1", 80)
-SERVING, NOT_SERVING = Answered(1), Answered(2)
+SERVING, NOT_SERVING = Responded(1), Responded(2)
 LOST = Disconnected(State.IDLE, OK)
 BROKEN = Ended(Status(StatusCode.INTERNAL, "broken\nand two lines"), 0.0)
 UNIMPLEMENTED = Ended(Status(StatusCode.UNIMPLEMENTED, "what?"), 0.0)
@@ -39,24 +39,23 @@ UNIMPLEMENTED = Ended(Status(StatusCode.UNIMPLEMENTED, "what?"), 0.0)
 INT32 = st.integers(-(2**31), 2**31 - 1)
 
 
-# ---------------------------------------------------------------------------------------------
-# On the wire
+# Wire format
 
 
 @given(st.text())
-def test_a_question_is_what_protobuf_makes_of_it(service: str) -> None:
-    data = encode_question(service)
+def test_request_equals_the_encoding_of_protobuf(service: str) -> None:
+    data = encode_request(service)
     assert data == health_pb2.HealthCheckRequest(service=service).SerializeToString()
 
 
-def test_a_name_that_is_no_text_is_asked_for_all_the_same() -> None:
-    request = health_pb2.HealthCheckRequest.FromString(encode_question("a\ud800"))
+def test_request_replaces_characters_that_cannot_be_encoded() -> None:
+    request = health_pb2.HealthCheckRequest.FromString(encode_request("a\ud800"))
     assert request.service == "a?"
 
 
 @given(INT32, st.binary(max_size=200), st.integers(0, 2**64 - 1))
-def test_an_answer_is_read_whatever_else_is_in_it(status: int, text: bytes, number: int) -> None:
-    # Another message of the service, with fields that an answer does not have.
+def test_response_is_parsed_with_unknown_fields(status: int, text: bytes, number: int) -> None:
+    # A message with fields that a response does not have.
     others = [
         _field(2, 2, _varint(len(text)) + text),
         _field(3, 0, _varint(number)),
@@ -66,18 +65,18 @@ def test_an_answer_is_read_whatever_else_is_in_it(status: int, text: bytes, numb
     answer = health_pb2.HealthCheckResponse(status=status).SerializeToString()
     for at in range(len(others) + 1):
         data = b"".join([*others[:at], answer, *others[at:]])
-        assert decode_answer(data) == status % 2**32
+        assert decode_response(data) == status % 2**32
 
 
 @given(st.binary(max_size=24))
-def test_what_is_no_message_is_no_answer(data: bytes) -> None:
-    read = decode_answer(data)
+def test_malformed_message_is_no_response(data: bytes) -> None:
+    read = decode_response(data)
     try:
         status = health_pb2.HealthCheckResponse.FromString(data).status
     except DecodeError:
-        # Protobuf refuses more: fields without a number.
+        # Protobuf also rejects fields without a number.
         return
-    # And reads more: groups, which proto3 cannot even declare.
+    # And it accepts groups, which proto3 does not have.
     assert read in {status % 2**32, None}
 
 
@@ -85,21 +84,21 @@ def test_what_is_no_message_is_no_answer(data: bytes) -> None:
     "data",
     [b"\x08", b"\x08\x80", b"\x08" + b"\x80" * 10 + b"\x01", b"\x12\x05four", b"\x09\0", b"\x0b"],
 )
-def test_what_ends_too_early_is_no_answer(data: bytes) -> None:
-    assert decode_answer(data) is None
+def test_truncated_message_is_no_response(data: bytes) -> None:
+    assert decode_response(data) is None
 
 
-def test_the_last_of_several_counts_and_nothing_is_unknown() -> None:
-    assert decode_answer(b"\x08\x02\x08\x01") == 1
-    assert decode_answer(b"") == ServingStatus.UNKNOWN.value
+def test_last_of_several_values_counts_and_an_empty_message_is_unknown() -> None:
+    assert decode_response(b"\x08\x02\x08\x01") == 1
+    assert decode_response(b"") == ServingStatus.UNKNOWN.value
 
 
-def test_an_answer_may_grow_but_not_without_a_limit() -> None:
-    """Each field costs a step, and a peer could write two million of them."""
+def test_response_is_limited_in_size() -> None:
+    """Parsing takes time per field, and a message could have two million of them."""
     field = _field(2, 0, _varint(0))
     serving = b"\x08\x01"
-    assert decode_answer(serving + field * 511) == ServingStatus.SERVING.value
-    assert decode_answer(serving + field * 512) is None
+    assert decode_response(serving + field * 511) == ServingStatus.SERVING.value
+    assert decode_response(serving + field * 512) is None
 
 
 def test_the_statuses_are_those_of_the_protocol() -> None:
@@ -119,8 +118,7 @@ def _varint(number: int) -> bytes:
     return encoded + bytes([number])
 
 
-# ---------------------------------------------------------------------------------------------
-# The decision
+# State machine
 
 
 def health(service: str = "shop") -> Health:
@@ -129,10 +127,10 @@ def health(service: str = "shop") -> Health:
 
 # How each phase is reached.
 WAYS: dict[Phase, list[Event]] = {
-    Phase.NOTHING: [],
-    Phase.ASKING: [HealthConnected()],
-    Phase.TOLD: [HealthConnected(), SERVING],
-    Phase.WAITING: [HealthConnected(), BROKEN],
+    Phase.DISCONNECTED: [],
+    Phase.REQUESTED: [HealthConnected()],
+    Phase.RESPONDED: [HealthConnected(), SERVING],
+    Phase.BACKOFF: [HealthConnected(), BROKEN],
     Phase.UNCHECKED: [HealthConnected(), UNIMPLEMENTED],
 }
 EVENTS: dict[str, Event] = {
@@ -140,30 +138,30 @@ EVENTS: dict[str, Event] = {
     "lost": LOST,
     "serving": SERVING,
     "not serving": NOT_SERVING,
-    "unreadable": Answered(None),
+    "unreadable": Responded(None),
     "unimplemented": UNIMPLEMENTED,
     "ended": BROKEN,
     "backoff over": HealthBackoffOver(),
 }
-# Where an event leads and what it asks for; all others change nothing.
+# Next phase, state and effect of an event; all other events change nothing.
 STEPS: dict[tuple[Phase, str], tuple[Phase, State, type[Effect] | None]] = {
-    (Phase.NOTHING, "connected"): (Phase.ASKING, State.CONNECTING, Ask),
-    (Phase.NOTHING, "lost"): (Phase.NOTHING, State.IDLE, None),
-    (Phase.ASKING, "lost"): (Phase.NOTHING, State.IDLE, Stop),
-    (Phase.ASKING, "serving"): (Phase.TOLD, State.READY, None),
-    (Phase.ASKING, "not serving"): (Phase.TOLD, State.TRANSIENT_FAILURE, None),
-    (Phase.ASKING, "unreadable"): (Phase.WAITING, State.TRANSIENT_FAILURE, Wait),
-    (Phase.ASKING, "unimplemented"): (Phase.UNCHECKED, State.READY, None),
-    (Phase.ASKING, "ended"): (Phase.WAITING, State.TRANSIENT_FAILURE, Wait),
-    (Phase.TOLD, "lost"): (Phase.NOTHING, State.IDLE, Stop),
-    (Phase.TOLD, "serving"): (Phase.TOLD, State.READY, None),
-    (Phase.TOLD, "not serving"): (Phase.TOLD, State.TRANSIENT_FAILURE, None),
-    (Phase.TOLD, "unreadable"): (Phase.WAITING, State.TRANSIENT_FAILURE, Wait),
-    (Phase.TOLD, "unimplemented"): (Phase.UNCHECKED, State.READY, None),
-    (Phase.TOLD, "ended"): (Phase.ASKING, State.CONNECTING, Ask),
-    (Phase.WAITING, "lost"): (Phase.NOTHING, State.IDLE, Stop),
-    (Phase.WAITING, "backoff over"): (Phase.ASKING, State.CONNECTING, Ask),
-    (Phase.UNCHECKED, "lost"): (Phase.NOTHING, State.IDLE, None),
+    (Phase.DISCONNECTED, "connected"): (Phase.REQUESTED, State.CONNECTING, OpenStream),
+    (Phase.DISCONNECTED, "lost"): (Phase.DISCONNECTED, State.IDLE, None),
+    (Phase.REQUESTED, "lost"): (Phase.DISCONNECTED, State.IDLE, Stop),
+    (Phase.REQUESTED, "serving"): (Phase.RESPONDED, State.READY, None),
+    (Phase.REQUESTED, "not serving"): (Phase.RESPONDED, State.TRANSIENT_FAILURE, None),
+    (Phase.REQUESTED, "unreadable"): (Phase.BACKOFF, State.TRANSIENT_FAILURE, Wait),
+    (Phase.REQUESTED, "unimplemented"): (Phase.UNCHECKED, State.READY, None),
+    (Phase.REQUESTED, "ended"): (Phase.BACKOFF, State.TRANSIENT_FAILURE, Wait),
+    (Phase.RESPONDED, "lost"): (Phase.DISCONNECTED, State.IDLE, Stop),
+    (Phase.RESPONDED, "serving"): (Phase.RESPONDED, State.READY, None),
+    (Phase.RESPONDED, "not serving"): (Phase.RESPONDED, State.TRANSIENT_FAILURE, None),
+    (Phase.RESPONDED, "unreadable"): (Phase.BACKOFF, State.TRANSIENT_FAILURE, Wait),
+    (Phase.RESPONDED, "unimplemented"): (Phase.UNCHECKED, State.READY, None),
+    (Phase.RESPONDED, "ended"): (Phase.REQUESTED, State.CONNECTING, OpenStream),
+    (Phase.BACKOFF, "lost"): (Phase.DISCONNECTED, State.IDLE, Stop),
+    (Phase.BACKOFF, "backoff over"): (Phase.REQUESTED, State.CONNECTING, OpenStream),
+    (Phase.UNCHECKED, "lost"): (Phase.DISCONNECTED, State.IDLE, None),
 }
 
 
@@ -182,27 +180,27 @@ def test_every_phase_meets_every_event(phase: Phase, event: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("event", "said"),
+    ("event", "expected"),
     [
         (NOT_SERVING, "{} is NOT_SERVING"),
-        (Answered(3), "{} is SERVICE_UNKNOWN"),
-        (Answered(0), "{} is UNKNOWN"),
-        (Answered(9), "{} is in status 9, which is not known"),
-        (Answered(None), "answer about {} cannot be read"),
+        (Responded(3), "{} is SERVICE_UNKNOWN"),
+        (Responded(0), "{} is UNKNOWN"),
+        (Responded(9), "{} is in status 9, which is not known"),
+        (Responded(None), "response about {} cannot be read"),
         (BROKEN, "watch of {} ended with INTERNAL: broken and two lines"),
         (Ended(OK, 0.0), "watch of {} ended with OK"),
     ],
 )
-def test_a_failure_names_address_service_and_answer(event: Event, said: str) -> None:
+def test_failure_names_address_service_and_reason(event: Event, expected: str) -> None:
     for service, whose in (("shop", "service 'shop'"), ("", "server")):
         subject = health(service)
         subject.step(HealthConnected())
         subject.step(event)
-        text = f"10.0.0.1:80: health check: {said.format(whose)}"
+        text = f"10.0.0.1:80: health check: {expected.format(whose)}"
         assert subject.status == Status(StatusCode.UNAVAILABLE, text)
 
 
-def test_without_a_connection_health_is_what_became_of_it() -> None:
+def test_health_is_the_state_of_the_subchannel_without_a_connection() -> None:
     subject = health()
     refused = Status(StatusCode.UNAVAILABLE, "refused")
     subject.step(Disconnected(State.TRANSIENT_FAILURE, refused))
@@ -210,7 +208,7 @@ def test_without_a_connection_health_is_what_became_of_it() -> None:
 
 
 def waits(subject: Health, count: int) -> list[float]:
-    """How long it waits after each of so many streams that bring nothing."""
+    """The backoff after each of this many streams without a response."""
     delays_s = []
     for _ in range(count):
         effect = subject.step(BROKEN)
@@ -223,7 +221,7 @@ def waits(subject: Health, count: int) -> list[float]:
 @pytest.mark.parametrize(
     "restart", [[SERVING, BROKEN], [NOT_SERVING, BROKEN], [LOST, HealthConnected()]]
 )
-def test_an_answer_and_a_connection_start_the_backoff_over(restart: list[Event]) -> None:
+def test_backoff_is_reset_by_a_response_or_a_connection(restart: list[Event]) -> None:
     subject = health()
     subject.step(HealthConnected())
     for _ in range(2):
@@ -234,38 +232,38 @@ def test_an_answer_and_a_connection_start_the_backoff_over(restart: list[Event])
             subject.step(event)
 
 
-def test_an_answer_that_cannot_be_read_does_not_start_the_backoff_over() -> None:
+def test_backoff_is_not_reset_by_a_response_that_cannot_be_parsed() -> None:
     subject = health()
     subject.step(HealthConnected())
     waits(subject, 5)
-    effect = subject.step(Answered(None))
+    effect = subject.step(Responded(None))
     assert isinstance(effect, Wait)
     assert effect.delay_s > 5
 
 
-def end_after_answer(subject: Health, now_s: float) -> Effect | None:
-    """What follows a stream that brought an answer and ended then."""
+def end_after_response(subject: Health, now_s: float) -> Effect | None:
+    """The effect after a stream with a response has ended."""
     subject.step(SERVING)
     return subject.step(Ended(BROKEN.status, now_s))
 
 
-def test_who_answers_and_ends_again_and_again_is_asked_with_pauses() -> None:
+def test_backoff_is_used_when_streams_respond_and_end_repeatedly() -> None:
     subject = health()
     subject.step(HealthConnected())
-    for _ in range(ASKED_AT_ONCE_MAX):
-        assert end_after_answer(subject, 0.0) == Ask()
-    for now_s in (0.0, 1.0, ASKED_AT_ONCE_S - 0.1):
-        effect = end_after_answer(subject, now_s)
+    for _ in range(IMMEDIATE_RETRIES_MAX):
+        assert end_after_response(subject, 0.0) == OpenStream()
+    for now_s in (0.0, 1.0, IMMEDIATE_RETRIES_S - 0.1):
+        effect = end_after_response(subject, now_s)
         assert isinstance(effect, Wait)
-        # An answer starts the backoff over, so it does not grow.
+        # A response resets the backoff, so it does not grow.
         assert 0.8 <= effect.delay_s <= 1.2
-        assert (subject.phase, subject.state) == (Phase.WAITING, State.TRANSIENT_FAILURE)
+        assert (subject.phase, subject.state) == (Phase.BACKOFF, State.TRANSIENT_FAILURE)
         assert "ended with INTERNAL" in subject.status.details
         subject.step(HealthBackoffOver())
 
 
-def test_streams_that_live_for_a_while_are_followed_at_once() -> None:
+def test_stream_is_reopened_at_once_when_it_lasted_for_a_while() -> None:
     subject = health()
     subject.step(HealthConnected())
     for number in range(20):
-        assert end_after_answer(subject, number * 4.0) == Ask()
+        assert end_after_response(subject, number * 4.0) == OpenStream()

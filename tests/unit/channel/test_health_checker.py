@@ -8,14 +8,14 @@ import pytest
 from proxyless.base import EMPTY_METADATA, Metadata, Status, StatusCode, Trace, hits
 from proxyless.channel.credentials import OnMetadata, Withdraw
 from proxyless.wire import RequestEncoder
-from tests.subchannel_world import CONNECTING, FAILURE, IDLE, READY, feed, goaway, lose
-from tests.unit.channel.health_world import (
+from tests.worlds.health_checks import (
     NOT_SERVING,
     SERVING,
     HealthWorld,
     channel_health,
     health_world,
 )
+from tests.worlds.subchannels import CONNECTING, FAILURE, IDLE, READY, feed, goaway, lose
 
 WATCH = "/grpc.health.v1.Health/Watch"
 UNIMPLEMENTED = Status(StatusCode.UNIMPLEMENTED, "no such\nmethod")
@@ -27,7 +27,7 @@ async def world() -> AsyncIterator[HealthWorld]:
         yield world
 
 
-async def test_the_stream_asks_as_the_channel_would(world: HealthWorld) -> None:
+async def test_stream_has_the_request_headers_of_the_channel(world: HealthWorld) -> None:
     handle, _ = world.watched()
     await world.connect(handle)
     encoder = RequestEncoder(path=WATCH, authority="shop.test:80", user_agent="test/1")
@@ -35,17 +35,17 @@ async def test_the_stream_asks_as_the_channel_would(world: HealthWorld) -> None:
     assert world.stream.messages == [b"\x0a\x04shop"]
 
 
-async def test_nobody_is_asked_inside_a_call_of_a_policy(world: HealthWorld) -> None:
+async def test_no_stream_is_opened_inside_a_call_of_a_policy(world: HealthWorld) -> None:
     handle = world.handle()
     await world.connect(handle)
-    seen: list[object] = []
-    handle.watch_health(lambda state, _: seen.append(state))
-    assert (seen, world.streams) == ([CONNECTING], [])
+    watcher: list[object] = []
+    handle.watch_health(lambda state, _: watcher.append(state))
+    assert (watcher, world.streams) == ([CONNECTING], [])
     world.clock.advance(0)
     assert len(world.streams) == 1
 
 
-async def test_a_watch_that_is_cancelled_at_once_asks_nobody(world: HealthWorld) -> None:
+async def test_no_stream_is_opened_when_the_watch_is_cancelled_at_once(world: HealthWorld) -> None:
     handle = world.handle()
     await world.connect(handle)
     cancel = handle.watch_health(lambda *_: None)
@@ -55,66 +55,68 @@ async def test_a_watch_that_is_cancelled_at_once_asks_nobody(world: HealthWorld)
     assert (world.streams, len(world.checkers), world.clock.timers_pending) == ([], 0, 0)
 
 
-async def test_health_follows_the_answers(world: HealthWorld) -> None:
-    handle, seen = world.watched()
+async def test_health_follows_the_responses(world: HealthWorld) -> None:
+    handle, watcher = world.watched()
     await world.connect(handle)
-    assert seen.take() == [IDLE, CONNECTING]
+    assert watcher.take() == [IDLE, CONNECTING]
     for answer, state in ((SERVING, READY), (NOT_SERVING, FAILURE), (SERVING, READY)):
-        await world.say(answer)
-        assert seen.take() == [state]
-    await world.say(SERVING)
-    assert seen.take() == [], "the same is told again"
+        await world.respond(answer)
+        assert watcher.take() == [state]
+    await world.respond(SERVING)
+    assert watcher.take() == [], "the same state was delivered again"
 
 
-async def test_an_answer_is_told_soon_and_not_inside(world: HealthWorld) -> None:
-    handle, seen = world.watched()
+async def test_response_is_delivered_in_the_next_turn(world: HealthWorld) -> None:
+    handle, watcher = world.watched()
     await world.connect(handle)
-    seen.take()
-    world.stream.say(SERVING)
-    assert seen.take() == []
+    watcher.take()
+    world.stream.respond(SERVING)
+    assert watcher.take() == []
     await world.settle()
-    assert seen.take() == [READY]
+    assert watcher.take() == [READY]
 
 
-async def test_a_health_that_flaps_is_told_once_as_it_is_by_then(world: HealthWorld) -> None:
-    """A backend says it as often as it likes, and must not keep the loop busy with telling."""
-    handle, seen = world.watched()
+async def test_only_the_newest_health_is_delivered_when_it_flaps(world: HealthWorld) -> None:
+    """A backend that changes its health often must not block the loop."""
+    handle, watcher = world.watched()
     await world.connect(handle)
-    seen.take()
+    watcher.take()
     timers = world.clock.timers_pending
     for _ in range(1000):
-        world.stream.say(SERVING)
-        world.stream.say(NOT_SERVING)
+        world.stream.respond(SERVING)
+        world.stream.respond(NOT_SERVING)
     assert world.clock.timers_pending == timers + 1
     await world.settle()
-    assert seen.take() == [FAILURE]
-    assert "is NOT_SERVING" in seen.last.details
-    world.stream.say(SERVING)
-    world.stream.say(NOT_SERVING)
+    assert watcher.take() == [FAILURE]
+    assert "is NOT_SERVING" in watcher.last.details
+    world.stream.respond(SERVING)
+    world.stream.respond(NOT_SERVING)
     await world.settle()
-    assert seen.take() == [], "it is what was told before"
+    assert watcher.take() == [], "it equals the last delivered state"
 
 
-async def test_an_answer_of_a_megabyte_is_not_read(world: HealthWorld) -> None:
-    handle, seen = world.watched()
+async def test_response_of_a_megabyte_is_rejected(world: HealthWorld) -> None:
+    handle, watcher = world.watched()
     await world.connect(handle)
     stream = world.stream
     stream.listener.on_message(b"\x08\x01" * 500_000)
     assert stream.is_ended
     await world.settle()
-    assert seen.states[-1] is FAILURE
+    assert watcher.states[-1] is FAILURE
 
 
-async def test_who_answers_and_ends_at_once_is_not_asked_without_pause(world: HealthWorld) -> None:
-    handle, seen = world.watched()
+async def test_backend_that_responds_and_ends_at_once_is_retried_with_backoff(
+    world: HealthWorld,
+) -> None:
+    handle, watcher = world.watched()
     await world.connect(handle)
     for _ in range(3):
-        world.stream.say(SERVING)
+        world.stream.respond(SERVING)
         await world.finish()
-    assert seen.states[-1] is CONNECTING
-    world.stream.say(SERVING)
+    assert watcher.states[-1] is CONNECTING
+    world.stream.respond(SERVING)
     await world.finish()
-    assert seen.states[-1] is FAILURE
+    assert watcher.states[-1] is FAILURE
     assert len(world.streams) == 4
     await world.advance(1.2)
     assert len(world.streams) == 5
@@ -123,30 +125,30 @@ async def test_who_answers_and_ends_at_once_is_not_asked_without_pause(world: He
 async def test_a_lost_connection_ends_the_stream_and_the_next_has_its_own(
     world: HealthWorld,
 ) -> None:
-    handle, seen = world.watched()
+    handle, watcher = world.watched()
     transport = await world.connect(handle)
-    await world.say(SERVING)
+    await world.respond(SERVING)
     first = world.stream
-    seen.take()
+    watcher.take()
     lose(transport)
     await world.settle()
     assert first.is_ended
-    assert seen.take() == [IDLE]
-    first.say(NOT_SERVING)
+    assert watcher.take() == [IDLE]
+    first.respond(NOT_SERVING)
     await world.connect(handle)
-    await world.say(SERVING)
-    assert seen.take() == [CONNECTING, READY]
+    await world.respond(SERVING)
+    assert watcher.take() == [CONNECTING, READY]
     assert world.stream is not first
 
 
 async def test_goaway_ends_the_stream(world: HealthWorld) -> None:
-    handle, seen = world.watched()
+    handle, watcher = world.watched()
     transport = await world.connect(handle)
-    await world.say(SERVING)
+    await world.respond(SERVING)
     feed(transport, goaway())
     assert world.streams[0].is_ended
     await world.settle()
-    assert seen.states[-1] is IDLE
+    assert watcher.states[-1] is IDLE
 
 
 async def test_a_connection_lost_during_the_backoff_ends_it(world: HealthWorld) -> None:
@@ -158,43 +160,43 @@ async def test_a_connection_lost_during_the_backoff_ends_it(world: HealthWorld) 
     assert len(world.streams) == 1
 
 
-async def test_a_connection_that_takes_no_stream_is_tried_again(world: HealthWorld) -> None:
+async def test_stream_is_retried_when_it_cannot_be_opened(world: HealthWorld) -> None:
     world.is_usable = False
-    handle, seen = world.watched()
+    handle, watcher = world.watched()
     await world.connect(handle)
-    assert seen.take() == [IDLE, CONNECTING, FAILURE]
-    assert seen.last.details == (
+    assert watcher.take() == [IDLE, CONNECTING, FAILURE]
+    assert watcher.last.details == (
         "10.0.0.1:80: health check: watch of service 'shop' ended with INTERNAL: broken"
     )
     world.is_usable = True
     await world.advance(1.2)
-    await world.say(SERVING)
-    assert seen.take() == [CONNECTING, READY]
+    await world.respond(SERVING)
+    assert watcher.take() == [CONNECTING, READY]
 
 
-async def test_an_answer_that_cannot_be_read_ends_the_stream(world: HealthWorld) -> None:
-    handle, seen = world.watched()
+async def test_response_that_cannot_be_parsed_ends_the_stream(world: HealthWorld) -> None:
+    handle, watcher = world.watched()
     await world.connect(handle)
     stream = world.stream
     stream.listener.on_message(b"\x08")
     assert stream.is_ended
     await world.settle()
-    assert seen.states[-1] is FAILURE
+    assert watcher.states[-1] is FAILURE
 
 
-async def test_a_backend_that_does_not_know_the_method_is_named_once(
+async def test_backend_without_the_method_is_logged_once(
     world: HealthWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
-    handle, seen = world.watched()
+    handle, watcher = world.watched()
     await world.connect(handle)
     await world.finish(UNIMPLEMENTED)
     await world.advance(600)
-    assert seen.states[-1] is READY
+    assert watcher.states[-1] is READY
     assert len(world.streams) == 1
     [record] = [each for each in caplog.records if each.name == "proxyless.channel"]
     assert (record.levelno, record.getMessage()) == (
         logging.ERROR,
-        "10.0.0.1:80 does not know health checking, so it counts as healthy: no such method",
+        "10.0.0.1:80 does not implement health checking, so it counts as healthy: no such method",
     )
 
 
@@ -204,7 +206,7 @@ async def test_changes_are_traced() -> None:
         handle, _ = world.watched()
         await world.connect(handle)
         with hits(trace, "health.state"):
-            await world.say(SERVING)
+            await world.respond(SERVING)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -212,15 +214,15 @@ async def test_changes_are_traced() -> None:
 
 
 class Credentials:
-    """Answers when the test says so."""
+    """Call credentials that the test answers."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, str]] = []
+        self.requests: list[tuple[str, str]] = []
         self.withdrawn = 0
         self._on_metadata: list[OnMetadata] = []
 
     def request(self, service_url: str, path: str, on_metadata: OnMetadata) -> Withdraw:
-        self.asked.append((service_url, path))
+        self.requests.append((service_url, path))
         self._on_metadata.append(on_metadata)
         return self._withdraw
 
@@ -232,11 +234,11 @@ class Credentials:
 
 
 @pytest.mark.spec("HC-12")
-async def test_call_credentials_go_with_the_stream(world: HealthWorld) -> None:
+async def test_call_credentials_are_sent_with_the_stream(world: HealthWorld) -> None:
     credentials = Credentials()
     handle, _ = world.watched(channel_health(credentials=credentials))
     await world.connect(handle)
-    assert credentials.asked == [("https://shop.test:80/grpc.health.v1.Health", WATCH)]
+    assert credentials.requests == [("https://shop.test:80/grpc.health.v1.Health", WATCH)]
     assert world.streams == []
     token = (("authorization", "Bearer x"),)
     credentials.answer(token)
@@ -245,21 +247,23 @@ async def test_call_credentials_go_with_the_stream(world: HealthWorld) -> None:
 
 
 @pytest.mark.spec("HC-12")
-async def test_call_credentials_that_fail_are_a_stream_that_ended(world: HealthWorld) -> None:
+async def test_failed_call_credentials_count_as_an_ended_stream(world: HealthWorld) -> None:
     credentials = Credentials()
-    handle, seen = world.watched(channel_health(credentials=credentials))
+    handle, watcher = world.watched(channel_health(credentials=credentials))
     await world.connect(handle)
     credentials.answer(Status(StatusCode.UNAUTHENTICATED, "who are you?"))
     await world.settle()
-    assert seen.states[-1] is FAILURE
-    assert "ended with UNAUTHENTICATED: who are you?" in seen.last.details
+    assert watcher.states[-1] is FAILURE
+    assert "ended with UNAUTHENTICATED: who are you?" in watcher.last.details
     await world.advance(1.2)
-    assert len(credentials.asked) == 2
+    assert len(credentials.requests) == 2
     credentials.answer(EMPTY_METADATA)
     assert not world.stream.is_ended
 
 
-async def test_call_credentials_that_answer_too_late_open_nothing(world: HealthWorld) -> None:
+async def test_call_credentials_that_answer_after_the_cancel_open_no_stream(
+    world: HealthWorld,
+) -> None:
     credentials = Credentials()
     handle, _ = world.watched(channel_health(credentials=credentials))
     await world.connect(handle)

@@ -4,14 +4,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.subchannel_world import CONNECTING, FAILURE, IDLE, READY
-from tests.unit.channel.health_world import (
+from tests.worlds.health_checks import (
     NOT_SERVING,
     SERVING,
     HealthWorld,
     channel_health,
     health_world,
 )
+from tests.worlds.subchannels import CONNECTING, FAILURE, IDLE, READY
 
 
 @pytest.fixture
@@ -21,121 +21,123 @@ async def world() -> AsyncIterator[HealthWorld]:
 
 
 async def test_without_a_name_every_connection_is_healthy(world: HealthWorld) -> None:
-    handle, seen = world.watched(channel_health(None))
-    assert seen.take() == [READY]
+    handle, watcher = world.watched(channel_health(None))
+    assert watcher.take() == [READY]
     await world.connect(handle)
-    assert (seen.take(), world.streams, len(world.checkers)) == ([], [], 0)
+    assert (watcher.take(), world.streams, len(world.checkers)) == ([], [], 0)
 
 
-async def test_watches_that_ask_the_same_share_a_stream(world: HealthWorld) -> None:
+async def test_watches_with_equal_requests_share_a_stream(world: HealthWorld) -> None:
     first, seen_first = world.watched()
     _, seen_second = world.watched(channel_health())
     await world.connect(first)
-    await world.say(SERVING)
+    await world.respond(SERVING)
     assert seen_first.states == seen_second.states == [IDLE, CONNECTING, READY]
     assert (len(world.streams), len(world.checkers)) == (1, 1)
 
 
-async def test_a_late_watch_is_told_at_once_what_is_known(world: HealthWorld) -> None:
+async def test_later_watch_gets_the_current_health_at_once(world: HealthWorld) -> None:
     first, _ = world.watched()
     await world.connect(first)
-    await world.say(NOT_SERVING)
-    _, seen = world.watched()
-    assert seen.take() == [FAILURE]
-    assert seen.last.details == "10.0.0.1:80: health check: service 'shop' is NOT_SERVING"
+    await world.respond(NOT_SERVING)
+    _, watcher = world.watched()
+    assert watcher.take() == [FAILURE]
+    assert watcher.last.details == "10.0.0.1:80: health check: service 'shop' is NOT_SERVING"
     assert len(world.streams) == 1
 
 
-async def test_other_questions_have_streams_of_their_own(world: HealthWorld) -> None:
+async def test_different_requests_have_separate_streams(world: HealthWorld) -> None:
     shop, seen_shop = world.watched()
     _, seen_other = world.watched(channel_health("other"))
     await world.connect(shop)
-    asked = {stream.messages[0]: stream for stream in world.streams}
-    assert sorted(asked) == [b"\x0a\x04shop", b"\x0a\x05other"]
-    asked[b"\x0a\x04shop"].say(SERVING)
-    asked[b"\x0a\x05other"].say(NOT_SERVING)
+    streams = {stream.messages[0]: stream for stream in world.streams}
+    assert sorted(streams) == [b"\x0a\x04shop", b"\x0a\x05other"]
+    streams[b"\x0a\x04shop"].respond(SERVING)
+    streams[b"\x0a\x05other"].respond(NOT_SERVING)
     await world.settle()
     assert (seen_shop.states[-1], seen_other.states[-1]) == (READY, FAILURE)
 
 
-async def test_the_last_watch_takes_the_stream_with_it(world: HealthWorld) -> None:
-    (first, _), (second, seen) = world.watched(), world.watched()
+async def test_stream_ends_with_the_last_watch(world: HealthWorld) -> None:
+    (first, _), (second, watcher) = world.watched(), world.watched()
     await world.connect(first)
-    await world.say(SERVING)
+    await world.respond(SERVING)
     first.release()
     assert world.stream is world.streams[0]
-    assert seen.states[-1] is READY
+    assert watcher.states[-1] is READY
     second.release()
     assert world.streams[0].is_ended
     assert len(world.checkers) == 0
 
 
-async def test_a_cancelled_watch_is_told_nothing_and_the_connection_stays(
+async def test_cancelled_watch_is_not_notified_and_the_connection_stays(
     world: HealthWorld,
 ) -> None:
     handle = world.handle()
     transport = await world.connect(handle)
-    seen: list[object] = []
-    cancel = handle.watch_health(lambda state, _: seen.append(state))
+    watcher: list[object] = []
+    cancel = handle.watch_health(lambda state, _: watcher.append(state))
     await world.settle()
-    world.stream.say(SERVING)
+    world.stream.respond(SERVING)
     cancel()
     await world.settle()
-    assert seen == [CONNECTING]
+    assert watcher == [CONNECTING]
     assert world.streams[0].is_ended
     assert handle.transport is transport
-    # One more works as the first.
-    handle.watch_health(lambda state, _: seen.append(state))
+    # A new watch works like the first.
+    handle.watch_health(lambda state, _: watcher.append(state))
     await world.settle()
-    await world.say(NOT_SERVING)
-    assert seen == [CONNECTING, CONNECTING, FAILURE]
+    await world.respond(NOT_SERVING)
+    assert watcher == [CONNECTING, CONNECTING, FAILURE]
 
 
-async def test_another_name_counts_at_once(world: HealthWorld) -> None:
+async def test_new_service_name_applies_at_once(world: HealthWorld) -> None:
     health = channel_health("one")
-    handle, seen = world.watched(health)
+    handle, watcher = world.watched(health)
     await world.connect(handle)
-    await world.say(SERVING)
-    seen.take()
+    await world.respond(SERVING)
+    watcher.take()
     first = world.stream
     health.check("two")
     assert first.is_ended
     await world.settle()
-    assert seen.take() == [CONNECTING]
-    await world.say(NOT_SERVING)
-    assert seen.take() == [FAILURE]
-    assert "service 'two'" in seen.last.details
+    assert watcher.take() == [CONNECTING]
+    await world.respond(NOT_SERVING)
+    assert watcher.take() == [FAILURE]
+    assert "service 'two'" in watcher.last.details
     health.check("two")
     assert not world.stream.is_ended
     health.check(None)
     await world.settle()
-    assert seen.take() == [READY]
+    assert watcher.take() == [READY]
     assert (len(world.checkers), len(world.streams)) == (0, 2)
     health.check("one")
     await world.settle()
-    assert seen.take() == [CONNECTING]
+    assert watcher.take() == [CONNECTING]
 
 
-async def test_a_name_that_others_ask_for_is_known_at_once(world: HealthWorld) -> None:
+async def test_new_service_name_with_a_shared_checker_has_its_health_at_once(
+    world: HealthWorld,
+) -> None:
     other, _ = world.watched(channel_health("two"))
     health = channel_health("one")
-    _, seen = world.watched(health)
+    _, watcher = world.watched(health)
     await world.connect(other)
     for stream in tuple(world.streams):
-        stream.say(SERVING)
+        stream.respond(SERVING)
     await world.settle()
-    seen.take()
+    watcher.take()
     health.check("two")
     await world.settle()
-    assert seen.take() == [], "nothing has changed"
+    assert watcher.take() == [], "nothing has changed"
     assert len(world.streams) == 2
 
 
-async def test_a_watch_that_is_gone_does_not_hear_of_names(world: HealthWorld) -> None:
+async def test_cancelled_watch_ignores_new_service_names(world: HealthWorld) -> None:
     health = channel_health(None)
-    handle, seen = world.watched(health)
+    handle, watcher = world.watched(health)
     handle.release()
     health.check("shop")
     await world.settle()
-    assert seen.take() == [READY]
+    assert watcher.take() == [READY]
     assert len(world.checkers) == 0

@@ -1,4 +1,4 @@
-"""How filters stand between an RPC and its application."""
+"""Unit tests of proxyless.channel.interception."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from proxyless.base import OK, Metadata, Status, StatusCode
 from proxyless.channel import Call, CallConfig
 from proxyless.channel.service_config import MethodConfig
 from proxyless.wire import StreamEnd
-from tests.spec.channel_world import ChannelWorld, FakeSelector, Observer
+from tests.worlds.channels import CallObserver, ChannelWorld, FakeSelector
 
 ABORT = Status(StatusCode.ABORTED, "on purpose")
 
 
 class Filters:
-    """An interception that the test decides for, and that remembers what it was told."""
+    """An interception that records its calls."""
 
     def __init__(self, delay_s: float = 0.0, abort: Status | None = None) -> None:
         self.delay_s = delay_s
         self.abort = abort
-        self.told: list[str] = []
+        self.events: list[str] = []
 
     def on_delay_start(self) -> None:
-        self.told.append("delay starts")
+        self.events.append("delay starts")
 
     def on_delay_end(self) -> None:
-        self.told.append("delay ends")
+        self.events.append("delay ends")
 
     def on_head(self, metadata: Metadata) -> Metadata:
-        self.told.append("head")
+        self.events.append("head")
         return (*metadata, ("by", "filter"))
 
     def on_end(self, end: StreamEnd, *, had_head: bool) -> StreamEnd:
-        self.told.append(f"end {end.status.code.name} {'after' if had_head else 'without'} head")
+        self.events.append(f"end {end.status.code.name} {'after' if had_head else 'without'} head")
         return StreamEnd(end.status, (*end.trailers, ("by", "filter")))
 
 
-class Heads(Observer):
-    """An application that says what it heard, and what the filters had heard by then."""
+class Heads(CallObserver):
+    """An observer that records the head, and the events of the filters by then."""
 
     def __init__(self, filters: Filters) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Heads(Observer):
     def on_head(self, metadata: Metadata) -> None:
         super().on_head(metadata)
         self.metadata.append(metadata)
-        self.filters_by_then.append(list(self._filters.told))
+        self.filters_by_then.append(list(self._filters.events))
 
 
 class World(ChannelWorld):
@@ -68,14 +68,14 @@ class World(ChannelWorld):
         self.commits += 1
 
 
-def test_without_a_delay_an_rpc_goes_on_at_once() -> None:
+def test_rpc_continues_at_once_without_a_delay() -> None:
     filters = Filters()
     world = World(filters)
     _, observer = world.call()
     world.streams[0].answer()
     assert observer.status == OK
     assert observer.messages == [b"reply"]
-    assert filters.told == ["head", "end OK after head"]
+    assert filters.events == ["head", "end OK after head"]
 
 
 def test_an_rpc_is_picked_for_after_the_delay() -> None:
@@ -84,10 +84,10 @@ def test_an_rpc_is_picked_for_after_the_delay() -> None:
     world.call()
     world.clock.advance(1.999)
     assert world.picker.asked == []
-    assert filters.told == ["delay starts"]
+    assert filters.events == ["delay starts"]
     world.clock.advance(0.001)
     assert len(world.picker.asked) == 1
-    assert filters.told == ["delay starts", "delay ends"]
+    assert filters.events == ["delay starts", "delay ends"]
     assert world.streams[0].messages == [b"request"]
 
 
@@ -108,7 +108,7 @@ def test_a_deadline_ends_a_delayed_rpc() -> None:
     _, observer = world.call(timeout_s=1.0)
     world.clock.advance(1.5)
     assert observer.status.code is StatusCode.DEADLINE_EXCEEDED
-    assert filters.told == ["delay starts", "delay ends", "end DEADLINE_EXCEEDED without head"]
+    assert filters.events == ["delay starts", "delay ends", "end DEADLINE_EXCEEDED without head"]
     world.clock.advance(120.0)
     assert world.picker.asked == []
     assert len(observer.ends) == 1
@@ -121,12 +121,12 @@ def test_a_cancelled_rpc_leaves_no_timer() -> None:
     assert world.clock.timers_pending == world.timers + 1
     call.cancel()
     assert observer.status.code is StatusCode.CANCELLED
-    assert filters.told == ["delay starts", "delay ends", "end CANCELLED without head"]
+    assert filters.events == ["delay starts", "delay ends", "end CANCELLED without head"]
     assert world.clock.timers_pending == world.timers
     assert world.commits == 1
 
 
-def test_filters_see_the_response_before_the_application_does() -> None:
+def test_filters_are_called_before_the_application() -> None:
     filters = Filters()
     world = World(filters)
     observer = Heads(filters)
@@ -139,12 +139,12 @@ def test_filters_see_the_response_before_the_application_does() -> None:
     assert call.is_ended
 
 
-def test_filters_know_that_there_was_no_head() -> None:
+def test_filters_get_that_there_was_no_head() -> None:
     filters = Filters()
     world = World(filters)
     _, observer = world.call()
     world.streams[0].end(StreamEnd(ABORT))
-    assert filters.told == ["end ABORTED without head"]
+    assert filters.events == ["end ABORTED without head"]
     assert observer.ends[0].trailers == (("by", "filter"),)
 
 
@@ -175,9 +175,7 @@ class BrokenFilters(Filters):
 
 
 @pytest.mark.parametrize("where", ["delay start", "delay end", "head", "end"])
-def test_a_filter_that_raises_ends_its_rpc_and_no_more(
-    where: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_filter_that_raises_ends_only_its_rpc(where: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR, logger="proxyless")
     world = World(BrokenFilters(where, delay_s=2.0 if where.startswith("delay") else 0.0))
     _, observer = world.call()
@@ -191,7 +189,7 @@ def test_a_filter_that_raises_ends_its_rpc_and_no_more(
     assert world.clock.timers_pending == world.timers
 
 
-def test_a_filter_that_raises_while_a_delayed_rpc_is_cancelled_is_survived() -> None:
+def test_delayed_rpc_ends_when_a_filter_raises_during_its_cancel() -> None:
     world = World(BrokenFilters("delay end", delay_s=2.0))
     call, observer = world.call()
     call.cancel()
@@ -199,7 +197,7 @@ def test_a_filter_that_raises_while_a_delayed_rpc_is_cancelled_is_survived() -> 
     assert world.clock.timers_pending == world.timers
 
 
-def _start(world: World, observer: Observer) -> Call:
+def _start(world: World, observer: CallObserver) -> Call:
     call = Call(world.channel, world.method, observer, (), None, None)
     call.start_unary(b"request")
     return call

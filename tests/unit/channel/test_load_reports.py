@@ -30,7 +30,7 @@ UNAVAILABLE = StatusCode.UNAVAILABLE
 
 
 class Stream:
-    """One call of the reporting method, with the backend in the test's hands."""
+    """One call of the reporting method, whose backend the test controls."""
 
     def __init__(self, listener: CallListener, message: bytes) -> None:
         self.listener = listener
@@ -39,7 +39,7 @@ class Stream:
         self.interval_s = interval.seconds + interval.nanos / 1e9
         self.is_ended = False
 
-    def say(self, qps: float) -> None:
+    def send_report(self, qps: float) -> None:
         report = message_class("xds.data.orca.v3.OrcaLoadReport")(rps_fractional=qps)
         self.listener.on_message(report.SerializeToString())
 
@@ -56,7 +56,7 @@ class Stream:
 
 
 class Connection:
-    """Stands in for a transport."""
+    """A fake transport."""
 
     def __init__(self, *, is_usable: bool = True) -> None:
         self.streams: list[Stream] = []
@@ -71,18 +71,18 @@ class Connection:
 
     @property
     def stream(self) -> Stream:
-        """The only one that is open."""
+        """The only open stream."""
         [stream] = [stream for stream in self.streams if not stream.is_ended]
         return stream
 
     @property
     def count(self) -> int:
-        """How many were opened so far."""
+        """Number of streams opened so far."""
         return len(self.streams)
 
 
 class Middle:
-    """A random generator that always draws from the middle."""
+    """A random generator that always returns the middle of the range."""
 
     def uniform(self, a: float, b: float) -> float:
         return (a + b) / 2
@@ -98,7 +98,7 @@ class World:
         self.reports = LoadReports(
             IpAddress("10.0.0.1", 80), SubchannelOptions(), cast("SubchannelTools", tools)
         )
-        self.heard: list[float] = []
+        self.received: list[float] = []
 
     def connect(self, *, is_usable: bool = True) -> Connection:
         connection = Connection(is_usable=is_usable)
@@ -108,8 +108,8 @@ class World:
     def disconnect(self) -> None:
         self.reports.on_connection(None)
 
-    def hear(self, report: LoadReport) -> None:
-        self.heard.append(report.qps)
+    def on_report(self, report: LoadReport) -> None:
+        self.received.append(report.qps)
 
     def settle(self) -> None:
         self.clock.advance(0)
@@ -124,14 +124,14 @@ def world() -> Iterator[World]:
 
 
 # ---------------------------------------------------------------------------------------------
-# When there is a stream
+# Start and stop of the stream
 
 
-def test_there_is_a_stream_while_somebody_listens_and_there_is_a_connection(world: World) -> None:
+def test_stream_is_open_while_there_are_subscriptions_and_a_connection(world: World) -> None:
     connection = world.connect()
     world.settle()
     assert connection.count == 0
-    cancel = world.reports.subscribe(10, world.hear)
+    cancel = world.reports.subscribe(10, world.on_report)
     assert connection.count == 0, "the backend is called before the policy's call has returned"
     world.settle()
     stream = connection.stream
@@ -141,17 +141,17 @@ def test_there_is_a_stream_while_somebody_listens_and_there_is_a_connection(worl
     assert connection.count == 1
 
 
-def test_those_who_listen_before_there_is_a_connection_wait_for_it(world: World) -> None:
-    world.reports.subscribe(10, world.hear)
+def test_subscription_before_the_connection_waits_for_it(world: World) -> None:
+    world.reports.subscribe(10, world.on_report)
     world.settle()
     connection = world.connect()
     world.settle()
-    connection.stream.say(5)
-    assert world.heard == [5]
+    connection.stream.send_report(5)
+    assert world.received == [5]
 
 
 def test_each_connection_has_its_own_stream(world: World) -> None:
-    world.reports.subscribe(10, world.hear)
+    world.reports.subscribe(10, world.on_report)
     first = world.connect()
     world.settle()
     old = first.stream
@@ -159,14 +159,14 @@ def test_each_connection_has_its_own_stream(world: World) -> None:
     assert old.is_ended
     second = world.connect()
     world.settle()
-    old.say(1)
-    second.stream.say(2)
-    assert world.heard == [2]
+    old.send_report(1)
+    second.stream.send_report(2)
+    assert world.received == [2]
     assert first.count == 1
 
 
-def test_the_same_connection_told_again_changes_nothing(world: World) -> None:
-    world.reports.subscribe(10, world.hear)
+def test_repeated_notification_of_a_connection_changes_nothing(world: World) -> None:
+    world.reports.subscribe(10, world.on_report)
     connection = world.connect()
     world.settle()
     world.reports.on_connection(cast("ClientTransport", connection))
@@ -175,9 +175,9 @@ def test_the_same_connection_told_again_changes_nothing(world: World) -> None:
     assert not connection.stream.is_ended
 
 
-def test_a_cancelled_subscription_before_the_stream_starts_starts_none(world: World) -> None:
+def test_no_stream_is_started_when_the_subscription_is_cancelled_at_once(world: World) -> None:
     connection = world.connect()
-    cancel = world.reports.subscribe(10, world.hear)
+    cancel = world.reports.subscribe(10, world.on_report)
     cancel()
     cancel()
     world.settle()
@@ -188,26 +188,26 @@ def test_a_cancelled_subscription_before_the_stream_starts_starts_none(world: Wo
 # Intervals
 
 
-def test_the_shortest_interval_is_asked_for_and_all_are_told(world: World) -> None:
+def test_shortest_interval_is_requested_and_all_listeners_are_called(world: World) -> None:
     connection = world.connect()
     others: list[float] = []
-    world.reports.subscribe(10, world.hear)
+    world.reports.subscribe(10, world.on_report)
     world.reports.subscribe(2.5, lambda report: others.append(report.qps))
     world.settle()
     assert connection.count == 1
     assert connection.stream.interval_s == 2.5
-    connection.stream.say(7)
-    assert world.heard == others == [7]
+    connection.stream.send_report(7)
+    assert world.received == others == [7]
 
 
-def test_a_shorter_interval_starts_the_stream_anew_and_a_longer_one_does_not(world: World) -> None:
+def test_stream_is_restarted_for_a_shorter_interval_only(world: World) -> None:
     connection = world.connect()
-    world.reports.subscribe(10, world.hear)
+    world.reports.subscribe(10, world.on_report)
     world.settle()
-    world.reports.subscribe(60, world.hear)
+    world.reports.subscribe(60, world.on_report)
     world.settle()
     assert connection.count == 1
-    cancel = world.reports.subscribe(3, world.hear)
+    cancel = world.reports.subscribe(3, world.on_report)
     world.settle()
     assert (connection.count, connection.stream.interval_s) == (2, 3)
     cancel()
@@ -215,24 +215,24 @@ def test_a_shorter_interval_starts_the_stream_anew_and_a_longer_one_does_not(wor
     assert (connection.count, connection.stream.interval_s) == (3, 10)
 
 
-def test_changes_of_one_turn_are_one_change(world: World) -> None:
+def test_changes_within_one_turn_restart_the_stream_once(world: World) -> None:
     connection = world.connect()
-    cancel = world.reports.subscribe(10, world.hear)
+    cancel = world.reports.subscribe(10, world.on_report)
     world.settle()
     cancel()
     for interval_s in (9, 4, 6):
-        world.reports.subscribe(interval_s, world.hear)
+        world.reports.subscribe(interval_s, world.on_report)
     world.settle()
     assert (connection.count, connection.stream.interval_s) == (2, 4)
 
 
 # ---------------------------------------------------------------------------------------------
-# Ends
+# Ends of the stream
 
 
-def test_a_stream_that_brought_nothing_is_tried_again_after_a_backoff(world: World) -> None:
+def test_stream_without_a_report_is_retried_after_a_backoff(world: World) -> None:
     connection = world.connect()
-    world.reports.subscribe(10, world.hear)
+    world.reports.subscribe(10, world.on_report)
     world.settle()
     for delay_s in (1, 1.6, 2.56):
         count = connection.count
@@ -244,21 +244,21 @@ def test_a_stream_that_brought_nothing_is_tried_again_after_a_backoff(world: Wor
 
 
 @pytest.mark.parametrize("code", [StatusCode.OK, UNAVAILABLE, StatusCode.INTERNAL])
-def test_a_stream_that_brought_something_is_tried_again_at_once_but_only_once(
+def test_stream_with_a_report_is_retried_at_once_but_only_once(
     world: World, code: StatusCode
 ) -> None:
     connection = world.connect()
-    world.reports.subscribe(10, world.hear)
+    world.reports.subscribe(10, world.on_report)
     world.settle()
     connection.stream.end()
     world.clock.advance(1)
     connection.stream.end()
     world.clock.advance(1.6)
-    connection.stream.say(1)
+    connection.stream.send_report(1)
     connection.stream.end(code)
     world.settle()
     assert connection.count == 4
-    # The series of delays starts again.
+    # The backoff was reset.
     connection.stream.end()
     world.settle()
     assert connection.count == 4
@@ -266,11 +266,11 @@ def test_a_stream_that_brought_something_is_tried_again_at_once_but_only_once(
     assert connection.count == 5
 
 
-def test_a_backend_that_does_not_know_the_method_is_not_asked_again(
+def test_stream_is_not_retried_when_it_is_unimplemented(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     connection = world.connect()
-    cancel = world.reports.subscribe(10, world.hear)
+    cancel = world.reports.subscribe(10, world.on_report)
     world.settle()
     with hits(world.trace, "load_reports.end") as events:
         connection.stream.end(UNIMPLEMENTED)
@@ -280,17 +280,17 @@ def test_a_backend_that_does_not_know_the_method_is_not_asked_again(
     assert record.message == "10.0.0.1:80 does not report its load: said by the backend"
     world.clock.advance(1_000)
     cancel()
-    world.reports.subscribe(5, world.hear)
+    world.reports.subscribe(5, world.on_report)
     world.clock.advance(1_000)
     assert connection.count == 1
-    # Another connection may lead to another server.
+    # A new connection may have another server.
     after = world.connect()
     world.settle()
     assert after.count == 1
 
 
-def test_a_new_connection_knows_no_backoff(world: World) -> None:
-    world.reports.subscribe(10, world.hear)
+def test_new_connection_resets_the_backoff(world: World) -> None:
+    world.reports.subscribe(10, world.on_report)
     before = world.connect()
     world.settle()
     before.stream.end()
@@ -303,8 +303,8 @@ def test_a_new_connection_knows_no_backoff(world: World) -> None:
     assert after.count == 2
 
 
-def test_a_connection_that_takes_no_calls_any_more_is_a_failure_like_others(world: World) -> None:
-    world.reports.subscribe(10, world.hear)
+def test_unusable_connection_counts_as_a_failure(world: World) -> None:
+    world.reports.subscribe(10, world.on_report)
     connection = world.connect(is_usable=False)
     world.settle()
     assert connection.count == 1
@@ -314,10 +314,10 @@ def test_a_connection_that_takes_no_calls_any_more_is_a_failure_like_others(worl
 
 def test_an_interval_that_changes_during_a_backoff_does_not_end_it(world: World) -> None:
     connection = world.connect()
-    world.reports.subscribe(10, world.hear)
+    world.reports.subscribe(10, world.on_report)
     world.settle()
     connection.stream.end()
-    world.reports.subscribe(3, world.hear)
+    world.reports.subscribe(3, world.on_report)
     world.clock.advance(0.9)
     assert connection.count == 1
     world.clock.advance(0.1)
@@ -328,27 +328,27 @@ def test_an_interval_that_changes_during_a_backoff_does_not_end_it(world: World)
 # Reports
 
 
-def test_nothing_is_told_after_the_end_of_a_subscription(world: World) -> None:
+def test_listener_is_not_called_after_its_subscription_is_cancelled(world: World) -> None:
     connection = world.connect()
-    heard: list[float] = []
-    cancel = world.reports.subscribe(10, world.hear)
-    world.reports.subscribe(10, lambda report: heard.append(report.qps))
+    received: list[float] = []
+    cancel = world.reports.subscribe(10, world.on_report)
+    world.reports.subscribe(10, lambda report: received.append(report.qps))
     world.settle()
     cancel()
-    connection.stream.say(1)
-    assert (world.heard, heard) == ([], [1])
+    connection.stream.send_report(1)
+    assert (world.received, received) == ([], [1])
 
 
-def test_a_listener_may_end_the_subscription_of_the_next_one(world: World) -> None:
+def test_listener_may_cancel_the_next_subscription(world: World) -> None:
     connection = world.connect()
     world.reports.subscribe(10, lambda report: cancel())
-    cancel = world.reports.subscribe(10, world.hear)
+    cancel = world.reports.subscribe(10, world.on_report)
     world.settle()
-    connection.stream.say(1)
-    assert world.heard == []
+    connection.stream.send_report(1)
+    assert world.received == []
 
 
-def test_a_listener_that_raises_disturbs_nobody_else(
+def test_other_listeners_are_called_when_a_load_listener_raises(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(report: LoadReport) -> None:
@@ -356,20 +356,20 @@ def test_a_listener_that_raises_disturbs_nobody_else(
 
     connection = world.connect()
     world.reports.subscribe(10, fail)
-    world.reports.subscribe(10, world.hear)
+    world.reports.subscribe(10, world.on_report)
     world.settle()
-    connection.stream.say(1)
-    assert world.heard == [1]
+    connection.stream.send_report(1)
+    assert world.received == [1]
     assert "load listener" in caplog.text
 
 
-def test_a_report_that_cannot_be_read_is_left_out(
+def test_report_that_cannot_be_parsed_is_ignored(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     connection = world.connect()
-    world.reports.subscribe(10, world.hear)
+    world.reports.subscribe(10, world.on_report)
     world.settle()
     connection.stream.listener.on_message(b"\xff\xff")
-    connection.stream.say(3)
-    assert world.heard == [3]
+    connection.stream.send_report(3)
+    assert world.received == [3]
     assert "load report of 10.0.0.1:80 cannot be read" in caplog.text

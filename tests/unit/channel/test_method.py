@@ -2,15 +2,15 @@
 
 from proxyless.channel import Call, ChannelOptions
 from proxyless.channel.channel import choose_call_type
-from proxyless.channel.measured import MeasuredCall
+from proxyless.channel.measured_call import MeasuredCall
 from proxyless.channel.method import AUTHORITIES_MAX, MessageLimits, make_method
 from proxyless.channel.service_config import MethodConfig
 from proxyless.metrics import NO_METRICS
 from proxyless.metrics.instruments import ATTEMPT_STARTED
 from proxyless.wire import RequestEncoder
-from proxyless.wire.headers import RequestBlock, understand_request
+from proxyless.wire.headers import RequestBlock, parse_request
 from proxyless.wire.hpack import decode_fields
-from tests.metrics_world import TARGET, RecordingPlugin
+from tests.worlds.stats_plugins import TARGET, RecordingPlugin
 
 PATH = "/pkg.Service/Method"
 
@@ -22,7 +22,7 @@ def test_without_plugins_nothing_is_measured() -> None:
     assert choose_call_type(NO_METRICS) is Call
 
 
-def test_with_plugins_a_method_knows_whether_generated_code_knows_it() -> None:
+def test_recorder_gets_whether_the_method_is_registered() -> None:
     plugin = RecordingPlugin(named=False)
     options = ChannelOptions(metrics=plugin.metrics)
     for is_registered in (False, True):
@@ -34,10 +34,10 @@ def test_with_plugins_a_method_knows_whether_generated_code_knows_it() -> None:
 
 
 def encoded(encoder: RequestEncoder) -> RequestBlock:
-    return understand_request(decode_fields(encoder.block(), 1 << 16))
+    return parse_request(decode_fields(encoder.block(), 1 << 16))
 
 
-def test_attempts_with_an_authority_of_their_own_differ_in_nothing_else() -> None:
+def test_encoder_for_another_authority_differs_only_in_the_authority() -> None:
     options = ChannelOptions(user_agent="mine")
     method = make_method(PATH, "orders", options, is_registered=True)
     own, other = encoded(method.encoder), encoded(method.encoder_for("a.test"))
@@ -46,12 +46,12 @@ def test_attempts_with_an_authority_of_their_own_differ_in_nothing_else() -> Non
     assert method.encoder_for("a.test") is method.encoder_for("a.test")
 
 
-def test_what_no_authority_can_have_is_encoded() -> None:
+def test_invalid_characters_of_an_authority_are_encoded() -> None:
     method = make_method(PATH, "orders", ChannelOptions(), is_registered=True)
     assert encoded(method.encoder_for("b\xfccher\n")).authority == "b%C3%BCcher%0A"
 
 
-def test_authorities_are_forgotten_before_there_are_too_many() -> None:
+def test_cache_of_authorities_is_limited() -> None:
     method = make_method(PATH, "orders", ChannelOptions(), is_registered=True)
     first = method.encoder_for("0")
     for number in range(1, AUTHORITIES_MAX):
@@ -63,7 +63,7 @@ def test_authorities_are_forgotten_before_there_are_too_many() -> None:
 
 def test_limits_are_narrowed_by_the_config_of_the_method() -> None:
     limits = MessageLimits(100)
-    assert limits.narrowed(MethodConfig()) is limits
+    assert limits.narrowed(MethodConfig()) == limits
     config = MethodConfig(request_bytes_max=50, response_bytes_max=60)
     assert limits.narrowed(config) == MessageLimits(50, 60)
     assert limits.narrowed(MethodConfig(request_bytes_max=500)) == limits

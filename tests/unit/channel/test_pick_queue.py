@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from proxyless.channel.pick_queue import PickQueue
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
-from tests.spec.channel_world import UNAVAILABLE
+from tests.worlds.channels import UNAVAILABLE
 
 if TYPE_CHECKING:
     from proxyless.lb.api import Picker
@@ -33,7 +33,7 @@ class QueuedRpc:
         if picker is QUEUE_PICKER:
             self.queue.add(self)
 
-    def on_bug(self, who: str, error: Exception) -> None:
+    def on_bug(self, source: str, error: Exception) -> None:
         self.bugs.append(error)
 
 

@@ -10,7 +10,7 @@ from proxyless.base import OK, BackoffPolicy, State, Status, parse_address
 from proxyless.channel.subchannel_options import SubchannelOptions
 from proxyless.transport import ClientTls, KeepaliveConfig, PeerCertificate, TransportOptions
 from proxyless.wire import Limits
-from tests.subchannel_world import (
+from tests.worlds.subchannels import (
     ADDRESS,
     CONNECTING,
     FAILURE,
@@ -39,7 +39,7 @@ async def world() -> AsyncIterator[SubchannelWorld]:
 
 
 # ---------------------------------------------------------------------------------------------
-# Which are the same
+# Keys
 
 
 def accept_all(_: PeerCertificate) -> str | None:
@@ -69,21 +69,21 @@ DIFFERENT = [
 ]
 
 
-async def test_what_differs_in_anything_is_not_shared(world: SubchannelWorld) -> None:
+async def test_subchannel_is_not_shared_when_any_option_differs(world: SubchannelWorld) -> None:
     for options in DIFFERENT:
         world.acquire(ADDRESS, options)
         world.acquire("10.0.0.2:80", options)
     assert len(world.pool) == 2 * len(DIFFERENT)
 
 
-async def test_what_is_equal_in_everything_is_shared(world: SubchannelWorld) -> None:
+async def test_subchannel_is_shared_when_all_options_are_equal(world: SubchannelWorld) -> None:
     for options in DIFFERENT:
         world.acquire(ADDRESS, options)
         world.acquire(ADDRESS, replace(options, transport=replace(options.transport)))
     assert len(world.pool) == len(DIFFERENT)
 
 
-async def test_a_handle_is_what_policies_are_promised(world: SubchannelWorld) -> None:
+async def test_handle_implements_the_interface_of_policies(world: SubchannelWorld) -> None:
     subchannel: Subchannel = world.acquire()
     assert subchannel.address == parse_address(ADDRESS)
 
@@ -103,14 +103,14 @@ async def test_one_connection_serves_all_handles(world: SubchannelWorld) -> None
     assert seen_first.states == seen_second.states == [IDLE, CONNECTING, READY, IDLE]
 
 
-async def test_a_late_handle_finds_the_connection_that_is_there(world: SubchannelWorld) -> None:
+async def test_later_handle_gets_the_existing_connection(world: SubchannelWorld) -> None:
     transport = await world.connected(world.acquire())
     handle, watcher = world.watched()
     assert handle.transport is transport
     assert watcher.states == [READY]
 
 
-async def test_the_backoff_is_that_of_the_subchannel(world: SubchannelWorld) -> None:
+async def test_handles_share_the_backoff(world: SubchannelWorld) -> None:
     first = world.acquire(options=EXACT)
     await world.failed(first)
     second, watcher = world.watched(options=EXACT)
@@ -148,7 +148,7 @@ async def test_release_of_one_handle_does_not_disturb_the_others(world: Subchann
     assert transport.is_usable
 
 
-async def test_a_second_release_of_one_handle_releases_nobody_else(
+async def test_second_release_of_a_handle_does_not_release_others(
     world: SubchannelWorld,
 ) -> None:
     first, second = world.acquire(), world.acquire()
@@ -166,7 +166,7 @@ async def test_the_last_release_removes_the_subchannel(world: SubchannelWorld) -
     first.release()
     second.release()
     assert len(world.pool) == 0
-    # Before the old connection is closed, somebody wants a new one.
+    # A new handle is acquired before the old connection is closed.
     third, watcher = world.watched()
     assert watcher.states == [IDLE]
     assert await world.connected(third) is not old
@@ -179,7 +179,7 @@ async def test_the_last_release_removes_the_subchannel(world: SubchannelWorld) -
 # Watching
 
 
-async def test_each_handle_and_each_watcher_is_told_by_itself(world: SubchannelWorld) -> None:
+async def test_each_handle_and_each_watcher_is_notified(world: SubchannelWorld) -> None:
     handle, other = world.acquire(), world.acquire()
     watchers = [Watcher(), Watcher(), Watcher()]
     cancels = [handle.watch(watchers[0]), handle.watch(watchers[1]), other.watch(watchers[2])]
@@ -204,17 +204,17 @@ async def test_one_listener_may_watch_twice_and_cancel_once(world: SubchannelWor
     assert watcher.take() == [CONNECTING]
 
 
-async def test_changes_are_told_one_by_one_in_their_order(world: SubchannelWorld) -> None:
+async def test_changes_are_delivered_one_by_one_in_order(world: SubchannelWorld) -> None:
     handle, watcher = world.watched(options=EXACT)
     attempt = await world.request(handle)
-    # Its delay has passed when the attempt fails: two changes at one moment.
+    # The backoff is over when the attempt fails: two changes at the same time.
     world.clock.advance(5)
     attempt.fail()
     await world.settle()
     assert watcher.states == [IDLE, CONNECTING, FAILURE, IDLE]
 
 
-async def test_changes_within_one_turn_are_told_in_their_order(world: SubchannelWorld) -> None:
+async def test_changes_within_one_turn_are_delivered_in_order(world: SubchannelWorld) -> None:
     handle, watcher = world.watched(options=EXACT)
     await world.failed(handle)
     assert watcher.take() == [IDLE, CONNECTING, FAILURE]
@@ -228,7 +228,7 @@ async def test_changes_within_one_turn_are_told_in_their_order(world: Subchannel
     assert late.take() == [CONNECTING]
 
 
-async def test_nothing_is_told_inside_a_call(world: SubchannelWorld) -> None:
+async def test_listener_is_not_called_inside_a_call(world: SubchannelWorld) -> None:
     handle, watcher = world.watched(options=EXACT)
     watcher.take()
     handle.request_connection()
@@ -243,7 +243,7 @@ async def test_nothing_is_told_inside_a_call(world: SubchannelWorld) -> None:
     assert watcher.take() == [IDLE]
 
 
-async def test_a_listener_may_ask_for_a_connection_when_it_is_first_told(
+async def test_listener_may_request_a_connection_in_its_first_call(
     world: SubchannelWorld,
 ) -> None:
     handle, watcher = world.acquire(), Watcher()
@@ -259,13 +259,13 @@ async def test_a_listener_may_ask_for_a_connection_when_it_is_first_told(
     assert watcher.take() == [CONNECTING]
 
 
-async def test_a_failure_is_told_while_it_lasts(world: SubchannelWorld) -> None:
+async def test_failure_is_delivered_before_the_backoff_is_over(world: SubchannelWorld) -> None:
     handle, watcher = world.acquire(options=EXACT), Watcher()
 
     def listener(state: State, status: Status) -> None:
         watcher(state, status)
         if state is FAILURE:
-            # Would connect if the subchannel were IDLE already.
+            # It would connect if the subchannel were IDLE already.
             handle.request_connection()
 
     handle.watch(listener)
@@ -278,9 +278,7 @@ async def test_a_failure_is_told_while_it_lasts(world: SubchannelWorld) -> None:
 
 
 @pytest.mark.parametrize("moment", [IDLE, CONNECTING, READY])
-async def test_a_listener_may_release_whenever_it_is_told(
-    world: SubchannelWorld, moment: State
-) -> None:
+async def test_listener_may_release_the_handle(world: SubchannelWorld, moment: State) -> None:
     handle, watcher = world.acquire(), Watcher()
 
     def listener(state: State, status: Status) -> None:
@@ -298,7 +296,7 @@ async def test_a_listener_may_release_whenever_it_is_told(
     world.expect_nothing_left()
 
 
-async def test_a_listener_that_raises_keeps_nobody_from_being_told(
+async def test_other_listeners_are_called_when_one_raises(
     world: SubchannelWorld,
 ) -> None:
     handle = world.acquire(options=EXACT)
@@ -322,7 +320,7 @@ async def test_a_listener_that_raises_keeps_nobody_from_being_told(
     assert states == watcher.states == [IDLE, CONNECTING, FAILURE]
 
 
-async def test_what_is_untold_when_a_listener_raises_is_told_later(
+async def test_later_changes_are_delivered_when_a_listener_raises(
     world: SubchannelWorld,
 ) -> None:
     handle = world.acquire(options=EXACT)
@@ -356,7 +354,7 @@ async def test_a_cancelled_watch_leaves_no_timer(world: SubchannelWorld) -> None
     assert watcher.states == [FAILURE]
 
 
-async def test_the_health_of_a_plain_connection_is_always_good(world: SubchannelWorld) -> None:
+async def test_connection_is_healthy_without_health_checking(world: SubchannelWorld) -> None:
     handle = world.acquire()
     watcher = Watcher()
     cancel = handle.watch_health(watcher)
@@ -372,7 +370,7 @@ async def test_a_released_handle_does_nothing_and_cannot_be_watched(
 ) -> None:
     handle, other = world.acquire(options=EXACT), world.acquire(options=EXACT)
     handle.release()
-    # A picker may have asked for this before the release.
+    # A picker may request a connection after the release.
     handle.request_connection()
     await world.settle()
     assert world.attempts == []
@@ -380,7 +378,7 @@ async def test_a_released_handle_does_nothing_and_cannot_be_watched(
     handle.reset_backoff()
     _, watcher = world.watched(options=EXACT)
     assert watcher.take() == [FAILURE]
-    text = "subchannel 10.0.0.1:80 was released: nobody can watch it"
+    text = "subchannel 10.0.0.1:80 was released: it cannot be watched"
     with pytest.raises(ValueError, match=text):
         handle.watch(watcher)
     with pytest.raises(ValueError, match=text):
@@ -394,7 +392,7 @@ async def test_a_released_handle_does_nothing_and_cannot_be_watched(
 # Load
 
 
-async def test_watches_of_load_share_one_stream_while_there_is_a_connection(
+async def test_load_watches_share_one_stream_while_there_is_a_connection(
     world: SubchannelWorld,
 ) -> None:
     first, second = world.acquire(), world.acquire()
@@ -411,7 +409,7 @@ async def test_watches_of_load_share_one_stream_while_there_is_a_connection(
     assert first.transport is transport
 
 
-async def test_a_watch_of_load_does_not_keep_a_connection_that_is_to_close(
+async def test_load_watch_does_not_keep_a_draining_connection_open(
     world: SubchannelWorld,
 ) -> None:
     handle = world.acquire()
@@ -425,12 +423,12 @@ async def test_a_watch_of_load_does_not_keep_a_connection_that_is_to_close(
     closing.release()
     await world.settle()
     assert not world.pool.connections
-    # And is there again on the next one.
+    # The next connection has a stream again.
     assert (await world.connected(handle)).calls == 1
 
 
 # ---------------------------------------------------------------------------------------------
-# The end
+# Closing
 
 
 async def test_closing_the_pool_ends_everything(world: SubchannelWorld) -> None:
@@ -459,7 +457,7 @@ async def test_closing_the_pool_ends_everything(world: SubchannelWorld) -> None:
         handle.release()
 
 
-async def test_waiting_for_connections_waits_for_nobody_else(world: SubchannelWorld) -> None:
+async def test_wait_gone_ignores_other_and_held_connections(world: SubchannelWorld) -> None:
     held, released = world.acquire("10.0.0.1:80"), world.acquire("10.0.0.2:80")
     transport = await world.connected(held)
     await world.connected(released)
@@ -473,7 +471,7 @@ async def test_waiting_for_connections_waits_for_nobody_else(world: SubchannelWo
     assert held.transport is transport
 
 
-async def test_waiting_for_connections_has_an_end(
+async def test_wait_gone_has_a_timeout(
     world: SubchannelWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("proxyless.channel.pool.CLOSE_TIMEOUT_S", 0.0)
@@ -485,7 +483,7 @@ async def test_waiting_for_connections_has_an_end(
     assert call.end is None
 
 
-async def test_a_closed_pool_gives_no_handles(world: SubchannelWorld) -> None:
+async def test_closed_pool_raises_on_acquire(world: SubchannelWorld) -> None:
     await world.pool.aclose()
     await world.pool.aclose()
     text = "subchannel pool is closed: no connection to 10.0.0.1:80"
@@ -493,7 +491,7 @@ async def test_a_closed_pool_gives_no_handles(world: SubchannelWorld) -> None:
         world.acquire()
 
 
-async def test_a_pool_is_closed_by_the_block_that_it_was_made_for(world: SubchannelWorld) -> None:
+async def test_pool_is_closed_at_the_end_of_its_block(world: SubchannelWorld) -> None:
     async with world.pool as pool:
         handle = world.acquire()
         await world.connected(handle)
@@ -501,7 +499,7 @@ async def test_a_pool_is_closed_by_the_block_that_it_was_made_for(world: Subchan
     world.expect_nothing_left()
 
 
-async def test_a_peer_that_does_not_let_go_is_cut_off(
+async def test_connection_is_aborted_when_the_peer_does_not_close_it(
     world: SubchannelWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("proxyless.channel.pool.CLOSE_TIMEOUT_S", 0.0)

@@ -6,7 +6,7 @@ import pytest
 
 from proxyless.channel.request_buffer import RequestBuffer
 from proxyless.wire import IDENTITY, ClientStream
-from tests.spec.channel_world import FakeStream
+from tests.worlds.channels import FakeStream
 
 
 def make(*messages: bytes, is_half_closed: bool = False, encoding: str = IDENTITY) -> RequestBuffer:

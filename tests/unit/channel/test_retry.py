@@ -17,7 +17,6 @@ from proxyless.channel.retry import (
     GiveUp,
     HedgeState,
     Pushback,
-    Reason,
     RetryAfter,
     RetryState,
     RetryThrottle,
@@ -26,7 +25,6 @@ from proxyless.channel.retry import (
     TransparentRetries,
     choose_hedge,
     choose_retry,
-    encode_previous_attempts,
     parse_pushback,
 )
 from proxyless.channel.service_config import (
@@ -55,7 +53,7 @@ NEVER = replace(FAILURE, pushback=NO_MORE)
 
 
 class Fraction:
-    """A generator that always draws at the same place between the bounds."""
+    """A random generator that always returns the same fraction of the range."""
 
     def __init__(self, fraction: float = 0.5) -> None:
         self.fraction = fraction
@@ -92,7 +90,7 @@ class Fraction:
         (["1", "1"], NO_MORE),
     ],
 )
-def test_a_pushback_is_a_plain_number_of_milliseconds_or_a_refusal(
+def test_pushback_is_a_number_of_milliseconds_or_a_refusal(
     values: list[str], pushback: Pushback | None
 ) -> None:
     trailers: Metadata = (
@@ -105,8 +103,9 @@ def test_a_pushback_is_a_plain_number_of_milliseconds_or_a_refusal(
 
 
 def test_only_a_pushback_without_a_delay_is_a_refusal() -> None:
-    assert NO_MORE.is_refusal
-    assert not Pushback(0).is_refusal
+    assert NEVER.is_refusal
+    assert not LATER.is_refusal
+    assert not FAILURE.is_refusal
 
 
 @pytest.mark.parametrize(
@@ -117,13 +116,13 @@ def test_only_a_pushback_without_a_delay_is_a_refusal() -> None:
         (4, (("grpc-previous-rpc-attempts", "4"),)),
     ],
 )
-def test_the_server_is_told_of_attempts_from_the_second_on(
+def test_previous_attempts_are_sent_from_the_second_attempt_on(
     attempts: int, metadata: Metadata
 ) -> None:
-    assert encode_previous_attempts(attempts) == metadata
+    assert NO_RETRIES.count_attempts(attempts + 1) == metadata
 
 
-def test_streams_that_the_server_never_saw_are_not_told_of() -> None:
+def test_streams_that_the_server_never_saw_do_not_count_as_previous_attempts() -> None:
     replaced = NO_RETRIES.following(is_retry_free=True)
     assert replaced is not None
     assert NO_RETRIES.count_attempts(1) == EMPTY_METADATA
@@ -131,14 +130,14 @@ def test_streams_that_the_server_never_saw_are_not_told_of() -> None:
     assert replaced.count_attempts(3) == (("grpc-previous-rpc-attempts", "1"),)
 
 
-def test_an_rpc_may_keep_256_kib() -> None:
+def test_rpc_keeps_at_most_256_kib() -> None:
     assert KEPT_BYTES_MAX == 262_144
 
 
 # Transparent retries
 
 
-def test_what_reached_a_server_is_retried_unseen_once() -> None:
+def test_stream_that_reached_a_server_is_retried_transparently_once() -> None:
     once = NO_RETRIES.following(is_retry_free=False)
     assert once == TransparentRetries(1, had_reached=True)
     assert once.following(is_retry_free=False) is None
@@ -147,7 +146,7 @@ def test_what_reached_a_server_is_retried_unseen_once() -> None:
     assert free.following(is_retry_free=False) is None
 
 
-def test_what_never_left_is_retried_again_and_again_but_not_for_ever() -> None:
+def test_stream_that_was_never_sent_is_retried_up_to_the_maximum() -> None:
     retries: TransparentRetries | None = NO_RETRIES
     for count in range(TRANSPARENT_RETRIES_MAX):
         assert retries == TransparentRetries(count)
@@ -164,33 +163,37 @@ def throttle_of(tokens: int = 10, ratio: float = 0.1) -> RetryThrottle:
     return RetryThrottle(RetryThrottling(tokens * 1000, round(ratio * 1000)))
 
 
-def test_a_throttle_acts_from_half_of_its_tokens_down() -> None:
+def tokens_of(throttle: RetryThrottle) -> float:
+    return throttle._millitokens / 1000
+
+
+def test_throttle_acts_at_half_of_its_tokens_or_below() -> None:
     throttle = throttle_of(10)
     seen = []
     for _ in range(6):
-        seen.append((throttle.tokens, throttle.is_throttling))
+        seen.append((tokens_of(throttle), throttle.is_throttling))
         throttle.on_attempt_end(FAILURE, RETRYABLE)
     assert seen == [(10, False), (9, False), (8, False), (7, False), (6, False), (5, True)]
 
 
-def test_a_throttle_lets_go_as_soon_as_it_is_over_the_half() -> None:
+def test_throttle_ends_above_half_of_its_tokens() -> None:
     throttle = throttle_of(10, ratio=0.001)
     for _ in range(5):
         throttle.on_attempt_end(FAILURE, RETRYABLE)
     assert throttle.is_throttling
     throttle.on_attempt_end(SUCCESS, RETRYABLE)
-    assert (throttle.tokens, throttle.is_throttling) == (5.001, False)
+    assert (tokens_of(throttle), throttle.is_throttling) == (5.001, False)
 
 
-def test_tokens_stay_between_nothing_and_the_maximum() -> None:
+def test_tokens_stay_between_zero_and_the_maximum() -> None:
     throttle = throttle_of(2, ratio=1.5)
     throttle.on_attempt_end(SUCCESS, RETRYABLE)
-    assert throttle.tokens == 2
+    assert tokens_of(throttle) == 2
     for _ in range(5):
         throttle.on_attempt_end(FAILURE, RETRYABLE)
-    assert throttle.tokens == 0
+    assert tokens_of(throttle) == 0
     throttle.on_attempt_end(SUCCESS, RETRYABLE)
-    assert throttle.tokens == 1.5
+    assert tokens_of(throttle) == 1.5
 
 
 @pytest.mark.parametrize(
@@ -210,32 +213,32 @@ def test_tokens_stay_between_nothing_and_the_maximum() -> None:
         (NEVER, frozenset(), 4.0),
     ],
 )
-def test_only_what_speaks_against_the_server_costs_a_token(
+def test_token_is_taken_for_retryable_codes_and_refusals(
     end: AttemptEnd, codes: frozenset[StatusCode], tokens: float
 ) -> None:
     throttle = RetryThrottle(RetryThrottling(10_000, 500), 5000)
     throttle.on_attempt_end(end, codes)
-    assert throttle.tokens == tokens
+    assert tokens_of(throttle) == tokens
 
 
 def config_of(throttling: RetryThrottling | None) -> ServiceConfig:
     return ServiceConfig(policy=None, retry_throttling=throttling)
 
 
-def test_a_throttle_outlives_a_config_that_says_the_same() -> None:
+def test_throttle_is_kept_when_the_new_config_is_equal() -> None:
     first = RetryThrottle.following(None, config_of(RetryThrottling(10_000, 100)))
     assert first is not None
-    assert first.tokens == 10
+    assert tokens_of(first) == 10
     assert RetryThrottle.following(first, config_of(RetryThrottling(10_000, 100))) is first
 
 
 @pytest.mark.parametrize(("tokens", "left"), [(20, 14.0), (10, 7.0), (1, 0.7)])
-def test_a_new_throttle_is_as_full_as_the_one_before_it(tokens: int, left: float) -> None:
+def test_new_throttle_has_the_same_share_of_tokens(tokens: int, left: float) -> None:
     before = RetryThrottle(RetryThrottling(10_000, 100), 7000)
     after = RetryThrottle.following(before, config_of(RetryThrottling(tokens * 1000, 200)))
     assert after is not None
     assert after is not before
-    assert (after.tokens, before.tokens) == (left, 7.0)
+    assert (tokens_of(after), tokens_of(before)) == (left, 7.0)
 
 
 def test_without_throttling_in_the_config_there_is_no_throttle() -> None:
@@ -253,7 +256,7 @@ def test_delays_grow_from_the_initial_to_the_maximum() -> None:
         delays_s.append(choice.delay_s)
         state = choice.state
     assert delays_s == pytest.approx([0.1, 0.2, 0.3])
-    assert choose_retry(POLICY, state, FAILURE, Fraction()) == GiveUp(Reason.EXHAUSTED)
+    assert choose_retry(POLICY, state, FAILURE, Fraction()) == GiveUp()
 
 
 @pytest.mark.parametrize(("fraction", "factor"), [(0.0, 0.8), (0.5, 1.0), (1.0, 1.2)])
@@ -285,7 +288,7 @@ def test_real_draws_fill_the_jitter_range() -> None:
         ({"backoff_multiplier": 1e308}, [0.1, 0.3, 0.3]),
     ],
 )
-def test_odd_policies_have_delays_too(changed: dict[str, float], delays_s: list[float]) -> None:
+def test_delays_of_unusual_policies(changed: dict[str, float], delays_s: list[float]) -> None:
     policy = replace(POLICY, **changed)  # type: ignore[arg-type]
     for backoffs, delay_s in enumerate(delays_s):
         choice = choose_retry(policy, RetryState(0, backoffs), FAILURE, Fraction())
@@ -293,14 +296,14 @@ def test_odd_policies_have_delays_too(changed: dict[str, float], delays_s: list[
         assert choice.delay_s == pytest.approx(delay_s)
 
 
-def test_the_servers_delay_is_exact_and_starts_the_series_again() -> None:
+def test_pushback_delay_is_exact_and_resets_the_backoff() -> None:
     first = choose_retry(POLICY, RetryState(1, 1), LATER, Fraction(0.9))
     assert first == RetryAfter(0.75, RetryState(2, 0))
     second = choose_retry(POLICY, first.state, FAILURE, Fraction())
     assert second == RetryAfter(0.1, RetryState(3, 1))
 
 
-def test_the_server_may_ask_for_the_next_attempt_at_once() -> None:
+def test_pushback_of_zero_retries_at_once() -> None:
     end = replace(FAILURE, pushback=Pushback(0.0))
     assert choose_retry(POLICY, RetryState(), end, Fraction()) == RetryAfter(0.0, RetryState(1, 0))
 
@@ -312,55 +315,24 @@ PUSHBACKS = [None, Pushback(0.0), Pushback(2.0), NO_MORE]
 @pytest.mark.parametrize("attempts_max", [2, 4])
 def test_an_attempt_is_retried_only_if_nothing_forbids_it(attempts_max: int) -> None:
     policy = replace(POLICY, attempts_max=attempts_max)
-    cases = itertools.product(CODES, PUSHBACKS, range(5), (False, True), (False, True))
-    for code, pushback, attempts, is_throttled, is_committed in cases:
+    cases = itertools.product(CODES, PUSHBACKS, range(5), (False, True))
+    for code, pushback, attempts, is_throttled in cases:
         choice = choose_retry(
             policy,
             RetryState(attempts),
             AttemptEnd(Status(code), pushback),
             Fraction(),
             is_throttled=is_throttled,
-            is_committed=is_committed,
         )
         is_allowed = (
             code in RETRYABLE
             and pushback is not NO_MORE
             and not is_throttled
-            and not is_committed
             and attempts + 1 < attempts_max
         )
         assert isinstance(choice, RetryAfter) is is_allowed
         if isinstance(choice, RetryAfter):
             assert choice.state.attempts == attempts + 1
-        else:
-            assert (choice.reason is Reason.OK) is (code is StatusCode.OK)
-
-
-@pytest.mark.parametrize(
-    ("end", "attempts", "is_throttled", "is_committed", "reason"),
-    [
-        (SUCCESS, 0, True, True, Reason.OK),
-        (FATAL, 0, True, True, Reason.FATAL),
-        # The status decides before the server's wish for a retry does.
-        (replace(FATAL, pushback=Pushback(1)), 0, False, False, Reason.FATAL),
-        (NEVER, 0, True, True, Reason.REFUSED),
-        (FAILURE, 3, True, True, Reason.THROTTLED),
-        (FAILURE, 3, False, True, Reason.COMMITTED),
-        (LATER, 3, False, False, Reason.EXHAUSTED),
-    ],
-)
-def test_the_first_thing_that_forbids_a_retry_is_the_reason(
-    end: AttemptEnd, attempts: int, is_throttled: bool, is_committed: bool, reason: Reason
-) -> None:
-    choice = choose_retry(
-        POLICY,
-        RetryState(attempts),
-        end,
-        Fraction(),
-        is_throttled=is_throttled,
-        is_committed=is_committed,
-    )
-    assert choice == GiveUp(reason)
 
 
 # Hedging
@@ -384,7 +356,7 @@ def test_attempts_are_sent_at_intervals_up_to_the_maximum() -> None:
             sent_s.append(now_s)
             state = state.after_requested().after_sent(HEDGING, now_s)
     assert sent_s == [10.0, 10.5, 11.0]
-    assert choice == Await(Reason.EXHAUSTED)
+    assert choice == Await()
     assert state.unended == 3
 
 
@@ -394,7 +366,7 @@ def test_without_a_delay_all_attempts_are_sent_at_once() -> None:
     for _ in range(4):
         assert choose_hedge(policy, state, 10.0) == Send()
         state = state.after_requested().after_sent(policy, 10.0)
-    assert choose_hedge(policy, state, 10.0) == Await(Reason.EXHAUSTED)
+    assert choose_hedge(policy, state, 10.0) == Await()
 
 
 def test_a_timer_that_is_early_by_a_rounding_error_sends() -> None:
@@ -403,11 +375,10 @@ def test_a_timer_that_is_early_by_a_rounding_error_sends() -> None:
 
 
 @pytest.mark.parametrize("end", [SUCCESS, FATAL, replace(FATAL, pushback=Pushback(1))])
-def test_a_success_or_a_fatal_code_is_the_result_whatever_is_in_flight(end: AttemptEnd) -> None:
+def test_success_or_fatal_code_is_the_result_while_others_are_in_flight(end: AttemptEnd) -> None:
     state = sent(10.0, 10.5).after_end(HEDGING, end, 10.6)
     assert state.unended == 1
-    reason = Reason.OK if end.status.is_ok else Reason.FATAL
-    assert choose_hedge(HEDGING, state, 10.6) == GiveUp(reason)
+    assert choose_hedge(HEDGING, state, 10.6) == GiveUp()
 
 
 def test_a_non_fatal_code_brings_the_next_attempt_forward() -> None:
@@ -417,18 +388,18 @@ def test_a_non_fatal_code_brings_the_next_attempt_forward() -> None:
     assert choose_hedge(HEDGING, state, 10.1) == SendAt(10.6)
 
 
-def test_the_servers_delay_moves_the_next_attempt_and_the_rest_follow() -> None:
+def test_pushback_delays_the_next_attempt_and_all_after_it() -> None:
     state = sent(10.0).after_end(HEDGING, LATER, 10.25)
     assert choose_hedge(HEDGING, state, 10.25) == SendAt(11.0)
     state = state.after_requested().after_sent(HEDGING, 11.0)
     assert choose_hedge(HEDGING, state, 11.0) == SendAt(11.5)
 
 
-def test_an_attempt_that_waits_for_its_pick_is_the_next_one() -> None:
+def test_no_attempt_is_requested_while_one_waits_for_its_pick() -> None:
     state = sent(10.0).after_requested()
-    assert choose_hedge(HEDGING, state, 10.5, is_waiting=True) == Await(Reason.WAITING)
+    assert choose_hedge(HEDGING, state, 10.5, is_waiting=True) == Await()
     state = state.after_end(HEDGING, FAILURE, 10.6)
-    assert choose_hedge(HEDGING, state, 10.6, is_waiting=True) == Await(Reason.WAITING)
+    assert choose_hedge(HEDGING, state, 10.6, is_waiting=True) == Await()
     state = state.after_sent(HEDGING, 10.7)
     assert choose_hedge(HEDGING, state, 10.7) == SendAt(11.2)
 
@@ -438,25 +409,25 @@ def test_a_pick_that_fails_is_the_end_of_an_attempt() -> None:
     for _ in range(3):
         assert choose_hedge(HEDGING, state, 10.0) == Send()
         state = state.after_requested().after_end(HEDGING, FAILURE, 10.0)
-    assert choose_hedge(HEDGING, state, 10.0) == GiveUp(Reason.EXHAUSTED)
+    assert choose_hedge(HEDGING, state, 10.0) == GiveUp()
 
 
-def test_the_servers_delay_counts_although_an_attempt_waits_for_its_pick() -> None:
+def test_pushback_applies_while_an_attempt_waits_for_its_pick() -> None:
     state = sent(10.0).after_requested().after_end(HEDGING, LATER, 10.6)
     state = state.after_sent(HEDGING, 10.7)
     assert choose_hedge(HEDGING, state, 10.7) == SendAt(10.6 + 0.75)
 
 
-def test_a_refusal_stops_sending_and_leaves_what_is_in_flight() -> None:
+def test_refusal_stops_hedging_and_keeps_attempts_in_flight() -> None:
     state = sent(10.0, 10.5).after_end(HEDGING, NEVER, 10.6)
-    assert choose_hedge(HEDGING, state, 100.0) == Await(Reason.REFUSED)
+    assert choose_hedge(HEDGING, state, 100.0) == Await()
     state = state.after_end(HEDGING, FAILURE, 10.7)
-    assert choose_hedge(HEDGING, state, 100.0) == GiveUp(Reason.REFUSED)
+    assert choose_hedge(HEDGING, state, 100.0) == GiveUp()
 
 
 def test_a_success_after_a_refusal_is_the_result() -> None:
     state = sent(10.0, 10.5).after_end(HEDGING, NEVER, 10.6).after_end(HEDGING, SUCCESS, 10.7)
-    assert choose_hedge(HEDGING, state, 10.7) == GiveUp(Reason.OK)
+    assert choose_hedge(HEDGING, state, 10.7) == GiveUp()
 
 
 def test_when_all_attempts_failed_the_last_one_is_the_result() -> None:
@@ -464,37 +435,29 @@ def test_when_all_attempts_failed_the_last_one_is_the_result() -> None:
     for left in (2, 1):
         state = state.after_end(HEDGING, FAILURE, 11.1)
         assert state.unended == left
-        assert choose_hedge(HEDGING, state, 11.1) == Await(Reason.EXHAUSTED)
+        assert choose_hedge(HEDGING, state, 11.1) == Await()
     state = state.after_end(HEDGING, FAILURE, 11.1)
-    assert choose_hedge(HEDGING, state, 11.1) == GiveUp(Reason.EXHAUSTED)
+    assert choose_hedge(HEDGING, state, 11.1) == GiveUp()
 
 
 def test_the_first_attempt_is_sent_even_if_too_many_fail() -> None:
     assert choose_hedge(HEDGING, HedgeState(), 10.0, is_throttled=True) == Send()
     choice = choose_hedge(HEDGING, sent(10.0), 10.5, is_throttled=True)
-    assert choice == Await(Reason.THROTTLED)
+    assert choice == Await()
     state = sent(10.0).after_end(HEDGING, FAILURE, 10.1)
     choice = choose_hedge(HEDGING, state, 10.1, is_throttled=True)
-    assert choice == GiveUp(Reason.THROTTLED)
-
-
-def test_a_committed_rpc_sends_no_more_and_waits_for_its_attempt() -> None:
-    choice = choose_hedge(HEDGING, sent(10.0), 10.5, is_committed=True)
-    assert choice == Await(Reason.COMMITTED)
-    state = sent(10.0).after_end(HEDGING, FAILURE, 10.1)
-    assert choose_hedge(HEDGING, state, 10.1, is_committed=True) == GiveUp(Reason.COMMITTED)
+    assert choice == GiveUp()
 
 
 def test_every_hedge_has_an_end() -> None:
-    """Whatever attempts answer or picks fail with, the choice leads to one result."""
+    """Any ends of attempts and failures of picks lead to one result."""
     ends = (SUCCESS, FATAL, FAILURE, LATER, NEVER)
-    for answers, is_throttled, is_committed, is_picked in itertools.product(
-        itertools.product(ends, repeat=3), (False, True), (False, True), (False, True)
+    for answers, is_throttled, is_picked in itertools.product(
+        itertools.product(ends, repeat=3), (False, True), (False, True)
     ):
         state, now_s, left = HedgeState(), 0.0, list(answers)
-        flags = {"is_throttled": is_throttled, "is_committed": is_committed}
         for _ in range(20):
-            match choose_hedge(HEDGING, state, now_s, **flags):
+            match choose_hedge(HEDGING, state, now_s, is_throttled=is_throttled):
                 case Send() if is_picked or not state.unended:
                     assert state.requested < 3
                     state = state.after_requested()

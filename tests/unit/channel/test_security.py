@@ -1,4 +1,4 @@
-"""Who has a say in how the connections of a channel are secured, beside its own options?"""
+"""Unit tests of proxyless.channel.security."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ OWN = SubchannelOptions(transport=TransportOptions(tls=TLS, is_local_only=True),
 
 
 class FixedSource:
-    """Says nothing: what counts here is which one it is."""
+    """A source that tests compare by identity."""
 
     def current(self) -> ClientTls | None:
         return None
 
 
 class Security:
-    """Secures what has a name."""
+    """Chooses a source for attributes that have a name."""
 
     def __init__(self) -> None:
         self.source = FixedSource()
@@ -34,25 +34,25 @@ class Security:
         return
 
 
-def test_without_security_the_options_count() -> None:
+def test_options_are_used_without_security() -> None:
     assert secure_subchannel(OWN, None, EMPTY_ATTRIBUTES.with_(NAME, "a")) is OWN
 
 
-def test_security_may_leave_it_to_the_options() -> None:
+def test_options_are_used_when_security_chooses_nothing() -> None:
     assert secure_subchannel(OWN, Security(), EMPTY_ATTRIBUTES) is OWN
 
 
-def test_what_is_chosen_stands_beside_the_options() -> None:
+def test_chosen_source_is_added_to_the_options() -> None:
     security = Security()
     secured = secure_subchannel(OWN, security, EMPTY_ATTRIBUTES.with_(NAME, "a"))
     transport = TransportOptions(tls=TLS, is_local_only=True, tls_source=security.source)
     assert secured == SubchannelOptions(transport=transport, server_name="a")
-    # Shared by all with the same source, and with those only.
+    # Equal if and only if the source is the same.
     assert secured == secure_subchannel(OWN, security, EMPTY_ATTRIBUTES.with_(NAME, "b"))
     assert secured != secure_subchannel(OWN, Security(), EMPTY_ATTRIBUTES.with_(NAME, "a"))
 
 
-def test_the_proxy_of_an_endpoint_is_part_of_what_makes_a_connection_the_same() -> None:
+def test_proxy_of_an_endpoint_is_part_of_the_subchannel_options() -> None:
     one, other = (HttpProxy(IpAddress("192.0.2.9", port)) for port in (1, 2))
     through_one, through_other = (
         secure_subchannel(OWN, None, EMPTY_ATTRIBUTES.with_(HTTP_PROXY, each))
@@ -62,18 +62,18 @@ def test_the_proxy_of_an_endpoint_is_part_of_what_makes_a_connection_the_same() 
     assert len({OWN, through_one, through_other}) == 3
 
 
-def test_security_and_proxy_stand_side_by_side() -> None:
+def test_security_and_proxy_are_combined() -> None:
     security, proxy = Security(), HttpProxy(target="a:1")
     attributes = EMPTY_ATTRIBUTES.with_(NAME, "a").with_(HTTP_PROXY, proxy)
     made = secure_subchannel(OWN, security, attributes).transport
     assert (made.tls, made.tls_source, made.http_proxy) == (TLS, security.source, proxy)
-    # What the options bring is not lost because of a proxy.
+    # The other options are kept.
     own = replace(OWN, transport=replace(OWN.transport, tls_source=security.source))
     made = secure_subchannel(own, None, EMPTY_ATTRIBUTES.with_(HTTP_PROXY, proxy)).transport
     assert (made.tls_source, made.http_proxy) == (security.source, proxy)
 
 
-def test_the_scheme_says_what_the_security_is_for() -> None:
+def test_scheme_is_https_with_security() -> None:
     assert ChannelOptions().scheme == "http"
     assert ChannelOptions(subchannel=OWN).scheme == "https"
     assert ChannelOptions(security=Security()).scheme == "https"

@@ -24,7 +24,7 @@ from proxyless.lb import Helper, Policy, PolicyConfig, PolicyRegistry
 
 @dataclass(frozen=True)
 class FakeFactory:
-    """A kind of policy that is only ever parsed."""
+    """A policy factory of which only `parse_config` is used."""
 
     name: str
     needs: str = ""
@@ -60,7 +60,7 @@ def errors_of(document: object, registry: PolicyRegistry = REGISTRY) -> str:
 
 
 def method(**fields: object) -> dict[str, object]:
-    """A config that says this about every method."""
+    """A config with these fields for every method."""
     return {"methodConfig": [{"name": [{}], **fields}]}
 
 
@@ -96,7 +96,7 @@ def test_the_policy_is_the_listed_one_then_the_named_one_then_pick_first(
 
 @pytest.mark.spec("REG-01")
 @pytest.mark.parametrize(
-    ("document", "said"),
+    ("document", "expected"),
     [
         (
             {"loadBalancingConfig": [{"a": {}}, {"b": {}}]},
@@ -125,8 +125,8 @@ def test_the_policy_is_the_listed_one_then_the_named_one_then_pick_first(
         ({"loadBalancingPolicy": 1}, "[field:loadBalancingPolicy error:is 1, wanted a string]"),
     ],
 )
-def test_a_policy_that_cannot_be_used_is_an_error(document: object, said: str) -> None:
-    assert errors_of(document) == said
+def test_a_policy_that_cannot_be_used_is_an_error(document: object, expected: str) -> None:
+    assert errors_of(document) == expected
 
 
 def test_a_registry_without_the_default_policy_needs_one_that_is_named() -> None:
@@ -139,7 +139,7 @@ def test_a_registry_without_the_default_policy_needs_one_that_is_named() -> None
 # Methods
 
 
-def test_the_most_specific_entry_wins_and_others_do_not_shine_through() -> None:
+def test_most_specific_entry_is_used_without_merging() -> None:
     config = parse(
         {
             "methodConfig": [
@@ -179,7 +179,7 @@ def test_an_entry_without_names_is_for_no_method_but_must_be_valid() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "said"),
+    ("names", "expected"),
     [
         (
             [{"service": "s"}, {"service": "s", "method": None}],
@@ -199,8 +199,8 @@ def test_an_entry_without_names_is_for_no_method_but_must_be_valid() -> None:
         ({}, "field:methodConfig[0].name error:is an object, wanted a list"),
     ],
 )
-def test_names_that_do_not_name_are_errors(names: object, said: str) -> None:
-    assert errors_of({"methodConfig": [{"name": names}]}) == f"[{said}]"
+def test_invalid_names_are_errors(names: object, expected: str) -> None:
+    assert errors_of({"methodConfig": [{"name": names}]}) == f"[{expected}]"
 
 
 def test_a_name_repeated_in_another_entry_is_an_error() -> None:
@@ -243,7 +243,7 @@ def test_the_settings_of_a_method_are_read(fields: dict[str, object], config: Me
         MethodConfig(hedging_policy=HedgingPolicy(attempts_max=2)),
     ],
 )
-def test_a_config_that_says_anything_is_not_plain(config: MethodConfig) -> None:
+def test_config_with_any_field_is_not_plain(config: MethodConfig) -> None:
     assert not config.is_plain
     assert EMPTY_METHOD_CONFIG.is_plain
 
@@ -253,7 +253,7 @@ BAD_DURATIONS += ["", "315576000001s", "9999999999999s", "\u0661s"]
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "expected"),
     [
         *(({"timeout": text}, f"timeout error:is {text!r}, wanted a d") for text in BAD_DURATIONS),
         ({"timeout": 1}, "timeout error:is 1, wanted a duration such as '1.5s'"),
@@ -279,8 +279,8 @@ BAD_DURATIONS += ["", "315576000001s", "9999999999999s", "\u0661s"]
         ({"maxResponseMessageBytes": {}}, "maxResponseMessageBytes error:is an object, wanted an"),
     ],
 )
-def test_settings_that_make_no_sense_are_errors(fields: dict[str, object], said: str) -> None:
-    assert errors_of(method(**fields)).startswith(f"[field:methodConfig[0].{said}")
+def test_invalid_settings_are_errors(fields: dict[str, object], expected: str) -> None:
+    assert errors_of(method(**fields)).startswith(f"[field:methodConfig[0].{expected}")
 
 
 # Retries and hedging
@@ -333,17 +333,8 @@ def test_a_retry_policy_is_read(changed: dict[str, object], policy: RetryPolicy)
     assert config == MethodConfig(retry_policy=policy)
 
 
-def test_the_limit_of_attempts_is_the_callers() -> None:
-    errors = ValidationErrors()
-    document = method(retryPolicy=RETRY | {"maxAttempts": 100})
-    config = parse_service_config(document, errors, REGISTRY, attempts_max=50)
-    policy = config.method_config("/s/m").retry_policy
-    assert policy is not None
-    assert policy.attempts_max == 50
-
-
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "expected"),
     [
         ({"maxAttempts": None}, "maxAttempts error:is missing, wanted an integer from 2"),
         ({"maxAttempts": 1}, "maxAttempts error:is 1, wanted an integer from 2 to 4294967295"),
@@ -369,11 +360,9 @@ def test_the_limit_of_attempts_is_the_callers() -> None:
         ({"perAttemptRecvTimeout": "0s"}, "perAttemptRecvTimeout error:is '0s', wanted a duratio"),
     ],
 )
-def test_a_retry_policy_that_makes_no_sense_is_an_error(
-    changed: dict[str, object], said: str
-) -> None:
+def test_invalid_retry_policy_is_an_error(changed: dict[str, object], expected: str) -> None:
     text = errors_of(method(retryPolicy=RETRY | changed))
-    assert text.startswith(f"[field:methodConfig[0].retryPolicy.{said}")
+    assert text.startswith(f"[field:methodConfig[0].retryPolicy.{expected}")
     assert text.count("error:") == 1
 
 
@@ -401,7 +390,7 @@ def test_a_hedging_policy_is_read(fields: dict[str, object], policy: HedgingPoli
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "expected"),
     [
         ({}, ".maxAttempts error:is missing, wanted an integer from 2 to 4294967295"),
         ({"maxAttempts": 1}, ".maxAttempts error:is 1, wanted an integer from 2"),
@@ -411,15 +400,15 @@ def test_a_hedging_policy_is_read(fields: dict[str, object], policy: HedgingPoli
         ([], " error:is a list, wanted an object"),
     ],
 )
-def test_a_hedging_policy_that_makes_no_sense_is_an_error(fields: object, said: str) -> None:
+def test_invalid_hedging_policy_is_an_error(fields: object, expected: str) -> None:
     text = errors_of(method(hedgingPolicy=fields))
-    assert text.startswith(f"[field:methodConfig[0].hedgingPolicy{said}")
+    assert text.startswith(f"[field:methodConfig[0].hedgingPolicy{expected}")
 
 
 def test_both_policies_at_once_are_an_error() -> None:
     document = method(retryPolicy=RETRY, hedgingPolicy={"maxAttempts": 2})
-    said = "has retryPolicy and hedgingPolicy, wanted one of them"
-    assert errors_of(document) == f"[field:methodConfig[0] error:{said}]"
+    expected = "has retryPolicy and hedgingPolicy, wanted one of them"
+    assert errors_of(document) == f"[field:methodConfig[0] error:{expected}]"
     assert errors_of(method(retryPolicy=RETRY, hedgingPolicy=None)) == "[]"
 
 
@@ -454,7 +443,7 @@ def test_every_ratio_with_three_decimals_is_exact(thousandths: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("throttling", "said"),
+    ("throttling", "expected"),
     [
         ({"tokenRatio": 1}, ".maxTokens error:is missing, wanted an integer from 1 to 1000"),
         ({"maxTokens": 0, "tokenRatio": 1}, ".maxTokens error:is 0, wanted an integer from 1"),
@@ -468,9 +457,9 @@ def test_every_ratio_with_three_decimals_is_exact(thousandths: int) -> None:
         (1, " error:is 1, wanted an object"),
     ],
 )
-def test_throttling_that_makes_no_sense_is_an_error(throttling: object, said: str) -> None:
+def test_invalid_throttling_is_an_error(throttling: object, expected: str) -> None:
     text = errors_of({"retryThrottling": throttling})
-    assert text.startswith(f"[field:retryThrottling{said}")
+    assert text.startswith(f"[field:retryThrottling{expected}")
     assert text.count("error:") == 1
 
 
@@ -487,7 +476,7 @@ def test_the_health_checked_service_is_read(document: object, service: str | Non
     assert parse(document).health_check_service == service
 
 
-# The whole
+# Whole configs
 
 
 def test_all_that_is_wrong_is_said_at_once_by_its_path() -> None:
@@ -513,7 +502,7 @@ def test_all_that_is_wrong_is_said_at_once_by_its_path() -> None:
 
 
 @pytest.mark.parametrize(
-    ("document", "said"),
+    ("document", "expected"),
     [
         ([], "[error:is a list, wanted an object]"),
         (None, "[error:is null, wanted an object]"),
@@ -522,8 +511,8 @@ def test_all_that_is_wrong_is_said_at_once_by_its_path() -> None:
         ({"methodConfig": [1]}, "[field:methodConfig[0] error:is 1, wanted an object]"),
     ],
 )
-def test_what_has_not_even_the_shape_of_a_config_is_an_error(document: object, said: str) -> None:
-    assert errors_of(document) == said
+def test_document_of_another_shape_is_an_error(document: object, expected: str) -> None:
+    assert errors_of(document) == expected
 
 
 FIELDS = [

@@ -1,4 +1,4 @@
-"""Statuses that the channel gives: which codes pass, and what the texts say."""
+"""Unit tests of proxyless.channel.statuses."""
 
 import logging
 
@@ -25,14 +25,14 @@ RESERVED = {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS"} | {
 @pytest.mark.parametrize("code", StatusCode)
 def test_only_codes_of_the_application_are_replaced(code: StatusCode) -> None:
     status = Status(code, "said")
-    told = from_control_plane(status)
+    result = from_control_plane(status)
     if code.name not in RESERVED:
-        assert told is status
+        assert result is status
         return
-    assert told.code is StatusCode.INTERNAL
-    assert "said" in told.details
-    assert code.name in told.details
-    assert from_control_plane(told) is told
+    assert result.code is StatusCode.INTERNAL
+    assert "said" in result.details
+    assert code.name in result.details
+    assert from_control_plane(result) is result
 
 
 def test_message_over_the_limit_is_named_with_both_sizes() -> None:
@@ -41,7 +41,7 @@ def test_message_over_the_limit_is_named_with_both_sizes() -> None:
     assert status.details == "Sent message larger than max (5 vs. 4)"
 
 
-def test_humans_are_told_when_rpcs_fail_and_when_they_do_not_any_more(
+def test_log_has_when_rpcs_fail_and_when_they_recover(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "proxyless.channel")
@@ -60,7 +60,7 @@ def test_humans_are_told_when_rpcs_fail_and_when_they_do_not_any_more(
     ]
 
 
-def test_an_rpc_that_waited_till_its_deadline_says_for_what() -> None:
+def test_deadline_exceeded_names_what_the_rpc_waited_for() -> None:
     ok = deadline_exceeded("a connection", OK)
     assert ok.code is StatusCode.DEADLINE_EXCEEDED
     assert ok.details == "Deadline Exceeded while waiting for a connection"

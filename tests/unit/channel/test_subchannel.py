@@ -11,7 +11,7 @@ from proxyless.channel.connection import SLOWED_OPTIONS_MAX, KeepaliveTimes
 from proxyless.channel.subchannel_options import SubchannelOptions
 from proxyless.transport import KeepaliveConfig, TransportOptions
 from proxyless.wire import ErrorCode
-from tests.subchannel_world import (
+from tests.worlds.subchannels import (
     CONNECTING,
     FAILURE,
     IDLE,
@@ -47,7 +47,7 @@ def with_keepalive(time_s: float, server_name: str | None = None) -> SubchannelO
     )
 
 
-def test_each_complaint_about_the_newest_time_doubles_it() -> None:
+def test_each_complaint_about_the_current_time_doubles_it() -> None:
     options, times = with_keepalive(10), KeepaliveTimes()
     seen_s = []
     for _ in range(4):
@@ -81,7 +81,7 @@ def test_a_complaint_concerns_only_connections_with_the_same_options() -> None:
     assert times.choose(others).time_s == 10
 
 
-def test_only_so_many_complaints_are_remembered() -> None:
+def test_number_of_stored_complaints_is_limited() -> None:
     times = KeepaliveTimes()
     every = [with_keepalive(10, f"{number}.test") for number in range(SLOWED_OPTIONS_MAX + 1)]
     for options in every:
@@ -90,7 +90,7 @@ def test_only_so_many_complaints_are_remembered() -> None:
     assert slowed == every[1:]
 
 
-async def test_after_too_many_pings_the_next_connections_ask_half_as_often(
+async def test_next_connections_ping_half_as_often_after_too_many_pings(
     world: SubchannelWorld,
 ) -> None:
     options = with_keepalive(10)
@@ -100,7 +100,7 @@ async def test_after_too_many_pings_the_next_connections_ask_half_as_often(
     await world.settle()
     again = await world.request(handle)
     assert again.options.keepalive.time_s == 20
-    # Another address, after the first subchannel is gone: still remembered.
+    # It applies to another address, even after the first subchannel is closed.
     handle.release()
     other = world.acquire("10.0.0.2:80", options)
     assert (await world.request(other)).options.keepalive.time_s == 20
@@ -123,21 +123,21 @@ async def test_another_goaway_does_not_slow_keepalive_down(
 
 
 # ---------------------------------------------------------------------------------------------
-# The shell
+# Connections
 
 
-async def test_the_connector_gets_all_that_the_options_say(world: SubchannelWorld) -> None:
+async def test_connector_gets_all_options(world: SubchannelWorld) -> None:
     transport = TransportOptions(keepalive=KeepaliveConfig(time_s=33), connect_timeout_s=5)
     options = SubchannelOptions(transport=transport, server_name="api.test")
     attempt = await world.request(world.acquire("[::1]:443", options))
     assert attempt.address == IpAddress("::1", 443)
     assert attempt.server_name == "api.test"
     assert attempt.options.keepalive == transport.keepalive
-    # The deadline is that of the attempt, not that of the options.
+    # The timeout is that of the attempt, not that of the options.
     assert attempt.options.connect_timeout_s == 20
 
 
-async def test_the_transport_is_there_exactly_while_the_state_is_ready(
+async def test_transport_is_present_exactly_while_the_state_is_ready(
     world: SubchannelWorld,
 ) -> None:
     handle, watcher = world.watched()
@@ -148,7 +148,7 @@ async def test_the_transport_is_there_exactly_while_the_state_is_ready(
     await world.settle()
     seen.append(handle.transport)
     lose(transport)
-    # At once: an RPC may be picked for before the watchers are told.
+    # At once, because an RPC may be picked for before the watchers are notified.
     seen.append(handle.transport)
     assert seen == [None, None, transport, None]
     await world.settle()
@@ -176,11 +176,11 @@ async def test_every_transition_is_traced_with_its_reason() -> None:
     assert {str(event.fields["address"]) for event in events} == {"10.0.0.1:80"}
 
 
-async def test_a_connector_that_raises_is_told_to_the_loop_and_counts_as_a_failure(
+async def test_connector_that_raises_is_reported_to_the_loop_and_counts_as_a_failure(
     world: SubchannelWorld,
 ) -> None:
-    told: list[dict[str, object]] = []
-    world.loop.set_exception_handler(lambda _, context: told.append(context))
+    reported: list[dict[str, object]] = []
+    world.loop.set_exception_handler(lambda _, context: reported.append(context))
     handle, watcher = world.watched(options=EXACT)
     bug = RuntimeError("no such thing")
     (await world.request(handle)).outcome.set_exception(bug)
@@ -188,8 +188,8 @@ async def test_a_connector_that_raises_is_told_to_the_loop_and_counts_as_a_failu
     assert watcher.states[-1] is FAILURE
     text = "10.0.0.1:80: connecting raised RuntimeError('no such thing')"
     assert watcher.last == Status(StatusCode.UNAVAILABLE, text)
-    assert told == [{"message": text, "exception": bug}]
-    # And life goes on.
+    assert reported == [{"message": text, "exception": bug}]
+    # The next attempt works.
     await world.advance(1)
     await world.connected(handle)
 
@@ -203,7 +203,7 @@ async def test_a_connection_under_way_does_not_disturb_the_next_one(
     feed(old, goaway(last_stream_id=1))
     new = await world.connected(handle)
     watcher.take()
-    # The old one ends in its own time, and in its own way.
+    # The old connection ends later.
     lose(old, "reset by peer")
     await world.settle()
     assert (await call).status.details == "connection lost: reset by peer"
@@ -250,7 +250,7 @@ async def test_a_released_connection_ends_with_its_last_call(world: SubchannelWo
     world.expect_nothing_left()
 
 
-async def test_calls_that_wait_for_a_stream_are_given_back_when_the_release_has_returned(
+async def test_calls_that_wait_for_a_stream_end_after_the_release_has_returned(
     world: SubchannelWorld,
 ) -> None:
     handle = world.acquire()
@@ -266,7 +266,9 @@ async def test_calls_that_wait_for_a_stream_are_given_back_when_the_release_has_
     running.cancel()
 
 
-async def test_keepalive_watches_over_the_last_calls(world: SubchannelWorld) -> None:
+async def test_keepalive_continues_while_a_released_connection_has_calls(
+    world: SubchannelWorld,
+) -> None:
     handle = world.acquire(options=with_keepalive(10))
     call = start_call(await world.connected(handle))
     handle.release()
@@ -316,7 +318,7 @@ async def test_a_task_that_is_cancelled_from_outside_leaves_no_socket(
 
 
 @pytest.mark.parametrize("state", [IDLE, CONNECTING, READY, FAILURE])
-async def test_release_leaves_nothing_in_any_state(world: SubchannelWorld, state: State) -> None:
+async def test_release_closes_everything_in_any_state(world: SubchannelWorld, state: State) -> None:
     handle, watcher = world.watched(options=with_keepalive(10))
     match state:
         case State.CONNECTING:
@@ -356,13 +358,13 @@ async def test_release_at_the_moment_of_success_leaves_no_connection(
     await world.settle()
     assert not world.pool.connections
     assert handle.transport is None
-    # A real connector closes what it cannot hand out; this one leaves that to us.
+    # Unlike a real connector, this one does not close a connection that it cannot return.
     assert attempt.is_cancelled
     transport.close()
     await world.settle()
 
 
-async def test_tasks_are_gone_after_release() -> None:
+async def test_tasks_have_ended_after_release() -> None:
     before = asyncio.all_tasks()
     async with subchannel_world() as world:
         handle = world.acquire()

@@ -1,4 +1,4 @@
-"""Unit tests of proxyless.channel.view: what is seen of a channel in each of its conditions."""
+"""Unit tests of proxyless.channel.view."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from proxyless.base import State, Status, StatusCode
 from proxyless.channel.call import origin_of
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
 from proxyless.resolver import ResolverResult
-from tests.spec.channel_world import PATH, ChannelWorld
+from tests.worlds.channels import PATH, ChannelWorld
 
 DOWN = Status(StatusCode.UNAVAILABLE, "down")
 
 
-def test_an_idle_channel_shows_nothing() -> None:
+def test_view_of_an_idle_channel_is_empty() -> None:
     view = ChannelWorld().channel.view()
     assert (view.state, view.resolver, view.lb_tree()) == (State.IDLE, None, None)
     assert view.find_lb("a") is None
 
 
-def test_a_policy_is_seen_with_the_state_of_the_channel() -> None:
+def test_view_has_the_policy_with_the_state_of_the_channel() -> None:
     world = ChannelWorld()
     world.connect()
     world.report(State.TRANSIENT_FAILURE, FailPicker(DOWN))
@@ -30,7 +30,7 @@ def test_a_policy_is_seen_with_the_state_of_the_channel() -> None:
     )
 
 
-def test_rpcs_that_wait_are_counted() -> None:
+def test_view_counts_waiting_rpcs() -> None:
     world = ChannelWorld()
     world.connect()
     world.report(State.CONNECTING, QUEUE_PICKER)
@@ -40,7 +40,7 @@ def test_rpcs_that_wait_are_counted() -> None:
     assert origin_of(call)[:2] == (world.channel, PATH)
 
 
-def test_what_keeps_rpcs_from_being_routed_is_seen() -> None:
+def test_view_has_the_reason_why_rpcs_are_not_routed() -> None:
     world = ChannelWorld()
     world.channel.request_connection()
     assert world.channel.view().unroutable is None

@@ -81,7 +81,7 @@ def test_a_uri_has_a_host_a_port_and_maybe_a_user(text: str, expected: ProxyServ
         ("http://user:1#secret@proxy:1", ENCODED),
     ],
 )
-def test_what_is_no_uri_of_a_proxy_is_refused_and_not_shown(text: str, reason: str) -> None:
+def test_invalid_uri_is_refused_without_showing_it(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match="wanted http://host:port") as caught:
         parse_proxy_uri(text)
     assert str(caught.value).startswith(f"{reason}: ")
@@ -95,25 +95,25 @@ def test_any_text_is_a_proxy_or_a_value_error(text: str) -> None:
             proxy = parse_proxy_uri(each)
         except ValueError:
             continue
-        # Nothing of it can end a line of a request.
+        # It contains no line break.
         assert proxy.authorization.isascii()
         assert proxy.authorization.isprintable()
 
 
-def test_those_who_carry_the_option_do_not_show_it() -> None:
+def test_option_is_in_no_repr() -> None:
     options = {PROXY_OPTION: "http://user:secret@proxy:1"}
     context = ResolverContext(Names(), VirtualClock(), seeded_random(1), options=options)
     assert "secret" not in repr(context)
     assert "secret" not in repr(ChannelOptions(by_name=options))
 
 
-def test_a_proxy_does_not_show_who_we_are() -> None:
+def test_repr_of_a_proxy_has_no_credentials() -> None:
     proxy = parse_proxy_uri("http://user:secret@proxy:1")
     assert SECRET not in f"{proxy!r} {proxy}"
     assert str(proxy) == "proxy:1"
 
 
-# Which one
+# Sources
 
 
 def uri(number: int) -> str:
@@ -128,7 +128,7 @@ def uri(number: int) -> str:
         ({}, {"https_proxy": uri(2), "http_proxy": uri(3)}, 2),
         ({}, {"grpc_proxy": uri(1), "https_proxy": uri(2), "http_proxy": uri(3)}, 1),
         ({}, {"HTTP_PROXY": uri(3), "HTTPS_PROXY": uri(3), "GRPC_PROXY": uri(3)}, None),
-        # Empty is set: there is no proxy.
+        # An empty value disables the proxy.
         ({}, {"grpc_proxy": "", "http_proxy": uri(3)}, None),
         ({}, {"https_proxy": "", "http_proxy": uri(3)}, None),
         ({"grpc.http_proxy": uri(4)}, {"grpc_proxy": uri(1)}, 4),
@@ -139,7 +139,7 @@ def uri(number: int) -> str:
         ({"grpc.enable_http_proxy": 1}, {"grpc_proxy": uri(1)}, 1),
     ],
 )
-def test_the_first_that_is_set_counts(
+def test_first_source_that_is_set_is_used(
     options: Mapping[str, object], environ: Mapping[str, str], port: int | None
 ) -> None:
     proxy = choose_proxy(options, environ)
@@ -198,14 +198,14 @@ def test_exceptions_are_domains_addresses_and_blocks(
     assert is_excepted(host, no_proxy) is expected
 
 
-def test_exceptions_of_grpc_alone_come_first_even_if_there_are_none() -> None:
+def test_no_grpc_proxy_takes_precedence_even_if_it_is_empty() -> None:
     assert find_exceptions({"no_proxy": "a", "no_grpc_proxy": "b"}) == "b"
     assert find_exceptions({"no_proxy": "a", "no_grpc_proxy": ""}) == ""
     assert find_exceptions({"no_proxy": "a"}) == "a"
     assert find_exceptions({"NO_PROXY": "a"}) == ""
 
 
-def test_a_target_is_said_in_ascii() -> None:
+def test_target_of_connect_is_ascii() -> None:
     assert join_host_port("::1", 443) == "[::1]:443"
     assert join_host_port("bücher.example", 80) == "xn--bcher-kva.example:80"
     with pytest.raises(ValueError, match="is not a valid name"):
@@ -216,17 +216,17 @@ def test_a_target_is_said_in_ascii() -> None:
 
 
 class Names(AsyncioNetwork):
-    """Knows one name."""
+    """Resolves one name."""
 
     async def resolve(self, host: str, port: int) -> list[IpAddress]:
         if host != "proxy":
-            raise OSError(0, f"nobody looks up {host}")
+            raise OSError(0, f"no name service for {host}")
         return [IpAddress("192.0.2.1", port), IpAddress("192.0.2.2", port)]
 
 
 @dataclass
-class Heard:
-    """What a channel is told."""
+class RecordingListener:
+    """A listener that records results."""
 
     answer: Status = OK
     results: list[ResolverResult] = field(default_factory=list)
@@ -240,13 +240,13 @@ async def resolve(
     target: str, environ: Mapping[str, str], options: Mapping[str, object] | None = None
 ) -> ResolverResult:
     """The first result for a target."""
-    clock, heard = VirtualClock(), Heard()
+    clock, listener = VirtualClock(), RecordingListener()
     registry = ResolverRegistry(
         ProxiedFactory(each, environ) for each in (DnsFactory(), *STATIC_FACTORIES[:2])
     )
     context = ResolverContext(Names(), clock, seeded_random(1), options=options or {})
     factory, parsed = registry.match_target(target)
-    resolver = factory.create(parsed, heard, context)
+    resolver = factory.create(parsed, listener, context)
     resolver.start()
     clock.advance(0)
     while asyncio.all_tasks() - {asyncio.current_task()}:
@@ -255,7 +255,7 @@ async def resolve(
         )
     clock.advance(0)
     resolver.close()
-    return heard.results[0]
+    return listener.results[0]
 
 
 def through(*addresses: str, proxy: HttpProxy) -> tuple[Endpoint, ...]:
@@ -267,7 +267,7 @@ PROXY = {"http_proxy": "http://user:secret@proxy:3128"}
 
 
 @pytest.mark.parametrize("target", ["dns:///backend.example:50051", "backend.example:50051"])
-async def test_a_name_is_the_proxys_to_look_up(target: str) -> None:
+async def test_proxy_is_resolved_in_place_of_the_name(target: str) -> None:
     result = await resolve(target, PROXY)
     way = HttpProxy(target="backend.example:50051", authorization=f"Basic {SECRET}")
     assert result.endpoints == through("192.0.2.1", "192.0.2.2", proxy=way)
@@ -283,11 +283,11 @@ async def test_a_proxy_that_does_not_exist_is_named() -> None:
     result = await resolve("backend.example", {"http_proxy": "http://user:secret@nowhere:1"})
     assert result.endpoints == Status(
         StatusCode.UNAVAILABLE,
-        'http proxy nowhere:1: dns name "nowhere:1": nobody looks up nowhere',
+        'http proxy nowhere:1: dns name "nowhere:1": no name service for nowhere',
     )
 
 
-async def test_what_is_excepted_is_resolved_as_ever() -> None:
+async def test_excepted_host_is_resolved_directly() -> None:
     result = await resolve("192.0.2.7:1", {**PROXY, "no_proxy": "192.0.2.0/24"})
     assert result == ResolverResult((Endpoint((IpAddress("192.0.2.7", 1),)),))
 
@@ -302,17 +302,17 @@ async def test_a_list_of_addresses_keeps_them_and_each_may_be_excepted() -> None
     )
 
 
-async def test_a_name_is_one_name_whatever_is_in_it() -> None:
+async def test_name_with_a_comma_is_one_name() -> None:
     result = await resolve("dns:///a,b:80", {"http_proxy": "http://192.0.2.9:3128"})
     assert result.endpoints == through("192.0.2.9", proxy=HttpProxy(target="a,b:80"))
 
 
-async def test_options_of_the_channel_count() -> None:
+async def test_options_of_the_channel_are_used() -> None:
     result = await resolve("192.0.2.7:1", PROXY, {"grpc.enable_http_proxy": 0})
     assert result.endpoints == (Endpoint((IpAddress("192.0.2.7", 1),)),)
 
 
-def test_a_factory_does_not_show_the_environment() -> None:
+def test_repr_of_a_factory_has_no_environment() -> None:
     assert "secret" not in repr(ProxiedFactory(DnsFactory(), PROXY))
 
 
@@ -321,17 +321,17 @@ def test_the_environment_is_read_for_each_resolver() -> None:
     factory = ProxiedFactory(DnsFactory(), environ)
     context = ResolverContext(Names(), VirtualClock(), seeded_random(1))
     _, target = ResolverRegistry([factory]).match_target("192.0.2.7:1")
-    before = factory.create(target, Heard(), context)
+    before = factory.create(target, RecordingListener(), context)
     environ["http_proxy"] = "http://proxy:1"
-    after = factory.create(target, Heard(), context)
+    after = factory.create(target, RecordingListener(), context)
     assert type(before) is not type(after)
 
 
 @pytest.mark.parametrize("found", [(), Status(StatusCode.UNAVAILABLE, "gone")])
 def test_whether_a_result_can_be_used_is_passed_on(found: tuple[()] | Status) -> None:
-    heard = Heard(answer=Status(StatusCode.UNAVAILABLE, "no"))
-    listener = _ProxyListener(heard, ProxyServer("proxy", 1), lambda _: ())
-    assert listener.on_result(ResolverResult(found)) is heard.answer
+    channel = RecordingListener(answer=Status(StatusCode.UNAVAILABLE, "no"))
+    listener = _ProxyListener(channel, ProxyServer("proxy", 1), lambda _: ())
+    assert listener.on_result(ResolverResult(found)) is channel.answer
 
 
 def test_a_bad_target_is_refused_with_a_proxy_too() -> None:
@@ -339,6 +339,6 @@ def test_a_bad_target_is_refused_with_a_proxy_too() -> None:
     context = ResolverContext(Names(), VirtualClock(), seeded_random(1))
     _, target = ResolverRegistry([factory]).match_target("dns:///a.example:port")
     with pytest.raises(ValueError, match="has port 'port'"):
-        factory.create(target, Heard(), context)
+        factory.create(target, RecordingListener(), context)
     with pytest.raises(ValueError, match="has port 'port'"):
         factory.default_authority(replace(target))

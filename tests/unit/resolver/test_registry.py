@@ -15,7 +15,7 @@ DNS = DnsFactory()
 UNIX = next(factory for factory in STATIC_FACTORIES if factory.scheme == "unix")
 
 
-def test_a_target_finds_the_factory_of_its_scheme() -> None:
+def test_target_is_matched_by_its_scheme() -> None:
     registry = ResolverRegistry([DNS, *STATIC_FACTORIES])
     assert registry.match_target("unix:/s") == (UNIX, Target("unix", "", "/s"))
     assert registry.match_target("backend:80") == (DNS, Target("dns", "", "/backend:80"))
@@ -32,7 +32,7 @@ def test_an_unknown_scheme_names_those_of_this_registry() -> None:
 @pytest.mark.parametrize(
     ("registry", "known"), [(ResolverRegistry([UNIX]), "unix"), (ResolverRegistry(), "none")]
 )
-def test_a_default_scheme_that_nobody_registered_is_an_error(
+def test_default_scheme_that_is_not_registered_is_an_error(
     registry: ResolverRegistry, known: str
 ) -> None:
     text = f"target 'a:80' has no scheme and the default 'dns' is not known: wanted one of {known}"
@@ -40,13 +40,13 @@ def test_a_default_scheme_that_nobody_registered_is_an_error(
         registry.match_target("a:80")
 
 
-def test_another_default_scheme_takes_what_has_none() -> None:
+def test_other_default_scheme_is_used_for_targets_without_a_scheme() -> None:
     registry = ResolverRegistry([DNS, UNIX], default_scheme="unix")
     assert registry.match_target("s") == (UNIX, Target("unix", "", "/s"))
     assert registry.extended(STATIC_FACTORIES[:1]).match_target("s")[0] is UNIX
 
 
-def test_one_scheme_registered_twice_says_both() -> None:
+def test_scheme_registered_twice_is_an_error_that_names_both() -> None:
     with pytest.raises(ValueError, match=r"scheme 'dns' is registered twice: by .* and by"):
         ResolverRegistry([DNS, DnsFactory()])
 

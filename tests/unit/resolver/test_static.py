@@ -4,18 +4,18 @@ import pytest
 
 from proxyless.resolver import STATIC_FACTORIES, ResolverRegistry
 from proxyless.resolver.static import UNIX_AUTHORITY
-from tests.resolver_world import ResolverWorld
+from tests.worlds.resolvers import ResolverWorld
 
 REGISTRY = ResolverRegistry(STATIC_FACTORIES, default_scheme="ipv4")
 
 
 def resolve(text: str) -> list[list[str]]:
-    """The results that a target gives, each as the texts of its endpoints."""
+    """The results for a target, each as texts of its endpoints."""
     world = ResolverWorld()
     factory, target = REGISTRY.match_target(text)
-    factory.create(target, world.heard, world.context).start()
+    factory.create(target, world.listener, world.context).start()
     world.clock.advance(0)
-    return world.heard.addresses
+    return world.listener.addresses
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_each_address_of_the_target_is_an_endpoint_in_its_order(
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ("ipv4:[::1]:80", "address '[::1]:80' is not valid: wanted an IPv4 address"),
         ("ipv4:host:80", "host 'host' is not valid: wanted a literal IP address"),
@@ -60,12 +60,12 @@ def test_each_address_of_the_target_is_an_endpoint_in_its_order(
         ("unix-abstract:a%00b", "unix path '\\x00a\\x00b' is not valid: wanted a name without NUL"),
     ],
 )
-def test_a_malformed_target_is_named_together_with_what_is_wrong(text: str, said: str) -> None:
+def test_error_names_the_malformed_target(text: str, expected: str) -> None:
     world = ResolverWorld()
     factory, target = REGISTRY.match_target(text)
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - the text is compared.
-        factory.create(target, world.heard, world.context)
-    assert str(caught.value).startswith(f"target '{target}': {said}")
+        factory.create(target, world.listener, world.context)
+    assert str(caught.value).startswith(f"target '{target}': {expected}")
 
 
 @pytest.mark.parametrize(

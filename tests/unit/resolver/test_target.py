@@ -42,7 +42,9 @@ SCHEMES = ("dns", "ipv4", "ipv6", "unix", "unix-abstract", "xds")
         ("dns:///host\n?a\nb", "dns", "", "/host\n"),
     ],
 )
-def test_a_known_scheme_is_taken_apart(text: str, scheme: str, authority: str, path: str) -> None:
+def test_target_with_a_known_scheme_is_parsed(
+    text: str, scheme: str, authority: str, path: str
+) -> None:
     assert parse_target(text, SCHEMES) == Target(scheme, authority, path)
 
 
@@ -60,7 +62,7 @@ def test_a_name_of_the_default_scheme_is_percent_decoded_and_cut_like_any_other(
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         (
             "http://host:80",
@@ -78,10 +80,10 @@ def test_a_name_of_the_default_scheme_is_percent_decoded_and_cut_like_any_other(
         ("dns:///%ff", "is not valid: wanted UTF-8 percent-encoded"),
     ],
 )
-def test_a_target_that_cannot_be_right_says_what_was_wanted(text: str, said: str) -> None:
+def test_error_of_an_invalid_target_names_what_is_wanted(text: str, expected: str) -> None:
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - the text is compared as a whole.
         parse_target(text, ["xds", "dns", "ipv4", "ipv6", "unix"])
-    assert str(caught.value) == f"target {text!r} {said}"
+    assert str(caught.value) == f"target {text!r} {expected}"
 
 
 def test_an_empty_target_is_rejected() -> None:
@@ -156,16 +158,16 @@ def test_a_scheme_is_lower_case_letters_digits_and_three_signs(text: str, is_val
         ("a_b.c:80", "a_b.c", 80),
     ],
 )
-def test_host_and_port_are_told_apart(text: str, host: str, port: int) -> None:
+def test_host_and_port_are_parsed(text: str, host: str, port: int) -> None:
     assert parse_host_port(text) == (host, port)
 
 
-def test_the_port_that_is_not_said_can_be_another() -> None:
+def test_default_port_can_be_set() -> None:
     assert parse_host_port("host", 80) == ("host", 80)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ("", "has host '': wanted host, host:port or [ipv6]:port"),
         (":80", "has host '': wanted host, host:port or [ipv6]:port"),
@@ -186,10 +188,10 @@ def test_the_port_that_is_not_said_can_be_another() -> None:
         ("[1:2]:80", "has host '1:2': wanted host:port or a literal IPv6 address"),
     ],
 )
-def test_what_is_neither_host_nor_port_is_named(text: str, said: str) -> None:
+def test_invalid_host_or_port_is_named(text: str, expected: str) -> None:
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - the text is compared as a whole.
         parse_host_port(text)
-    assert str(caught.value) == f"name {text!r} {said}"
+    assert str(caught.value) == f"name {text!r} {expected}"
 
 
 @given(st.text())
@@ -210,20 +212,20 @@ def test_any_text_is_a_host_and_a_port_or_a_value_error(text: str) -> None:
         ("host:80", "host:80"),
         ("host:", "host:"),
         ("[::1]:80", "[::1]:80"),
-        # grpcio sends it as it is, which is no authority: who could tell the port?
+        # grpcio sends it unchanged, which is ambiguous.
         ("::1", "[::1]"),
         ("bücher:80", "b%C3%BCcher:80"),
     ],
 )
-def test_an_authority_names_host_and_port_as_the_target_did(text: str, authority: str) -> None:
+def test_authority_has_host_and_port_of_the_target(text: str, authority: str) -> None:
     assert encode_host_port(text) == authority
 
 
-def test_an_authority_holds_only_what_rfc_3986_lets_it_hold() -> None:
+def test_authority_has_only_characters_of_rfc_3986() -> None:
     assert encode_authority("a/b c%d,e") == "a%2Fb%20c%25d,e"
 
 
-def test_an_error_inside_says_which_target_is_meant() -> None:
+def test_error_is_prefixed_with_the_target() -> None:
     with (
         pytest.raises(ValueError, match=r"^target 'dns:///x': port is odd$"),
         naming_target(Target("dns", "", "/x")),

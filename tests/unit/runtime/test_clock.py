@@ -1,4 +1,4 @@
-"""Unit tests of proxyless.runtime.clock; the promises of a Clock are in contracts/test_clock.py."""
+"""Unit tests of proxyless.runtime.clock; see also contracts/test_clock.py."""
 
 import asyncio
 import gc
@@ -22,7 +22,7 @@ async def test_time_is_the_loops_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("factory", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_on_a_real_loop_time_is_measured_as_finely_as_the_machine_has_it(
+def test_measured_time_has_the_resolution_of_the_machine_on_a_real_loop(
     factory: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
     with closing(factory()) as loop:
@@ -30,7 +30,7 @@ def test_on_a_real_loop_time_is_measured_as_finely_as_the_machine_has_it(
 
 
 @pytest.mark.parametrize("parent", [asyncio.SelectorEventLoop, uvloop.Loop])
-def test_on_a_loop_that_makes_time_up_it_is_measured_there(
+def test_measured_time_is_the_loops_time_on_a_virtual_loop(
     parent: type[asyncio.AbstractEventLoop],
 ) -> None:
     class MadeUp(parent):  # type: ignore[valid-type,misc]
@@ -56,14 +56,14 @@ async def test_timers_without_delay_keep_their_order_while_time_stands_still(
 
 
 class WatchedTimer(_LoopTimer):
-    """Can be seen to go away."""
+    """A timer with weak references."""
 
     __slots__ = ("__weakref__",)
 
 
 @pytest.fixture
 def no_collector() -> Iterator[None]:
-    """What goes away, goes at once, not when the collector finds a cycle."""
+    """Disable the garbage collector: objects outside of cycles are freed at once."""
     gc.disable()
     yield
     gc.enable()
@@ -89,7 +89,7 @@ async def test_a_cancelled_timer_is_kept_neither_by_the_loop_nor_by_a_cycle() ->
     assert gone() is None
 
 
-async def test_what_a_callback_raises_goes_to_the_loop() -> None:
+async def test_exception_of_a_callback_goes_to_the_loop() -> None:
     loop = asyncio.get_running_loop()
     done = loop.create_future()
     loop.set_exception_handler(lambda loop, context: done.set_result(context["exception"]))

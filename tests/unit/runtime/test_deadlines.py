@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxyless.runtime.clock import Timer
-from proxyless.runtime.deadlines import _CANCELS_PER_LOOK, Deadline, DeadlineQueue
+from proxyless.runtime.deadlines import _CANCELS_PER_CHECK, DeadlineQueue
 from proxyless.runtime.virtual import VirtualClock
 
 
 class CountingClock(VirtualClock):
-    """Knows how many timers were ever started on it."""
+    """Counts the timers started on it."""
 
     __slots__ = ("started",)
 
@@ -25,8 +25,24 @@ class CountingClock(VirtualClock):
         return super().call_later(delay_s, callback)
 
 
+class Deadline:
+    """Owner of one deadline."""
+
+    def __init__(self, queue: DeadlineQueue, callback: Callable[[], None]) -> None:
+        self.on_deadline = callback
+        self.deadline_id = 0
+        self._queue = queue
+
+    @property
+    def pending(self) -> bool:
+        return bool(self.deadline_id)
+
+    def cancel(self) -> None:
+        self._queue.cancel(self)
+
+
 class Deadlines:
-    """A queue on a clock, and what has fired by name and time."""
+    """A queue on a clock, and the names and times of the deadlines that have fired."""
 
     def __init__(self) -> None:
         self.clock = CountingClock()
@@ -34,7 +50,12 @@ class Deadlines:
         self.fired: list[tuple[str, float]] = []
 
     def add(self, name: str, in_s: float) -> Deadline:
-        return self.queue.add(self.clock.now_s() + in_s, lambda: self.note(name))
+        return self.call_at(self.clock.now_s() + in_s, lambda: self.note(name))
+
+    def call_at(self, when_s: float, callback: Callable[[], None]) -> Deadline:
+        deadline = Deadline(self.queue, callback)
+        self.queue.expire(deadline, when_s)
+        return deadline
 
     def note(self, name: str) -> None:
         self.fired.append((name, self.clock.now_s()))
@@ -86,7 +107,7 @@ def test_a_due_deadline_can_be_cancelled_by_the_one_before_it(deadlines: Deadlin
         deadlines.note("first")
         second.cancel()
 
-    deadlines.queue.add(101, first)
+    deadlines.call_at(101, first)
     second = deadlines.add("second", 1)
     deadlines.clock.advance(1)
     assert deadlines.fired == [("first", 101.0)]
@@ -140,7 +161,7 @@ def test_cancelled_deadlines_take_no_lasting_memory(deadlines: Deadlines) -> Non
 
 
 def test_replaced_deadlines_take_no_lasting_memory(deadlines: Deadlines) -> None:
-    # One alone first: after it, every second cancel is a replacement.
+    # After this single one, every second cancel is a replacement.
     deadlines.add("x", 60).cancel()
     for _ in range(10_000):
         deadline = deadlines.add("x", 60)
@@ -159,7 +180,7 @@ def test_cancelling_many_at_once_shrinks_the_heap(deadlines: Deadlines) -> None:
 
 
 def test_a_rebuild_that_leaves_nothing_stops_the_timer(deadlines: Deadlines) -> None:
-    for deadline in [deadlines.add("x", 60) for _ in range(_CANCELS_PER_LOOK)]:
+    for deadline in [deadlines.add("x", 60) for _ in range(_CANCELS_PER_CHECK)]:
         deadline.cancel()
     assert (len(deadlines.queue._heap), deadlines.clock.timers_pending) == (0, 0)
     deadlines.add("next", 70)
@@ -181,7 +202,7 @@ def test_a_rebuild_while_firing_loses_and_repeats_nothing(deadlines: Deadlines) 
         for other in others:
             other.cancel()
 
-    deadlines.queue.add(101, cancel_others)
+    deadlines.call_at(101, cancel_others)
     deadlines.add("kept", 1)
     others = [deadlines.add("x", 1) for _ in range(1000)]
     deadlines.add("later", 2)
@@ -206,26 +227,26 @@ def test_a_callback_may_add_deadlines(deadlines: Deadlines) -> None:
         deadlines.add("soon", 1)
         deadlines.add("at once", 0)
 
-    deadlines.queue.add(101, first)
+    deadlines.call_at(101, first)
     deadlines.clock.advance(5)
     assert deadlines.fired == [("at once", 101.0), ("soon", 102.0)]
-    # One for each time that something fired: none in between.
+    # One for each time that something fired.
     assert (deadlines.clock.timers_pending, deadlines.clock.started) == (0, 3)
 
 
-def test_a_callback_that_always_adds_one_that_is_due_lets_the_clock_turn(
+def test_callback_that_always_adds_a_due_deadline_does_not_block_other_timers(
     deadlines: Deadlines,
 ) -> None:
     turns: list[str] = []
 
     def again() -> None:
-        deadlines.queue.add(100, again)
+        deadlines.call_at(100, again)
 
     def stop() -> None:
         turns.append("other timer")
         deadlines.queue.cancel_all()
 
-    deadlines.queue.add(100, again)
+    deadlines.call_at(100, again)
     deadlines.clock.call_later(0, stop)
     deadlines.clock.advance(1)
     assert turns == ["other timer"]
@@ -235,7 +256,7 @@ def test_a_callback_that_raises_does_not_lose_the_others(deadlines: Deadlines) -
     def broken() -> None:
         raise KeyError("broken")
 
-    deadlines.queue.add(101, broken)
+    deadlines.call_at(101, broken)
     deadlines.add("same", 1)
     deadlines.add("later", 2)
     with pytest.raises(KeyError, match="broken"):
@@ -258,7 +279,7 @@ def test_cancel_all_leaves_no_deadline_and_no_timer(deadlines: Deadlines) -> Non
 
 
 def test_cancel_all_by_a_callback_stops_the_ones_that_are_due(deadlines: Deadlines) -> None:
-    deadlines.queue.add(101, deadlines.queue.cancel_all)
+    deadlines.call_at(101, deadlines.queue.cancel_all)
     deadlines.add("x", 1)
     deadlines.clock.advance(2)
     assert not deadlines.fired
@@ -271,10 +292,10 @@ ADVANCE = st.tuples(st.just("advance"), st.integers(min_value=0, max_value=3))
 
 
 @given(st.lists(ADD | ADD | CANCEL | ADVANCE, max_size=400))
-def test_any_history_fires_what_a_plain_sorted_list_would(history: list[tuple[str, int]]) -> None:
+def test_any_history_fires_the_same_as_a_sorted_list(history: list[tuple[str, int]]) -> None:
     deadlines = Deadlines()
     handles: list[Deadline] = []
-    live: dict[int, float] = {}  # The model: number and time of what is pending.
+    live: dict[int, float] = {}  # The model: number and time of pending deadlines.
     expected: list[int] = []
     for verb, number in history:
         if verb == "add":

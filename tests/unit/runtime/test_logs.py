@@ -1,4 +1,4 @@
-"""Who hears in the standard library's logs what happens, and how is that asked for?"""
+"""Unit tests of proxyless.runtime.logs."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def _loggers_as_they_were() -> Iterator[None]:
 
 
 def is_active(trace: LogTrace) -> bool:
-    """A call, since mypy takes it that an attribute stays what it was."""
+    """A function, because mypy assumes that an attribute does not change."""
     return trace.active
 
 
 def bare(monkeypatch: pytest.MonkeyPatch) -> logging.Logger:
-    """The logger of an application that has configured nothing."""
+    """The root logger of an application without handlers."""
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
     ours = logging.getLogger("proxyless")
     monkeypatch.setattr(ours, "handlers", [logging.NullHandler()])
@@ -41,10 +41,10 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> logging.Logger:
 
 
 # ---------------------------------------------------------------------------------------------
-# From the trace to the loggers
+# LogTrace
 
 
-def test_an_event_is_logged_where_its_room_logs(caplog: pytest.LogCaptureFixture) -> None:
+def test_event_is_logged_to_the_logger_of_its_package(caplog: pytest.LogCaptureFixture) -> None:
     trace = LogTrace()
     caplog.set_level(logging.DEBUG, "proxyless.lb.priority")
     trace.emit("priority.choice", child="a", priority=1, reason="failover timer is pending")
@@ -86,7 +86,7 @@ def test_a_level_that_another_thread_changes_meanwhile_is_not_missed(
     assert is_active(trace)
 
 
-def test_an_event_of_a_new_kind_that_another_thread_has_meanwhile_harms_nobody(
+def test_new_logger_of_another_thread_does_not_break_the_check(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     trace, logger = LogTrace(), logging.getLogger("proxyless.channel")
@@ -100,26 +100,26 @@ def test_an_event_of_a_new_kind_that_another_thread_has_meanwhile_harms_nobody(
     assert not is_active(trace)
 
 
-def test_nothing_is_made_of_fields_that_nobody_reads() -> None:
+def test_fields_are_not_formatted_without_a_handler() -> None:
     class Costly:
         def __str__(self) -> str:
-            raise AssertionError("somebody reads it")
+            raise AssertionError("fields were formatted")
 
     LogTrace().emit("priority.choice", child=Costly())
 
 
-def test_sinks_hear_all_events_whatever_the_levels_are() -> None:
-    trace, heard = LogTrace(), list[Event]()
-    unsubscribe = trace.subscribe(heard.append)
+def test_sinks_get_all_events_at_any_level() -> None:
+    trace, events = LogTrace(), list[Event]()
+    unsubscribe = trace.subscribe(events.append)
     assert is_active(trace)
     trace.emit("dns.look_up", host="a")
     unsubscribe()
     assert not is_active(trace)
     trace.emit("dns.look_up", host="b")
-    assert [event.fields["host"] for event in heard] == ["a"]
+    assert [event.fields["host"] for event in events] == ["a"]
 
 
-def test_an_event_of_a_policy_that_we_do_not_know_has_a_logger_too(
+def test_event_of_an_application_policy_has_a_logger(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     trace = LogTrace()
@@ -133,7 +133,7 @@ def test_an_event_of_a_policy_that_we_do_not_know_has_a_logger_too(
     ]
 
 
-def test_an_event_is_one_line_whatever_is_in_it(caplog: pytest.LogCaptureFixture) -> None:
+def test_event_is_always_one_line(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "proxyless.resolver.dns")
     status = Status(StatusCode.UNAVAILABLE, "no\nsuch host")
     addresses = (IpAddress("10.0.0.1", 80), IpAddress("::1", 80))
@@ -145,11 +145,11 @@ def test_an_event_is_one_line_whatever_is_in_it(caplog: pytest.LogCaptureFixture
 
 
 # ---------------------------------------------------------------------------------------------
-# What the environment asks for
+# Environment variables
 
 
 @pytest.mark.parametrize(
-    ("asked", "chosen"),
+    ("tracers", "chosen"),
     [
         (["xds_client"], {"proxyless.xds.client"}),
         (["priority_lb", "cds_lb"], {"proxyless.lb.priority", "proxyless.xds.lb.cds"}),
@@ -162,18 +162,16 @@ def test_an_event_is_one_line_whatever_is_in_it(caplog: pytest.LogCaptureFixture
         (["proxyless.lb"], {"proxyless.lb"}),
     ],
 )
-def test_tracers_are_chosen_in_the_order_of_the_list(asked: list[str], chosen: set[str]) -> None:
-    assert choose_tracers(asked) == (chosen, [])
+def test_tracers_are_chosen_in_the_order_of_the_list(tracers: list[str], chosen: set[str]) -> None:
+    assert choose_tracers(tracers) == (chosen, [])
 
 
-def test_names_that_nobody_knows_are_told_in_one_warning(
+def test_unknown_tracers_cause_one_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     apply_environment({"GRPC_TRACE": "xds_clint,nonsense\n,,xds_client"})
     [record] = [record for record in caplog.records if record.levelname == "WARNING"]
-    assert record.getMessage() == (
-        'GRPC_TRACE names tracers that nobody knows: "xds_clint", "nonsense"'
-    )
+    assert record.getMessage() == ('GRPC_TRACE has unknown tracers: "xds_clint", "nonsense"')
     assert logging.getLogger("proxyless.xds.client").level == logging.DEBUG
 
 
@@ -191,7 +189,7 @@ def test_verbosity_is_the_level_of_all_loggers(verbosity: str, level: int) -> No
     assert logging.getLogger("proxyless.lb.priority").getEffectiveLevel() == level
 
 
-def test_a_verbosity_that_is_none_is_told_and_changes_nothing(
+def test_invalid_verbosity_causes_a_warning_and_changes_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     apply_environment({"GRPC_VERBOSITY": "LOUD"})
@@ -201,19 +199,19 @@ def test_a_verbosity_that_is_none_is_told_and_changes_nothing(
     assert logging.getLogger("proxyless").level == logging.NOTSET
 
 
-def test_with_tracers_named_the_rest_does_not_trace() -> None:
+def test_other_loggers_stay_at_info_when_tracers_are_named() -> None:
     apply_environment({"GRPC_VERBOSITY": "debug", "GRPC_TRACE": "priority_lb"})
     assert logging.getLogger("proxyless.lb.priority").isEnabledFor(logging.DEBUG)
     rest = logging.getLogger("proxyless.xds.client")
     assert rest.getEffectiveLevel() == logging.INFO
 
 
-def test_verbosity_none_means_no_tracers_either() -> None:
+def test_verbosity_none_disables_tracers() -> None:
     apply_environment({"GRPC_VERBOSITY": "NONE", "GRPC_TRACE": "all"})
     assert not LogTrace().active
 
 
-def test_who_asks_for_logs_sees_them_without_configuring_anything(
+def test_logs_go_to_stderr_when_the_application_has_no_handler(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ours = bare(monkeypatch)
@@ -228,7 +226,7 @@ def test_who_asks_for_logs_sees_them_without_configuring_anything(
     assert len(ours.handlers) == 2
 
 
-def test_threads_that_ask_at_once_add_one_handler(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_threads_add_one_handler(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = bare(monkeypatch)
     both = threading.Barrier(2)
 
@@ -239,8 +237,8 @@ def test_threads_that_ask_at_once_add_one_handler(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(logs, "_HANDLERS", {})
     monkeypatch.setattr(logging, "StreamHandler", Slow)
-    asked = {"GRPC_VERBOSITY": "INFO"}
-    threads = [threading.Thread(target=apply_environment, args=(asked,)) for _ in range(2)]
+    tracers = {"GRPC_VERBOSITY": "INFO"}
+    threads = [threading.Thread(target=apply_environment, args=(tracers,)) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -248,18 +246,18 @@ def test_threads_that_ask_at_once_add_one_handler(monkeypatch: pytest.MonkeyPatc
     assert [type(each) for each in ours.handlers] == [logging.NullHandler, Slow]
 
 
-def test_handlers_of_the_application_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_handler_is_added_when_the_application_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = bare(monkeypatch)
     logging.getLogger().handlers.append(logging.NullHandler())
     apply_environment({"GRPC_VERBOSITY": "INFO"})
     assert len(ours.handlers) == 1
 
 
-def test_without_the_variables_nothing_is_touched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_changed_without_the_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = bare(monkeypatch)
     apply_environment({"GRPC_TRACE": " , ", "GRPC_VERBOSITY": ""})
     assert (ours.level, len(ours.handlers)) == (logging.NOTSET, 1)
 
 
-def test_every_tracer_leads_to_a_logger_that_says_something() -> None:
+def test_every_tracer_enables_a_logger_in_use() -> None:
     assert set(TRACERS.values()) <= set(LOGGER_NAMES.values())

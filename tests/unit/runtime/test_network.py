@@ -14,7 +14,7 @@ UNIX = UnixAddress("/run/x.sock")
 
 
 def answer(monkeypatch: pytest.MonkeyPatch, *sockaddrs: tuple[object, ...]) -> None:
-    """Make the running loop find these addresses for any name."""
+    """Make the running loop resolve any name to these addresses."""
 
     async def getaddrinfo(host: str, port: int, *, type: int) -> list[tuple[object, ...]]:  # noqa: A002
         assert type == socket.SOCK_STREAM, "other types only repeat the addresses"

@@ -15,11 +15,11 @@ def draws(generator: Random) -> list[object]:
     ]
 
 
-def test_the_same_seed_draws_the_same() -> None:
+def test_equal_seeds_have_equal_sequences() -> None:
     assert draws(seeded_random(7)) == draws(seeded_random(7))
 
 
-def test_another_seed_draws_something_else() -> None:
+def test_different_seeds_have_different_sequences() -> None:
     assert draws(seeded_random(7)) != draws(seeded_random(8))
 
 

@@ -1,4 +1,4 @@
-"""Unit tests of proxyless.runtime.virtual; see contracts/test_clock.py for what it shares."""
+"""Unit tests of proxyless.runtime.virtual; see also contracts/test_clock.py."""
 
 from collections.abc import Callable
 from functools import partial
@@ -24,7 +24,7 @@ def note(clock: VirtualClock, fired: list[str], name: str) -> Callable[[], None]
     return lambda: fired.append(f"{name}@{clock.now_s()}")
 
 
-def test_a_callback_sees_the_time_it_was_set_for(clock: VirtualClock, fired: list[str]) -> None:
+def test_callback_runs_at_its_time(clock: VirtualClock, fired: list[str]) -> None:
     clock.call_later(1, note(clock, fired, "a"))
     clock.advance(5)
     assert fired == ["a@1.0"]
@@ -124,7 +124,7 @@ def ten_per_instant(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("ten_per_instant")
-def test_a_timer_that_restarts_itself_without_delay_is_found_out(clock: VirtualClock) -> None:
+def test_timer_that_restarts_itself_without_delay_raises(clock: VirtualClock) -> None:
     def again() -> None:
         clock.call_later(0, again)
 
@@ -134,7 +134,7 @@ def test_a_timer_that_restarts_itself_without_delay_is_found_out(clock: VirtualC
 
 
 @pytest.mark.usefixtures("ten_per_instant")
-def test_many_timers_at_different_times_are_no_offence(clock: VirtualClock) -> None:
+def test_many_timers_at_different_times_do_not_raise(clock: VirtualClock) -> None:
     for n in range(100):
         clock.call_later(n / 100, lambda: None)
     clock.advance(1)

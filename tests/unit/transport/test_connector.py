@@ -21,8 +21,8 @@ from proxyless.transport import (
     TransportOptions,
 )
 from tests.certificates import CertificateAuthority
-from tests.unit.transport.world import ADDRESS, FakeSocket, feed, turn
-from tests.wire_world import goaway, settings
+from tests.worlds.fake_sockets import ADDRESS, FakeSocket, feed, turn
+from tests.worlds.wire import goaway, settings
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 AUTHORITY = CertificateAuthority()
@@ -31,9 +31,9 @@ TLS = ClientTls(root_certificates=ROOTS)
 
 
 class FakeTls:
-    """As much of `ssl.SSLObject` as is looked at."""
+    """The used part of `ssl.SSLObject`."""
 
-    # Names are checked during the handshake, which this one has behind it.
+    # Names are checked during the handshake, which is over.
     context = SimpleNamespace(check_hostname=False)
 
     def __init__(self, alpn: str | None) -> None:
@@ -48,14 +48,14 @@ class FakeTls:
 
 @dataclass
 class FakeNetwork:
-    """Connects at once, unless told otherwise, and then says what the peer says."""
+    """Connects at once by default, and passes on the peer's bytes."""
 
     error: Exception | None = None
-    greeting: bytes = settings()
+    first_bytes: bytes = settings()
     alpn: str | None = "h2"
     never_connects: bool = False
     sockets: list[FakeSocket] = field(default_factory=list)
-    asked: list[tuple[Address, bool, str | None]] = field(default_factory=list)
+    connects: list[tuple[Address, bool, str | None]] = field(default_factory=list)
 
     async def connect(
         self,
@@ -65,7 +65,7 @@ class FakeNetwork:
         tls: ssl.SSLContext | None = None,
         server_hostname: str | None = None,
     ) -> tuple[asyncio.Transport, P]:
-        self.asked.append((address, tls is not None, server_hostname))
+        self.connects.append((address, tls is not None, server_hostname))
         if self.error is not None:
             raise self.error
         if self.never_connects:
@@ -75,8 +75,8 @@ class FakeNetwork:
         made = FakeSocket(protocol, {"ssl_object": FakeTls(self.alpn)})
         self.sockets.append(made)
         protocol.connection_made(made)
-        if self.greeting:
-            feed(protocol, self.greeting)
+        if self.first_bytes:
+            feed(protocol, self.first_bytes)
         return made, protocol
 
     async def start_tls(
@@ -104,7 +104,7 @@ class FakeNetwork:
 
 @dataclass
 class World:
-    """A connector on a network, and what owners were told."""
+    """A connector on a network, and the calls of `on_unusable`."""
 
     network: FakeNetwork
     unusable: list[Status] = field(default_factory=list)
@@ -127,7 +127,7 @@ class World:
     async def expect_refused(
         self, text: str, options: TransportOptions | None = None, address: Address = ADDRESS
     ) -> None:
-        """No connection, for this reason; nothing of it is left, and nobody is told twice."""
+        """Assert that connecting fails for this reason and leaves nothing open."""
         status = await self.connect(options, address=address)
         assert status == Status(StatusCode.UNAVAILABLE, f"{address}: {text}")
         await turn()
@@ -135,19 +135,19 @@ class World:
         assert self.unusable == []
 
 
-async def test_a_connection_is_handed_out_when_the_peer_has_greeted() -> None:
+async def test_connection_is_returned_after_the_peers_settings() -> None:
     world = World(FakeNetwork())
     transport = await world.connect()
     assert isinstance(transport, ClientTransport)
     assert transport.is_usable
-    assert world.network.asked == [(ADDRESS, False, None)]
+    assert world.network.connects == [(ADDRESS, False, None)]
     transport.close()
     await transport.wait_closed()
     assert [status.details for status in world.unusable] == ["connection closed by us"]
 
 
-async def test_it_waits_for_the_peers_settings() -> None:
-    world = World(FakeNetwork(greeting=b""))
+async def test_connect_waits_for_the_peers_settings() -> None:
+    world = World(FakeNetwork(first_bytes=b""))
     attempt = asyncio.ensure_future(world.connect())
     await turn()
     await turn()
@@ -190,26 +190,26 @@ ERRORS: dict[str, tuple[Exception, str]] = {
 
 
 @pytest.mark.parametrize(("error", "text"), ERRORS.values(), ids=ERRORS)
-async def test_trouble_becomes_a_status_with_address_and_cause(error: Exception, text: str) -> None:
+async def test_error_becomes_a_status_with_address_and_cause(error: Exception, text: str) -> None:
     status = await World(FakeNetwork(error=error)).connect()
     assert isinstance(status, Status)
     assert status.code is StatusCode.UNAVAILABLE
     assert status.details.startswith(f"{ADDRESS}: {text}")
 
 
-async def test_bugs_are_not_trouble() -> None:
+async def test_other_exceptions_are_raised() -> None:
     with pytest.raises(ZeroDivisionError):
         await World(FakeNetwork(error=ZeroDivisionError())).connect()
 
 
-async def test_it_gives_up_after_the_time() -> None:
+async def test_connect_fails_after_the_timeout() -> None:
     hurry = TransportOptions(connect_timeout_s=0.0)
     await World(FakeNetwork(never_connects=True)).expect_refused("no connection within 0 s", hurry)
-    await World(FakeNetwork(greeting=b"")).expect_refused("no connection within 0 s", hurry)
+    await World(FakeNetwork(first_bytes=b"")).expect_refused("no connection within 0 s", hurry)
 
 
-async def test_cancelling_drops_the_connection() -> None:
-    world = World(FakeNetwork(greeting=b""))
+async def test_cancelling_aborts_the_connection() -> None:
+    world = World(FakeNetwork(first_bytes=b""))
     attempt = asyncio.ensure_future(world.connect())
     await turn()
     attempt.cancel()
@@ -219,14 +219,16 @@ async def test_cancelling_drops_the_connection() -> None:
     await turn()
 
 
-async def test_a_peer_that_does_not_speak_http2_is_refused() -> None:
+async def test_peer_without_http2_is_refused() -> None:
     text = "peer broke HTTP/2: peer answered 'HTTP/1.1 200 OK': it speaks HTTP/1, wanted HTTP/2"
-    await World(FakeNetwork(greeting=b"HTTP/1.1 200 OK\r\n\r\n")).expect_refused(text)
+    await World(FakeNetwork(first_bytes=b"HTTP/1.1 200 OK\r\n\r\n")).expect_refused(text)
 
 
-async def test_a_peer_that_greets_and_leaves_in_one_breath_is_refused() -> None:
-    greeting = settings() + goaway(0, 0, b"bye")
-    await World(FakeNetwork(greeting=greeting)).expect_refused("peer is going away: NO_ERROR: bye")
+async def test_peer_that_sends_settings_and_closes_is_refused() -> None:
+    first_bytes = settings() + goaway(0, 0, b"bye")
+    await World(FakeNetwork(first_bytes=first_bytes)).expect_refused(
+        "peer is going away: NO_ERROR: bye"
+    )
 
 
 # TLS
@@ -247,7 +249,7 @@ async def test_the_options_override_the_name_of_the_target(
     tls = ClientTls(root_certificates=ROOTS, server_name=override)
     transport = await world.connect(TransportOptions(tls=tls), name=name)
     assert isinstance(transport, ClientTransport)
-    assert world.network.asked == [(ADDRESS, True, checked)]
+    assert world.network.connects == [(ADDRESS, True, checked)]
     transport.close()
     await turn()
 
@@ -268,21 +270,21 @@ async def test_a_check_of_the_peer_may_refuse_it() -> None:
     )
 
 
-async def test_certificates_that_cannot_be_used_are_a_reason_before_anything_is_sent() -> None:
+async def test_connect_fails_before_anything_is_sent_when_certificates_are_not_usable() -> None:
     world = World(FakeNetwork())
     tls = ClientTls(root_certificates=b"")
     status = await world.connect(TransportOptions(tls=tls))
     assert isinstance(status, Status)
     assert "root certificates are not usable" in status.details
-    assert world.network.asked == []
+    assert world.network.connects == []
 
 
-async def test_an_empty_name_is_no_name_not_the_one_of_the_target() -> None:
+async def test_empty_server_name_overrides_the_name_of_the_target() -> None:
     world = World(FakeNetwork())
     tls = ClientTls(root_certificates=ROOTS, server_name="", is_name_checked=False)
     transport = await world.connect(TransportOptions(tls=tls), name="target.test")
     assert isinstance(transport, ClientTransport)
-    assert world.network.asked == [(ADDRESS, True, "")]
+    assert world.network.connects == [(ADDRESS, True, "")]
     transport.close()
     await turn()
 
@@ -290,13 +292,13 @@ async def test_an_empty_name_is_no_name_not_the_one_of_the_target() -> None:
 @pytest.mark.parametrize(
     ("chain", "shown"), [(False, "no client certificate"), (True, "a client certificate")]
 )
-async def test_a_peer_that_leaves_after_the_handshake_may_not_like_our_certificate(
+async def test_error_mentions_the_client_certificate_when_the_peer_closes_after_the_handshake(
     chain: bool, shown: str
 ) -> None:
     certificate, key = AUTHORITY.issue(["client"], client=True) if chain else (None, None)
     tls = ClientTls(root_certificates=ROOTS, certificate_chain=certificate, private_key=key)
-    greeting = goaway(0, 0, b"bye")
-    world = World(FakeNetwork(greeting=greeting))
+    first_bytes = goaway(0, 0, b"bye")
+    world = World(FakeNetwork(first_bytes=first_bytes))
     status = await world.connect(TransportOptions(tls=tls))
     assert isinstance(status, Status)
     assert status.details.endswith(f", after a TLS handshake in which {shown} was sent")
@@ -304,7 +306,7 @@ async def test_a_peer_that_leaves_after_the_handshake_may_not_like_our_certifica
 
 @dataclass
 class FixedSource:
-    """Says what the test says, for each connection anew."""
+    """Returns the test's value for each connection."""
 
     answers: list[ClientTls | Status | None]
 
@@ -314,7 +316,7 @@ class FixedSource:
         return self.answers.pop(0)
 
 
-async def test_a_source_is_asked_for_each_connection() -> None:
+async def test_source_is_read_for_each_connection() -> None:
     world = World(FakeNetwork())
     tls = ClientTls(root_certificates=ROOTS, server_name="first")
     source = FixedSource([tls, replace(tls, server_name="second"), None])
@@ -322,7 +324,7 @@ async def test_a_source_is_asked_for_each_connection() -> None:
         transport = await world.connect(TransportOptions(tls_source=source))
         assert isinstance(transport, ClientTransport)
         transport.close()
-    assert [(has_tls, name) for _, has_tls, name in world.network.asked] == [
+    assert [(has_tls, name) for _, has_tls, name in world.network.connects] == [
         (True, "first"),
         (True, "second"),
         (False, None),
@@ -330,16 +332,16 @@ async def test_a_source_is_asked_for_each_connection() -> None:
     await turn()
 
 
-async def test_a_source_that_has_no_tls_to_give_is_a_reason_before_anything_is_sent() -> None:
+async def test_connect_fails_before_anything_is_sent_when_the_source_has_an_error() -> None:
     world = World(FakeNetwork())
     source = FixedSource([Status(StatusCode.UNAVAILABLE, "no certificates yet")])
     status = await world.connect(TransportOptions(tls=TLS, tls_source=source))
     assert status == Status(StatusCode.UNAVAILABLE, f"{ADDRESS}: no certificates yet")
-    assert world.network.asked == []
+    assert world.network.connects == []
 
 
 @pytest.mark.parametrize("has_answer", [True, False])
-async def test_only_without_an_answer_the_rest_of_the_options_counts(has_answer: bool) -> None:
+async def test_other_options_apply_only_when_the_source_returns_none(has_answer: bool) -> None:
     world = World(FakeNetwork())
     source = FixedSource([TLS if has_answer else None])
     options = TransportOptions(is_local_only=True, tls_source=source)
@@ -350,7 +352,7 @@ async def test_only_without_an_answer_the_rest_of_the_options_counts(has_answer:
         await turn()
 
 
-# This machine only
+# Local only
 
 
 @pytest.mark.parametrize(
@@ -366,11 +368,13 @@ async def test_only_without_an_answer_the_rest_of_the_options_counts(has_answer:
     ],
     ids=str,
 )
-async def test_local_only_means_this_machine(address: Address, is_local: bool) -> None:
+async def test_local_only_allows_addresses_of_this_machine(
+    address: Address, is_local: bool
+) -> None:
     world = World(FakeNetwork())
     outcome = await world.connect(TransportOptions(is_local_only=True), address=address)
     if isinstance(outcome, ClientTransport):
         outcome.close()
         await turn()
     assert isinstance(outcome, ClientTransport) is is_local
-    assert bool(world.network.asked) is is_local
+    assert bool(world.network.connects) is is_local

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from proxyless.transport.http_connect import (
     HEAD_BYTES_MAX,
     Accepted,
-    ConnectAnswer,
+    ConnectResponse,
     Refused,
     encode_connect,
 )
@@ -16,8 +16,8 @@ OK = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
 
 def answer(*pieces: bytes) -> Accepted | Refused | None:
-    """The verdict after the last piece; none before."""
-    core = ConnectAnswer()
+    """The verdict after the last piece; asserts that there is none before."""
+    core = ConnectResponse()
     for piece in pieces[:-1]:
         assert core.receive(piece) is None
     return core.receive(pieces[-1])
@@ -27,7 +27,7 @@ def test_a_request_names_the_target_twice() -> None:
     assert encode_connect("[::1]:443") == b"CONNECT [::1]:443 HTTP/1.1\r\nHost: [::1]:443\r\n\r\n"
 
 
-def test_a_request_says_who_asks() -> None:
+def test_request_has_the_authorization() -> None:
     assert encode_connect("a:1", "Basic eDp5") == (
         b"CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\nProxy-Authorization: Basic eDp5\r\n\r\n"
     )
@@ -43,14 +43,14 @@ def test_a_request_says_who_asks() -> None:
         b"HTTP/1.1 204 bare line feeds\nVia: x\n\n",
     ],
 )
-def test_2xx_opens_the_tunnel_and_what_follows_is_kept(head: bytes) -> None:
+def test_2xx_opens_the_tunnel_and_keeps_the_bytes_after_the_head(head: bytes) -> None:
     assert answer(head) == Accepted(b"")
     assert answer(head + b"\0\0\x12\r\n\r\n") == Accepted(b"\0\0\x12\r\n\r\n")
 
 
 @given(st.lists(st.integers(1, 8), max_size=40), st.binary(max_size=20))
-def test_pieces_of_any_size_make_the_same_answer(sizes: list[int], rest: bytes) -> None:
-    data, core = OK + rest, ConnectAnswer()
+def test_response_is_parsed_in_pieces_of_any_size(sizes: list[int], rest: bytes) -> None:
+    data, core = OK + rest, ConnectResponse()
     verdict, taken = None, 0
     for size in [*sizes, len(data)]:
         verdict = core.receive(data[taken : taken + size])
@@ -58,7 +58,7 @@ def test_pieces_of_any_size_make_the_same_answer(sizes: list[int], rest: bytes) 
         if verdict is not None:
             break
         assert taken < len(OK)
-    # Whoever reads goes on where this stopped.
+    # The tunnel continues at this offset.
     assert verdict == Accepted(data[len(OK) : taken])
 
 
@@ -92,7 +92,7 @@ def test_a_long_reason_is_cut() -> None:
     [b"\x15\x03\x01\0\x02\x02", b"SSH-2.0-x\r\n", b"\0\0\x12\x04\0", b"HTTP/2 200\r\n", b"H\n"],
     ids=["tls alert", "ssh", "http2", "other version", "start only"],
 )
-def test_what_is_no_http_is_refused_at_once(garbage: bytes) -> None:
+def test_response_that_is_not_http_is_refused_at_once(garbage: bytes) -> None:
     verdict = answer(garbage)
     assert isinstance(verdict, Refused)
     assert "which is not HTTP/1" in verdict.why
@@ -108,7 +108,7 @@ def test_a_head_without_status_line_is_refused(line: bytes) -> None:
     assert "wanted a status line" in verdict.why
 
 
-def test_a_head_may_have_so_many_bytes_and_no_more() -> None:
+def test_size_of_the_head_is_limited() -> None:
     start, end = b"HTTP/1.1 200 OK\r\nX: ", b"\r\n\r\n"
     fits = start + b"x" * (HEAD_BYTES_MAX - len(start) - len(end)) + end
     assert answer(fits + b"rest") == Accepted(b"rest")
@@ -117,7 +117,7 @@ def test_a_head_may_have_so_many_bytes_and_no_more() -> None:
 
 
 def test_a_head_without_end_is_refused_before_it_takes_more_memory() -> None:
-    core, taken = ConnectAnswer(), 0
+    core, taken = ConnectResponse(), 0
     verdict = core.receive(b"HTTP/1.1 200 OK\r\n")
     while verdict is None:
         verdict = core.receive(b"X: y\r\n" * 100)
@@ -126,8 +126,8 @@ def test_a_head_without_end_is_refused_before_it_takes_more_memory() -> None:
     assert taken < HEAD_BYTES_MAX + 600
 
 
-def test_an_end_before_the_answer_says_how_far_it_came() -> None:
-    core = ConnectAnswer()
+def test_early_end_names_the_number_of_received_bytes() -> None:
+    core = ConnectResponse()
     assert core.on_end() == Refused("closed the connection without an answer to CONNECT")
     core.receive(b"HTTP/1.1 200")
     assert core.on_end() == Refused("closed the connection after 12 bytes of its answer")
@@ -135,7 +135,7 @@ def test_an_end_before_the_answer_says_how_far_it_came() -> None:
 
 @given(st.lists(st.binary(max_size=64), max_size=20))
 def test_bytes_of_any_kind_raise_nothing(pieces: list[bytes]) -> None:
-    core = ConnectAnswer()
+    core = ConnectResponse()
     for piece in pieces:
         if core.receive(piece) is not None:
             break

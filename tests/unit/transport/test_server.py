@@ -14,11 +14,11 @@ from proxyless.transport.pump import Pump
 from proxyless.wire import ErrorCode, Limits, compress
 from proxyless.wire import frames as kinds
 from proxyless.wire.limits import BUFFERED_BYTES_MAX
-from tests.unit.transport.world import ADDRESS, Ended, turn
-from tests.wire_world import (
+from tests.worlds.fake_sockets import ADDRESS, SocketEnd, turn
+from tests.worlds.wire import (
     PREFACE,
     REQUEST,
-    Heard,
+    SentFrames,
     data,
     decode_block,
     headers,
@@ -37,7 +37,7 @@ KIB = 1024
 
 
 class FakeListener:
-    """Accepts what the test sends its way."""
+    """Accepts connections of the test."""
 
     def __init__(self, address: Address, accept: Callable[[], asyncio.BaseProtocol]) -> None:
         self.address = address
@@ -52,7 +52,7 @@ class FakeListener:
 
 
 class FakeNetwork:
-    """Where the server under test listens."""
+    """The network of the server under test."""
 
     def __init__(self) -> None:
         self.listeners: list[FakeListener] = []
@@ -91,8 +91,8 @@ class FakeNetwork:
         raise NotImplementedError
 
 
-class Client(Ended):
-    """One accepted connection, seen from the other end."""
+class Client(SocketEnd):
+    """The client's end of an accepted connection."""
 
     def __init__(self, listener: FakeListener, *, announce: tuple[tuple[int, int], ...]) -> None:
         pump = listener.accept()
@@ -100,15 +100,15 @@ class Client(Ended):
         super().__init__(pump)
         self.pump = pump
         pump.connection_made(self.socket)
-        self.say(PREFACE, settings(*announce), settings_ack())
-        self.hear()
+        self.peer_sends(PREFACE, settings(*announce), settings_ack())
+        self.take_frames()
 
     def request(self, *messages: bytes, stream_id: int = 1, half_close: bool = True) -> None:
-        self.say(headers(stream_id, REQUEST))
+        self.peer_sends(headers(stream_id, REQUEST))
         for message in messages:
-            self.say(data(stream_id, prefixed(message)))
+            self.peer_sends(data(stream_id, prefixed(message)))
         if half_close:
-            self.say(data(stream_id, b"", end=True))
+            self.peer_sends(data(stream_id, b"", end=True))
 
 
 class World:
@@ -141,9 +141,9 @@ async def open_world() -> AsyncIterator[Open]:
         assert not world.server.connections
 
 
-def expect_status(heard: Heard, code: StatusCode, text: str = "", stream_id: int = 1) -> None:
-    """The last header block of the stream says this."""
-    fields = dict(decode_block(heard.of(kinds.HEADERS, stream_id)[-1].payload))
+def expect_status(frames: SentFrames, code: StatusCode, text: str = "", stream_id: int = 1) -> None:
+    """Assert the status in the last header block of the stream."""
+    fields = dict(decode_block(frames.of(kinds.HEADERS, stream_id)[-1].payload))
     assert fields["grpc-status"] == str(int(code))
     assert fields.get("grpc-message", "") == text
 
@@ -164,10 +164,10 @@ async def test_a_method_that_returns_nothing_ends_with_ok(open_world: Open) -> N
     client = await open_world(echo).client()
     client.request(b"one", b"two")
     await turn()
-    heard = client.hear()
-    assert heard.payload(1) == prefixed(b"one") + prefixed(b"two")
-    expect_status(heard, StatusCode.OK)
-    assert heard.resets() == []
+    frames = client.take_frames()
+    assert frames.payload(1) == prefixed(b"one") + prefixed(b"two")
+    expect_status(frames, StatusCode.OK)
+    assert frames.resets() == []
 
 
 async def test_a_method_returns_a_status_and_trailers(open_world: Open) -> None:
@@ -178,7 +178,7 @@ async def test_a_method_returns_a_status_and_trailers(open_world: Open) -> None:
     client = await open_world(fail).client()
     client.request()
     await turn()
-    (block,) = client.hear().of(kinds.HEADERS)
+    (block,) = client.take_frames().of(kinds.HEADERS)
     fields = dict(decode_block(block.payload))
     assert fields[":status"] == "200"
     assert (fields["grpc-status"], fields["grpc-message"], fields["t-why"]) == (
@@ -199,7 +199,7 @@ async def test_a_method_that_raises_ends_with_internal(open_world: Open) -> None
     client = await open_world(crash).client()
     client.request()
     await turn()
-    expect_status(client.hear(), StatusCode.INTERNAL, "the method raised an exception")
+    expect_status(client.take_frames(), StatusCode.INTERNAL, "the method raised an exception")
     await turn()
 
 
@@ -207,21 +207,21 @@ async def test_a_path_without_a_method_is_unimplemented(open_world: Open) -> Non
     world = open_world(echo)
     client = await world.client()
     fields = [(key, "/no/Where" if key == ":path" else value) for key, value in REQUEST]
-    client.say(headers(1, fields, end=True))
+    client.peer_sends(headers(1, fields, end=True))
     await turn()
-    expect_status(client.hear(), StatusCode.UNIMPLEMENTED, "no method '/no/Where' here")
+    expect_status(client.take_frames(), StatusCode.UNIMPLEMENTED, "no method '/no/Where' here")
 
 
-async def test_an_answer_before_the_client_is_done_tells_it_to_stop(open_world: Open) -> None:
+async def test_stream_is_reset_when_the_method_ends_before_the_client(open_world: Open) -> None:
     async def refuse(call: ServerCall) -> Status:
         return Status(StatusCode.PERMISSION_DENIED, "not you")
 
     client = await open_world(refuse).client()
     client.request(half_close=False)
     await turn()
-    heard = client.hear()
-    expect_status(heard, StatusCode.PERMISSION_DENIED, "not you")
-    assert heard.resets() == [(1, ErrorCode.NO_ERROR)]
+    frames = client.take_frames()
+    expect_status(frames, StatusCode.PERMISSION_DENIED, "not you")
+    assert frames.resets() == [(1, ErrorCode.NO_ERROR)]
 
 
 async def test_a_head_may_announce_metadata_and_compression(open_world: Open) -> None:
@@ -232,10 +232,10 @@ async def test_a_head_may_announce_metadata_and_compression(open_world: Open) ->
     client = await open_world(zip_up).client()
     client.request()
     await turn()
-    heard = client.hear()
-    head = dict(decode_block(heard.of(kinds.HEADERS)[0].payload))
+    frames = client.take_frames()
+    head = dict(decode_block(frames.of(kinds.HEADERS)[0].payload))
     assert (head["x-key"], head["grpc-encoding"]) == ("value", "gzip")
-    assert heard.payload(1) == prefixed(compress("gzip", b"message"), compressed=1)
+    assert frames.payload(1) == prefixed(compress("gzip", b"message"), compressed=1)
 
 
 # Reading and writing
@@ -250,13 +250,13 @@ async def test_reading_gives_messages_and_then_none(open_world: Open) -> None:
     client = await open_world(take).client()
     client.request(b"one", half_close=False)
     await turn()
-    client.say(data(1, prefixed(b"two"), end=True))
+    client.peer_sends(data(1, prefixed(b"two"), end=True))
     await turn()
     await turn()
     assert read == [b"one", b"two", None]
 
 
-async def test_a_method_that_does_not_read_gives_the_client_no_window(open_world: Open) -> None:
+async def test_client_gets_no_window_when_the_method_does_not_read(open_world: Open) -> None:
     gate = asyncio.Event()
 
     async def swallow(call: ServerCall) -> None:
@@ -270,11 +270,11 @@ async def test_a_method_that_does_not_read_gives_the_client_no_window(open_world
     assert window > 2 * BUFFERED_BYTES_MAX
     client.request(*[message] * (window // (len(message) + 5)), half_close=False)
     await turn()
-    assert [stream for stream, _ in client.hear().updates() if stream] == []
+    assert [stream for stream, _ in client.take_frames().updates() if stream] == []
     gate.set()
     for _ in range(3):
         await turn()
-    assert [stream for stream, _ in client.hear().updates() if stream] == [1]
+    assert [stream for stream, _ in client.take_frames().updates() if stream] == [1]
 
 
 async def test_a_method_may_read_and_write_in_two_tasks(open_world: Open) -> None:
@@ -294,12 +294,12 @@ async def test_a_method_may_read_and_write_in_two_tasks(open_world: Open) -> Non
     for _ in range(3):
         await turn()
     assert done == []
-    # The reader waited first, the writer after it: each is woken by its own event.
-    client.say(data(1, prefixed(b"hello")))
+    # The reader waited first, then the writer; each has its own event.
+    client.peer_sends(data(1, prefixed(b"hello")))
     await turn()
     await turn()
     assert done == ["read b'hello'"]
-    client.say(window_update(1, 100))
+    client.peer_sends(window_update(1, 100))
     await turn()
     await turn()
     assert done == ["read b'hello'", "written"]
@@ -309,20 +309,20 @@ async def test_the_status_waits_for_messages_that_wait_for_the_window(open_world
     client = await open_world(echo).client((INITIAL_WINDOW_SIZE, 8))
     client.request(b"hello")
     await turn()
-    heard = client.hear()
-    assert heard.payload(1) == prefixed(b"hello")[:8]
-    assert len(heard.of(kinds.HEADERS)) == 1
-    client.say(window_update(1, 100))
+    frames = client.take_frames()
+    assert frames.payload(1) == prefixed(b"hello")[:8]
+    assert len(frames.of(kinds.HEADERS)) == 1
+    client.peer_sends(window_update(1, 100))
     await turn()
     await turn()
-    expect_status(client.hear(), StatusCode.OK)
+    expect_status(client.take_frames(), StatusCode.OK)
 
 
-# Ends from outside
+# Ends of calls
 
 
 class Cancelled:
-    """A method that notes when it is cancelled, wherever it waits."""
+    """A method that records its cancellation."""
 
     def __init__(self, wait: Callable[[ServerCall], Awaitable[object]]) -> None:
         self.count = 0
@@ -348,11 +348,13 @@ WAITS: dict[str, Callable[[ServerCall], Awaitable[object]]] = {
 
 
 OVERS: dict[str, Callable[[Client], None]] = {
-    "reset": lambda client: client.say(rst_stream(1, ErrorCode.CANCEL)),
+    "reset": lambda client: client.peer_sends(rst_stream(1, ErrorCode.CANCEL)),
     "lost": lambda client: client.socket.lose(),
     "closed": lambda client: client.pump.close(),
-    # What a writer has queued leaves before the status that refuses the message.
-    "refused": lambda client: client.say(data(1, prefixed(bytes(11))), window_update(1, 1000)),
+    # Queued messages are sent before the status that refuses the message.
+    "refused": lambda client: client.peer_sends(
+        data(1, prefixed(bytes(11))), window_update(1, 1000)
+    ),
 }
 
 
@@ -385,7 +387,7 @@ async def test_a_method_that_has_ended_is_not_cancelled(open_world: Open) -> Non
     client = await open_world(reply).client()
     client.request()
     await turn()
-    expect_status(client.hear(), StatusCode.OK)
+    expect_status(client.take_frames(), StatusCode.OK)
     client.socket.lose()
     await turn()
     task = calls[0].task
@@ -394,7 +396,7 @@ async def test_a_method_that_has_ended_is_not_cancelled(open_world: Open) -> Non
     assert not task.cancelled()
 
 
-# The server's own end
+# End of the server
 
 
 async def test_draining_waits_for_calls_and_refuses_new_ones(open_world: Open) -> None:
@@ -410,18 +412,18 @@ async def test_draining_waits_for_calls_and_refuses_new_ones(open_world: Open) -
     await turn()
     world.server.drain()
     assert world.network.listeners[0].is_closed
-    assert [code for _, code, _ in busy.hear().goaways()] == [ErrorCode.NO_ERROR]
+    assert [code for _, code, _ in busy.take_frames().goaways()] == [ErrorCode.NO_ERROR]
     await turn()
     assert idle.socket.is_closed
     assert not busy.socket.is_closed
     busy.request(b"late", stream_id=3)
-    assert busy.hear().resets() == [(3, ErrorCode.REFUSED_STREAM)]
+    assert busy.take_frames().resets() == [(3, ErrorCode.REFUSED_STREAM)]
     gate.set()
     for _ in range(3):
         await turn()
-    heard = busy.hear()
-    assert heard.payload(1) == prefixed(b"done")
-    expect_status(heard, StatusCode.OK)
+    frames = busy.take_frames()
+    assert frames.payload(1) == prefixed(b"done")
+    expect_status(frames, StatusCode.OK)
     assert busy.socket.is_closed
 
 
@@ -440,8 +442,8 @@ async def test_closing_ends_everything_and_waits_for_it(open_world: Open) -> Non
     await world.server.close()
 
 
-async def test_a_connection_that_was_never_made_is_not_waited_for(open_world: Open) -> None:
-    """Its TLS handshake failed, so that the protocol never heard of it."""
+async def test_close_does_not_wait_for_a_connection_that_was_never_made(open_world: Open) -> None:
+    """After a failed TLS handshake the protocol is never called."""
     world = open_world(echo)
     await world.client()
     cast("Pump", world.network.listeners[0].accept())
@@ -449,6 +451,6 @@ async def test_a_connection_that_was_never_made_is_not_waited_for(open_world: Op
     assert len(world.server.connections) == 1
 
 
-async def test_it_tells_where_it_listens(open_world: Open) -> None:
+async def test_listen_returns_the_address(open_world: Open) -> None:
     world = open_world(echo)
     assert await world.server.listen(ADDRESS, network=world.network) == ADDRESS

@@ -88,19 +88,19 @@ def test_ids_and_their_trust_domains(uri: str, domain: str) -> None:
         ("spiffe://a/" + "x" * (ID_LENGTH_MAX - 10), "has 2049 characters, wanted at most 2048"),
     ],
 )
-def test_what_is_no_id_is_refused_with_the_reason(uri: str, expected: str) -> None:
+def test_invalid_id_is_refused_with_the_reason(uri: str, expected: str) -> None:
     refusal = refuse_spiffe_id(uri)
     assert refusal is not None
     assert refusal.startswith(expected)
 
 
-def test_trust_domains_have_names() -> None:
+def test_invalid_trust_domain_is_refused() -> None:
     assert refuse_trust_domain("a-b_c.example1") is None
     assert refuse_trust_domain("") == "is empty, wanted a trust domain"
     assert refuse_trust_domain("a/b") is not None
 
 
-# Whose roots count
+# Roots by trust domain
 
 
 def test_roots_are_those_of_the_trust_domain() -> None:
@@ -119,16 +119,16 @@ def test_roots_are_those_of_the_trust_domain() -> None:
             f"{IS_NO_ID % 'https://a.example/x'}: it does not begin with 'spiffe://'",
         ),
         (["spiffe://c.example/x"], NOT_IN_MAP % "c.example"),
-        # No part of a name is enough.
+        # A part of the name does not match.
         (["spiffe://sub.a.example/x"], NOT_IN_MAP % "sub.a.example"),
     ],
 )
-def test_peers_without_roots_are_told_why(uris: list[str], expected: str) -> None:
+def test_peer_without_roots_is_refused_with_the_reason(uris: list[str], expected: str) -> None:
     assert find_roots(BOTH, uris) == expected
     assert refuse_chain(BOTH, uris, [b"leaf", OURS.certificate_der]) == expected
 
 
-def test_refusals_are_no_longer_than_needed() -> None:
+def test_text_of_a_refusal_is_limited() -> None:
     many = TrustBundles.of(b"", {f"d{index}": frozenset() for index in range(1000)})
     text = find_roots(many, ["spiffe://c.example/x"])
     assert isinstance(text, str)
@@ -149,12 +149,12 @@ def test_a_chain_has_to_lead_to_a_root_of_the_peers_own_domain() -> None:
         assert refuse_chain(BOTH, [A_ID], chain) == expected
 
 
-def test_a_domain_without_roots_has_no_peers() -> None:
+def test_domain_without_roots_accepts_no_peer() -> None:
     empty = TrustBundles.of(b"", {A: frozenset()})
     assert refuse_chain(empty, [A_ID], [b"leaf", b"root"]) is not None
 
 
-def test_what_openssl_says_gets_a_name() -> None:
+def test_error_of_openssl_is_completed_with_the_id() -> None:
     assert explain_refusal(BOTH, [A_ID], "certificate has expired") == (
         f"certificate has expired ({A_ID!r}; trust domain 'a.example' has 1 roots)"
     )
@@ -174,7 +174,7 @@ def test_bundles_of_equal_files_are_equal() -> None:
 
 
 def connect(trusted: TrustBundles, authority: CertificateAuthority, *names: str) -> ssl.SSLObject:
-    """The client's end, after a handshake with a server of these names."""
+    """The client's end after a handshake with a server that has these names."""
     context = client_context(ClientTls(trust_bundles=trusted, is_name_checked=False))
     client, _ = shake_hands(context, server_context(*authority.issue(names)))
     return client
@@ -186,23 +186,24 @@ def refused(trusted: TrustBundles, authority: CertificateAuthority, *names: str)
     return caught.value.verify_message
 
 
-@pytest.mark.spec("A29-02")
+@pytest.mark.spec("A87-02")
 def test_peers_are_accepted_by_the_roots_of_their_own_domain() -> None:
     for authority, name in ((OURS, A_ID), (THEIRS, B_ID)):
         assert refuse_peer(connect(BOTH, authority, name), None) is None
-        # Other names may be there, too.
+        # Other names are allowed.
         assert refuse_peer(connect(BOTH, authority, name, "orders.example"), None) is None
 
 
-@pytest.mark.spec("A29-02")
-def test_nobody_is_accepted_by_the_roots_of_another_domain() -> None:
-    """A's authority is trusted, and signs a certificate that says B."""
+@pytest.mark.spec("A87-03")
+def test_peer_is_refused_when_only_roots_of_another_domain_signed_it() -> None:
+    """A's authority is trusted, and signs a certificate with an ID of B."""
     assert refused(BOTH, OURS, B_ID) == f"no root of trust domain 'b.example' vouches for {B_ID!r}"
     assert refused(BOTH, THEIRS, A_ID) == (
         f"no root of trust domain 'a.example' vouches for {A_ID!r}"
     )
 
 
+@pytest.mark.spec("A87-04", "A87-05")
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
@@ -212,14 +213,12 @@ def test_nobody_is_accepted_by_the_roots_of_another_domain() -> None:
         (["spiffe://c.example/x"], NOT_IN_MAP % "c.example"),
     ],
 )
-def test_certificates_that_are_no_svid_of_the_map_are_refused(
-    names: list[str], expected: str
-) -> None:
+def test_certificate_without_an_id_of_the_map_is_refused(names: list[str], expected: str) -> None:
     assert refused(BOTH, OURS, *names).startswith(expected)
 
 
 @pytest.mark.parametrize("authority", [OURS, STRANGER])
-def test_names_that_are_no_text_are_refused_in_the_handshake(
+def test_names_that_cannot_be_decoded_are_refused_in_the_handshake(
     authority: CertificateAuthority,
 ) -> None:
     uri = A_ID.encode() + b"\xff"
@@ -230,7 +229,7 @@ def test_names_that_are_no_text_are_refused_in_the_handshake(
     assert IS_NO_ID % "<not UTF-8>" in caught.value.verify_message
 
 
-def test_a_stranger_is_refused_by_name() -> None:
+def test_refusal_of_an_unknown_authority_names_the_peer() -> None:
     assert refused(BOTH, STRANGER, A_ID) == (
         f"unable to get local issuer certificate ({A_ID!r}; trust domain 'a.example' has 1 roots)"
     )
@@ -242,7 +241,7 @@ def test_a_stranger_is_refused_by_name() -> None:
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 @pytest.mark.parametrize("bytes_at_once", [1, 100, 1 << 16])
-def test_each_version_of_tls_is_checked_before_we_say_who_we_are(
+def test_client_certificate_is_not_sent_before_the_check_in_any_tls_version(
     version: ssl.TLSVersion, bytes_at_once: int
 ) -> None:
     context = server_context(*OURS.issue([B_ID]), client_roots=OURS.certificate_pem)
@@ -255,7 +254,7 @@ def test_each_version_of_tls_is_checked_before_we_say_who_we_are(
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 @pytest.mark.parametrize("bytes_at_once", [1, 100, 1 << 16])
-def test_a_peer_of_its_own_domain_learns_who_we_are(
+def test_client_certificate_is_sent_to_a_peer_of_its_own_domain(
     version: ssl.TLSVersion, bytes_at_once: int
 ) -> None:
     context = server_context(*OURS.issue([A_ID]), client_roots=OURS.certificate_pem)
@@ -266,7 +265,7 @@ def test_a_peer_of_its_own_domain_learns_who_we_are(
 
 
 def identified(trusted: TrustBundles) -> ssl.SSLContext:
-    """For a client that has a certificate to show."""
+    """The context of a client with a certificate."""
     chain, key = OURS.issue([CLIENT_ID], client=True)
     return client_context(
         ClientTls(
@@ -279,7 +278,7 @@ def identified(trusted: TrustBundles) -> ssl.SSLContext:
 
 
 class Server:
-    """One end of a handshake whose other end is driven as loops drive it."""
+    """The server's end of a handshake, with a client that is driven like in an event loop."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._from_client, self._to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -288,9 +287,9 @@ class Server:
         self.seen: object = None
 
     def receive(self, context: ssl.SSLContext, bytes_at_once: int) -> None:
-        """Shake hands. What we say comes in pieces; what the client says before it raises counts.
+        """Do the handshake. Our output is passed on in pieces, and the client's before it raises.
 
-        asyncio and uvloop send what a client has written when it wants to read or is done.
+        asyncio and uvloop send a client's output when it wants to read or is done.
         """
         from_server, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
         client = context.wrap_bio(from_server, to_server)
@@ -310,17 +309,17 @@ def test_intermediate_authorities_are_followed_to_the_root() -> None:
     assert "vouches for" in refused(BOTH, between, B_ID)
 
 
-def test_a_root_need_not_have_signed_itself() -> None:
+def test_root_need_not_be_self_signed() -> None:
     between = CertificateAuthority("between", parent=OURS)
     connect(bundles(a=between), between, A_ID)
-    # Who is above it is not trusted for that.
+    # The authority above it is not trusted.
     assert "unable to get" in refused(bundles(a=between), OURS, A_ID)
-    # What one domain trusts directly, another one may trust by its root.
+    # Another domain may trust the same authority through its root.
     connect(bundles(a=between, b=OURS), between, A_ID)
 
 
-def test_the_authority_that_a_domain_names_counts_before_the_root_above_it() -> None:
-    """B trusts the one between, A the root. More than A87 asks for is refused: see ADR 0014."""
+def test_intermediate_root_of_a_domain_ends_the_chain_before_the_root_above_it() -> None:
+    """B trusts the intermediate, A the root. Stricter than A87: see ADR 0014."""
     between = CertificateAuthority("between", parent=OURS)
     both = bundles(a=OURS, b=between)
     connect(both, between, B_ID)
@@ -328,7 +327,7 @@ def test_the_authority_that_a_domain_names_counts_before_the_root_above_it() -> 
     assert "vouches for" in refused(both, between, A_ID)
 
 
-def test_an_authority_of_two_domains_vouches_in_both() -> None:
+def test_root_of_two_domains_is_valid_in_both() -> None:
     shared = bundles(a=OURS, b=[OURS, THEIRS])
     for name in (A_ID, B_ID):
         connect(shared, OURS, name)
@@ -336,8 +335,8 @@ def test_an_authority_of_two_domains_vouches_in_both() -> None:
     assert "vouches for" in refused(shared, THEIRS, A_ID)
 
 
-def test_authorities_of_one_name_are_told_apart_by_their_keys() -> None:
-    """As with SPIRE, where each trust domain's is called the same."""
+def test_authorities_of_one_name_are_distinguished_by_their_keys() -> None:
+    """As in SPIRE, where the authorities of all trust domains have the same name."""
     first, second = CertificateAuthority("same"), CertificateAuthority("same")
     both = bundles(a=first, b=second)
     for authority, name, other in ((first, A_ID, B_ID), (second, B_ID, A_ID)):
@@ -345,8 +344,8 @@ def test_authorities_of_one_name_are_told_apart_by_their_keys() -> None:
         assert "vouches for" in refused(both, authority, other)
 
 
-def test_authorities_of_one_name_without_key_ids_vouch_for_nobody_elses() -> None:
-    """RFC 5280 wants key ids. Without them OpenSSL tries one authority of a name: see ADR 0014."""
+def test_authorities_of_one_name_without_key_ids_accept_only_their_own_peers() -> None:
+    """Without key ids (RFC 5280), OpenSSL tries one authority of a name: see ADR 0014."""
     first = CertificateAuthority("same", has_key_ids=False)
     second = CertificateAuthority("same", has_key_ids=False)
     both = bundles(a=first, b=second)
@@ -362,7 +361,7 @@ def test_expired_certificates_are_refused() -> None:
     assert caught.value.verify_message.startswith(f"certificate has expired ({A_ID!r}; ")
 
 
-def test_contexts_are_shared_by_equal_bundles_and_by_nobody_else() -> None:
+def test_contexts_are_shared_by_equal_bundles_only() -> None:
     def context(trusted: TrustBundles) -> ssl.SSLContext:
         return client_context(ClientTls(trust_bundles=trusted, is_name_checked=False))
 
@@ -370,12 +369,12 @@ def test_contexts_are_shared_by_equal_bundles_and_by_nobody_else() -> None:
     assert context(bundles(a=OURS)) is not context(bundles(a=THEIRS))
 
 
-def test_roots_that_the_environment_names_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_roots_of_the_environment_are_ignored_with_bundles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "/nowhere/roots.pem")
     connect(BOTH, OURS, A_ID)
 
 
-def test_a_socket_cannot_go_around_the_check() -> None:
+def test_wrap_socket_is_not_supported() -> None:
     context = client_context(ClientTls(trust_bundles=BOTH, is_name_checked=False))
     with pytest.raises(TypeError, match="wrap_bio only"):
         context.wrap_socket(None)  # type: ignore[arg-type]

@@ -56,7 +56,7 @@ def test_client_negotiates_http2_and_tls_1_2_at_least() -> None:
 
 @pytest.mark.parametrize("bundles", [None, TrustBundles.of(b"", {})])
 def test_client_disables_renegotiation(bundles: TrustBundles | None) -> None:
-    """RFC 9113, 9.2.1. Python's ssl module cannot ask for it, so the option is looked at."""
+    """RFC 9113, 9.2.1. Python's ssl module cannot renegotiate, so only the option is checked."""
     context = client_context(ClientTls(trust_bundles=bundles))
     assert ssl.OP_NO_RENEGOTIATION in context.options
 
@@ -73,11 +73,11 @@ def test_a_server_with_another_name_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [NAME, "192.0.2.1", "2001:db8::1"])
-def test_a_server_with_the_right_name_is_taken(name: str) -> None:
+def test_a_server_with_the_right_name_is_accepted(name: str) -> None:
     shake_hands(client_context(tls()), server_context(*SERVER), name)
 
 
-def test_where_names_are_not_checked_the_authority_still_is() -> None:
+def test_authority_is_checked_even_when_names_are_not() -> None:
     roots = AUTHORITY.certificate_pem
     unchecked = client_context(ClientTls(root_certificates=roots, is_name_checked=False))
     shake_hands(unchecked, server_context(*SERVER), "other.test")
@@ -85,7 +85,7 @@ def test_where_names_are_not_checked_the_authority_still_is() -> None:
         shake_hands(unchecked, server_context(*STRANGER.issue([NAME])), "other.test")
 
 
-def test_a_server_asks_for_a_certificate_only_if_it_knows_roots_for_it() -> None:
+def test_server_requests_a_certificate_only_if_it_has_roots() -> None:
     _, server = shake_hands(client_context(tls(identity=CLIENT)), server_context(*SERVER))
     assert server.getpeercert() is None
     strict = server_context(*SERVER, AUTHORITY.certificate_pem)
@@ -109,7 +109,7 @@ def test_equal_configurations_share_a_context() -> None:
     assert client_context(tls()) is not client_context(tls(identity=CLIENT))
 
 
-# Roots that nobody gave
+# Default roots
 
 
 def test_roots_come_from_the_file_that_the_environment_names(
@@ -118,7 +118,7 @@ def test_roots_come_from_the_file_that_the_environment_names(
     roots = tmp_path / "roots.pem"
     roots.write_bytes(AUTHORITY.certificate_pem)
     monkeypatch.setenv(ROOTS_VARIABLE, str(roots))
-    # The names only keep the cache from answering for another test.
+    # The names keep this context out of the cache of other tests.
     context = client_context(ClientTls(server_name="from the file"))
     shake_hands(context, server_context(*SERVER))
     assert len(context.get_ca_certs()) == 1
@@ -144,14 +144,14 @@ def test_a_file_of_roots_that_is_not_there_is_an_error(monkeypatch: pytest.Monke
         client_context(ClientTls(server_name="from no file"))
 
 
-def test_without_either_the_system_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_system_roots_are_used_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(ROOTS_VARIABLE, raising=False)
     context = client_context(ClientTls(server_name="from the system"))
     with pytest.raises(ssl.SSLCertVerificationError):
         shake_hands(context, server_context(*SERVER))
 
 
-# What cannot be used
+# Invalid configurations
 
 
 @pytest.mark.parametrize("roots", [b"", b"not a certificate", b"\xff\xfe"])
@@ -163,7 +163,9 @@ def test_bad_roots_are_an_error(roots: bytes) -> None:
 @pytest.mark.parametrize(
     ("chain", "key"), [(CLIENT[0], None), (None, CLIENT[1])], ids=["no key", "no certificate"]
 )
-def test_half_an_identity_is_an_error(chain: bytes | None, key: bytes | None) -> None:
+def test_certificate_without_key_or_key_without_certificate_is_an_error(
+    chain: bytes | None, key: bytes | None
+) -> None:
     half = ClientTls(
         root_certificates=AUTHORITY.certificate_pem, certificate_chain=chain, private_key=key
     )
@@ -184,18 +186,18 @@ def test_client_context_raises_when_its_identity_is_bad(identity: tuple[bytes, b
         client_context(tls(identity=identity))
 
 
-def test_a_bundle_of_roots_may_say_something_in_any_language() -> None:
+def test_roots_may_have_comments_in_any_language() -> None:
     bundle = "# Főtanúsítvány\n".encode() + AUTHORITY.certificate_pem
     shake_hands(client_context(ClientTls(root_certificates=bundle)), server_context(*SERVER))
 
 
-def test_bytes_that_are_no_text_inside_a_root_are_an_error() -> None:
+def test_invalid_bytes_inside_a_root_are_an_error() -> None:
     head, _, rest = AUTHORITY.certificate_pem.partition(b"\n")
     with pytest.raises(ValueError, match="root certificates are not usable: "):
         check_roots(head + b"\n\xc5\x91" + rest)
 
 
-def test_where_nothing_can_be_written_an_identity_is_not_usable(
+def test_identity_is_not_usable_on_a_read_only_file_system(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
@@ -206,7 +208,7 @@ def test_where_nothing_can_be_written_an_identity_is_not_usable(
 # Secrets
 
 
-def test_a_key_stays_on_no_disk_and_in_no_log(
+def test_key_is_left_neither_on_disk_nor_in_a_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -222,13 +224,13 @@ def test_a_key_stays_on_no_disk_and_in_no_log(
 # After the handshake
 
 
-def test_a_peer_that_did_not_agree_on_http2_is_refused() -> None:
+def test_peer_that_did_not_negotiate_http2_is_refused() -> None:
     other = AUTHORITY.server_context([NAME], alpn=["http/1.1"])
     client, _ = shake_hands(client_context(tls()), other)
     assert refuse_peer(client, None) == "peer negotiated None by ALPN, wanted 'h2'"
 
 
-def test_a_peer_is_checked_by_what_its_certificate_says() -> None:
+def test_check_peer_gets_the_names_of_the_certificate() -> None:
     client, _ = shake_hands(client_context(tls()), server_context(*SERVER))
     assert refuse_peer(client, None) is None
     seen: list[PeerCertificate] = []
@@ -248,8 +250,8 @@ def test_a_peer_is_checked_by_what_its_certificate_says() -> None:
 
 
 @pytest.mark.parametrize("alternative", ["spiffe://example.test/a", "192.0.2.1"])
-def test_a_subject_is_no_name_beside_alternatives(alternative: str) -> None:
-    """OpenSSL would take it where no alternative is a DNS name; gRPC does not (RFC 6125, 6.4.4)."""
+def test_common_name_is_ignored_beside_alternative_names(alternative: str) -> None:
+    """OpenSSL accepts it if no alternative is a DNS name; gRPC does not (RFC 6125, 6.4.4)."""
     server = server_context(*AUTHORITY.issue([alternative], common_name=NAME))
     client, _ = shake_hands(client_context(tls()), server)
     assert refuse_peer(client, None) == f"certificate has other names than {NAME!r}"
@@ -258,13 +260,13 @@ def test_a_subject_is_no_name_beside_alternatives(alternative: str) -> None:
     assert refuse_peer(client, None) is None
 
 
-def test_an_address_is_a_name() -> None:
+def test_ip_address_may_be_the_server_name() -> None:
     server = server_context(*AUTHORITY.issue(["192.0.2.1"], common_name=NAME))
     client, _ = shake_hands(client_context(tls()), server, "192.0.2.1")
     assert refuse_peer(client, None) is None
 
 
-def test_other_names_of_the_peer_are_good_later_if_the_certificate_has_them() -> None:
+def test_refuse_name_accepts_other_names_of_the_certificate() -> None:
     names = [NAME, "*.wild.test", "192.0.2.1"]
     server = server_context(*AUTHORITY.issue(names, common_name="subject.test"))
     client, _ = shake_hands(client_context(tls()), server)
@@ -273,13 +275,13 @@ def test_other_names_of_the_peer_are_good_later_if_the_certificate_has_them() ->
         assert refuse_name(client, other) == f"certificate has other names than {other!r}"
 
 
-def test_where_nobody_compares_names_every_name_is_good() -> None:
+def test_refuse_name_accepts_every_name_when_names_are_not_checked() -> None:
     unchecked = client_context(replace(tls(), is_name_checked=False))
     client, _ = shake_hands(unchecked, server_context(*SERVER))
     assert refuse_name(client, "other.test") is None
 
 
-def test_the_check_does_not_see_a_peer_without_http2() -> None:
+def test_check_peer_is_not_called_for_a_peer_without_http2() -> None:
     client, _ = shake_hands(client_context(tls()), AUTHORITY.server_context([NAME]))
     seen: list[PeerCertificate] = []
     assert refuse_peer(client, seen.append) is not None

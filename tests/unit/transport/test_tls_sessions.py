@@ -32,7 +32,7 @@ def server() -> ssl.SSLContext:
 def connect(
     client: ssl.SSLContext, server: ssl.SSLContext, name: str | None = NAME
 ) -> ssl.SSLObject:
-    """The client's end of a connection that has read what the server sent behind the handshake."""
+    """The client's end of a connection that has read the server's tickets."""
     connection, _ = shake_hands(client, server, name)
     with suppress(ssl.SSLWantReadError):
         connection.read()
@@ -40,7 +40,7 @@ def connect(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_session_is_resumed_again_and_again(
+def test_session_is_resumed_repeatedly(
     sessions: TlsSessions, server: ssl.SSLContext, version: ssl.TLSVersion
 ) -> None:
     server.maximum_version = version
@@ -66,10 +66,10 @@ def test_session_of_a_resumed_handshake_is_not_kept(
     assert sessions.find(resumed) is verified
 
 
-def test_session_that_the_server_does_not_know_is_replaced(sessions: TlsSessions) -> None:
+def test_session_that_the_server_rejects_is_replaced(sessions: TlsSessions) -> None:
     client = client_context(tls(sessions))
     for is_resumed in (False, False):
-        server = server_context(*CERTIFICATE)  # It has other keys for its tickets.
+        server = server_context(*CERTIFICATE)  # With other keys for its tickets.
         connection = connect(client, server)
         assert connection.session_reused is is_resumed
         sessions.keep(connection)
@@ -85,7 +85,9 @@ def test_session_without_a_ticket_is_not_kept_in_tls_1_3(
     assert len(sessions) == 0
 
 
-def test_session_is_of_one_name(sessions: TlsSessions, server: ssl.SSLContext) -> None:
+def test_session_is_resumed_with_the_same_name_only(
+    sessions: TlsSessions, server: ssl.SSLContext
+) -> None:
     client = client_context(tls(sessions))
     sessions.keep(connect(client, server, "a.many.test"))
     assert not connect(client, server, "b.many.test").session_reused
@@ -94,8 +96,10 @@ def test_session_is_of_one_name(sessions: TlsSessions, server: ssl.SSLContext) -
         connect(client, server, "other.test")
 
 
-def test_session_is_of_one_context(sessions: TlsSessions, server: ssl.SSLContext) -> None:
-    """Even if the cache is the same: other roots have verified nothing yet."""
+def test_session_is_resumed_with_the_same_context_only(
+    sessions: TlsSessions, server: ssl.SSLContext
+) -> None:
+    """Even with the same cache: other roots have not verified the peer."""
     sessions.keep(connect(client_context(tls(sessions)), server))
     with pytest.raises(ssl.SSLCertVerificationError):
         connect(client_context(tls(sessions, CertificateAuthority("stranger"))), server)
@@ -112,7 +116,7 @@ def test_session_of_a_peer_without_a_name_is_not_kept(
     assert len(sessions) == 0
 
 
-def test_cache_drops_what_was_not_used_for_longest(
+def test_cache_drops_the_least_recently_used_session(
     sessions: TlsSessions, server: ssl.SSLContext
 ) -> None:
     client = client_context(tls(sessions))
@@ -132,6 +136,6 @@ def test_configuration_without_a_cache_resumes_nothing(server: ssl.SSLContext) -
     assert not any(connect(client, server).session_reused for _ in range(2))
 
 
-def test_sessions_are_not_shown(sessions: TlsSessions) -> None:
+def test_sessions_are_not_in_the_repr(sessions: TlsSessions) -> None:
     assert repr(tls(sessions)) == "ClientTls(server_name=None, has_key=False)"
     assert "Session " not in repr(sessions)

@@ -12,11 +12,11 @@ from proxyless.base import Address, HttpProxy, IpAddress, Status, StatusCode, Un
 from proxyless.runtime import Listener, VirtualClock
 from proxyless.transport import ClientTls, ClientTransport, Connector, TransportOptions
 from proxyless.transport.pump import READ_BUFFER_BYTES
-from proxyless.transport.tunnel import find_way
+from proxyless.transport.tunnel import find_route
 from tests.certificates import CertificateAuthority
 from tests.unit.transport.test_connector import FakeTls
-from tests.unit.transport.world import FakeSocket, feed, turn
-from tests.wire_world import PREFACE, settings
+from tests.worlds.fake_sockets import FakeSocket, feed, turn
+from tests.worlds.wire import PREFACE, settings
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
@@ -27,11 +27,11 @@ TLS = ClientTls(root_certificates=CertificateAuthority().certificate_pem)
 
 
 class Socket(FakeSocket):
-    """One that changes hands."""
+    """A socket whose protocol changes."""
 
     def __init__(self, protocol: asyncio.BaseProtocol, extra: dict[str, object]) -> None:
         super().__init__(protocol, extra)
-        # As the protocol wants it.
+        # Set by the protocol.
         self.is_paused = False
 
     def pause_reading(self) -> None:
@@ -49,15 +49,15 @@ class Socket(FakeSocket):
 
 @dataclass
 class ProxyNetwork:
-    """A proxy that answers at once; what is behind it has the handshake behind it, too."""
+    """A proxy that responds at once, with a peer whose TLS handshake succeeds."""
 
     answer: bytes = ACCEPTED
     alpn: str | None = "h2"
-    # What the peer says inside TLS before anybody takes over.
+    # Bytes of the peer inside TLS before the hand-over.
     early: bytes = b""
     is_lost_early: bool = False
     tls_error: Exception | None = None
-    asked: list[Address] = field(default_factory=list)
+    connects: list[Address] = field(default_factory=list)
     sockets: list[Socket] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
 
@@ -69,8 +69,8 @@ class ProxyNetwork:
         tls: ssl.SSLContext | None = None,
         server_hostname: str | None = None,
     ) -> tuple[asyncio.Transport, P]:
-        assert tls is None, "proxies are spoken to in plain HTTP"
-        self.asked.append(address)
+        assert tls is None, "the connection to a proxy has no TLS"
+        self.connects.append(address)
         protocol = protocol_factory()
         assert isinstance(protocol, asyncio.Protocol)
         self.sockets.append(Socket(protocol, {}))
@@ -129,8 +129,8 @@ async def connect(
     return await connector.connect(address, options, server_name=name)
 
 
-async def connect_and_greet(network: ProxyNetwork, **arguments: object) -> ClientTransport:
-    """The connection, to a server that greets as soon as there is somebody to greet."""
+async def connect_and_send_settings(network: ProxyNetwork, **arguments: object) -> ClientTransport:
+    """A connection to a server that sends SETTINGS after the hand-over."""
     attempt = asyncio.ensure_future(connect(network, **arguments))  # type: ignore[arg-type]
     while not attempt.done():
         await turn()
@@ -143,7 +143,7 @@ async def connect_and_greet(network: ProxyNetwork, **arguments: object) -> Clien
 
 
 async def expect_refused(text: str, network: ProxyNetwork, **arguments: object) -> None:
-    """No connection, for this reason, and nothing of it left."""
+    """Assert that connecting fails for this reason and leaves nothing open."""
     status = await connect(network, **arguments)  # type: ignore[arg-type]
     assert status == Status(StatusCode.UNAVAILABLE, text)
     await turn()
@@ -158,36 +158,36 @@ async def expect_refused(text: str, network: ProxyNetwork, **arguments: object) 
         (HttpProxy(PROXY, "name.example:80"), (PROXY, "name.example:80")),
     ],
 )
-def test_the_way_leads_by_the_proxy_to_the_target(
+def test_route_has_the_address_of_the_proxy_and_the_target(
     proxy: HttpProxy, expected: tuple[IpAddress, str]
 ) -> None:
-    assert find_way(BACKEND, proxy) == expected
+    assert find_route(BACKEND, proxy) == expected
 
 
-async def test_an_ipv6_endpoint_is_asked_for_in_brackets() -> None:
+async def test_ipv6_target_is_in_brackets() -> None:
     address = IpAddress("2001:db8::1", 443)
-    assert find_way(address, HttpProxy(PROXY)) == (PROXY, "[2001:db8::1]:443")
+    assert find_route(address, HttpProxy(PROXY)) == (PROXY, "[2001:db8::1]:443")
 
 
-async def test_the_proxy_is_asked_and_then_the_peer_is_greeted() -> None:
+async def test_connect_is_sent_to_the_proxy_and_then_the_preface_to_the_peer() -> None:
     network = ProxyNetwork()
     proxy = HttpProxy(target="name.example:80", authorization="Basic eDp5")
-    transport = await connect_and_greet(network, proxy=proxy)
-    assert network.asked == [BACKEND]
+    transport = await connect_and_send_settings(network, proxy=proxy)
+    assert network.connects == [BACKEND]
     [socket] = network.sockets
     assert socket.writes[0] == (
         b"CONNECT name.example:80 HTTP/1.1\r\nHost: name.example:80\r\n"
         b"Proxy-Authorization: Basic eDp5\r\n\r\n"
     )
     assert socket.writes[1].startswith(PREFACE)
-    # Nothing of the tunnel is left on the way.
+    # The pump has replaced the tunnel.
     assert socket.get_protocol() is transport
     assert not socket.is_paused
     transport.close()
     await transport.wait_closed()
 
 
-async def test_what_came_with_the_answer_is_read_first() -> None:
+async def test_bytes_behind_the_response_are_read_first() -> None:
     network = ProxyNetwork(ACCEPTED + settings())
     made = await connect(network)
     assert isinstance(made, ClientTransport), made
@@ -234,7 +234,7 @@ async def test_tls_is_with_the_peer_and_never_with_the_proxy(
     plain.close()
 
 
-async def test_bytes_before_tls_are_not_the_peers() -> None:
+async def test_bytes_before_tls_are_an_error_of_the_proxy() -> None:
     await expect_refused(
         f"{BACKEND} through proxy {PROXY}: proxy sent 5 bytes behind its answer, before any TLS",
         ProxyNetwork(ACCEPTED + b"hello"),
@@ -242,7 +242,7 @@ async def test_bytes_before_tls_are_not_the_peers() -> None:
     )
 
 
-async def test_a_handshake_that_fails_is_named() -> None:
+async def test_failed_handshake_is_reported() -> None:
     await expect_refused(
         f"{BACKEND} through proxy {PROXY}: TLS: handshake: WRONG",
         ProxyNetwork(tls_error=ssl.SSLError(1, "WRONG")),
@@ -250,7 +250,7 @@ async def test_a_handshake_that_fails_is_named() -> None:
     )
 
 
-async def test_a_peer_that_does_not_speak_http2_is_refused_before_it_is_greeted() -> None:
+async def test_peer_without_http2_is_refused_before_the_preface_is_sent() -> None:
     network = ProxyNetwork(alpn="http/1.1")
     status = await connect(network, tls=TLS)
     assert isinstance(status, Status)
@@ -260,7 +260,7 @@ async def test_a_peer_that_does_not_speak_http2_is_refused_before_it_is_greeted(
     network.sockets[0].close()
 
 
-async def test_a_connection_that_is_lost_before_it_changes_hands() -> None:
+async def test_connection_lost_before_the_hand_over_is_an_error_of_the_proxy() -> None:
     network = ProxyNetwork(is_lost_early=True)
     status = await connect(network, tls=TLS)
     assert isinstance(status, Status)
@@ -268,12 +268,12 @@ async def test_a_connection_that_is_lost_before_it_changes_hands() -> None:
     network.sockets[0].close()
 
 
-async def test_certificates_that_cannot_be_used_are_a_reason_before_the_proxy_is_asked() -> None:
+async def test_connect_fails_before_the_proxy_is_used_when_certificates_are_not_usable() -> None:
     network = ProxyNetwork()
     status = await connect(network, tls=ClientTls(root_certificates=b"no certificate"))
     assert isinstance(status, Status)
     assert "root certificates are not usable" in status.details
-    assert network.asked == []
+    assert network.connects == []
 
 
 LOOPBACK = IpAddress("127.0.0.1", 1)
@@ -285,17 +285,17 @@ LOOPBACK = IpAddress("127.0.0.1", 1)
         (LOOPBACK, HttpProxy(IpAddress("127.0.0.1", 2)), True),
         (BACKEND, HttpProxy(IpAddress("127.0.0.1", 2)), False),
         (LOOPBACK, HttpProxy(PROXY), False),
-        # Where a proxy finds a name, nobody here knows.
+        # The address of a name that the proxy resolves is unknown.
         (LOOPBACK, HttpProxy(target="localhost:1"), False),
     ],
 )
-async def test_local_only_means_the_whole_way(
+async def test_local_only_applies_to_proxy_and_target(
     address: IpAddress, proxy: HttpProxy, is_local: bool
 ) -> None:
     network = ProxyNetwork(ACCEPTED + settings())
     made = await connect(network, proxy, address=address, is_local_only=True)
     assert isinstance(made, ClientTransport) is is_local
-    assert bool(network.asked) is is_local
+    assert bool(network.connects) is is_local
     if isinstance(made, ClientTransport):
         made.close()
         await made.wait_closed()
@@ -309,7 +309,7 @@ async def test_a_unix_socket_has_no_proxy() -> None:
     )
 
 
-async def test_who_we_are_is_in_no_text() -> None:
+async def test_authorization_is_in_no_text() -> None:
     network = ProxyNetwork(b"HTTP/1.1 407 no\r\n\r\n")
     proxy = HttpProxy(PROXY, authorization="Basic c2VjcmV0")
     status = await connect(network, proxy)

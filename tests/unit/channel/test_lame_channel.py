@@ -1,4 +1,4 @@
-"""Unit tests of proxyless.channel.lame."""
+"""Unit tests of proxyless.channel.lame_channel."""
 
 from typing import Any, cast
 
@@ -8,7 +8,7 @@ from proxyless.base import State, Status, StatusCode
 from proxyless.channel import CHANNEL_CLOSED, Call, ChannelOptions, LameChannel, LoopStack
 from proxyless.lb import PolicyRegistry
 from proxyless.runtime import AsyncioNetwork, DeadlineQueue, VirtualClock, seeded_random
-from tests.spec.channel_world import PATH, FakePool, Observer, StubPolicy
+from tests.worlds.channels import PATH, CallObserver, EmptyPool, StubPolicy
 
 REASON = Status(StatusCode.UNKNOWN, "target is malformed")
 CONFIG: dict[str, object] = {"loadBalancingConfig": [{"stub": {}}]}
@@ -29,15 +29,15 @@ def channel(clock: VirtualClock) -> LameChannel:
             seeded_random(1),
             AsyncioNetwork(),
             DeadlineQueue(clock),
-            cast("Any", FakePool()),
+            cast("Any", EmptyPool()),
         ),
         policies=PolicyRegistry([StubPolicy()]),
         reason=REASON,
     )
 
 
-def call(channel: LameChannel, *, wait_for_ready: bool) -> Observer:
-    observer = Observer()
+def call(channel: LameChannel, *, wait_for_ready: bool) -> CallObserver:
+    observer = CallObserver()
     Call(channel, channel.method(PATH), observer, wait_for_ready=wait_for_ready).start()
     return observer
 

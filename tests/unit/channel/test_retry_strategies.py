@@ -9,10 +9,11 @@ import pytest
 
 from proxyless.base import OK, State, Status, StatusCode
 from proxyless.channel import CallConfig
+from proxyless.channel.call_attempts import Station
 from proxyless.channel.service_config import HedgingPolicy, MethodConfig, RetryPolicy
 from proxyless.lb import QUEUE_PICKER, Drop, Fail
 from proxyless.wire import StreamEnd
-from tests.spec.channel_world import (
+from tests.worlds.channels import (
     UNAVAILABLE,
     UNPROCESSED,
     ChannelWorld,
@@ -52,7 +53,7 @@ def hedging(delay_s: float = 1.0, attempts_max: int = 3) -> ChannelWorld:
 
 
 def throttled(policy: Mapping[str, object], tokens: int = 10) -> ChannelWorld:
-    """A world whose policies come from the service config, and are limited by it."""
+    """A world with policies and a throttle from the service config."""
     config = {
         "loadBalancingConfig": [{"stub": {}}],
         "retryThrottling": {"maxTokens": tokens, "tokenRatio": 0.5},
@@ -84,7 +85,7 @@ HEDGING_POLICY = {
 def tokens_left(world: ChannelWorld) -> float:
     throttle = world.channel.config.throttle
     assert throttle is not None
-    return throttle.tokens
+    return throttle._millitokens / 1000
 
 
 def test_a_retry_sends_the_same_messages_again_after_its_backoff() -> None:
@@ -106,7 +107,7 @@ def test_a_retry_sends_the_same_messages_again_after_its_backoff() -> None:
     assert observer.messages == [b"reply"]
 
 
-def test_attempts_end_when_the_policy_says_so() -> None:
+def test_rpc_fails_after_the_maximum_of_attempts() -> None:
     world = retrying(attempts_max=2)
     _, observer = world.call()
     world.streams[0].end(UNAVAILABLE)
@@ -128,7 +129,7 @@ def test_pushback_sets_the_delay() -> None:
     assert len(world.streams) == 2
 
 
-def test_an_rpc_cancelled_between_attempts_makes_no_other() -> None:
+def test_rpc_cancelled_between_attempts_makes_no_further_attempt() -> None:
     world = retrying()
     call, observer = world.call()
     world.streams[0].end(UNAVAILABLE)
@@ -151,7 +152,7 @@ def test_transparent_retries_do_not_count_as_attempts() -> None:
     assert observer.status == OK
 
 
-def test_a_hedge_goes_out_after_its_delay_and_the_first_answer_wins() -> None:
+def test_hedge_is_sent_after_its_delay_and_the_first_response_wins() -> None:
     world = hedging()
     _, observer = world.call()
     assert len(world.streams) == 1
@@ -167,7 +168,7 @@ def test_a_hedge_goes_out_after_its_delay_and_the_first_answer_wins() -> None:
     assert len(world.streams) == 2
 
 
-def test_a_hedge_that_waits_for_a_connection_is_not_what_the_rpc_waited_for() -> None:
+def test_deadline_does_not_name_a_hedge_that_waits_for_a_connection() -> None:
     world = hedging()
     _, observer = world.call(timeout_s=5.0)
     world.report(State.CONNECTING, QUEUE_PICKER)
@@ -193,7 +194,7 @@ def test_a_fatal_code_ends_a_hedged_rpc_and_all_its_attempts() -> None:
     assert world.streams[1].is_ended
 
 
-def test_trailers_alone_end_a_hedged_rpc_and_all_its_attempts() -> None:
+def test_trailers_only_response_ends_a_hedged_rpc_and_all_its_attempts() -> None:
     world = hedging()
     _, observer = world.call()
     world.clock.advance(1.0)
@@ -224,7 +225,7 @@ def test_a_hedged_rpc_fails_only_with_its_last_attempt() -> None:
     assert observer.status == UNAVAILABLE.status
 
 
-def test_a_hedge_is_told_how_much_time_is_left() -> None:
+def test_hedge_has_the_remaining_timeout() -> None:
     world = hedging()
     world.call(timeout_s=50.0)
     world.clock.advance(1.0)
@@ -264,7 +265,7 @@ def test_a_transparent_retry_is_not_another_attempt_of_a_hedged_rpc() -> None:
 
 
 @pytest.mark.parametrize("end", [UNAVAILABLE, UNPROCESSED])
-def test_a_hedge_that_waits_for_its_pick_is_the_only_one_that_does(end: StreamEnd) -> None:
+def test_at_most_one_hedge_waits_for_its_pick(end: StreamEnd) -> None:
     world = hedging(attempts_max=2)
     _, observer = world.call()
     world.report(State.CONNECTING, QUEUE_PICKER)
@@ -280,14 +281,14 @@ def test_a_hedge_that_waits_for_its_pick_is_the_only_one_that_does(end: StreamEn
 
 
 @pytest.mark.parametrize("what", ["fails", "answer of the other", "too much to keep"])
-def test_a_writer_goes_on_when_the_attempt_that_blocked_him_is_gone(what: str) -> None:
+def test_call_is_writable_when_the_attempt_that_blocked_it_ends(what: str) -> None:
     world = hedging(delay_s=1.0)
     call, observer = world.call(None)
     world.clock.advance(1.0)
     blocked, free = world.streams
     blocked.is_writable = False
     call.send_message(b"message")
-    was_writable, told = call.is_writable, observer.writable
+    was_writable, writable_calls = call.is_writable, observer.writable
     match what:
         case "fails":
             blocked.end(UNAVAILABLE)
@@ -296,17 +297,17 @@ def test_a_writer_goes_on_when_the_attempt_that_blocked_him_is_gone(what: str) -
         case _:
             call.send_message(bytes(world.channel.options.kept_bytes_max))
     assert (was_writable, call.is_writable) == (False, True)
-    assert observer.writable > told
+    assert observer.writable > writable_calls
     assert not free.is_ended
 
 
-def test_an_rpc_with_too_much_to_keep_is_not_retried_after_its_backoff() -> None:
+def test_rpc_is_not_retried_after_its_backoff_when_it_keeps_too_many_bytes() -> None:
     world = retrying()
     call, observer = world.call(None)
     world.streams[0].end(UNAVAILABLE)
     call.send_message(bytes(world.channel.options.kept_bytes_max + 1))
     world.clock.advance(2.0)
-    assert call.is_committed
+    assert call.station is Station.COMMITTED
     world.streams[1].end(UNAVAILABLE)
     assert observer.status == UNAVAILABLE.status
 
@@ -321,7 +322,7 @@ def test_a_transparent_retry_takes_no_token() -> None:
         world.streams[-1].end(replace(UNPROCESSED, is_retry_free=True))
     world.streams[-1].end(UNPROCESSED)
     assert tokens_left(world) == 10.0
-    # The server library has seen two of them: from here on it is the policy's.
+    # The server library saw two of them, so this failure counts for the policy.
     world.streams[-1].end(UNPROCESSED)
     assert tokens_left(world) == 9.0
     world.clock.advance(2.0)
@@ -340,7 +341,7 @@ def test_a_pick_that_fails_takes_a_token(policy: Mapping[str, object]) -> None:
     assert tokens_left(world) == (8.0 if policy is RETRY_POLICY else 7.0)
 
 
-def test_a_hedge_that_is_throttled_when_it_is_due_leaves_the_failure_before_it() -> None:
+def test_last_failure_is_the_result_when_the_next_hedge_is_throttled() -> None:
     world = throttled(HEDGING_POLICY, tokens=4)
     _, observer = world.call()
     later = StreamEnd(UNAVAILABLE.status, (("grpc-retry-pushback-ms", "5000"),))

@@ -39,7 +39,7 @@ class LameChannel(Channel):
         targets = UnresolvableTargets(reason)
         super().__init__(target, options, stack, policies=policies, resolvers=targets)
         self._reason = reason
-        # It is never started. A channel without a resolver would leave IDLE with its first RPC.
+        # Never started. Without a resolver the first RPC would start one.
         self._resolver = StaticResolver(reason, self, stack.clock)
         self._set_state(State.TRANSIENT_FAILURE, FailPicker(reason))
 

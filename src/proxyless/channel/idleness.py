@@ -1,10 +1,9 @@
-"""When has nobody needed the channel for long enough?
+"""Idle timeout of a channel.
 
 Specs: A62 (IDLE_TIMEOUT), A62-15 to A62-18.
 
-Activity begins and ends with every RPC, so both are cheap: the timer is not touched. When it
-fires it looks whether the time has really passed since the last RPC ended, and if not, runs on for
-the rest.
+Every RPC may begin and end a period of activity, so neither touches the timer. When the timer
+fires before the timeout has passed since the last RPC ended, it is started for the remaining time.
 """
 
 from collections.abc import Callable
@@ -18,21 +17,21 @@ _ROUNDING_S: Final = 1e-6
 
 
 class Idleness:
-    """Calls back once nobody was active for `timeout_s`. Driven by its owner and its timer."""
+    """Calls `on_idle` after `timeout_s` without RPCs."""
 
     def __init__(self, clock: Clock, timeout_s: float, on_idle: Callable[[], None]) -> None:
         # Fixed at construction.
         self._clock = clock
         self._timeout_s = timeout_s
         self._on_idle = on_idle
-        # Who is active, and until when somebody was.
+        # Whether RPCs are under way, and when the last one ended.
         self._is_active = False
         self._inactive_since_s = 0.0
         self._when_inactive: list[Callable[[], None]] = []
         self._timer: Timer = IDLE_TIMER
 
     def start(self) -> None:
-        """The channel leaves IDLE: the time runs from here."""
+        """Start the timeout: the channel leaves IDLE."""
         self._inactive_since_s = self._clock.now_s()
         if self._timeout_s < inf and not self._timer.pending:
             self._timer = self._clock.call_later(self._timeout_s, self._on_timer)
@@ -53,7 +52,7 @@ class Idleness:
             callback()
 
     def call_when_inactive(self, callback: Callable[[], None]) -> None:
-        """Call back once, as soon as no RPC is under way."""
+        """Call back once, now or when no RPC is under way."""
         if self._is_active:
             self._when_inactive.append(callback)
         else:

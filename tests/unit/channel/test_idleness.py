@@ -1,8 +1,8 @@
-"""When has nobody needed the channel for long enough?"""
+"""Unit tests of proxyless.channel.idleness."""
 
 from math import inf
 
-from proxyless.channel.idle import Idleness
+from proxyless.channel.idleness import Idleness
 from proxyless.runtime import VirtualClock
 
 
@@ -12,14 +12,14 @@ def make(timeout_s: float) -> tuple[VirtualClock, Idleness, list[float]]:
     return clock, Idleness(clock, timeout_s, lambda: idled.append(clock.now_s())), idled
 
 
-def test_the_time_counts_from_the_start_if_nobody_comes() -> None:
+def test_timeout_counts_from_the_start_without_rpcs() -> None:
     clock, idleness, idled = make(10.0)
     idleness.start()
     clock.advance(100.0)
     assert idled == [10.0]
 
 
-def test_the_time_counts_from_the_end_of_the_last_activity() -> None:
+def test_timeout_counts_from_the_end_of_the_last_rpc() -> None:
     clock, idleness, idled = make(10.0)
     idleness.start()
     clock.advance(3.0)
@@ -39,7 +39,7 @@ def test_activity_touches_no_timer() -> None:
     assert clock.timers_pending == 1
 
 
-def test_never_means_never() -> None:
+def test_infinite_timeout_starts_no_timer() -> None:
     clock, idleness, idled = make(inf)
     idleness.start()
     assert clock.timers_pending == 0
@@ -47,7 +47,7 @@ def test_never_means_never() -> None:
     assert not idled
 
 
-def test_stopped_means_no_timer() -> None:
+def test_stop_cancels_the_timer() -> None:
     clock, idleness, idled = make(10.0)
     idleness.start()
     idleness.stop()
@@ -56,8 +56,8 @@ def test_stopped_means_no_timer() -> None:
     assert clock.timers_pending == 0
 
 
-def test_a_rounding_error_does_not_keep_it_busy() -> None:
-    """From 4.7 s to 9.7 s it is a little less than 5 s, to a float."""
+def test_timer_is_not_restarted_for_a_rounding_error() -> None:
+    """As floats, 9.7 - 4.7 is a little less than 5."""
     assert 9.7 - 4.7 < 5.0
     clock, idleness, idled = make(5.0)
     idleness.start()

@@ -1,11 +1,9 @@
-"""How are RPCs measured, on channels that somebody wants to know it of?
+"""Calls of a channel that has stats plugins.
 
 Specs: A66 (what an attempt is, and when it begins and ends), A78 and A89 (labels of the pick).
 
-A channel without plugins makes `Call`s, and nothing here runs. One with plugins makes
-`MeasuredCall`s, which are the same but for a meter per attempt: it starts when the attempt is
-wanted, before its pick, listens on its stream, and is read when the attempt ends, with a stream or
-without one.
+A `MeasuredCall` is a `Call` with a meter per attempt. The meter starts when the attempt is
+requested, before its pick, counts bytes on its stream, and reports when the attempt ends.
 """
 
 from __future__ import annotations
@@ -26,13 +24,13 @@ if TYPE_CHECKING:
     from proxyless.metrics import CallRecorder
     from proxyless.runtime import Clock
     from proxyless.transport import ClientTransport
-    from proxyless.wire import ClientStream, RequestEncoder, ResponseBlock, StreamEnd
+    from proxyless.wire import ClientStream, RequestEncoder, StreamEnd
     from proxyless.wire.client import CallListener
     from proxyless.wire.flow import SendQueue
 
 
 class MeasuredCall(Call):
-    """An RPC of which plugins are told. Driven as every call is."""
+    """A call whose attempts are measured."""
 
     __slots__ = ("_meters", "_pick_labels", "_recorder", "_unpicked")
 
@@ -41,32 +39,30 @@ class MeasuredCall(Call):
         channel: CallOwner,
         method: Method,
         observer: CallObserver,
-        *said: Any,  # noqa: ANN401 - whatever else a call takes
+        *rest: Any,  # noqa: ANN401 - the other arguments of Call
     ) -> None:
         assert method.recorder is not None, "a channel with plugins makes methods with a recorder"
         # First, so that serializing the request is part of the RPC: "payload serialization should
         # be included" - A66
         measured = MeasuredObserver(observer, method.recorder, channel.stack.clock)
-        super().__init__(channel, method, measured, *said)
+        super().__init__(channel, method, measured, *rest)
         self._recorder: Final = method.recorder
-        # What policies said about the last pick, by the name of the label.
+        # Labels that policies added to the last pick.
         self._pick_labels: dict[str, str] = {}
-        # Of attempts that have no subchannel yet, the oldest first; and of those that have one.
+        # Attempts without a subchannel, the oldest first; and those with one.
         self._unpicked: list[AttemptMeter] = []
         self._meters: list[AttemptMeter] = []
-
-    # Attempts begin
 
     def _pick(self) -> None:
         # "Attempts are created after name resolution … but before the LB pick" - A66
         while len(self._unpicked) < self._attempts_wanted:
             self._unpicked.append(AttemptMeter(self._recorder, self._channel.stack.clock))
-            # What was said about the attempt before is not about this one.
+            # The labels are those of the previous attempt.
             self._pick_labels.clear()
         info = self._info
         assert info is not None, "an RPC is picked for after it was selected"
         if info.attributes.get(PICK_LABELS) is not self._pick_labels:
-            # Calls share what they say to pickers, but not what pickers say to them.
+            # Calls share the other attributes, but not the labels.
             attributes = info.attributes.with_(PICK_LABELS, self._pick_labels)
             self._info = PickInfo(info.path, info.metadata, attributes)
         super()._pick()
@@ -81,10 +77,8 @@ class MeasuredCall(Call):
         measured: Any = MeasuredTransport(transport, meter)
         super()._open(measured, tracker, encoder)
 
-    # Attempts end: with their stream (`MeasuredListener`), or here
-
     def _on_failure(self, end: StreamEnd) -> None:
-        # One more than is wanted: the pick for it failed.
+        # There is one more than requested if its pick failed.
         if len(self._unpicked) > self._attempts_wanted:
             self._end_unpicked(self._unpicked.pop(0), end.status)
         super()._on_failure(end)
@@ -95,13 +89,13 @@ class MeasuredCall(Call):
 
     def cancel(self, status: Status = CANCELLED) -> None:
         if not self.is_ended:
-            # Before the application hears of it, so that who looks then finds them counted.
+            # First, so that the application finds the attempts counted at the end of its RPC.
             self._end_all(status)
         super().cancel(status)
 
     def finish(self, end: StreamEnd) -> None:
         if not self.is_ended:
-            # The attempt whose end this is has told already; the others are not needed.
+            # The meter of the attempt that ended the RPC has reported already.
             self._end_all(CANCELLED)
         super().finish(end)
 
@@ -122,7 +116,7 @@ class MeasuredCall(Call):
 
 
 class AttemptMeter:
-    """What one attempt comes to. Driven by its call and its stream."""
+    """Duration and bytes of one attempt."""
 
     __slots__ = (
         "_began_s",
@@ -141,12 +135,12 @@ class AttemptMeter:
         self._recorder: Final = recorder
         self._clock: Final = clock
         self._began_s: Final = clock.measured_s()
-        # The call's to set.
+        # Set by the call.
         self.pick_labels: dict[str, str] = {}
-        # Counted on the way to the wire and back.
+        # Set by the transport, stream and listener below.
         self.stream: ClientStream | None = None
-        # Where the last message waits for the peer's window, if it does. It knows how much of it
-        # is left when the stream, which has ended, does not any more.
+        # Messages that wait for the peer's window. Unlike the stream, it keeps its size after the
+        # end.
         self.queue: SendQueue | None = None
         self.sent_bytes = 0
         self.received_bytes = 0
@@ -154,7 +148,7 @@ class AttemptMeter:
         recorder.on_attempt_start()
 
     def end(self, status: Status) -> None:
-        """The attempt is over. Only the first time counts."""
+        """Report the attempt. Idempotent."""
         if self._is_ended:
             return
         self._is_ended = True
@@ -162,10 +156,10 @@ class AttemptMeter:
         if stream is not None:
             received_bytes -= stream.unpacked_bytes
             if not stream.id:
-                # It waited for its turn until its end: nothing left.
+                # The stream ended while it waited to be opened: nothing was sent.
                 sent_bytes = 0
         if self.queue is not None:
-            # With the prefix of each message that has not begun: usually there is none.
+            # The size includes the prefix of each message that is not begun; usually there is none.
             sent_bytes = max(sent_bytes - self.queue.size, 0)
         duration_s = self._clock.measured_s() - self._began_s
         self._recorder.on_attempt_end(
@@ -174,10 +168,7 @@ class AttemptMeter:
 
 
 class MeasuredObserver:
-    """Tells how long an RPC took, before the application hears of its end.
-
-    Closest to the application: what filters make of the end is what counts.
-    """
+    """Reports the duration and status of an RPC, as the application gets them after filters."""
 
     __slots__ = ("_began_s", "_clock", "_observer", "_recorder")
 
@@ -201,12 +192,8 @@ class MeasuredObserver:
         self._observer.on_end(end)
 
 
-# ---------------------------------------------------------------------------------------------
-# Between an attempt and the wire
-
-
 class MeasuredTransport:
-    """The connection that one attempt was given. Driven by its call."""
+    """The connection of one attempt."""
 
     __slots__ = ("_meter", "_transport")
 
@@ -222,7 +209,7 @@ class MeasuredTransport:
     def open_unary(self, block: bytes, attempt: Attempt, message: bytes) -> ClientStream:
         listener = MeasuredListener(attempt, self._meter)
         stream = self._transport.open_unary(block, listener, message)
-        # Now, because a stream that has ended by this time has sent nothing.
+        # Afterwards, because a stream that has ended by now has sent nothing.
         self._meter.stream = stream
         self._meter.queue = stream.queue
         self._meter.sent_bytes += len(message)
@@ -230,13 +217,14 @@ class MeasuredTransport:
 
 
 class MeasuredStream:
-    """A stream whose messages are counted. Driven by its call."""
+    """A stream that counts sent messages."""
 
-    __slots__ = ("_meter", "_stream", "close_sending", "hold", "release")
+    __slots__ = ("_meter", "_stream", "cancel", "close_sending", "hold", "release")
 
     def __init__(self, stream: ClientStream, meter: AttemptMeter) -> None:
         self._stream: Final = stream
         self._meter: Final = meter
+        self.cancel: Final = stream.cancel
         self.close_sending: Final = stream.close_sending
         self.hold: Final = stream.hold
         self.release: Final = stream.release
@@ -254,28 +242,21 @@ class MeasuredStream:
         self._stream.send_message(message, is_compressed=is_compressed, end_stream=end_stream)
         self._meter.queue = self._stream.queue
 
-    def cancel(self, status: Status) -> None:
-        self._stream.cancel(status)
-
 
 class MeasuredListener:
-    """Counts what comes, and notes the end before the call does. Driven by the wire."""
+    """Counts received messages; ends the meter before the call is notified."""
 
-    __slots__ = ("_listener", "_meter")
+    __slots__ = ("_listener", "_meter", "on_head", "on_writable")
 
     def __init__(self, listener: CallListener, meter: AttemptMeter) -> None:
         self._listener: Final = listener
         self._meter: Final = meter
-
-    def on_head(self, head: ResponseBlock) -> None:
-        self._listener.on_head(head)
+        self.on_head: Final = listener.on_head
+        self.on_writable: Final = listener.on_writable
 
     def on_message(self, message: bytes) -> None:
         self._meter.received_bytes += len(message)
         self._listener.on_message(message)
-
-    def on_writable(self) -> None:
-        self._listener.on_writable()
 
     def on_end(self, end: StreamEnd) -> None:
         self._meter.end(end.status)

@@ -1,8 +1,8 @@
-"""Unit tests of proxyless.transport.names: for which hosts does a certificate speak?"""
+"""Unit tests of proxyless.transport.server_names."""
 
 import pytest
 
-from proxyless.transport.names import match_dns_name, match_host, server_name_of
+from proxyless.transport.server_names import match_dns_name, match_host, server_name_of
 from proxyless.transport.tls import PeerCertificate
 
 
@@ -17,12 +17,12 @@ from proxyless.transport.tls import PeerCertificate
         ("::1", "::1"),
     ],
 )
-def test_a_certificate_shows_the_authority_without_its_port(authority: str, name: str) -> None:
+def test_server_name_is_the_authority_without_its_port(authority: str, name: str) -> None:
     assert server_name_of(authority) == name
 
 
 @pytest.mark.parametrize(
-    ("name", "wanted", "is_match"),
+    ("name", "host", "is_match"),
     [
         ("orders.example", "orders.example", True),
         ("Orders.Example", "oRDERS.eXAMPLE", True),
@@ -48,8 +48,8 @@ def test_a_certificate_shows_the_authority_without_its_port(authority: str, name
         (".", ".", False),
     ],
 )
-def test_dns_names(name: str, wanted: str, is_match: bool) -> None:
-    assert match_dns_name(name, wanted) is is_match
+def test_dns_name_matches_host(name: str, host: str, is_match: bool) -> None:
+    assert match_dns_name(name, host) is is_match
 
 
 @pytest.mark.parametrize(
@@ -63,17 +63,17 @@ def test_dns_names(name: str, wanted: str, is_match: bool) -> None:
         ("192.0.2.2", False),
         ("2001:db8::1", True),
         ("2001:DB8:0::1", True),
-        # An address is no name, though somebody wrote it as one.
+        # An IP address in a DNS name does not count.
         ("192.0.2.9", False),
         ("spiffe://example.test/a", False),
         ("", False),
     ],
 )
-def test_a_certificate_speaks_for_its_names_and_addresses(host: str, is_match: bool) -> None:
+def test_certificate_matches_its_names_and_addresses(host: str, is_match: bool) -> None:
     certificate = PeerCertificate(
         dns_names=("a.test", "*.wild.test", "192.0.2.9"),
         uris=("spiffe://example.test/a",),
-        # What has a bad length is called this by OpenSSL.
+        # OpenSSL's text for an address of invalid length.
         ip_addresses=("<invalid>", "192.0.2.1", "2001:DB8:0:0:0:0:0:1\n"),
         emails=(),
         der=b"",

@@ -1,7 +1,6 @@
-"""For which hosts does a certificate speak?
+"""Matching of server names against a certificate, beside what OpenSSL does in a handshake.
 
-Specs: RFC 6125 and A29 (wildcards), A81 (the authority of an RPC). What OpenSSL compares during a
-handshake it compares itself; here is what is compared by other rules, or later.
+Specs: RFC 6125 and A29 (wildcards), A81 (the authority of an RPC).
 """
 
 from __future__ import annotations
@@ -16,32 +15,32 @@ if TYPE_CHECKING:
 
 
 def server_name_of(authority: str) -> str:
-    """The name that a certificate must show: the authority without its port."""
+    """The name that the certificate must have: the authority without its port."""
     host, colon, port = authority.rpartition(":")
     if colon and port.isdigit() and (host.endswith("]") or ":" not in host):
         return host.strip("[]")
     return authority.strip("[]")
 
 
-def match_dns_name(name: str, wanted: str) -> bool:
-    """Whether a certificate's DNS name is for this host, whatever the case.
+def match_dns_name(name: str, host: str) -> bool:
+    """Whether a certificate's DNS name matches this host, ignoring case.
 
-    A whole first label of it may be a wildcard: `*.example` is for `a.example`, but neither for
-    `example` nor for `b.a.example`.
+    The first label may be a wildcard: `*.example` matches `a.example`, but neither `example` nor
+    `b.a.example`.
     """
-    name, wanted = (text.lower().removesuffix(".") for text in (name, wanted))
-    if not name or not wanted or wanted.startswith("."):
+    name, host = (text.lower().removesuffix(".") for text in (name, host))
+    if not name or not host or host.startswith("."):
         return False
     if "*" not in name:
-        return name == wanted
+        return name == host
     star, dot, domain = name.partition(".")
-    label, _, rest = wanted.partition(".")
+    label, _, rest = host.partition(".")
     is_wildcard = star == "*" and bool(dot) and bool(domain) and "*" not in domain
     return is_wildcard and bool(label) and rest == domain
 
 
 def match_host(certificate: PeerCertificate, host: str) -> bool:
-    """Whether one of a certificate's alternative names is for this host, a name or an address."""
+    """Whether an alternative name of the certificate matches this host name or IP address."""
     try:
         address = ip_address(host)
     except ValueError:
@@ -50,7 +49,6 @@ def match_host(certificate: PeerCertificate, host: str) -> bool:
 
 
 def _parse_address(text: str) -> IPv4Address | IPv6Address | None:
-    """None: what a certificate says is no address, so it is nobody's."""
     try:
         return ip_address(text.strip())
     except ValueError:

@@ -1,6 +1,6 @@
-"""What do retry and hedging policies do to a running call?
+"""Strategies: retry and hedging policies of a running call.
 
-Specs: A6. The decisions are in `retry`; here they meet timers and attempts.
+Specs: A6. The decisions are in `retry`; this module starts timers and requests attempts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NO_CODES: Final[frozenset[StatusCode]] = frozenset()
 
 
 class RetriedCall(Protocol):
-    """What a strategy needs of its call."""
+    """The methods of a call that a strategy uses."""
 
     @property
     def is_waiting(self) -> bool: ...
@@ -48,7 +48,7 @@ def choose_strategy(
     clock: Clock,
     random: Random,
 ) -> Strategy | None:
-    """What the method's policy, or the channel's throttle, adds to the call."""
+    """The strategy for the method's policy, or for the channel's throttle alone."""
     if method_config.retry_policy is not None:
         return _Retrying(call, method_config.retry_policy, throttle, clock, random)
     if method_config.hedging_policy is not None:
@@ -57,7 +57,7 @@ def choose_strategy(
 
 
 class _Counting:
-    """No policy: the call's end only fills or empties the channel's throttle."""
+    """Counts attempts in the channel's throttle. The strategy of a call without a policy."""
 
     def __init__(
         self, throttle: RetryThrottle | None, codes: frozenset[StatusCode] = _NO_CODES
@@ -87,7 +87,7 @@ class _Counting:
 
 
 class _Retrying(_Counting):
-    """One attempt after the other. Driven by the ends of attempts and the backoff timer."""
+    """Retries: one attempt after the other, with backoff."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class _Retrying(_Counting):
 
 
 class _Hedging(_Counting):
-    """Attempts side by side. Driven by what is sent, what ends, and the hedging timer."""
+    """Hedging: concurrent attempts."""
 
     def __init__(
         self, call: RetriedCall, policy: HedgingPolicy, throttle: RetryThrottle | None, clock: Clock
@@ -135,17 +135,17 @@ class _Hedging(_Counting):
         self._call = call
         self._policy = policy
         self._clock = clock
-        # The first attempt is the call's own to request.
+        # The call itself requests the first attempt.
         self._state = HedgeState().after_requested()
         self._timer: Timer = IDLE_TIMER
-        # How the RPC ends if nothing better comes.
+        # The end of the RPC if no other attempt succeeds.
         self._last_failure: StreamEnd | None = None
 
     def on_attempt_sent(self, retries: TransparentRetries) -> Metadata:
         now_s = self._clock.now_s()
         self._state = self._state.after_sent(self._policy, now_s)
-        # Soon: the attempt is not quite under way yet.
-        self._look_at(now_s)
+        # With a timer, because the attempt has no stream yet.
+        self._decide_at(now_s)
         return super().on_attempt_sent(retries)
 
     def on_failure(self, end: StreamEnd) -> bool:
@@ -155,7 +155,7 @@ class _Hedging(_Counting):
         if isinstance(self._choose(), GiveUp):
             return False
         self._last_failure = end
-        self._look_at(now_s)
+        self._decide_at(now_s)
         return True
 
     def close(self) -> None:
@@ -170,17 +170,17 @@ class _Hedging(_Counting):
             is_throttled=self._is_throttled,
         )
 
-    def _look_at(self, when_s: float) -> None:
+    def _decide_at(self, when_s: float) -> None:
         self._timer.cancel()
-        self._timer = self._clock.call_later(when_s - self._clock.now_s(), self._look)
+        self._timer = self._clock.call_later(when_s - self._clock.now_s(), self._decide)
 
-    def _look(self) -> None:
+    def _decide(self) -> None:
         match self._choose():
             case Send():
                 self._state = self._state.after_requested()
                 self._call.request_attempt()
             case SendAt(at_s):
-                self._look_at(at_s)
+                self._decide_at(at_s)
             case GiveUp():
                 # "The hedged request is cancelled, and if there are no other already-sent hedged
                 # RPCs the failure is returned to the client application" - A6

@@ -1,4 +1,4 @@
-"""Unit tests of proxyless.channel.measured: RPCs of a channel that somebody measures."""
+"""Unit tests of proxyless.channel.measured_call."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 
 from proxyless.base import OK, Status, StatusCode
 from proxyless.channel import Call
-from proxyless.channel.measured import AttemptMeter, MeasuredCall, MeasuredTransport
+from proxyless.channel.measured_call import AttemptMeter, MeasuredCall, MeasuredTransport
 from proxyless.lb import QUEUE_PICKER, Drop, Fail
 from proxyless.lb.api import PickInfo, PickResult
 from proxyless.lb.attributes import PICK_LABELS
@@ -23,22 +23,17 @@ from proxyless.metrics.instruments import (
 from proxyless.wire import StreamEnd
 from proxyless.wire.frames import WINDOW_DEFAULT, encode_settings, encode_window_update
 from proxyless.wire.messages import PREFIX_BYTES
-from tests.metrics_world import TARGET, RecordingPlugin
-from tests.spec.channel_world import (
-    UNAVAILABLE,
-    UNPROCESSED,
-    ChannelWorld,
-    RecordingPicker,
-)
-from tests.subchannel_world import CONNECTING, FAILURE
-from tests.wire_world import CallRecorder, ClientSide
+from tests.worlds.channels import UNAVAILABLE, UNPROCESSED, ChannelWorld, RecordingPicker
+from tests.worlds.stats_plugins import TARGET, RecordingPlugin
+from tests.worlds.subchannels import CONNECTING, FAILURE
+from tests.worlds.wire import CallRecorder, ClientSide
 
 NAME = "pkg.Service/Method"
-REFUSED = Status(StatusCode.UNAVAILABLE, "nobody there")
+REFUSED = Status(StatusCode.UNAVAILABLE, "not reachable")
 
 
 class MeasuredWorld(ChannelWorld):
-    """A channel with a plugin, and what the plugin heard."""
+    """A channel with a plugin, and its measurements."""
 
     def __init__(self, **options: object) -> None:
         self.plugin = RecordingPlugin()
@@ -59,7 +54,7 @@ class MeasuredWorld(ChannelWorld):
 
     @property
     def sizes(self) -> list[tuple[float, float]]:
-        """What each attempt sent and received."""
+        """Bytes that each attempt sent and received."""
         sent, received = self.plugin.values(ATTEMPT_SENT), self.plugin.values(ATTEMPT_RECEIVED)
         return [(out[1], back[1]) for out, back in zip(sent, received, strict=True)]
 
@@ -94,7 +89,7 @@ def test_a_channel_without_plugins_makes_plain_calls() -> None:
     assert world.method.recorder is None
 
 
-def test_a_channel_with_plugins_makes_measured_ones(world: MeasuredWorld) -> None:
+def test_a_channel_with_plugins_makes_measured_calls(world: MeasuredWorld) -> None:
     assert world.channel.call_type is MeasuredCall
     world.connect()
     assert world.policy.helper.context.metrics.plugins == (world.plugin,)
@@ -121,7 +116,7 @@ def test_an_attempt_ends_before_its_call(world: MeasuredWorld) -> None:
     assert world.plugin.order[-1] == CALL_DURATION.name
 
 
-def test_waiting_for_a_pick_is_part_of_an_attempt_and_resolving_is_not(
+def test_attempt_includes_the_wait_for_its_pick_and_not_the_resolution(
     world: MeasuredWorld,
 ) -> None:
     world.call()
@@ -169,14 +164,14 @@ def test_a_deadline_ends_an_attempt_that_waits_for_its_pick(world: MeasuredWorld
 def test_a_deadline_ends_an_attempt_that_is_under_way(world: MeasuredWorld) -> None:
     world.connect()
     _, observer = world.call(b"12345", timeout_s=3.0)
-    # Told before the application is: whoever looks then finds it.
+    # Reported before the observer is called.
     world.clock.advance(3.0)
     assert observer.status.code is StatusCode.DEADLINE_EXCEEDED
     assert world.attempts == [("DEADLINE_EXCEEDED", 3.0)]
     assert world.sizes == [(5, 0)]
 
 
-def test_a_cancelled_attempt_is_told_before_the_application_hears_of_it(
+def test_cancelled_attempt_is_reported_before_the_observer_is_called(
     world: MeasuredWorld,
 ) -> None:
     world.connect()
@@ -218,7 +213,7 @@ def test_a_compressed_response_counts_as_it_was_on_the_wire(world: MeasuredWorld
     assert world.sizes == [(7, 10)]
 
 
-def test_a_stream_that_never_had_its_turn_has_sent_nothing(world: MeasuredWorld) -> None:
+def test_stream_that_was_never_opened_has_sent_nothing(world: MeasuredWorld) -> None:
     world.connect()
     world.call()
     world.streams[0].id = 0
@@ -227,8 +222,8 @@ def test_a_stream_that_never_had_its_turn_has_sent_nothing(world: MeasuredWorld)
 
 
 @pytest.mark.parametrize("is_unary", [True, False])
-def test_what_still_waits_for_the_window_was_not_sent(is_unary: bool) -> None:
-    """The rest is forgotten with the stream, before who measures it hears of the end."""
+def test_bytes_that_wait_for_the_window_do_not_count_as_sent(is_unary: bool) -> None:
+    """The stream drops the rest before the meter is ended."""
     world, client = MeasuredWorld(), ClientSide()
     recorder = world.method.recorder
     assert recorder is not None
@@ -247,7 +242,7 @@ def test_what_still_waits_for_the_window_was_not_sent(is_unary: bool) -> None:
     assert world.sizes == [(WINDOW_DEFAULT - prefixes * PREFIX_BYTES, 0)]
 
 
-def test_what_waited_and_was_sent_counts() -> None:
+def test_bytes_count_as_sent_after_they_waited_for_the_window() -> None:
     world, client = MeasuredWorld(), ClientSide()
     recorder = world.method.recorder
     assert recorder is not None
@@ -274,7 +269,7 @@ def test_a_transparent_retry_is_another_attempt(world: MeasuredWorld) -> None:
     assert world.calls == [("OK", 1.0)]
 
 
-def test_each_retry_is_an_attempt_and_the_wait_between_them_is_none() -> None:
+def test_each_retry_is_an_attempt_without_the_backoff_before_it() -> None:
     world = MeasuredWorld(service_config=RETRY)
     world.connect()
     _, observer = world.call()
@@ -287,11 +282,11 @@ def test_each_retry_is_an_attempt_and_the_wait_between_them_is_none() -> None:
     assert observer.status is OK
     assert [status for status, _ in world.attempts] == ["UNAVAILABLE", "OK"]
     assert world.attempts[0][1] == 1.0
-    # All of it, with the wait in between, which has some chance in it.
+    # The whole time, with the jittered backoff.
     assert world.calls == [("OK", 3.0)]
 
 
-def test_hedges_that_are_not_needed_any_more_are_cancelled() -> None:
+def test_other_hedges_end_as_cancelled() -> None:
     world = MeasuredWorld(service_config=HEDGE)
     world.connect()
     _, observer = world.call()
@@ -304,7 +299,7 @@ def test_hedges_that_are_not_needed_any_more_are_cancelled() -> None:
     assert world.started == 2
 
 
-def test_a_hedge_that_waits_for_its_pick_ends_when_another_one_is_answered() -> None:
+def test_hedge_that_waits_for_its_pick_ends_when_another_one_succeeds() -> None:
     world = MeasuredWorld(service_config=HEDGE)
     world.connect()
     world.call()
@@ -315,7 +310,7 @@ def test_a_hedge_that_waits_for_its_pick_ends_when_another_one_is_answered() -> 
     assert sorted(world.attempts) == [("CANCELLED", 0.0), ("OK", 1.0)]
 
 
-def test_a_hedge_that_waits_for_its_pick_ends_as_soon_as_the_call_is_committed() -> None:
+def test_hedge_that_waits_for_its_pick_ends_when_the_call_is_committed() -> None:
     world = MeasuredWorld(service_config=HEDGE)
     world.connect()
     world.call()
@@ -325,7 +320,7 @@ def test_a_hedge_that_waits_for_its_pick_ends_as_soon_as_the_call_is_committed()
     assert world.attempts == [("CANCELLED", 0.0)]
 
 
-def test_a_hedge_that_waits_for_its_pick_ends_when_another_one_fails_for_good() -> None:
+def test_hedge_that_waits_for_its_pick_ends_when_another_one_fails_fatally() -> None:
     world = MeasuredWorld(service_config=HEDGE)
     world.connect()
     _, observer = world.call()
@@ -348,7 +343,7 @@ def test_a_failed_pick_of_a_retried_rpc_is_an_attempt_of_its_own() -> None:
 
 
 class LabellingPicker(RecordingPicker):
-    """Says where RPCs go, another place each time."""
+    """Adds another locality label at each pick."""
 
     __slots__ = ("places",)
 
@@ -358,7 +353,7 @@ class LabellingPicker(RecordingPicker):
 
     def pick(self, info: PickInfo) -> PickResult:
         labels = info.attributes.get(PICK_LABELS)
-        assert labels is not None, "an RPC that is measured brings where to write it"
+        assert labels is not None, "a measured RPC has a dictionary for labels"
         labels[BACKEND_SERVICE] = "cluster"
         if self.places:
             labels[LOCALITY] = self.places.pop(0)
@@ -374,7 +369,7 @@ def test_an_attempt_has_the_labels_of_its_own_pick() -> None:
     world.clock.advance(2.0)
     world.streams[1].answer()
     labels = [labels[2:] for labels, _ in world.plugin.values(ATTEMPT_DURATION)]
-    # The second pick said nothing about the place.
+    # The second pick has no locality label.
     assert labels == [("UNAVAILABLE", "here", "cluster"), ("OK", "", "cluster")]
 
 
@@ -388,7 +383,7 @@ def test_an_attempt_that_fails_without_a_stream_has_the_labels_of_its_last_pick(
     assert labels == (NAME, TARGET, "UNAVAILABLE", "here", "cluster")
 
 
-def test_rpcs_do_not_share_what_pickers_say_to_them(world: MeasuredWorld) -> None:
+def test_rpcs_do_not_share_pick_labels(world: MeasuredWorld) -> None:
     picker = world.connect()
     world.call()
     world.call()
@@ -397,7 +392,7 @@ def test_rpcs_do_not_share_what_pickers_say_to_them(world: MeasuredWorld) -> Non
     assert world.method.plain_info.attributes.get(PICK_LABELS) is None
 
 
-def test_what_a_call_does_to_its_stream_reaches_the_wire(world: MeasuredWorld) -> None:
+def test_methods_of_the_stream_are_forwarded_to_the_wire(world: MeasuredWorld) -> None:
     world.connect()
     call, _ = world.call(None)
     (stream,) = world.streams
