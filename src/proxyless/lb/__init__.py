@@ -1,28 +1,22 @@
-"""Which backend does an RPC go to? Load balancing policies, and all they are made of.
+"""Load balancing: the policy interface, and the policies that are not specific to xDS.
 
-api              what a policy and its parent say to each other
-config           which policy a LoadBalancingConfig list asks for
-policies         the policies that are not xDS's own, one file each
+api              interface between a policy and its parent
+config           parser of LoadBalancingConfig lists
+policies         the policies, one module or package each
 
-graceful_switch  one kind of policy replaces another without failing RPCs
-hierarchy        which endpoints are for which child
-aggregate        the state of a policy from the states of its children
-endpoint_list    one pick_first per endpoint, for policies that spread RPCs
-petiole          what such policies report
-ring             who owns which part of the hash space
-ring_picker      where an RPC goes on the ring
-stride           whose turn is it, if turns are in proportion to weights
-orca             what a backend says about its load
-happy_eyeballs   which address is tried when
-retained_child   a child that outlives its use for 15 minutes
-reentrancy       hold a reaction while children are called; act once, after the current call
-forwarding       standing between a child and the rest of the world
-delegating       a policy that has another one do its work
-attributes       what is told about endpoints and RPCs: keys that several policies know
-view             what a tree of policies looks like to somebody who asks
-pickers          pickers that many policies need
+graceful_switch  replaces a policy by one of another kind without failing RPCs
+hierarchy        distributes endpoints to children by hierarchical path
+aggregate        connectivity state of a policy from the states of its children
+retained_child   child that is kept for 15 minutes after its last use
+forwarding       helper and subchannel that forward to the parent's
+delegating       base of policies with one child that does the work
+orca             load reports of backends
+pickers          pickers that several policies use
+attributes       attribute keys that several policies share
+description      description of a policy tree (`LbNode`)
+reentrancy       `Hold`: defers a policy's report while it calls its children
 
-The channel implements `Helper` and `Subchannel`; no policy ever sees the channel (ADR 0001).
+The channel implements `Helper` and `Subchannel`; policies have no access to it (ADR 0001).
 """
 
 from proxyless.lb.api import (
@@ -51,17 +45,11 @@ from proxyless.lb.api import (
 from proxyless.lb.attributes import ENDPOINT_WEIGHT, HASH_KEY, HEALTH_WATCH, REQUEST_HASH
 from proxyless.lb.config import PolicyConfig, parse_policy_list
 from proxyless.lb.delegating import DelegatingPolicy
-from proxyless.lb.graceful_switch import GracefulSwitch
+from proxyless.lb.description import LbNode
+from proxyless.lb.graceful_switch import GracefulSwitchPolicy
 from proxyless.lb.hierarchy import with_path
 from proxyless.lb.orca import LoadReport
-from proxyless.lb.pickers import (
-    QUEUE_PICKER,
-    FailPicker,
-    IdlePicker,
-    QueuePicker,
-    SubchannelPicker,
-)
-from proxyless.lb.view import LbNode
+from proxyless.lb.pickers import QUEUE_PICKER, FailPicker, IdlePicker, QueuePicker, SubchannelPicker
 
 __all__ = [
     "ENDPOINT_WEIGHT",
@@ -80,7 +68,7 @@ __all__ = [
     "Endpoints",
     "Fail",
     "FailPicker",
-    "GracefulSwitch",
+    "GracefulSwitchPolicy",
     "Helper",
     "IdlePicker",
     "LbNode",

@@ -1,9 +1,9 @@
-"""In which state is a policy whose children are in these states?
+"""Aggregation of the children's connectivity states into one state.
 
 Specs: RR-02, WT-03 and A62 (sticky TRANSIENT_FAILURE).
 
-Counting makes the answer independent of the number of children. Policies with a rule of their own
-(ring_hash) read the counts.
+The cost does not depend on the number of children: states are counted. ring_hash has a rule of its
+own and reads the counts.
 """
 
 from typing import Final
@@ -12,18 +12,19 @@ from proxyless.base import State
 
 _NONE: Final = dict.fromkeys(State, 0)
 
-# The first state that any child is in decides what is shown; TRANSIENT_FAILURE if none is listed.
-Ranking = tuple[tuple[State, State], ...]
+# Pairs of a child state and the aggregated state. The first pair whose child state occurs applies;
+# without one the aggregated state is TRANSIENT_FAILURE.
+Precedence = tuple[tuple[State, State], ...]
 
-# For policies that connect by themselves: an IDLE child is about to be connected.
-IDLE_IS_CONNECTING: Final[Ranking] = (
+# For policies that connect IDLE children at once.
+IDLE_IS_CONNECTING: Final[Precedence] = (
     (State.READY, State.READY),
     (State.CONNECTING, State.CONNECTING),
     (State.IDLE, State.CONNECTING),
 )
 
-# For policies whose children may well rest.
-IDLE_IS_IDLE: Final[Ranking] = (
+# For policies whose children may stay IDLE.
+IDLE_IS_IDLE: Final[Precedence] = (
     (State.READY, State.READY),
     (State.CONNECTING, State.CONNECTING),
     (State.IDLE, State.IDLE),
@@ -31,7 +32,7 @@ IDLE_IS_IDLE: Final[Ranking] = (
 
 
 class StateCounts(dict[State, int]):
-    """Number of children in each state. Changed by the owner of the children."""
+    """Number of children in each state."""
 
     __slots__ = ()
 
@@ -51,16 +52,15 @@ class StateCounts(dict[State, int]):
             self.add(after)
 
 
-def aggregate(counts: StateCounts, ranking: Ranking) -> State:
-    """The state to show for all children together."""
-    for state, shown in ranking:
-        if counts[state]:
-            return shown
+def aggregate(counts: StateCounts, precedence: Precedence) -> State:
+    for child_state, state in precedence:
+        if counts[child_state]:
+            return state
     return State.TRANSIENT_FAILURE
 
 
-def stick(before: State, reported: State) -> State:
-    """The state to count a child with: one that fails is failing until it is READY."""
+def sticky_state(before: State, reported: State) -> State:
+    """State to count a child as: TRANSIENT_FAILURE is sticky until the child reports READY."""
     if before is State.TRANSIENT_FAILURE and reported is not State.READY:
         return before
     return reported

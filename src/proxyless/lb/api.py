@@ -1,18 +1,25 @@
-"""What do a policy and its parent say to each other?
+"""Interface between a load balancing policy and its parent.
 
-The parent of the top policy is the channel; a policy with children is the parent of those. Down
-go updates, up go reports: a connectivity state and a picker. To act, a policy has its helper.
+The parent of the top policy is the channel; a policy with children is their parent. A parent sends
+updates; a policy reports a connectivity state and a picker. It acts through its helper.
 
 Theory of operation
-    Everything happens on one loop, in callbacks that never re-enter. For that, each side keeps one
-    rule.
-    - What a policy calls (its helper, its subchannels) does not call back into that policy before
-      it returns. What a parent wants to tell a child in answer to a report, it tells soon after:
-      `context.clock.call_later(0, ...)`. The one exception is `watch`, which gives its listener the
-      current state at once.
-    - A policy may report inside any call to it, so a parent holds its own reaction while it is
-      calling children, and reacts once when it is done.
-    A pick changes no policy: a picker that wants a connection asks for it soon, in the same way.
+    All calls run on one event loop and do not re-enter:
+    - A helper or subchannel does not call back into the policy before it returns, except that
+      `watch` and `watch_health` call the listener with the current state. A parent that reacts to a
+      report by calling the child does so after the report, with `runtime.Soon`.
+    - A policy may report inside any call to it. A parent defers its own report while it calls its
+      children, and reports once afterwards.
+
+    A pick changes no policy and opens no connection. A picker that needs a connection schedules the
+    request in the same way.
+
+    Most pickers are immutable. These read state that their policy changes after the report:
+    - round_robin: its list of endpoints grows as endpoints become READY;
+    - cluster_manager and override_host: the children or hosts of their policy;
+    - least_request, weighted_round_robin and cluster_impl: RPC counters or weights.
+    This is safe without locks: a pick runs on the policy's loop and does not await, so it sees a
+    change either completely or not at all.
 """
 
 from __future__ import annotations
@@ -43,24 +50,27 @@ if TYPE_CHECKING:
     from proxyless.lb.orca import LoadReport
     from proxyless.runtime import Clock, Random
 
-# The status says why a state is TRANSIENT_FAILURE, and is OK with every other one.
+# The status is the reason for TRANSIENT_FAILURE, and OK with every other state.
 StateListener = Callable[[State, Status], None]
-# Hears of each load report of a backend.
 LoadListener = Callable[["LoadReport"], None]
-# Ends what was started.
 Cancel = Callable[[], None]
 
-# What a resolver found, or why it found nothing.
+
+def no_op() -> None:
+    """`Cancel` that does nothing."""
+
+
+# The resolver's endpoints, or its error.
 Endpoints = tuple[Endpoint, ...] | Status
 
 
 # ---------------------------------------------------------------------------------------------
-# The data plane: pickers
+# Pickers
 
 
 @dataclass(slots=True, eq=False)
 class PickInfo:
-    """What is known about an RPC when it is picked for. RPCs may share one: do not change it."""
+    """The RPC to pick for. Must not be changed: RPCs may share one instance."""
 
     path: str
     metadata: Metadata = EMPTY_METADATA
@@ -68,7 +78,7 @@ class PickInfo:
 
 
 class CallEnd(Protocol):
-    """How an attempt ended. The attempt itself may stand in, so nothing is computed in vain."""
+    """End of an attempt. The attempt itself may implement it, so values are computed on access."""
 
     @property
     def status(self) -> Status: ...
@@ -78,7 +88,7 @@ class CallEnd(Protocol):
 
 
 class CallTracker(Protocol):
-    """Hears of each attempt that runs on a picked subchannel: `on_end` once for each `on_start`.
+    """Called for each attempt on a picked subchannel: one `on_end` for each `on_start`.
 
     Shared by all RPCs for which the same `Complete` is returned.
     """
@@ -90,46 +100,47 @@ class CallTracker(Protocol):
 
 @frozen(eq=False)
 class Complete:
-    """Use this subchannel. Built once and returned for many RPCs, so that a pick costs nothing.
+    """The attempt uses this subchannel. Built once and returned for many RPCs.
 
-    The subchannel is one that the policy got from its own helper. If it is not connected any more,
-    the pick counts as queued: a newer picker is on its way.
+    The subchannel must come from the policy's own helper. If it is not connected any more, the RPC
+    is queued until the next picker.
     """
 
     subchannel: Subchannel
     tracker: CallTracker | None = None
-    # What the attempt sends as `:authority` in place of the channel's; empty: nothing (A81).
+    # `:authority` of the attempt; empty: the channel's (A81).
     authority: str = ""
 
 
 @frozen
 class Queue:
-    """Ask again with the next picker. There is one: QUEUE."""
+    """The RPC waits for the next picker. Singleton: QUEUE."""
 
 
 @frozen
 class Fail:
-    """The RPC fails with this status, unless it is wait-for-ready: then it is queued."""
+    """The RPC fails with this status; a wait-for-ready RPC is queued instead."""
 
     status: Status
 
 
 @frozen
 class Drop:
-    """The RPC fails with this status, wait-for-ready or not."""
+    """The RPC fails with this status, even if it is wait-for-ready."""
 
     status: Status
 
 
-# What a picker may answer.
 PickResult = Complete | Queue | Fail | Drop
 
-# Wait for the next picker.
 QUEUE: Final = Queue()
 
 
 class Picker(Protocol):
-    """A snapshot that answers picks. Immutable, but for a cursor of its own."""
+    """Chooses the subchannel of an RPC. Pickers that derive from this class inherit the defaults.
+
+    The module's "Theory of operation" lists the pickers that are not immutable.
+    """
 
     __slots__ = ()
 
@@ -137,78 +148,66 @@ class Picker(Protocol):
 
     @property
     def status(self) -> Status:
-        """Why the state reported with this picker is TRANSIENT_FAILURE; OK with any other state.
-
-        A picker class that names this one as its base inherits the OK.
-        """
+        """Reason for TRANSIENT_FAILURE, if that is reported with this picker; otherwise OK."""
         return OK
 
     @property
     def is_reconnecting(self) -> bool:
-        """Whether RPCs wait though the state is TRANSIENT_FAILURE, because a child has new
-        endpoints and connects to them (WT-03).
-        """
+        """Whether RPCs are queued in TRANSIENT_FAILURE while a child has new endpoints (WT-03)."""
         return False
 
 
 # ---------------------------------------------------------------------------------------------
-# What a policy acts through
+# Subchannels and helpers
 
 
 class Subchannel(Protocol):
-    """One address and at most one connection to it, as a policy sees it.
+    """Handle of a policy for one address and at most one connection to it.
 
-    A policy that stands between may wrap those it creates for its child: see `forwarding`.
+    A parent may wrap the subchannels of its child: see `forwarding`.
     """
 
     @property
     def address(self) -> Address: ...
 
     def watch(self, listener: StateListener) -> Cancel:
-        """Tell the connectivity state: the current one before this returns, then each change.
+        """Call the listener with the connectivity state: now, and after each change.
 
-        A change is never told inside a call to the subchannel, and nothing is told after the
-        returned callable was called or the subchannel was released.
+        Changes are not notified inside a call to the subchannel, nor after it was released or the
+        returned callable was called.
         """
-        ...
 
     def watch_health(self, listener: StateListener) -> Cancel:
-        """Tell in the same way how fit for RPCs the connection is; READY with nothing to say.
+        """Call the listener with the health of the connection, in the same way as `watch`.
 
-        It counts while there is a connection. CONNECTING: the backend was asked and has not said
-        yet. TRANSIENT_FAILURE: it says that it is not serving (A17), or it was ejected (A50); the
-        status says which. The backend is asked only while somebody watches. Only for policies that
-        can send RPCs elsewhere; those that leave connecting to pick_first children tell them so
-        with the attribute HEALTH_WATCH.
+        The health is meaningful only while there is a connection. READY: healthy, or not checked.
+        CONNECTING: the backend has not answered yet. TRANSIENT_FAILURE, with the reason as status:
+        the backend is not serving (A17), or was ejected (A50). The check runs only while there is a
+        watch. Only for policies that can send RPCs to other endpoints; policies with pick_first
+        children set the attribute HEALTH_WATCH instead.
         """
-        ...
 
     def watch_load_reports(self, interval_s: float, listener: LoadListener) -> Cancel:
-        """Ask the backend for reports of its load this often, and tell each one (A51).
+        """Request load reports of the backend (A51), and call the listener with each.
 
-        Only while there is a connection, and if the backend knows how to. If others watch the
-        same backend, reports may come more often; those before the watch are not told. A report
-        is never told inside a call to the subchannel, nor after the returned callable was called
-        or the subchannel was released.
+        Reports need a connection, and a backend that supports them. They may come more often than
+        requested if another policy watches the same backend. The listener is not called inside a
+        call to the subchannel, nor after it was released or the returned callable was called.
         """
-        ...
 
     def request_connection(self) -> None:
-        """Leave IDLE. Does nothing in any other state."""
-        ...
+        """Connect if the state is IDLE."""
 
     def reset_backoff(self) -> None:
-        """End the wait after a failure now, and start the next series of delays from its start."""
-        ...
+        """End the current backoff now. The next failure starts with the initial delay."""
 
     def release(self) -> None:
-        """Give it back: no more calls in either direction. RPCs under way go on."""
-        ...
+        """Stop using the subchannel: no calls in either direction follow. RPCs on it continue."""
 
 
 @frozen
 class Context:
-    """What all policies of one channel share."""
+    """Clock, random source, policy registry, trace and metrics of one channel."""
 
     clock: Clock
     random: Random
@@ -218,25 +217,22 @@ class Context:
 
 
 class Helper(Protocol):
-    """What a parent gives a policy to act through; to act, not before its first update."""
+    """Interface of the parent to a policy. The policy must not act before its first update."""
 
     @property
     def context(self) -> Context: ...
 
     def create_subchannel(self, address: Address, attributes: Attributes) -> Subchannel:
-        """A subchannel of the policy's own, to be released by it.
+        """Create a subchannel, which the policy must release.
 
-        The connection behind it may be shared, so the first state it tells may be any.
+        Its connection may be shared, so it may start in any state.
         """
-        ...
 
     def update_state(self, state: State, picker: Picker) -> None:
-        """Report. With TRANSIENT_FAILURE the picker's status says why."""
-        ...
+        """Report. With TRANSIENT_FAILURE the picker's status is the reason."""
 
     def request_reresolution(self) -> None:
-        """Ask for fresh endpoints; they come as an update, or not at all."""
-        ...
+        """Request new endpoints from the resolver. An update may follow."""
 
 
 # ---------------------------------------------------------------------------------------------
@@ -245,53 +241,43 @@ class Helper(Protocol):
 
 @frozen
 class Update:
-    """All that a policy is told at once, replacing what it was told before."""
+    """Endpoints and config of a policy. Replaces the previous update."""
 
     endpoints: Endpoints
-    # What the policy's own factory parsed.
+    # The result of the factory's `parse_config`.
     config: object
-    # About the channel or the update as a whole, not about one endpoint.
+    # Attributes of the channel or of the whole update, not of one endpoint.
     attributes: Attributes = EMPTY_ATTRIBUTES
-    # Where the endpoints came from, for error texts.
+    # The source of the endpoints, for error texts.
     resolution_note: str = ""
 
-    # Every level of a tree does one of these, for each cluster: so they are not `replace`.
+    # These do not use `replace`, which is slow: each level of a tree calls one per cluster.
 
-    def with_config(self, config: object, endpoints: Endpoints | None = None) -> Update:
-        """The same for a child, or what it is told about these endpoints only."""
-        whose = self.endpoints if endpoints is None else endpoints
-        return Update(whose, config, self.attributes, self.resolution_note)
+    def with_config(self, config: object) -> Update:
+        return Update(self.endpoints, config, self.attributes, self.resolution_note)
 
     def with_attributes(self, attributes: Attributes) -> Update:
-        """The same, with these attributes."""
         return Update(self.endpoints, self.config, attributes, self.resolution_note)
 
 
 class Policy(Protocol):
-    """Turns updates and the states of subchannels into reports.
-
-    Its first update makes it report. Driven by its parent, its subchannels and its timers.
-    """
+    """Load balancing policy: reports a state and a picker, first after its first update."""
 
     def update(self, update: Update) -> Status:
-        """Use this from now on. OK, or why it cannot be used: then a resolver may try again."""
-        ...
+        """Use this update from now on. Not OK: it was rejected, and the resolver may retry."""
 
     def exit_idle(self) -> None:
         """Connect if the state is IDLE."""
-        ...
 
     def reset_backoff(self) -> None:
-        """Let every subchannel try again now."""
-        ...
+        """Reset the backoff of every subchannel."""
 
     def close(self) -> None:
-        """Release everything; report nothing from now on. Called once, and nothing after it."""
-        ...
+        """Release everything and stop reporting. Called once, as the last call."""
 
 
 class PolicyFactory(Protocol):
-    """One kind of policy, known by its name in configs."""
+    """Parses the configs of one kind of policy, and creates its policies."""
 
     @property
     def name(self) -> str: ...
@@ -299,24 +285,21 @@ class PolicyFactory(Protocol):
     def parse_config(
         self, json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
     ) -> object:
-        """The config for updates. What it returns counts only if nothing was added to errors.
+        """Return the config for updates. It is used only if nothing was added to `errors`.
 
         The registry is for configs that name other policies.
         """
-        ...
 
-    def create(self, helper: Helper) -> Policy:
-        """A policy that waits for its first update."""
-        ...
+    def create(self, helper: Helper) -> Policy: ...
 
 
 @frozen
 class DeferredFactory:
-    """The place of a factory that is imported when a config first names its policy."""
+    """Factory that is imported when a config first names its policy."""
 
-    # Of the policy.
+    # The name of the policy.
     name: str
-    # Where the class is, which is called without arguments.
+    # The module and name of the class, which is called without arguments.
     module: str
     factory: str
 
@@ -326,10 +309,7 @@ class DeferredFactory:
 
 
 class PolicyRegistry:
-    """The policies that a channel supports, by name (A24). Immutable; `extended` makes a new one.
-
-    It is passed as an argument; nothing registers itself (ADR 0003).
-    """
+    """Immutable map of names to the policies that a channel supports (A24, ADR 0003)."""
 
     __slots__ = ("_factories",)
 
@@ -343,7 +323,6 @@ class PolicyRegistry:
             self._factories[factory.name] = factory
 
     def find(self, name: str) -> PolicyFactory | None:
-        """The factory of that exact name; None if there is none."""
         factory = self._factories.get(name)
         if isinstance(factory, DeferredFactory):
             factory = self._factories[name] = factory.load()
@@ -354,5 +333,5 @@ class PolicyRegistry:
         return tuple(self._factories)
 
     def extended(self, factories: Iterable[PolicyFactory]) -> PolicyRegistry:
-        """A registry with these added."""
+        """Return a new registry that also contains these factories."""
         return PolicyRegistry([*self._factories.values(), *factories])

@@ -1,10 +1,10 @@
-"""Which policy does a LoadBalancingConfig list ask for?
+"""Parser of LoadBalancingConfig lists.
 
 Specs: A24 (LoadBalancingConfig), A56.
 
-The list names policies in order of preference; the first one that is registered wins. So a config
-may name a policy that only newer clients know. What does not even look like an entry is an error,
-wherever it stands.
+The list names policies in order of preference, and the first registered one is used, so a config
+may name a policy that older clients do not support. An entry that is not an object with one key is
+an error even if it comes after the chosen one.
 """
 
 from proxyless.base import ValidationErrors
@@ -15,7 +15,7 @@ from proxyless.lb.api import PolicyFactory, PolicyRegistry
 
 @frozen
 class PolicyConfig:
-    """A kind of policy and what it was configured with."""
+    """Factory of a policy, and its parsed config."""
 
     factory: PolicyFactory
     config: object
@@ -28,9 +28,9 @@ class PolicyConfig:
 def parse_policy_list(
     json: object, errors: ValidationErrors, registry: PolicyRegistry
 ) -> PolicyConfig | None:
-    """The chosen policy and its config, at the current path of errors. None adds an error.
+    """Return the chosen policy; None after adding an error at the current path of `errors`.
 
-    What it returns counts only if nothing was added to errors.
+    The result must be used only if nothing was added to `errors`.
     """
     if not isinstance(json, list):
         errors.add(f"is {type_name(json)}, wanted a list of policies")
@@ -60,7 +60,7 @@ def parse_policy_list(
 def parse_child_policy(
     fields: JsonObject, registry: PolicyRegistry, name: str = "childPolicy"
 ) -> PolicyConfig | None:
-    """The policy of a field with a list of policies, whose absence is an error."""
+    """Parse a required field that holds a list of policies."""
     listed = fields.get(name)
     if listed is None:
         fields.add(name, "is missing, wanted a list of policies")
@@ -70,7 +70,6 @@ def parse_child_policy(
 
 
 def _reject(entry: object, index: int, errors: ValidationErrors) -> None:
-    """Add what is wrong with an entry that is no object with one key."""
     with errors.index(index):
         if isinstance(entry, dict):
             errors.add(f"has {len(entry)} keys, wanted one: the name of a policy")

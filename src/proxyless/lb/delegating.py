@@ -1,29 +1,29 @@
-"""How does a policy have another one do its work?
+"""Base of policies with one child that does the work.
 
-Many policies connect to nothing and pick nothing themselves: they only decide what another policy
-is told. Which one that is may change with their config, as a `GracefulSwitch` allows.
+Such a policy only rewrites the updates. The kind of its child may change with its config: the child
+is a `GracefulSwitchPolicy`.
 """
 
 from abc import ABC, abstractmethod
 
 from proxyless.base import Status
 from proxyless.lb.api import Helper, Update
-from proxyless.lb.graceful_switch import GracefulSwitch
-from proxyless.lb.view import LbNode, wrap
+from proxyless.lb.description import LbNode, wrap
+from proxyless.lb.graceful_switch import GracefulSwitchPolicy
 
 
 class DelegatingPolicy(ABC):
-    """A policy with one child, which does everything. Driven by its parent."""
+    """Policy that forwards every call to its one child."""
 
     __slots__ = ("_child", "_helper")
 
     def __init__(self, helper: Helper) -> None:
         self._helper = helper
-        self._child = GracefulSwitch(helper)
+        self._child = GracefulSwitchPolicy(helper)
 
     @abstractmethod
     def delegate(self, update: Update) -> Update:
-        """What the child is told instead. Its config is a `PolicyConfig`, the child's own."""
+        """Return the child's update. Its config is a `PolicyConfig`."""
 
     def update(self, update: Update) -> Status:
         return self._child.update(self.delegate(update))
@@ -41,5 +41,5 @@ class DelegatingPolicy(ABC):
         return wrap(self._child.describe(), self._note())
 
     def _note(self) -> str:
-        """What is to be said about the policy to somebody who asks."""
+        """Return the detail text of the policy's description."""
         return ""

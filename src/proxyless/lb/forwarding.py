@@ -1,12 +1,11 @@
-"""How does a policy stand between its child and the rest of the world?
+"""Helper and subchannel that forward to the parent's, for policies that intercept some calls.
 
-It gives its child a helper that passes everything on, except for what it overrides; and if it
-wants to know which subchannel an RPC uses, or to have a say in its health, it wraps the
-subchannels that the child creates.
+A policy gives its child a subclass of `ForwardingHelper`. To track the RPCs of its subchannels, or
+to change their health, it also wraps the subchannels that the child creates.
 
-A wrapped subchannel must not leave through the picker: the parent knows only those it made itself.
-`ForwardingSubchannel.pass_on` makes the result for the parent. The subchannel keeps it for the next
-pick with the same result of the child, so that a pick allocates nothing.
+The pick result for the parent must name the parent's subchannel, not the wrapper:
+`ForwardingSubchannel.to_parent_result` converts it. The subchannel caches the converted result, so
+that a pick allocates nothing.
 """
 
 from typing import Final
@@ -27,7 +26,7 @@ from proxyless.lb.api import (
 
 
 class ForwardingHelper:
-    """A helper that passes on to the one above. Driven by a child."""
+    """Helper of a child that forwards every call to the parent's helper."""
 
     __slots__ = ("_parent", "context")
 
@@ -46,19 +45,19 @@ class ForwardingHelper:
 
 
 class ForwardingSubchannel:
-    """A subchannel around another. Driven by the child that it was created for.
+    """Subchannel that forwards every call to an inner one.
 
-    The tracker, if there is one, hears of every attempt on it, before the child's own.
+    The tracker is called for each attempt, before the tracker of the child's pick result.
     """
 
-    __slots__ = ("_tracker", "child_result", "inner", "passed_on")
+    __slots__ = ("_tracker", "child_result", "inner", "parent_result")
 
     def __init__(self, inner: Subchannel, tracker: CallTracker | None = None) -> None:
         self.inner = inner
         self._tracker = tracker
-        # The child's last result, and what the parent was given for it.
+        # The child's last result, and the parent's result that was made from it.
         self.child_result: Complete | None = None
-        self.passed_on: Complete | None = None
+        self.parent_result: Complete | None = None
 
     @property
     def address(self) -> Address:
@@ -82,33 +81,31 @@ class ForwardingSubchannel:
     def release(self) -> None:
         self.inner.release()
 
-    def pass_on(self, result: Complete) -> Complete:
-        """The parent's result for a child's pick of this subchannel.
+    def to_parent_result(self, result: Complete) -> Complete:
+        """Convert the child's pick of this subchannel into the parent's result.
 
-        To spare a call, a picker first compares `child_result` with the result, and returns
-        `passed_on` if they are the same.
+        To avoid this call, pickers return `parent_result` if `child_result` is the same object.
         """
-        passed_on = self.passed_on
-        if passed_on is None or self.child_result is not result:
+        parent_result = self.parent_result
+        if parent_result is None or self.child_result is not result:
             tracker = join_trackers(self._tracker, result.tracker)
-            passed_on = Complete(self.inner, tracker, result.authority)
-            self.child_result, self.passed_on = result, passed_on
-        return passed_on
+            parent_result = Complete(self.inner, tracker, result.authority)
+            self.child_result, self.parent_result = result, parent_result
+        return parent_result
 
-    def forget_result(self) -> None:
-        """The next pick makes another result for the parent."""
-        self.child_result = self.passed_on = None
+    def clear_results(self) -> None:
+        self.child_result = self.parent_result = None
 
 
 def join_trackers(first: CallTracker | None, second: CallTracker | None) -> CallTracker | None:
-    """One tracker that tells both."""
+    """Combine two trackers; the first one is called first."""
     if first is None or second is None:
         return first or second
     return _TrackerPair(first, second)
 
 
 class _TrackerPair:
-    """Tells two trackers, the first one first."""
+    """Tracker that calls two trackers."""
 
     __slots__ = ("_first", "_second")
 

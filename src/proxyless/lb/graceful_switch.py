@@ -1,12 +1,12 @@
-"""How does one kind of policy replace another without failing RPCs meanwhile?
+"""Graceful switch: replaces a policy by one of another kind without failing RPCs.
 
 Specs: GS-01 to GS-03.
 
 Theory of operation
-    The current policy carries traffic. An update that asks for another kind makes a pending one
-    beside it, and from then on only the pending one, being the newest, gets updates and has its
-    re-resolution requests heard. As soon as it reports anything but CONNECTING it becomes the
-    current one, and the old one is closed. Whoever is neither is not listened to.
+    RPCs use the current policy. An update that names another kind creates a pending policy. From
+    then on only the pending policy gets updates, and only its re-resolution requests are forwarded.
+    When it first reports a state other than CONNECTING, it becomes the current policy and the old
+    one is closed. Calls from any other policy are ignored.
 """
 
 from dataclasses import replace
@@ -24,25 +24,23 @@ from proxyless.lb.api import (
     StateListener,
     Subchannel,
     Update,
+    no_op,
 )
 from proxyless.lb.config import PolicyConfig
-from proxyless.lb.view import LbNode, describe_policy, place, wrap
+from proxyless.lb.description import LbNode, as_child, describe_policy, wrap
 
 
-class GracefulSwitch:
-    """A policy whose config, a `PolicyConfig`, may ask for a different kind each time.
+class GracefulSwitchPolicy:
+    """Policy whose config, a `PolicyConfig`, names the kind of its child."""
 
-    Driven by its parent and by one or two children.
-    """
-
-    __slots__ = ("_current", "_helper", "_pending", "context")
+    __slots__ = ("_pending", "context", "current", "helper")
 
     def __init__(self, helper: Helper) -> None:
-        # Fixed at construction.
-        self._helper: Final = helper
-        # A deep tree would ask all the way up, for each endpoint several times.
+        # Fixed at construction. `helper` and `current` are read by children.
+        self.helper: Final = helper
+        # Copied: in a deep tree, each access through the helper would climb to the root.
         self.context: Final[Context] = helper.context
-        self._current: SwitchedChild | None = None
+        self.current: SwitchedChild | None = None
         self._pending: SwitchedChild | None = None
 
     def update(self, update: Update) -> Status:
@@ -51,9 +49,9 @@ class GracefulSwitch:
         return self.update_child(update, config, update.endpoints)
 
     def update_child(self, whole: Update, config: PolicyConfig, endpoints: Endpoints) -> Status:
-        """Update with this config and these endpoints; the rest is that of the parent's update."""
-        newest = self._pending or self._current
-        # A factory may be made anew with each registry; its name says the kind.
+        """Update the child with this config and these endpoints, and the rest of `whole`."""
+        newest = self._pending or self.current
+        # Compared by name: each registry may have its own factory object of a kind.
         if newest is None or newest.name != config.factory.name:
             newest = self._start(config.factory)
         return newest.policy.update(
@@ -69,28 +67,28 @@ class GracefulSwitch:
             child.policy.reset_backoff()
 
     def close(self) -> None:
-        children, self._current, self._pending = self._children, None, None
+        children, self.current, self._pending = self._children, None, None
         for child in children:
             child.policy.close()
 
     def describe(self) -> LbNode:
-        """The policy inside: of the switch something is to be seen only while it switches."""
-        if self._current is None:
+        """Describe the current policy; during a switch, the switch with both policies."""
+        if self.current is None:
             return LbNode()
-        current = self._current.describe()
+        current = self.current.describe()
         if self._pending is None:
             return current
         pending = self._pending.describe()
-        pending = place(pending, "pending", state=State.CONNECTING, in_use=False)
+        pending = as_child(pending, "pending", state=State.CONNECTING, in_use=False)
         detail = f"{current.policy} goes on until {pending.policy} is connected"
-        node = wrap(place(current, "current"), detail, (pending,))
+        node = wrap(as_child(current, "current"), detail, (pending,))
         return replace(node, policy="graceful_switch")
 
     def describe_child(self, name: str) -> LbNode | None:
-        """One child of the policy that carries traffic; the others may be many."""
-        if self._current is None:
+        """Describe one child of the current policy, without describing the others."""
+        if self.current is None:
             return None
-        describe = getattr(self._current.policy, "describe_child", None)
+        describe = getattr(self.current.policy, "describe_child", None)
         if describe is not None:
             child: LbNode | None = describe(name)
             return child
@@ -98,12 +96,12 @@ class GracefulSwitch:
 
     @property
     def _children(self) -> "list[SwitchedChild]":
-        return [child for child in (self._current, self._pending) if child is not None]
+        return [child for child in (self.current, self._pending) if child is not None]
 
     def _start(self, factory: PolicyFactory) -> "SwitchedChild":
         child, dropped = SwitchedChild(self, factory), self._pending
-        if self._current is None:
-            self._current = child
+        if self.current is None:
+            self.current = child
         else:
             self._pending = child
         if dropped is not None:
@@ -115,31 +113,30 @@ class GracefulSwitch:
     def create_subchannel(
         self, child: "SwitchedChild", address: Address, attributes: Attributes
     ) -> Subchannel:
-        if child is self._current or child is self._pending:
-            return self._helper.create_subchannel(address, attributes)
+        if child is self.current or child is self._pending:
+            return self.helper.create_subchannel(address, attributes)
         return _NeverConnected(address)
 
-    def on_report(self, child: "SwitchedChild", state: State, picker: Picker) -> None:
-        if child is self._current:
-            self._helper.update_state(state, picker)
-        elif child is self._pending and state is not State.CONNECTING:
-            replaced, self._current, self._pending = self._current, child, None
-            # Report first: the old picker may still be in use until then.
-            self._helper.update_state(state, picker)
+    def on_pending_report(self, child: "SwitchedChild", state: State, picker: Picker) -> None:
+        """Called by a child that is not the current one."""
+        if child is self._pending and state is not State.CONNECTING:
+            replaced, self.current, self._pending = self.current, child, None
+            # Report before closing: the old picker is in use until then.
+            self.helper.update_state(state, picker)
             assert replaced is not None, "a child is pending only beside a current one"
             replaced.policy.close()
 
     def on_reresolution_request(self, child: "SwitchedChild") -> None:
-        if child is (self._pending or self._current):
-            self._helper.request_reresolution()
+        if child is (self._pending or self.current):
+            self.helper.request_reresolution()
 
 
 class SwitchedChild:
-    """One policy, and the helper that tells the switch which one is speaking."""
+    """Current or pending policy, and its helper, which passes itself to the switch."""
 
     __slots__ = ("_owner", "context", "name", "policy")
 
-    def __init__(self, owner: GracefulSwitch, factory: PolicyFactory) -> None:
+    def __init__(self, owner: GracefulSwitchPolicy, factory: PolicyFactory) -> None:
         self._owner = owner
         self.context: Final[Context] = owner.context
         self.name = factory.name
@@ -152,14 +149,18 @@ class SwitchedChild:
         return self._owner.create_subchannel(self, address, attributes)
 
     def update_state(self, state: State, picker: Picker) -> None:
-        self._owner.on_report(self, state, picker)
+        owner = self._owner
+        if self is owner.current:
+            owner.helper.update_state(state, picker)
+        else:
+            owner.on_pending_report(self, state, picker)
 
     def request_reresolution(self) -> None:
         self._owner.on_reresolution_request(self)
 
 
 class _NeverConnected:
-    """Given to a policy that was replaced and asks for a subchannel all the same."""
+    """Subchannel of a replaced policy: always IDLE."""
 
     __slots__ = ("address",)
 
@@ -168,13 +169,13 @@ class _NeverConnected:
 
     def watch(self, listener: StateListener) -> Cancel:
         listener(State.IDLE, OK)
-        return _nothing_to_cancel
+        return no_op
 
     def watch_health(self, listener: StateListener) -> Cancel:
         return self.watch(listener)
 
     def watch_load_reports(self, interval_s: float, listener: LoadListener) -> Cancel:
-        return _nothing_to_cancel
+        return no_op
 
     def request_connection(self) -> None:
         return
@@ -184,7 +185,3 @@ class _NeverConnected:
 
     def release(self) -> None:
         return
-
-
-def _nothing_to_cancel() -> None:
-    return

@@ -1,9 +1,9 @@
-"""Which endpoints are for which child?
+"""Distribution of endpoints to the children of a policy.
 
 Specs: A56 "Hierarchical Addresses".
 
-An endpoint carries a path: the name of the child it is for, then that child's child, and so on. A
-parent splits the endpoints by the first step; each child sees the rest of the path.
+An endpoint has a path: the name of the child that gets it, the name of that child's child, and so
+on. A parent groups the endpoints by the first name and removes it from the paths.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ def path_of(endpoint: Endpoint) -> Path:
 
 
 def with_path(endpoint: Endpoint, path: Path) -> Endpoint:
-    """The endpoint with this path. With an empty one it is as if it never had any."""
+    """Return the endpoint with this path; an empty path removes the attribute."""
     attributes = endpoint.attributes
     return Endpoint(
         endpoint.addresses, attributes.with_(_PATH, path) if path else without_path(attributes)
@@ -32,21 +32,21 @@ def with_path(endpoint: Endpoint, path: Path) -> Endpoint:
 
 
 def without_path(attributes: Attributes) -> Attributes:
-    """The attributes of an endpoint that never had a path."""
     return attributes.without(_PATH)
 
 
 @frozen(eq=False)
 class Split:
-    """Who gets which endpoints. Kept by a parent until its next update, to make that cheap."""
+    """Endpoints by child name, with a cache that makes the next split cheap."""
 
     error: Status | None = None
     children: Mapping[str, tuple[Endpoint, ...]] = field(default_factory=dict)
-    # By id: an endpoint, which keeps its id taken; whom it is for; what that child sees.
-    seen: Mapping[int, tuple[Endpoint, str, Endpoint]] = field(default_factory=dict)
+    # By id of an endpoint: the endpoint (a reference, so that the id is not reused), the name of
+    # the child, and the endpoint for the child.
+    cache: Mapping[int, tuple[Endpoint, str, Endpoint]] = field(default_factory=dict)
 
-    def of(self, child: str) -> Endpoints:
-        """What the child's update says: its endpoints, maybe none, or the resolver's error."""
+    def endpoints_of(self, child: str) -> Endpoints:
+        """Return the endpoints of the child's update, or the resolver's error."""
         return self.error if self.error is not None else self.children.get(child, ())
 
 
@@ -54,38 +54,35 @@ NO_SPLIT: Final = Split()
 
 
 def split_by_child(endpoints: Endpoints, before: Split = NO_SPLIT) -> Split:
-    """Split by the first step of the paths; endpoints without a path are for nobody.
+    """Group by the first name of the paths; endpoints without a path are left out.
 
-    The result does not depend on the split before, but takes over what did not change: same
-    endpoint in, same endpoint out, so that a child finds out at little cost what is new.
+    `before` only provides the cache: an endpoint that is the same object as before results in the
+    same object for the child, so that the child can compare lists by identity.
     """
     if isinstance(endpoints, Status):
         return Split(error=endpoints)
-    seen: dict[int, tuple[Endpoint, str, Endpoint]] = {}
+    cache: dict[int, tuple[Endpoint, str, Endpoint]] = {}
     lists: dict[str, list[Endpoint]] = {}
-    steps: dict[int, _Step] = {}
+    by_attributes: dict[int, tuple[str, Attributes]] = {}
     for endpoint in endpoints:
-        entry = before.seen.get(id(endpoint)) or _take_step(endpoint, steps)
+        entry = before.cache.get(id(endpoint)) or _strip_first_name(endpoint, by_attributes)
         if entry is not None:
-            seen[id(endpoint)] = entry
+            cache[id(endpoint)] = entry
             lists.setdefault(entry[1], []).append(entry[2])
-    return Split(children={name: tuple(found) for name, found in lists.items()}, seen=seen)
+    return Split(children={name: tuple(found) for name, found in lists.items()}, cache=cache)
 
 
-# Whom endpoints are for, and the attributes that the child sees.
-_Step = tuple[str, Attributes]
-
-
-def _take_step(
-    endpoint: Endpoint, steps: dict[int, _Step]
+def _strip_first_name(
+    endpoint: Endpoint, by_attributes: dict[int, tuple[str, Attributes]]
 ) -> tuple[Endpoint, str, Endpoint] | None:
-    """Endpoints that share their attributes still do so afterwards; `steps` knows them by id."""
+    """Return the cache entry of an endpoint; None without a path. New attributes stay shared."""
     attributes = endpoint.attributes
-    step = steps.get(id(attributes))
-    if step is None:
+    stripped = by_attributes.get(id(attributes))
+    if stripped is None:
         path = path_of(endpoint)
         if not path:
             return None
-        step = steps[id(attributes)] = (path[0], with_path(endpoint, path[1:]).attributes)
-    child, rest = step
-    return (endpoint, child, Endpoint(endpoint.addresses, rest))
+        stripped = (path[0], with_path(endpoint, path[1:]).attributes)
+        by_attributes[id(attributes)] = stripped
+    child, child_attributes = stripped
+    return (endpoint, child, Endpoint(endpoint.addresses, child_attributes))

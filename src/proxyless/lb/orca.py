@@ -1,11 +1,10 @@
-"""What does a backend say about its load?
+"""ORCA load reports of backends: value, parser, and request of out-of-band reports.
 
 Specs: A51 (wire format, per-call reports), A64, A114 (names of metrics).
 
-A report is an `xds.data.orca.v3.OrcaLoadReport`; it comes in the trailing metadata of an RPC, or
-out of band (`Subchannel.watch_load_reports`). Here it becomes a value that knows no protobuf.
-Protobuf and its descriptors are imported with the first report: a channel that asks for none never
-needs them.
+An `xds.data.orca.v3.OrcaLoadReport` comes in the trailing metadata of an RPC, or out of band
+(`Subchannel.watch_load_reports`). protobuf and the descriptors are imported with the first report,
+because most channels never get one.
 """
 
 from collections.abc import Mapping
@@ -24,18 +23,17 @@ OUT_OF_BAND_PATH: Final = "/xds.service.orca.v3.OpenRcaService/StreamCoreMetrics
 
 _REPORT: Final = "xds.data.orca.v3.OrcaLoadReport"
 _REQUEST: Final = "xds.service.orca.v3.OrcaLoadReportRequest"
-# Reports of which we remember what they say.
-_REPORTS_REMEMBERED: Final = 32
+_CACHED_REPORTS_MAX: Final = 32
 
 
 @frozen(kw_only=True)
 class LoadReport:
-    """One report. What the backend did not say is 0, or not in its map."""
+    """One report. A value that the backend did not set is 0, or absent from its map."""
 
     cpu_utilization: float = 0.0
     mem_utilization: float = 0.0
     application_utilization: float = 0.0
-    # Per second: requests, and those among them that were errors.
+    # Requests per second, and errors per second.
     qps: float = 0.0
     eps: float = 0.0
     utilization: Mapping[str, float] = field(default_factory=dict)
@@ -43,7 +41,7 @@ class LoadReport:
     named_metrics: Mapping[str, float] = field(default_factory=dict)
 
     def metric(self, name: str) -> float:
-        """A metric that can be a utilization, by its name in configs (A114); 0 if not there."""
+        """Return the utilization metric of this name in configs (A114); 0 if absent."""
         match name.split(".", maxsplit=1):
             case ["application_utilization"]:
                 return self.application_utilization
@@ -60,18 +58,18 @@ class LoadReport:
 
 
 def find_load_report(trailing_metadata: Metadata) -> LoadReport | None:
-    """What the backend said at the end of an RPC; None if it said nothing that can be read."""
+    """Return the report in the trailing metadata; None if it is absent or malformed."""
     for key, value in trailing_metadata:
         if key == LOAD_REPORT_KEY and isinstance(value, bytes):
             return parse_load_report(value)
     return None
 
 
-# "the protobuf deserialization needs to happen only once" - A51: several policies may ask about
-# the same RPC.
-@lru_cache(_REPORTS_REMEMBERED)
+# "the protobuf deserialization needs to happen only once" - A51: several policies may read the
+# report of the same RPC.
+@lru_cache(_CACHED_REPORTS_MAX)
 def parse_load_report(data: bytes) -> LoadReport | None:
-    """The report of these bytes; None if they are none."""
+    """Parse the bytes; None if they are malformed."""
     from google.protobuf.message import DecodeError  # noqa: PLC0415 - with the first report
 
     try:
@@ -91,7 +89,7 @@ def parse_load_report(data: bytes) -> LoadReport | None:
 
 
 def encode_report_request(interval_s: float) -> bytes:
-    """Asks for a report every so often, as the one message of an out-of-band stream."""
+    """Encode the request message of an out-of-band stream."""
     request = _message_class(_REQUEST)()
     seconds, nanos = divmod(round(interval_s * 1_000_000_000), 1_000_000_000)
     request.report_interval.seconds, request.report_interval.nanos = seconds, nanos

@@ -1,7 +1,4 @@
-"""Pickers that many policies need.
-
-A picker of one's own names `Picker` as its base and has `__slots__`.
-"""
+"""Pickers that several policies use."""
 
 from collections.abc import Callable
 from typing import Final
@@ -11,7 +8,7 @@ from proxyless.lb.api import QUEUE, Complete, Fail, Picker, PickInfo, PickResult
 
 
 class QueuePicker(Picker):
-    """Nothing is known yet. There is one: QUEUE_PICKER."""
+    """Queues every RPC. Singleton: QUEUE_PICKER."""
 
     __slots__ = ()
 
@@ -19,12 +16,11 @@ class QueuePicker(Picker):
         return QUEUE
 
 
-# Makes every RPC wait.
 QUEUE_PICKER: Final = QueuePicker()
 
 
 class FailPicker(Picker):
-    """Nothing works, and this is why."""
+    """Fails every RPC with one status."""
 
     __slots__ = ("_result",)
 
@@ -41,7 +37,7 @@ class FailPicker(Picker):
 
 
 class SubchannelPicker(Picker):
-    """Everything goes to one subchannel."""
+    """Sends every RPC to one subchannel."""
 
     __slots__ = ("result",)
 
@@ -53,10 +49,10 @@ class SubchannelPicker(Picker):
 
 
 class IdlePicker(Picker):
-    """Nobody needed a connection so far; a pick says that somebody does now.
+    """Queues every RPC and calls `on_pick`, which schedules a connection.
 
-    Every pick says so, not only the first: the owner knows whether it is news. It must not act on
-    it at once, because a picker changes nothing during a pick.
+    `on_pick` is called by every pick, not only the first, and must not act at once: a pick changes
+    nothing.
     """
 
     __slots__ = ("_on_pick",)

@@ -1,9 +1,9 @@
-"""A child with a name, which is kept for a while after it is no longer needed.
+"""Named child of a policy that is kept for 15 minutes after its last use.
 
-Specs: A56 "Child Lifetime Management", A28. Used by priority and weighted_target.
+Specs: A56 "Child Lifetime Management", A28. Used by priority, weighted_target and cluster_manager.
 
-A child that rests keeps its policy, and with that its connections: who needs it again before the
-retention timer fires finds it as it was. Whether it is needed is for its parent to say.
+A deactivated child keeps its policy and connections, so that it can be used at once when it is
+reactivated before the retention timer fires. The parent decides when it is deactivated.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,24 +13,21 @@ from proxyless.base import OK, Address, Attributes, Status, StatusCode
 from proxyless.lb.api import Endpoints, Helper, Subchannel, Update
 from proxyless.lb.attributes import HOLDER, IS_LISTED_AGAIN
 from proxyless.lb.config import PolicyConfig
+from proxyless.lb.description import format_time_left
 from proxyless.lb.forwarding import ForwardingHelper
-from proxyless.lb.graceful_switch import GracefulSwitch
-from proxyless.lb.view import in_seconds, left_s
+from proxyless.lb.graceful_switch import GracefulSwitchPolicy
 from proxyless.runtime import IDLE_TIMER
 
 RETENTION_S: Final = 15 * 60.0
 
-# Said of a child that is there only because it was needed before.
+# Description of a child that is only retained.
 NOT_LISTED: Final = "not in the config any more"
 
 
 class RetainedChild(ForwardingHelper):
-    """A policy, which may change its kind, and its helper. Parents override what they want to hear.
+    """Child policy, its helper and its retention timer. Parents override helper methods."""
 
-    Driven by its parent, its policy and the retention timer.
-    """
-
-    # What its changes are called in the trace.
+    # The name of its trace events.
     trace_name: ClassVar[str]
 
     __slots__ = ("_is_listed", "_on_expired", "_retention_timer", "name", "policy")
@@ -39,16 +36,16 @@ class RetainedChild(ForwardingHelper):
         super().__init__(parent)
         # Fixed at construction.
         self.name: Final = name
-        self.policy: Final = GracefulSwitch(self)
+        self.policy: Final = GracefulSwitchPolicy(self)
         self._on_expired: Final = on_expired
-        # False from the time at which its parent's config does not list it, to the next update.
+        # Whether the parent's last config contains the child.
         self._is_listed = True
-        # Pending while the child rests.
+        # Pending while the child is deactivated.
         self._retention_timer = IDLE_TIMER
         self.trace("created")
 
     def create_subchannel(self, address: Address, attributes: Attributes) -> Subchannel:
-        # An inner retained child has set it already.
+        # A retained child below this one has set it already.
         if attributes.get(HOLDER) is None:
             attributes = attributes.with_(HOLDER, self)
         return super().create_subchannel(address, attributes)
@@ -56,7 +53,7 @@ class RetainedChild(ForwardingHelper):
     def update_policy(
         self, whole: Update, endpoints: Endpoints, config: PolicyConfig
     ) -> Sequence[str]:
-        """Send its part of an update. Returns why it cannot use it, if so, as a list."""
+        """Update the policy with its part of `whole`. Returns its rejection, if any, as a list."""
         if not self._is_listed:
             self._is_listed = True
             whole = whole.with_attributes(whole.attributes.with_(IS_LISTED_AGAIN, value=True))
@@ -66,12 +63,12 @@ class RetainedChild(ForwardingHelper):
         return (f"child {self.name!r}: {status.details}",)
 
     def unlist(self) -> None:
-        """The parent's config does not list the child any more. Idempotent."""
+        """Deactivate the child because the parent's config does not contain it. Idempotent."""
         self._is_listed = False
         self.deactivate()
 
     def deactivate(self) -> None:
-        """Rest. Does nothing if it does already: the time that is left gets no longer."""
+        """Start the retention timer, unless it is running: it is never extended."""
         if not self._retention_timer.pending:
             clock = self.context.clock
             self._retention_timer = clock.call_later(RETENTION_S, self._on_retention_over)
@@ -89,10 +86,10 @@ class RetainedChild(ForwardingHelper):
 
     @property
     def retention_note(self) -> str:
-        """How long it still rests; empty if it does not."""
+        """Text for descriptions: the remaining retention time; empty if the child is active."""
         if not self._retention_timer.pending:
             return ""
-        return f"retained {in_seconds(left_s(self._retention_timer, self.context.clock.now_s()))}"
+        return f"retained {format_time_left(self._retention_timer, self.context.clock.now_s())}"
 
     def trace(self, change: str) -> None:
         trace = self.context.trace
@@ -104,7 +101,7 @@ class RetainedChild(ForwardingHelper):
 
 
 def join_rejections(rejections: Sequence[str]) -> Status:
-    """The result of an update that these children could not use."""
+    """Return the result of an update that these children rejected."""
     if not rejections:
         return OK
     return Status(StatusCode.UNAVAILABLE, f"errors from children: [{'; '.join(rejections)}]")

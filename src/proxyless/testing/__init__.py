@@ -1,16 +1,16 @@
-"""Does my policy do what a channel expects of it? For those who write policies.
+"""Conformance kit and fakes for tests of load balancing policies.
 
-check_policy  the conformance kit: scenarios and random walks that every policy must survive
-rules         what is demanded, one Rule each, and ConformanceError, which says which is broken
-world         Traits: where a policy may be different; what is demanded at each step
-fakes         FakeHelper, FakeSubchannel, FakeConnection: for tests of one's own
-children      what a policy with children owes them
-steps         what can happen to a policy, as values
-scenarios     the stories that are always run
-walk          the random ones
+check_policy  runs scenarios and random walks, and raises if the policy breaks a rule
+rules         the rules, and ConformanceError
+harness       Traits of a policy, and the checks of each step
+fakes         FakeHelper, FakeSubchannel, FakeConnection
+children      checks of the calls to a policy's children
+steps         events that a policy is tested with, as values
+scenarios     fixed lists of steps
+walk          random lists of steps
 
-Everything happens on a VirtualClock, without a loop and without sockets. Nothing of Proxyless
-imports this room.
+Everything runs on a VirtualClock, without an event loop or sockets. No other package of Proxyless
+imports this one.
 """
 
 from proxyless.runtime import VirtualClock
@@ -23,8 +23,8 @@ from proxyless.testing.fakes import (
     Report,
     address,
 )
-from proxyless.testing.rules import ConformanceError, Rule, Story
-from proxyless.testing.world import Sticky, Traits
+from proxyless.testing.harness import Sticky, Traits
+from proxyless.testing.rules import ConformanceError, Reproduction, Rule
 
 __all__ = [
     "ANY_RPC",
@@ -34,9 +34,9 @@ __all__ = [
     "FakeHelper",
     "FakeSubchannel",
     "Report",
+    "Reproduction",
     "Rule",
     "Sticky",
-    "Story",
     "Traits",
     "VirtualClock",
     "address",

@@ -1,8 +1,8 @@
-"""Does a policy with children keep its side of their contract?
+"""Checks of the calls that a policy makes to its children.
 
-The policies of a registry are wrapped, so that it is noticed when a parent calls a child that is
-just calling it, or one that it closed, or forgets to close one. A child whose factory does not
-come from the registry is not seen.
+The factories of the registry are wrapped, to detect that a parent calls a child inside the child's
+own call, calls it after `close`, or does not close it. Children whose factory does not come from
+the registry are not checked.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from proxyless.lb import PolicyRegistry
+from proxyless.lb.description import describe_policy
 from proxyless.lb.forwarding import ForwardingHelper
 from proxyless.testing.rules import OnBroken, Rule
 
@@ -19,17 +20,18 @@ if TYPE_CHECKING:
 
     from proxyless.base import Address, Attributes, State, Status, ValidationErrors
     from proxyless.lb import Helper, Picker, Policy, PolicyFactory, Subchannel, Update
+    from proxyless.lb.description import LbNode
 
 
 class Children:
-    """The policies that were created from the registry and are not closed yet."""
+    """Open children of the policy under test."""
 
     def __init__(self, on_broken: OnBroken) -> None:
         self._on_broken = on_broken
         self.open: list[GuardedPolicy] = []
 
     def guard(self, registry: PolicyRegistry) -> PolicyRegistry:
-        """A registry whose policies are watched."""
+        """Return a registry that creates guarded policies."""
         factories = (registry.find(name) for name in registry.names)
         return PolicyRegistry(GuardedFactory(each, self) for each in factories if each is not None)
 
@@ -46,7 +48,7 @@ class Children:
 
 
 class GuardedFactory:
-    """Makes watched policies of one kind."""
+    """Factory of guarded policies of one kind."""
 
     def __init__(self, inner: PolicyFactory, children: Children) -> None:
         self._inner = inner
@@ -66,7 +68,7 @@ class GuardedFactory:
 
 
 class GuardedPolicy:
-    """A child. Driven by the policy under test."""
+    """Child that checks the calls of its parent."""
 
     def __init__(self, factory: PolicyFactory, helper: Helper, children: Children) -> None:
         self.name = factory.name
@@ -80,11 +82,11 @@ class GuardedPolicy:
         return self._inner.update(update)
 
     def exit_idle(self) -> None:
-        self._check("told to exit idle")
+        self._check("asked to exit idle")
         self._inner.exit_idle()
 
     def reset_backoff(self) -> None:
-        self._check("told to reset its backoff")
+        self._check("asked to reset its backoff")
         self._inner.reset_backoff()
 
     def close(self) -> None:
@@ -92,6 +94,9 @@ class GuardedPolicy:
         self._is_closed = True
         self._children.on_close(self)
         self._inner.close()
+
+    def describe(self) -> LbNode:
+        return describe_policy(self._inner, self.name)
 
     def _check(self, what: str) -> None:
         if self._is_closed:
@@ -103,7 +108,7 @@ class GuardedPolicy:
 
 
 class _GuardedHelper(ForwardingHelper):
-    """Knows whether the child is calling its parent, and what about."""
+    """Helper of a child that records the child's current call to its parent."""
 
     __slots__ = ("calling",)
 

@@ -1,9 +1,8 @@
-"""What does a test put in place of a channel?
+"""Fakes of the channel for tests of a policy.
 
-`FakeHelper` is the parent of the policy under test, with a clock that stands still until the test
-moves it. Behind the subchannels it makes, there is one `FakeConnection` per address, whose states
-the test sets. All of them hold the policy to its contract while they are used, and raise
-`ConformanceError`; `check_policy` drives them through everything else.
+`FakeHelper` is the parent of the policy under test; its clock advances only when the test moves it.
+The subchannels to one address share a `FakeConnection`, whose state the test sets. All fakes raise
+`ConformanceError` if the policy breaks a rule while they are used; `check_policy` checks the rest.
 
     helper = FakeHelper()
     policy = MyFactory().create(helper)
@@ -48,10 +47,10 @@ if TYPE_CHECKING:
 
 W = TypeVar("W")
 
-# For pickers that do not look at the RPC.
+# For pickers that do not depend on the RPC.
 ANY_RPC: Final = PickInfo("/testing.Service/Method")
 
-# What a connection may become next: by itself, or for others who share it.
+# Possible next states of a connection.
 CHANGES: Final[dict[State, tuple[State, ...]]] = {
     State.IDLE: (State.CONNECTING,),
     State.CONNECTING: (State.READY, State.TRANSIENT_FAILURE, State.IDLE),
@@ -60,14 +59,15 @@ CHANGES: Final[dict[State, tuple[State, ...]]] = {
     State.SHUTDOWN: (),
 }
 
-# How often a policy may report in one call to it: what was true on the way, and what is true.
+# Limits of the number of reports in one call to the policy. An event may lead to two: an
+# intermediate one and the final one.
 REPORTS_PER_UPDATE_MAX: Final = 1
 REPORTS_PER_EVENT_MAX: Final = 2
 
 
 @cache
 def address(name: str) -> Address:
-    """An address by a short name: "a" to "z", the same with "6" for IPv6, or a number."""
+    """Return the address of a short name: "a" to "z", with "6" for IPv6, or a number."""
     if name.isdigit():
         return IpAddress(f"10.1.{int(name) >> 8}.{int(name) & 255}", 80)
     letter, family = name[0], name[1:]
@@ -79,35 +79,35 @@ def address(name: str) -> Address:
 
 @frozen
 class Report:
-    """What the policy told its parent once."""
+    """One report of the policy."""
 
     state: State
     picker: Picker
 
 
 class FakeConnection:
-    """What the subchannels to one address share. Driven by the test."""
+    """Connection that the subchannels to one address share. The test sets its state."""
 
     def __init__(self, helper: FakeHelper, at: Address) -> None:
         # Fixed at construction.
         self._helper = helper
         self.address = at
-        # Whether somebody else uses it, so that it lives on when the policy releases it.
+        # Whether another channel uses it, so that it stays open when the policy releases it.
         self.is_shared = False
         # Changed by the test.
         self.state, self.error = State.IDLE, OK
         self.health, self.health_error = State.READY, OK
-        # Changed by the policy: whether a connection was requested since the last change.
+        # Set by the policy: whether a connection was requested since the last change of state.
         self.is_requested = False
         self.handles: list[FakeSubchannel] = []
 
     def can_become(self, state: State) -> bool:
-        """Whether a real one could: without a request, only one that is shared leaves IDLE."""
-        is_wanted = self.state is not State.IDLE or self.is_requested or self.is_shared
-        return is_wanted and state in CHANGES[self.state]
+        """Whether a real connection could. Without a request, only a shared one leaves IDLE."""
+        can_change = self.state is not State.IDLE or self.is_requested or self.is_shared
+        return can_change and state in CHANGES[self.state]
 
     def become(self, state: State, error: Status = OK) -> None:
-        """Be in this state from now on, and tell everybody who watches."""
+        """Set the state and notify the watchers."""
         if state is State.TRANSIENT_FAILURE and error.is_ok:
             error = Status(StatusCode.UNAVAILABLE, f"{self.address}: connection refused")
         self.state, self.error = state, error
@@ -115,20 +115,20 @@ class FakeConnection:
         if state is not State.READY:
             self.health, self.health_error = State.READY, OK
         for handle in tuple(self.handles):
-            handle.tell_state()
+            handle.notify_state()
 
     def set_health(self, state: State, error: Status = OK) -> None:
-        """Let this be its health from now on, and tell everybody who watches that."""
+        """Set the health and notify its watchers."""
         if state is State.TRANSIENT_FAILURE and error.is_ok:
             error = Status(StatusCode.UNAVAILABLE, f"{self.address}: not serving")
         self.health, self.health_error = state, error
         for handle in tuple(self.handles):
-            handle.tell_health()
+            handle.notify_health()
 
     def report_load(self, report: LoadReport) -> None:
-        """Let the backend report its load to everybody who watches it."""
+        """Notify the watchers of load reports."""
         for handle in tuple(self.handles):
-            handle.tell_load(report)
+            handle.notify_load(report)
 
     def on_release(self, handle: FakeSubchannel) -> None:
         self.handles.remove(handle)
@@ -138,7 +138,7 @@ class FakeConnection:
 
 
 class FakeSubchannel:
-    """One handle of a connection. Driven by the policy and the connection."""
+    """Handle of the policy for a connection."""
 
     def __init__(
         self, helper: FakeHelper, connection: FakeConnection, attributes: Attributes
@@ -147,15 +147,15 @@ class FakeSubchannel:
         self.helper: Final = helper
         self.connection: Final = connection
         self.attributes: Final = attributes
-        # What the policy knows.
-        self.told: State | None = None
-        self.told_health: State | None = None
+        # The last state and health that the policy was notified of.
+        self.last_state: State | None = None
+        self.last_health: State | None = None
         # Changed by the policy.
         self.is_released = False
         self.backoff_resets = 0
         self._listeners: list[StateListener] = []
         self._health_listeners: list[StateListener] = []
-        # How often each watch of the load wants reports, and who gets them.
+        # Interval and listener of each watch of load reports.
         self.load_watches: list[tuple[float, LoadListener]] = []
 
     @property
@@ -163,36 +163,35 @@ class FakeSubchannel:
         return self.connection.address
 
     def watch(self, listener: StateListener) -> Cancel:
-        self._allow("watches")
+        self._record_call("watches")
         self._listeners.append(listener)
-        self.told = self.connection.state
-        listener(self.connection.state, self.connection.error)
+        self._publish_state(listener)
         return partial(_discard, self._listeners, listener)
 
     def watch_health(self, listener: StateListener) -> Cancel:
-        self._allow("watches the health of")
+        self._record_call("watches the health of")
         self._health_listeners.append(listener)
-        self.told_health = self.connection.health
-        listener(self.connection.health, self.connection.health_error)
+        self._publish_health(listener)
         return partial(_discard, self._health_listeners, listener)
 
     def watch_load_reports(self, interval_s: float, listener: LoadListener) -> Cancel:
-        self._allow("watches the load of")
+        self._record_call("watches the load of")
         watch = (interval_s, listener)
         self.load_watches.append(watch)
         return partial(_discard, self.load_watches, watch)
 
     def request_connection(self) -> None:
-        self._allow("requests a connection of")
+        self._record_call("requests a connection of")
         if self.connection.state is State.IDLE:
             self.connection.is_requested = True
+            self.helper.on_request(self)
 
     def reset_backoff(self) -> None:
-        self._allow("resets the backoff of")
+        self._record_call("resets the backoff of")
         self.backoff_resets += 1
 
     def release(self) -> None:
-        self._allow("releases", is_release=True)
+        self._record_call("releases", is_release=True)
         self.is_released = True
         self._listeners.clear()
         self._health_listeners.clear()
@@ -200,39 +199,41 @@ class FakeSubchannel:
         self.helper.on_release(self)
         self.connection.on_release(self)
 
-    def tell_state(self) -> None:
-        """For the connection: it has changed."""
-        for listener in tuple(self._listeners):
-            if listener in self._listeners:
-                self.told = self.connection.state
-                with self.helper.calling(REPORTS_PER_EVENT_MAX):
-                    listener(self.connection.state, self.connection.error)
+    # Called by the connection.
 
-    def tell_health(self) -> None:
-        """For the connection: its health has changed."""
-        for listener in tuple(self._health_listeners):
-            if listener in self._health_listeners:
-                self.told_health = self.connection.health
-                with self.helper.calling(REPORTS_PER_EVENT_MAX):
-                    listener(self.connection.health, self.connection.health_error)
+    def notify_state(self) -> None:
+        self._notify(self._listeners, self._publish_state)
 
-    def tell_load(self, report: LoadReport) -> None:
-        """For the connection: the backend reports its load."""
-        for watch in tuple(self.load_watches):
-            if watch in self.load_watches:
+    def notify_health(self) -> None:
+        self._notify(self._health_listeners, self._publish_health)
+
+    def notify_load(self, report: LoadReport) -> None:
+        self._notify(self.load_watches, lambda watch: watch[1](report))
+
+    def _notify(self, watches: list[W], publish: Callable[[W], None]) -> None:
+        for watch in tuple(watches):
+            if watch in watches:
                 with self.helper.calling(REPORTS_PER_EVENT_MAX):
-                    watch[1](report)
+                    publish(watch)
+
+    def _publish_state(self, listener: StateListener) -> None:
+        self.last_state = self.connection.state
+        listener(self.connection.state, self.connection.error)
+
+    def _publish_health(self, listener: StateListener) -> None:
+        self.last_health = self.connection.health
+        listener(self.connection.health, self.connection.health_error)
 
     @property
     def is_health_watched(self) -> bool:
         return bool(self._health_listeners)
 
-    def _allow(self, what: str, *, is_release: bool = False) -> None:
+    def _record_call(self, what: str, *, is_release: bool = False) -> None:
         if self.is_released:
             self.helper.fail(
                 Rule.RELEASED_IS_GONE, f"policy {what} {self.address}, which it released"
             )
-        self.helper.allow(f"{what} {self.address}", is_release=is_release)
+        self.helper.record_call(f"{what} {self.address}", is_release=is_release)
 
 
 def _discard(watches: list[W], watch: W) -> None:
@@ -240,22 +241,16 @@ def _discard(watches: list[W], watch: W) -> None:
         watches.remove(watch)
 
 
-def usual_children() -> PolicyRegistry:
-    """The policies that others are made of."""
-    factories = (
-        PickFirstFactory(),
-        RoundRobinFactory(),
-        PriorityFactory(),
-        WeightedTargetFactory(),
-    )
-    return PolicyRegistry(factories)
+def default_registry() -> PolicyRegistry:
+    factories = (PickFirstFactory, RoundRobinFactory, PriorityFactory, WeightedTargetFactory)
+    return PolicyRegistry(factory() for factory in factories)
 
 
 class FakeHelper:
-    """The parent of the policy under test, and everything around it.
+    """Parent of the policy under test.
 
-    Driven by the policy, as a `Helper`, and by the test, which moves the clock, changes
-    connections and looks at what was reported.
+    The policy uses it as a `Helper`. The test advances the clock, changes the connections and reads
+    the reports.
     """
 
     def __init__(
@@ -265,36 +260,38 @@ class FakeHelper:
         rpc: PickInfo = ANY_RPC,
         seed: int = 1,
     ) -> None:
-        """The registry has the policies that may be children; if None, `usual_children`.
+        """Create a helper. The registry has the policies that may be children (`default_registry`).
 
-        The RPC is the one that is picked for, unless another one is given.
+        `rpc` is the default RPC of picks.
         """
-        known = registry or usual_children()
         # Fixed at construction.
         self._rpc = rpc
         self.clock = _PolicyClock(self)
         self.children = Children(self.fail)
-        self.context = Context(self.clock, seeded_random(seed), self.children.guard(known), Trace())
+        guarded = self.children.guard(registry or default_registry())
+        self.context = Context(self.clock, seeded_random(seed), guarded, Trace())
         # Changed by the policy.
         self.reports: list[Report] = []
         self.subchannels: list[FakeSubchannel] = []
         self.reresolutions = 0
-        # All that was seen from outside, in order; equal in two runs that are the same.
+        # Addresses of the requested connections, in order.
+        self.requests: list[Address] = []
+        # Calls and picks in order, to compare two runs.
         self.events: list[str] = []
-        # Changed by the test: how many RPCs are picked for as soon as there is a new picker.
+        # Set by the test: the number of RPCs that are picked with each new picker.
         self.waiting_rpcs = 0
         self._connections: dict[Address, FakeConnection] = {}
-        # The first rule that was broken: a policy may swallow what we raise.
+        # The first broken rule, because the policy may catch the error.
         self.broken: ConformanceError | None = None
-        # The rule that forbids to call us now.
+        # The rule that forbids calls now.
         self.forbidden: Rule | None = None
-        # How often the policy may still report in this call to it; None if that is not counted.
+        # The number of reports left in the current call to the policy; None if not limited.
         self._reports_left: int | None = None
 
-    # What the policy calls.
+    # Called by the policy.
 
     def create_subchannel(self, address: Address, attributes: Attributes) -> FakeSubchannel:
-        self.allow(f"creates a subchannel to {address}")
+        self.record_call(f"creates a subchannel to {address}")
         connection = self.connection(address)
         subchannel = FakeSubchannel(self, connection, attributes)
         self.subchannels.append(subchannel)
@@ -302,20 +299,20 @@ class FakeHelper:
         return subchannel
 
     def update_state(self, state: State, picker: Picker) -> None:
-        self.allow(f"reports {state}")
+        self.record_call(f"reports {state}")
         self._check_report(state, picker.status)
         self.reports.append(Report(state, picker))
         for _ in range(self.waiting_rpcs):
             self.pick()
 
     def request_reresolution(self) -> None:
-        self.allow("requests re-resolution")
+        self.record_call("requests re-resolution")
         self.reresolutions += 1
 
-    # What the test does.
+    # Called by the test.
 
     def connection(self, at: Address | str) -> FakeConnection:
-        """What is behind the subchannels to this address. A name is short for an address."""
+        """Return the connection to an address, given as an `Address` or as its short name."""
         at = address(at) if isinstance(at, str) else at
         if at not in self._connections:
             self._connections[at] = FakeConnection(self, at)
@@ -323,12 +320,12 @@ class FakeHelper:
 
     @property
     def connections(self) -> tuple[FakeConnection, ...]:
-        """Those that the policy has a subchannel to, the oldest first."""
+        """Connections that the policy has a subchannel to, the oldest first."""
         return tuple(dict.fromkeys(each.connection for each in self.subchannels))
 
     @property
     def state(self) -> State | None:
-        """What was reported last; None before the first report."""
+        """Last reported state; None before the first report."""
         return self.reports[-1].state if self.reports else None
 
     @property
@@ -346,7 +343,7 @@ class FakeHelper:
         return result
 
     def pick_address(self, info: PickInfo | None = None) -> Address | Status | None:
-        """Where an RPC goes, or why it fails; None if it has to wait."""
+        """Return the address that the RPC is sent to, its error, or None if it is queued."""
         match self.pick(info):
             case Complete(subchannel):
                 return subchannel.address
@@ -356,13 +353,13 @@ class FakeHelper:
                 return None
 
     def settle(self) -> None:
-        """Let happen what is to happen soon."""
+        """Run the timers that are due now."""
         self.clock.advance(0)
 
-    # The contract.
+    # Rules.
 
-    def allow(self, what: str, *, is_release: bool = False) -> None:
-        """Note that the policy calls; raise if it may not do so now."""
+    def record_call(self, what: str, *, is_release: bool = False) -> None:
+        """Record a call of the policy; raise if it is forbidden now."""
         self.events.append(what)
         rule = self.forbidden
         if rule is not None and not (is_release and rule is Rule.CLOSED):
@@ -370,7 +367,7 @@ class FakeHelper:
 
     @contextmanager
     def forbidding(self, rule: Rule) -> Iterator[None]:
-        """Nobody may call the helper meanwhile."""
+        """Forbid calls to the helper inside the block."""
         before, self.forbidden = self.forbidden, rule
         try:
             yield
@@ -379,17 +376,21 @@ class FakeHelper:
 
     @contextmanager
     def calling(self, reports_max: int) -> Iterator[None]:
-        """The policy is called meanwhile, and may report this often."""
+        """Limit the number of reports inside the block, which calls the policy."""
         before, self._reports_left = self._reports_left, reports_max
         try:
             yield
         finally:
             self._reports_left = before
 
-    def fail(self, rule: Rule, seen: str) -> NoReturn:
-        error = ConformanceError(rule, seen)
+    def fail(self, rule: Rule, observed: str) -> NoReturn:
+        error = ConformanceError(rule, observed)
         self.broken = self.broken or error
         raise error
+
+    def on_request(self, subchannel: FakeSubchannel) -> None:
+        """Called for each request of a connection that is IDLE. A subclass may connect here."""
+        self.requests.append(subchannel.address)
 
     def on_release(self, subchannel: FakeSubchannel) -> None:
         self.subchannels.remove(subchannel)
@@ -420,18 +421,18 @@ class FakeHelper:
     def _check_complete(self, subchannel: object) -> None:
         if not isinstance(subchannel, FakeSubchannel) or subchannel.helper is not self:
             self.fail(Rule.OWN_SUBCHANNELS, f"pick completes on {subchannel!r}")
-        at, told, health = subchannel.address, subchannel.told, subchannel.told_health
+        at, state, health = subchannel.address, subchannel.last_state, subchannel.last_health
         if subchannel.is_released:
             self.fail(Rule.READY_PICKS, f"pick completes on {at}, which was released")
-        if told is None:
+        if state is None:
             self.fail(Rule.READY_PICKS, f"pick completes on {at}, which the policy never watched")
-        if told is not State.READY:
-            self.fail(Rule.READY_PICKS, f"pick completes on {at}, which is {told}")
+        if state is not State.READY:
+            self.fail(Rule.READY_PICKS, f"pick completes on {at}, which is {state}")
         if health is not None and health is not State.READY:
             self.fail(Rule.READY_PICKS, f"pick completes on {at}, the health of which is {health}")
 
 
-# When a rule forbids to call.
+# The time in which a rule forbids calls.
 _WHEN: Final = {
     Rule.PICKS_CHANGE_NOTHING: "during a pick",
     Rule.QUIET_BEFORE_UPDATE: "before its first update",
@@ -440,7 +441,7 @@ _WHEN: Final = {
 
 
 class _PolicyClock(VirtualClock):
-    """Lets the helper know that a timer's callback is a call to the policy."""
+    """Clock that limits the reports of a timer callback like those of other calls."""
 
     def __init__(self, helper: FakeHelper) -> None:
         super().__init__()

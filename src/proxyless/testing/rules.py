@@ -1,7 +1,7 @@
-"""What must every policy do, and how is it said that one does not?
+"""Rules that every policy must keep, and the error for a broken one.
 
-The rules are what `lb.api` promises to a channel and to parents, as far as it can be seen from
-outside. Which of them bends for an unusual policy is said by its `Traits`.
+The rules are the contract of `lb.api` as far as it can be checked. `Traits` declare the
+exceptions of unusual policies.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from proxyless.base.frozen import frozen
 
 
 class Rule(Enum):
-    """One rule each; the value says it in a sentence."""
+    """A rule; the value is its text."""
 
     READY_PICKS = (
         "a pick completes only on a subchannel that is READY and not released, and healthy if the "
@@ -22,57 +22,57 @@ class Rule(Enum):
     )
     OWN_SUBCHANNELS = "a pick completes only on a subchannel that the policy's own helper made"
     LISTED_PICKS = (
-        "a pick completes only on an address of the newest list that was not refused, or, for 30 s "
-        "at most and as long as no pick completes on one of those, of a list before it"
+        "a pick completes only on an address of the last list that was not rejected, or, for 30 s "
+        "at most and while no pick completes on one of those, on an address of an earlier list"
     )
-    PICKS_CHANGE_NOTHING = "a pick calls nobody: what it wants is done soon after, by a timer"
+    PICKS_CHANGE_NOTHING = "a pick calls neither helper nor subchannels: it starts a timer instead"
     HONEST_REPORTS = (
-        "a report says IDLE, CONNECTING, READY or TRANSIENT_FAILURE, and only with the last one "
-        "the picker's status is not OK; a pick gives a result, and fails with a status other "
-        "than OK"
+        "the reported state is IDLE, CONNECTING, READY or TRANSIENT_FAILURE, and the picker's "
+        "status is not OK only with the latter; a pick returns a result, and fails with a status "
+        "other than OK"
     )
     REPORTS_PER_CALL = (
-        "the first update is answered by a report; an update never by more than one, and "
-        "anything else that a policy is told by at most two"
+        "a policy reports after its first update; it reports at most once in an update, and at "
+        "most twice in any other call"
     )
     STICKY_FAILURE = (
-        "TRANSIENT_FAILURE is left only for READY, not for CONNECTING or IDLE, unless there are "
+        "TRANSIENT_FAILURE changes only to READY, not to CONNECTING or IDLE, unless there are "
         "new endpoints"
     )
-    EMPTY_LIST = "an update without endpoints is refused, and RPCs fail from then on"
+    EMPTY_LIST = "an update without endpoints is rejected, and RPCs fail from then on"
     RESOLVER_ERROR = (
-        "an error in place of endpoints is refused; RPCs fail with it if there are none"
+        "an update with a resolver error is rejected; RPCs fail with it if there are no endpoints"
     )
     REFUSED_UPDATE = (
-        "a refused update changes neither state nor subchannels, and RPCs go on, if there are "
-        "endpoints from before; a list without endpoints is the exception"
+        "if there are endpoints from before, a rejected update changes neither state nor "
+        "subchannels, and RPCs continue; an empty list is the exception"
     )
     RERESOLUTION = (
         "re-resolution is requested when a connection that RPCs used is lost, and when "
         "connection failures lead to TRANSIENT_FAILURE"
     )
-    EXIT_IDLE = "a policy that is IDLE connects when it is told to, and when there is a pick"
+    EXIT_IDLE = "a policy that is IDLE connects after exit_idle, and after a pick"
     RESET_BACKOFF = "reset_backoff reaches every subchannel that waits after a failure"
-    NO_REENTRANCY = "no child is called while it is calling its parent: that is done soon after"
+    NO_REENTRANCY = "no child is called inside its own call to its parent, but after it"
     RELEASED_IS_GONE = "a subchannel that was released is not called again"
     QUIET_BEFORE_UPDATE = "a policy does nothing before its first update"
     CLOSED = (
         "a closed policy has released every subchannel, cancelled every timer and closed every "
-        "child, and calls nobody, not even if an old picker is used"
+        "child, and makes no calls, not even if an old picker is used"
     )
-    RECOVERS = "when every attempt succeeds and RPCs keep coming, RPCs get through"
-    NO_RECURSION = "however many endpoints there are, the stack does not grow with them"
-    RAISES_NOTHING = "nothing that a policy is told makes it raise"
-    CONFIG = "parse_config says in its errors what is wrong: it raises nothing, and changes nothing"
-    REPEATABLE = "a policy takes time and chance from its context, so that a run can be repeated"
+    RECOVERS = "when every attempt succeeds, RPCs are sent after a while"
+    NO_RECURSION = "the depth of the stack does not depend on the number of endpoints"
+    RAISES_NOTHING = "no method of a policy raises"
+    CONFIG = "parse_config adds to its errors: it neither raises nor changes its input"
+    REPEATABLE = "a policy uses the clock and random source of its context, so runs are repeatable"
 
 
 @frozen
-class Story:
-    """How it came to that."""
+class Reproduction:
+    """Steps that lead to a broken rule."""
 
     policy: str
-    # Where the steps come from: a seed, or a scenario.
+    # The seed or the scenario.
     origin: str
     steps: tuple[str, ...] = ()
 
@@ -82,18 +82,18 @@ class Story:
 
 
 class ConformanceError(AssertionError):
-    """A policy breaks a rule. The text says which, what was seen, and the steps that led there."""
+    """A policy breaks a rule. The text has the rule, the observation and the steps."""
 
-    def __init__(self, rule: Rule, seen: str, story: Story | None = None) -> None:
-        super().__init__(rule, seen, story)
+    def __init__(self, rule: Rule, observed: str, reproduction: Reproduction | None = None) -> None:
+        super().__init__(rule, observed, reproduction)
         self.rule = rule
-        self.seen = seen
-        self.story = story
+        self.observed = observed
+        self.reproduction = reproduction
 
     def __str__(self) -> str:
-        text = f"{self.seen}\nrule {self.rule.name}: {self.rule.value}"
-        return text if self.story is None else f"{text}\n{self.story}"
+        text = f"{self.observed}\nrule {self.rule.name}: {self.rule.value}"
+        return text if self.reproduction is None else f"{text}\n{self.reproduction}"
 
 
-# Raises ConformanceError: the rule, and what was seen.
+# Raises ConformanceError, given the rule and the observation.
 OnBroken = Callable[[Rule, str], NoReturn]

@@ -1,7 +1,7 @@
-"""Which stories does every policy have to live through?
+"""Scenarios: fixed lists of steps that every policy is tested with.
 
-Each is a list of steps; it is also cut short after every step, because a policy may be closed at
-any time. What must be true on the way is the business of the world.
+Each scenario is also cut short after every step, because a policy may be closed at any time. The
+harness checks the rules.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,24 +9,21 @@ from typing import Final
 
 from proxyless.base import State
 from proxyless.testing.steps import (
+    Action,
     Advance,
     AtOnce,
     Become,
-    BecomeHealthy,
-    Calm,
-    Close,
-    ConnectElsewhere,
-    ExitIdle,
-    KeepWaiting,
+    ChangeHealth,
     Names,
     Pick,
-    ResetBackoff,
+    QueueRpcs,
     Resolve,
     ResolverError,
+    ShareConnection,
     Step,
 )
 
-# A policy that goes through its endpoints by recursion runs out of this stack.
+# A policy that recurses over its endpoints exceeds this stack.
 ENDPOINTS_MANY: Final = 250
 STACK_FRAMES_MAX: Final = 200
 
@@ -35,52 +32,52 @@ FAILURE = State.TRANSIENT_FAILURE
 
 
 def resolve(names: str, revision: int = 0) -> Resolve:
-    """Endpoints as a step prints them: `a b,b6` is one of one address, and one of two."""
+    """Parse endpoints as a step prints them: `a b,b6` has one address, then two."""
     return Resolve(tuple(tuple(each.split(",")) for each in names.split()), revision)
 
 
-# Enough of both for a policy that tries one address of four after the other.
+# Enough changes for a policy that attempts four addresses one by one.
 ALL_FAIL: Final = (Pick(), *(Become(CONNECTING), Become(FAILURE)) * 4)
 ALL_CONNECT: Final = (Pick(), Become(CONNECTING), Become(READY))
 
 SCENARIOS: Final[Mapping[str, Sequence[Step]]] = {
-    "IDLE is left when somebody asks": (
+    "IDLE is left on request": (
         resolve("a b"),
-        ExitIdle(),
+        Action.EXIT_IDLE,
         *ALL_CONNECT,
         Become(IDLE),
-        ExitIdle(),
-        Calm(),
+        Action.EXIT_IDLE,
+        Action.RECOVER,
         Become(IDLE),
         Advance(600),
         Pick(3),
-        Calm(),
+        Action.RECOVER,
         Become(IDLE),
         resolve("b c"),
-        ExitIdle(),
-        Calm(),
+        Action.EXIT_IDLE,
+        Action.RECOVER,
     ),
     "several things happen at once": (
         resolve("a b c"),
         *ALL_CONNECT,
         AtOnce(Become(IDLE), resolve("a b c d")),
-        Calm(),
+        Action.RECOVER,
         AtOnce(Become(IDLE), Pick(2)),
-        Calm(),
+        Action.RECOVER,
         AtOnce(Become(IDLE), Resolve(())),
         resolve("a b"),
-        Calm(),
+        Action.RECOVER,
         Become(IDLE),
         AtOnce(Pick(), resolve("b c")),
-        Calm(),
+        Action.RECOVER,
         Become(IDLE),
         AtOnce(Pick(), Resolve(())),
         resolve("a"),
         *ALL_FAIL,
         AtOnce(Become(IDLE), resolve("a b")),
-        Calm(),
-        AtOnce(Become(FAILURE), ExitIdle()),
-        Calm(),
+        Action.RECOVER,
+        AtOnce(Become(FAILURE), Action.EXIT_IDLE),
+        Action.RECOVER,
     ),
     "connections come and go": (
         resolve("a b c"),
@@ -88,18 +85,18 @@ SCENARIOS: Final[Mapping[str, Sequence[Step]]] = {
         Pick(6),
         Advance(1),
         *(Become(IDLE, (name,)) for name in "abc"),
-        Calm(),
+        Action.RECOVER,
         Become(FAILURE),
-        Calm(),
+        Action.RECOVER,
         Become(IDLE),
-        Calm(),
+        Action.RECOVER,
     ),
     "every address fails, again and again": (
         resolve("a b c,c6"),
         *ALL_FAIL,
         Pick(2),
-        ResetBackoff(),
-        ExitIdle(),
+        Action.RESET_BACKOFF,
+        Action.EXIT_IDLE,
         Become(IDLE),
         Become(CONNECTING),
         Advance(20),
@@ -113,17 +110,17 @@ SCENARIOS: Final[Mapping[str, Sequence[Step]]] = {
         resolve("a b d"),
         *ALL_FAIL,
         Become(IDLE),
-        Calm(),
+        Action.RECOVER,
         Become(IDLE),
         *ALL_FAIL,
     ),
     "there are no endpoints": (
         Resolve(()),
         Pick(2),
-        ExitIdle(),
-        ResetBackoff(),
+        Action.EXIT_IDLE,
+        Action.RESET_BACKOFF,
         resolve("a b"),
-        Calm(),
+        Action.RECOVER,
         Resolve(()),
         Pick(2),
         ResolverError("still nothing"),
@@ -131,74 +128,74 @@ SCENARIOS: Final[Mapping[str, Sequence[Step]]] = {
         *ALL_FAIL,
         Resolve(()),
         resolve("a"),
-        Calm(),
+        Action.RECOVER,
         Become(IDLE),
         Resolve(()),
         resolve("b"),
-        Calm(),
+        Action.RECOVER,
     ),
-    "the resolver has trouble": (
+    "the resolver has errors": (
         ResolverError("no such host"),
         Pick(2),
         ResolverError("name server is down"),
-        ExitIdle(),
+        Action.EXIT_IDLE,
         resolve("a b"),
         ResolverError("while connecting"),
         Become(CONNECTING),
         ResolverError("while connecting, too"),
-        Calm(),
+        Action.RECOVER,
         ResolverError("while ready"),
         Pick(4),
         Become(IDLE),
         ResolverError("while idle"),
         *ALL_FAIL,
         ResolverError("while failing"),
-        Calm(),
+        Action.RECOVER,
     ),
     "the list changes": (
         resolve("a b"),
-        Calm(),
+        Action.RECOVER,
         resolve("a b"),
         resolve("b a"),
         resolve("b c"),
         Become(CONNECTING),
         resolve("c d a"),
-        Calm(),
+        Action.RECOVER,
         resolve("c d a", revision=1),
         resolve("c,c6 d a,b", revision=1),
-        Calm(),
+        Action.RECOVER,
         resolve("c6,c d d a,b", revision=2),
         Pick(8),
         resolve("e f"),
-        Calm(),
+        Action.RECOVER,
         resolve("f"),
         Become(IDLE),
         resolve("g"),
         resolve("g h"),
-        Calm(),
+        Action.RECOVER,
     ),
     "RPCs are waiting": (
-        KeepWaiting(3),
+        QueueRpcs(3),
         resolve("a b c"),
         *ALL_CONNECT,
         Become(IDLE),
         Advance(1),
-        Calm(),
+        Action.RECOVER,
         resolve("b c d"),
         Become(FAILURE),
         *ALL_FAIL,
         ResolverError(),
         Resolve(()),
         resolve("a"),
-        Calm(),
+        Action.RECOVER,
     ),
-    "others share the connections": (
-        ConnectElsewhere(READY, ("a", "b")),
-        ConnectElsewhere(FAILURE, ("c", "d")),
-        ConnectElsewhere(CONNECTING, ("e",)),
+    "connections are shared": (
+        ShareConnection(READY, ("a", "b")),
+        ShareConnection(FAILURE, ("c", "d")),
+        ShareConnection(CONNECTING, ("e",)),
         resolve("c d"),
         Pick(2),
-        ResetBackoff(),
+        Action.RESET_BACKOFF,
         resolve("c a e"),
         Pick(2),
         Become(READY),
@@ -208,21 +205,21 @@ SCENARIOS: Final[Mapping[str, Sequence[Step]]] = {
         Become(IDLE, ("b",)),
         resolve("b e"),
         Become(FAILURE),
-        Calm(),
+        Action.RECOVER,
     ),
     "backends are not serving": (
         resolve("a b"),
-        Calm(),
-        BecomeHealthy(FAILURE, "a"),
+        Action.RECOVER,
+        ChangeHealth(FAILURE, "a"),
         Pick(4),
-        BecomeHealthy(FAILURE, "b"),
+        ChangeHealth(FAILURE, "b"),
         Pick(4),
-        BecomeHealthy(CONNECTING, "a"),
-        BecomeHealthy(READY, "a"),
+        ChangeHealth(CONNECTING, "a"),
+        ChangeHealth(READY, "a"),
         Pick(4),
-        BecomeHealthy(CONNECTING, "a"),
+        ChangeHealth(CONNECTING, "a"),
         Become(IDLE, ("b",)),
-        Calm(),
+        Action.RECOVER,
     ),
 }
 
@@ -231,7 +228,7 @@ _MANY_MORE: Final[tuple[Names, ...]] = tuple(
     (str(number),) for number in range(ENDPOINTS_MANY, 2 * ENDPOINTS_MANY)
 )
 
-# Run as a whole only, on a short stack.
+# Not cut short. Runs with a low recursion limit.
 MANY_ENDPOINTS: Final[Sequence[Step]] = (
     Resolve(_MANY),
     Pick(),
@@ -243,10 +240,10 @@ MANY_ENDPOINTS: Final[Sequence[Step]] = (
     Pick(4),
     Become(IDLE),
     Resolve(_MANY[::-1]),
-    ExitIdle(),
-    ResetBackoff(),
-    # Their states are told as soon as they are watched, one inside another if they are unlucky.
-    ConnectElsewhere(FAILURE, tuple(name for (name,) in _MANY_MORE)),
+    Action.EXIT_IDLE,
+    Action.RESET_BACKOFF,
+    # The states are published inside `watch`, so that a flawed policy recurses.
+    ShareConnection(FAILURE, tuple(name for (name,) in _MANY_MORE)),
     Resolve(_MANY_MORE),
     Pick(),
     Become(IDLE),
@@ -254,12 +251,12 @@ MANY_ENDPOINTS: Final[Sequence[Step]] = (
     Become(READY),
     Resolve(_MANY[:1]),
     Resolve(_MANY_MORE),
-    Close(),
+    Action.CLOSE,
 )
 
 
 def every_ending(steps: Sequence[Step]) -> Iterator[list[Step]]:
-    """The story, closed after each of its steps; when all is quiet, and while RPCs come."""
+    """Yield the scenario, closed after each of its steps, with and without a pick before."""
     for length in range(len(steps) + 1):
-        yield [*steps[:length], Close()]
-        yield [*steps[:length], AtOnce(Pick(), Close())]
+        yield [*steps[:length], Action.CLOSE]
+        yield [*steps[:length], AtOnce(Pick(), Action.CLOSE)]

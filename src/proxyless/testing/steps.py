@@ -1,12 +1,12 @@
-"""What can happen to a policy, one step at a time?
+"""Steps: events that a policy is tested with, as values.
 
-Steps are values: they can be written down as a scenario, drawn at random, printed in the order they
-happened, and taken again. A step that makes no sense in the world it meets does nothing, so that
-others may be left out.
+Steps form scenarios and random walks, are printed in errors, and can be repeated. A step that is
+impossible in the current state does nothing, so that steps can be left out to shorten an error.
 """
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
 
 from proxyless.base import EMPTY_ATTRIBUTES, Endpoint, Key, State
@@ -14,31 +14,29 @@ from proxyless.base.frozen import frozen
 from proxyless.testing.fakes import address
 
 if TYPE_CHECKING:
-    from proxyless.testing.world import World
+    from proxyless.testing.harness import PolicyHarness
 
-# The names of an endpoint's addresses.
+# Short names of an endpoint's addresses.
 Names = tuple[str, ...]
 
-# So that the attributes of an endpoint can change.
+# Endpoint attribute whose value changes.
 REVISION: Final = Key[int]("testing_revision")
-# Lists that are longer than this are printed by their length.
+# Longer lists are printed as their length.
 _PRINTED_MAX: Final = 12
 
 
 class Step(Protocol):
-    """One thing that happens. Its text says it in a few words."""
+    """One event. Its `str` describes it in errors."""
 
-    def apply(self, world: World) -> None:
-        """Let it happen, and what is to happen soon after; check what must be true then."""
-        ...
+    def apply(self, harness: PolicyHarness) -> None:
+        """Cause the event, run the timers that are due, and check the rules."""
 
 
-class Cause(Step, Protocol):
-    """A step that something else can follow before it has had any effect."""
+class DeferrableStep(Step, Protocol):
+    """A step after which another step can come before the timers that are due run."""
 
-    def begin(self, world: World) -> None:
-        """Let only the thing itself happen."""
-        ...
+    def begin(self, harness: PolicyHarness) -> None:
+        """Cause only the event."""
 
 
 @frozen
@@ -48,11 +46,11 @@ class Resolve:
     endpoints: tuple[Names, ...]
     revision: int = 0
 
-    def apply(self, world: World) -> None:
+    def apply(self, harness: PolicyHarness) -> None:
         attributes = EMPTY_ATTRIBUTES
         if self.revision:
             attributes = attributes.with_(REVISION, self.revision)
-        world.resolve(
+        harness.resolve(
             tuple(Endpoint(tuple(map(address, names)), attributes) for names in self.endpoints)
         )
 
@@ -66,12 +64,12 @@ class Resolve:
 
 @frozen
 class ResolverError:
-    """An update with an error in place of endpoints."""
+    """An update with a resolver error."""
 
     text: str = "no such host"
 
-    def apply(self, world: World) -> None:
-        world.resolver_error(self.text)
+    def apply(self, harness: PolicyHarness) -> None:
+        harness.resolver_error(self.text)
 
     def __str__(self) -> str:
         return f"update: resolver error {self.text!r}"
@@ -79,48 +77,45 @@ class ResolverError:
 
 @frozen
 class Become:
-    """The connections to these addresses change, all of them before anything happens soon after.
-
-    Without names it is every one that the policy has a subchannel to.
-    """
+    """A change of the connections to these addresses; without names, of all of the policy's."""
 
     state: State
     names: Names = ()
 
-    def begin(self, world: World) -> None:
-        world.begin_change(self.names, self.state)
+    def begin(self, harness: PolicyHarness) -> None:
+        harness.begin_change(self.names, self.state)
 
-    def apply(self, world: World) -> None:
-        world.change_connections(self.names, self.state)
+    def apply(self, harness: PolicyHarness) -> None:
+        harness.change_connections(self.names, self.state)
 
     def __str__(self) -> str:
         return f"{', '.join(self.names) or 'every connection that can'} becomes {self.state}"
 
 
 @frozen
-class ConnectElsewhere:
-    """Somebody else shares connections with us: these, which the policy does not have, are so."""
+class ShareConnection:
+    """A state of connections that another channel uses and the policy does not use yet."""
 
     state: State
     names: Names
 
-    def apply(self, world: World) -> None:
-        world.connect_elsewhere(self.names, self.state)
+    def apply(self, harness: PolicyHarness) -> None:
+        harness.share_connection(self.names, self.state)
 
     def __str__(self) -> str:
         names = self.names if len(self.names) <= _PRINTED_MAX else (f"{len(self.names)} addresses",)
-        return f"{', '.join(names)} is {self.state} for somebody else who shares it"
+        return f"{', '.join(names)} is {self.state} in another channel that shares it"
 
 
 @frozen
-class BecomeHealthy:
-    """What a policy learns that watches health."""
+class ChangeHealth:
+    """A change of health, if the policy watches it."""
 
     state: State
     name: str
 
-    def apply(self, world: World) -> None:
-        world.change_health(self.name, self.state)
+    def apply(self, harness: PolicyHarness) -> None:
+        harness.change_health(self.name, self.state)
 
     def __str__(self) -> str:
         return f"health of {self.name} becomes {self.state}"
@@ -128,100 +123,71 @@ class BecomeHealthy:
 
 @frozen
 class Pick:
-    """RPCs come."""
+    """Picks of this number of RPCs."""
 
     count: int = 1
 
-    def begin(self, world: World) -> None:
-        world.begin_picks(self.count)
+    def begin(self, harness: PolicyHarness) -> None:
+        harness.begin_picks(self.count)
 
-    def apply(self, world: World) -> None:
-        world.pick(self.count)
+    def apply(self, harness: PolicyHarness) -> None:
+        harness.pick(self.count)
 
     def __str__(self) -> str:
         return f"pick {self.count} times" if self.count > 1 else "pick"
 
 
 @frozen
-class KeepWaiting:
-    """From now on this many RPCs wait for each new picker."""
+class QueueRpcs:
+    """Sets the number of RPCs that are queued, and picked with each new picker."""
 
     count: int
 
-    def apply(self, world: World) -> None:
-        world.keep_waiting(self.count)
+    def apply(self, harness: PolicyHarness) -> None:
+        harness.queue_rpcs(self.count)
 
     def __str__(self) -> str:
         return f"{self.count} RPCs wait for each new picker from now on"
 
 
 @frozen
-class ExitIdle:
-    """The application wants a connection."""
-
-    def apply(self, world: World) -> None:
-        world.exit_idle()
-
-    def __str__(self) -> str:
-        return "exit_idle"
-
-
-@frozen
-class ResetBackoff:
-    """The application knows that the network is back."""
-
-    def apply(self, world: World) -> None:
-        world.reset_backoff()
-
-    def __str__(self) -> str:
-        return "reset_backoff"
-
-
-@frozen
 class Advance:
-    """Time passes."""
+    """An advance of the clock."""
 
     seconds: float
 
-    def apply(self, world: World) -> None:
-        world.advance(self.seconds)
+    def apply(self, harness: PolicyHarness) -> None:
+        harness.advance(self.seconds)
 
     def __str__(self) -> str:
         return f"{self.seconds:g} s pass"
 
 
-@frozen
-class Calm:
-    """All trouble is over: every attempt succeeds, and RPCs keep coming."""
+class Action(Enum):
+    """A step without arguments: calls the harness method of the same name."""
 
-    def apply(self, world: World) -> None:
-        world.calm_down()
+    EXIT_IDLE = "exit_idle"
+    RESET_BACKOFF = "reset_backoff"
+    RECOVER = "recovery: every attempt succeeds, and RPCs keep coming"
+    CLOSE = "close"
 
-    def __str__(self) -> str:
-        return "calm: every attempt succeeds, and RPCs keep coming"
-
-
-@frozen
-class Close:
-    """The end."""
-
-    def apply(self, world: World) -> None:
-        world.close()
+    def apply(self, harness: PolicyHarness) -> None:
+        getattr(harness, self.name.lower())()
 
     def __str__(self) -> str:
-        return "close"
+        return self.value
 
 
 @frozen
 class AtOnce:
-    """Two things of which the second happens before the first has had any effect."""
+    """Two steps, the second one before the timers that the first one started."""
 
-    first: Cause
+    first: DeferrableStep
     second: Step
 
-    def apply(self, world: World) -> None:
-        self.first.begin(world)
-        self.second.apply(world)
+    def apply(self, harness: PolicyHarness) -> None:
+        self.first.begin(harness)
+        self.second.apply(harness)
 
     def __str__(self) -> str:
-        return f"{self.first}, and before anything happens soon after: {self.second}"
+        return f"{self.first}, and before the next turn of the loop: {self.second}"

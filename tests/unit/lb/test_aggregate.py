@@ -10,7 +10,7 @@ from proxyless.lb.aggregate import (
     IDLE_IS_IDLE,
     StateCounts,
     aggregate,
-    stick,
+    sticky_state,
 )
 
 IDLE, C, R, F = State.IDLE, State.CONNECTING, State.READY, State.TRANSIENT_FAILURE
@@ -25,18 +25,18 @@ def counts_of(*states: State) -> StateCounts:
 
 
 @pytest.mark.parametrize("states", list(product(STATES, repeat=3)))
-def test_the_highest_ranking_state_of_any_child_is_shown(states: tuple[State, ...]) -> None:
+def test_aggregate_returns_the_state_of_highest_precedence(states: tuple[State, ...]) -> None:
     best = min(states, key=(R, C, IDLE, F).index)
     assert aggregate(counts_of(*states), IDLE_IS_IDLE) is best
     assert aggregate(counts_of(*states), IDLE_IS_CONNECTING) is (C if best is IDLE else best)
 
 
-def test_no_children_are_a_failure() -> None:
+def test_aggregate_returns_transient_failure_without_children() -> None:
     assert aggregate(StateCounts(), IDLE_IS_IDLE) is F
     assert aggregate(StateCounts(), IDLE_IS_CONNECTING) is F
 
 
-def test_counts_follow_the_children() -> None:
+def test_counts_change_with_add_move_and_remove() -> None:
     counts = counts_of(C, C, F)
     counts.move(C, R)
     counts.move(F, F)
@@ -45,13 +45,15 @@ def test_counts_follow_the_children() -> None:
 
 
 @pytest.mark.parametrize("change", [lambda c: c.remove(R), lambda c: c.move(R, C)])
-def test_a_child_that_was_never_counted_is_our_bug(change: object) -> None:
+def test_counts_raise_when_a_state_has_no_child(change: object) -> None:
     assert callable(change)
     with pytest.raises(AssertionError, match="a child in READY was counted"):
         change(counts_of(C))
 
 
 @pytest.mark.parametrize(("before", "reported"), list(product(STATES, repeat=2)))
-def test_only_ready_ends_a_failure(before: State, reported: State) -> None:
+def test_sticky_state_leaves_transient_failure_only_for_ready(
+    before: State, reported: State
+) -> None:
     expected = F if before is F and reported is not R else reported
-    assert stick(before, reported) is expected
+    assert sticky_state(before, reported) is expected

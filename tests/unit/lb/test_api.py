@@ -7,7 +7,7 @@ from proxyless.lb.policies.pick_first import PickFirstFactory
 from proxyless.lb.policies.round_robin import RoundRobinFactory
 
 
-def test_a_policy_is_found_by_its_exact_name() -> None:
+def test_registry_finds_a_policy_by_its_exact_name() -> None:
     pick_first, round_robin = PickFirstFactory(), RoundRobinFactory()
     registry = PolicyRegistry([pick_first, round_robin])
     assert registry.find("pick_first") is pick_first
@@ -16,12 +16,12 @@ def test_a_policy_is_found_by_its_exact_name() -> None:
     assert registry.names == ("pick_first", "round_robin")
 
 
-def test_the_same_name_twice_is_an_error_that_says_both() -> None:
+def test_registry_names_both_factories_when_a_name_is_duplicated() -> None:
     with pytest.raises(ValueError, match=r"policy 'pick_first' is registered twice: by .* and by"):
         PolicyRegistry([PickFirstFactory(), PickFirstFactory()])
 
 
-def test_extending_makes_a_new_registry() -> None:
+def test_extended_returns_a_new_registry() -> None:
     registry = PolicyRegistry([PickFirstFactory()])
     extended = registry.extended([RoundRobinFactory()])
     assert extended.names == ("pick_first", "round_robin")
@@ -30,7 +30,7 @@ def test_extending_makes_a_new_registry() -> None:
         extended.extended([RoundRobinFactory()])
 
 
-def test_a_deferred_factory_is_loaded_when_its_policy_is_asked_for() -> None:
+def test_deferred_factory_is_loaded_when_its_policy_is_first_found() -> None:
     deferred = DeferredFactory("round_robin", RoundRobinFactory.__module__, "RoundRobinFactory")
     registry = PolicyRegistry([deferred]).extended([PickFirstFactory()])
     assert registry.names == ("round_robin", "pick_first")
@@ -39,7 +39,7 @@ def test_a_deferred_factory_is_loaded_when_its_policy_is_asked_for() -> None:
     assert registry.find("round_robin") is found
 
 
-def test_the_name_of_a_deferred_factory_is_taken() -> None:
+def test_registry_rejects_a_duplicate_of_a_deferred_factory() -> None:
     deferred = DeferredFactory("round_robin", "a_module_that_is_not", "RoundRobinFactory")
     with pytest.raises(ValueError, match="registered twice"):
         PolicyRegistry([deferred, RoundRobinFactory()])

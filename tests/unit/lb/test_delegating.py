@@ -1,4 +1,4 @@
-"""The base of policies that have another one do the work."""
+"""Unit tests of proxyless.lb.delegating."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from proxyless.testing import FakeHelper, address
 
 
 class FirstOnly(DelegatingPolicy):
-    """Shows the child of its config the first endpoint alone."""
+    """Policy whose child gets the first endpoint only."""
 
     def delegate(self, update: Update) -> Update:
         assert not isinstance(update.endpoints, Status)
@@ -26,7 +26,7 @@ def endpoints(names: str) -> tuple[Endpoint, ...]:
     return tuple(Endpoint((address(name),)) for name in names)
 
 
-def test_the_child_is_told_what_the_policy_makes_of_it_and_does_the_rest() -> None:
+def test_child_gets_the_delegated_update() -> None:
     helper = FakeHelper()
     policy = FirstOnly(helper)
     assert policy.update(Update(endpoints("ab"), child(helper, "round_robin"))) == OK
@@ -35,7 +35,7 @@ def test_the_child_is_told_what_the_policy_makes_of_it_and_does_the_rest() -> No
     assert helper.pick_address() == address("a")
 
 
-def test_another_kind_of_child_replaces_the_first_when_it_is_connected() -> None:
+def test_child_of_another_kind_replaces_the_first_when_it_is_ready() -> None:
     helper = FakeHelper()
     policy = FirstOnly(helper)
     policy.update(Update(endpoints("a"), child(helper, "round_robin")))
@@ -46,7 +46,7 @@ def test_another_kind_of_child_replaces_the_first_when_it_is_connected() -> None
     assert helper.pick_address() == address("b")
 
 
-def test_everything_else_reaches_the_child() -> None:
+def test_other_calls_are_forwarded_to_the_child() -> None:
     helper = FakeHelper()
     policy = FirstOnly(helper)
     policy.update(Update(endpoints("a"), child(helper, "pick_first")))

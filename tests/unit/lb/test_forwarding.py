@@ -16,20 +16,20 @@ from proxyless.lb.api import CallEnd, Complete, Subchannel
 from proxyless.lb.forwarding import ForwardingHelper, ForwardingSubchannel, join_trackers
 from proxyless.lb.orca import LoadReport
 from proxyless.lb.pickers import QUEUE_PICKER
-from proxyless.lb.policies.pick_first import PickFirst, PickFirstFactory
-from tests.spec.lb_world import (
+from proxyless.lb.policies.pick_first import PickFirstFactory, PickFirstPolicy
+from tests.worlds.policies import (
     ANY_RPC,
     CONNECTING,
     FAILURE,
     READY,
-    FakeSubchannel,
-    World,
+    PolicyWorld,
+    ScriptedSubchannel,
     address,
 )
 
 
 class OkEnd:
-    """The end of an attempt that went well."""
+    """End of a successful attempt."""
 
     @property
     def status(self) -> Status:
@@ -40,41 +40,41 @@ class OkEnd:
         return EMPTY_METADATA
 
 
-class Notes:
-    """A tracker that notes what it hears."""
+class RecordingTracker:
+    """Tracker that records its calls."""
 
-    def __init__(self, name: str, heard: list[str]) -> None:
+    def __init__(self, name: str, events: list[str]) -> None:
         self._name = name
-        self._heard = heard
+        self._events = events
 
     def on_start(self) -> None:
-        self._heard.append(f"{self._name} start")
+        self._events.append(f"{self._name} start")
 
     def on_end(self, end: CallEnd) -> None:
-        self._heard.append(f"{self._name} end {end.status}")
+        self._events.append(f"{self._name} end {end.status}")
 
 
 @pytest.fixture
-def world() -> World:
-    return World(PickFirstFactory())
+def world() -> PolicyWorld:
+    return PolicyWorld(PickFirstFactory())
 
 
 @pytest.fixture
-def inner(world: World) -> FakeSubchannel:
-    return world.create_subchannel(address("a"), EMPTY_ATTRIBUTES)
+def inner(world: PolicyWorld) -> ScriptedSubchannel:
+    return world.helper.create_subchannel(address("a"), EMPTY_ATTRIBUTES)
 
 
-def test_a_helper_passes_everything_on(world: World) -> None:
-    helper = ForwardingHelper(world)
+def test_helper_forwards_every_call(world: PolicyWorld) -> None:
+    helper = ForwardingHelper(world.helper)
     assert helper.context is world.context
-    assert helper.create_subchannel(address("a"), EMPTY_ATTRIBUTES) is world.live[-1]
+    assert helper.create_subchannel(address("a"), EMPTY_ATTRIBUTES) is world.subchannels[-1]
     helper.update_state(CONNECTING, QUEUE_PICKER)
     world.expect_reports(CONNECTING)
     helper.request_reresolution()
     assert world.reresolutions == 1
 
 
-def test_a_subchannel_passes_everything_on(world: World, inner: FakeSubchannel) -> None:
+def test_subchannel_forwards_every_call(world: PolicyWorld, inner: ScriptedSubchannel) -> None:
     outer = ForwardingSubchannel(inner)
     assert outer.address == address("a")
     states: list[State] = []
@@ -91,67 +91,67 @@ def test_a_subchannel_passes_everything_on(world: World, inner: FakeSubchannel) 
     assert (len(world.take_requests()), inner.backoff_resets) == (1, 1)
     inner.connecting()
     cancel()
-    inner.health(FAILURE, "bad")
+    inner.set_health(FAILURE, "bad")
     assert (states, healths) == ([State.IDLE, CONNECTING], [READY])
     outer.release()
     assert inner.is_released
 
 
-def test_a_pick_of_the_outer_subchannel_is_passed_on_as_one_of_the_inner(
-    inner: FakeSubchannel,
+def test_parent_result_has_the_inner_subchannel(
+    inner: ScriptedSubchannel,
 ) -> None:
     outer = ForwardingSubchannel(inner)
     picked = Complete(outer)
-    assert outer.pass_on(picked).subchannel is inner
-    assert outer.pass_on(picked).tracker is None
-    assert outer.pass_on(picked) is outer.pass_on(picked)
+    assert outer.to_parent_result(picked).subchannel is inner
+    assert outer.to_parent_result(picked).tracker is None
+    assert outer.to_parent_result(picked) is outer.to_parent_result(picked)
 
 
-def test_the_authority_that_a_child_chose_is_passed_on(inner: FakeSubchannel) -> None:
+def test_parent_result_keeps_the_authority(inner: ScriptedSubchannel) -> None:
     outer = ForwardingSubchannel(inner)
-    assert outer.pass_on(Complete(outer)).authority == ""
-    assert outer.pass_on(Complete(outer, authority="a.test")).authority == "a.test"
+    assert outer.to_parent_result(Complete(outer)).authority == ""
+    assert outer.to_parent_result(Complete(outer, authority="a.test")).authority == "a.test"
 
 
-def test_trackers_of_all_levels_are_told_outside_first(inner: FakeSubchannel) -> None:
-    heard: list[str] = []
-    outer = ForwardingSubchannel(inner, Notes("outer", heard))
-    picked = Complete(outer, Notes("child", heard))
-    tracker = outer.pass_on(picked).tracker
+def test_parent_result_calls_the_outer_tracker_first(inner: ScriptedSubchannel) -> None:
+    events: list[str] = []
+    outer = ForwardingSubchannel(inner, RecordingTracker("outer", events))
+    picked = Complete(outer, RecordingTracker("child", events))
+    tracker = outer.to_parent_result(picked).tracker
     assert tracker is not None
     tracker.on_start()
     tracker.on_end(OkEnd())
-    assert heard == ["outer start", "child start", "outer end OK", "child end OK"]
+    assert events == ["outer start", "child start", "outer end OK", "child end OK"]
 
 
-def test_another_result_for_the_same_subchannel_is_not_mixed_up(inner: FakeSubchannel) -> None:
-    heard: list[str] = []
+def test_parent_result_is_replaced_when_the_child_result_changes(inner: ScriptedSubchannel) -> None:
+    events: list[str] = []
     outer = ForwardingSubchannel(inner)
-    first, second = (Complete(outer, Notes(name, heard)) for name in "ab")
-    assert outer.pass_on(first).tracker is first.tracker
-    assert outer.pass_on(second).tracker is second.tracker
+    first, second = (Complete(outer, RecordingTracker(name, events)) for name in "ab")
+    assert outer.to_parent_result(first).tracker is first.tracker
+    assert outer.to_parent_result(second).tracker is second.tracker
 
 
-def test_joining_with_nothing_is_the_tracker_itself() -> None:
-    tracker = Notes("only", [])
+def test_join_trackers_returns_the_only_tracker() -> None:
+    tracker = RecordingTracker("only", [])
     assert join_trackers(None, None) is None
     assert join_trackers(tracker, None) is tracker
     assert join_trackers(None, tracker) is tracker
 
 
-def test_a_policy_can_stand_between_a_child_and_its_subchannels(world: World) -> None:
+def test_child_uses_wrapped_subchannels_of_a_forwarding_helper(world: PolicyWorld) -> None:
 
     class Between(ForwardingHelper):
         __slots__ = ()
 
         def create_subchannel(self, address: Address, attributes: Attributes) -> Subchannel:
-            return ForwardingSubchannel(world.create_subchannel(address, attributes))
+            return ForwardingSubchannel(world.helper.create_subchannel(address, attributes))
 
-    child = PickFirst(Between(world))
+    child = PickFirstPolicy(Between(world.helper))
     world.policy = child
     world.update("a")
     world["a"].ready()
     result = world.picker.pick(ANY_RPC)
     assert isinstance(result, Complete)
     assert isinstance(result.subchannel, ForwardingSubchannel)
-    assert result.subchannel.pass_on(result).subchannel is world["a"]
+    assert result.subchannel.to_parent_result(result).subchannel is world["a"]

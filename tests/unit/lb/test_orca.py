@@ -42,20 +42,20 @@ def encode(report: LoadReport) -> bytes:
 
 
 @pytest.mark.parametrize("report", [FULL, LoadReport(), LoadReport(qps=1.0)])
-def test_a_report_is_read_as_it_was_written(report: LoadReport) -> None:
+def test_parser_returns_the_encoded_report(report: LoadReport) -> None:
     assert parse_load_report(encode(report)) == report
 
 
-def test_bytes_that_are_no_report_are_none() -> None:
+def test_parser_returns_none_for_malformed_bytes() -> None:
     assert parse_load_report(b"\xff\xff\xff") is None
 
 
-def test_the_same_bytes_are_read_once() -> None:
+def test_parser_caches_reports_by_their_bytes() -> None:
     data = encode(FULL)
     assert parse_load_report(data) is parse_load_report(bytes(bytearray(data)))
 
 
-def test_a_report_is_found_in_trailing_metadata() -> None:
+def test_load_report_is_found_in_trailing_metadata() -> None:
     trailers = (("a", "b"), ("other-bin", b"x"), (LOAD_REPORT_KEY, encode(FULL)), ("c", "d"))
     assert find_load_report(trailers) == FULL
     assert find_load_report((("a", "b"), ("other-bin", encode(FULL)))) is None
@@ -73,7 +73,7 @@ def test_a_report_is_found_in_trailing_metadata() -> None:
         ("named_metrics.a.b", 4.0),
         ("named_metrics.a", 0.0),
         ("utilization.queue", 0.0),
-        # Not among those that A114 lists.
+        # A114 does not list these.
         ("request_cost.rows", 0.0),
         ("rps_fractional", 0.0),
         ("eps", 0.0),
@@ -81,20 +81,20 @@ def test_a_report_is_found_in_trailing_metadata() -> None:
         ("", 0.0),
     ],
 )
-def test_metrics_are_found_by_their_names_in_configs(name: str, value: float) -> None:
+def test_metric_is_found_by_its_name_in_configs(name: str, value: float) -> None:
     assert FULL.metric(name) == value
 
 
 @pytest.mark.parametrize(
     ("interval_s", "seconds", "nanos"), [(10, 10, 0), (0.25, 0, 250_000_000), (1.1, 1, 100_000_000)]
 )
-def test_a_request_says_how_often(interval_s: float, seconds: int, nanos: int) -> None:
+def test_request_contains_the_interval(interval_s: float, seconds: int, nanos: int) -> None:
     request_class = message_class("xds.service.orca.v3.OrcaLoadReportRequest")
     request = request_class.FromString(encode_report_request(interval_s))
     assert (request.report_interval.seconds, request.report_interval.nanos) == (seconds, nanos)
 
 
-def test_nobody_pays_for_protobuf_before_the_first_report() -> None:
+def test_protobuf_is_not_imported_before_the_first_report() -> None:
     code = (
         "import sys; import proxyless.lb.policies.weighted_round_robin.policy, proxyless.channel;"
         "sys.exit('google.protobuf' in sys.modules)"

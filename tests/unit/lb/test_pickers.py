@@ -6,47 +6,47 @@ from proxyless.base import EMPTY_ATTRIBUTES, OK, Status, StatusCode
 from proxyless.lb.api import QUEUE, Complete, Fail, Picker, PickInfo, PickResult
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker, IdlePicker, SubchannelPicker
 from proxyless.lb.policies.pick_first import PickFirstFactory
-from tests.spec.lb_world import ANY_RPC, FakeSubchannel, World, address
+from tests.worlds.policies import ANY_RPC, PolicyWorld, address
 
 UNAVAILABLE = Status(StatusCode.UNAVAILABLE, "nothing works")
 
 
 def complete() -> Complete:
-    world = World(PickFirstFactory())
-    return Complete(FakeSubchannel(world, address("a"), EMPTY_ATTRIBUTES))
+    world = PolicyWorld(PickFirstFactory())
+    return Complete(world.helper.create_subchannel(address("a"), EMPTY_ATTRIBUTES))
 
 
-def test_a_queue_picker_queues() -> None:
+def test_queue_picker_queues() -> None:
     assert QUEUE_PICKER.pick(ANY_RPC) is QUEUE
     assert QUEUE_PICKER.status is OK
 
 
-def test_a_fail_picker_fails_and_says_why() -> None:
+def test_fail_picker_fails_with_its_status() -> None:
     picker = FailPicker(UNAVAILABLE)
     assert picker.pick(ANY_RPC) == Fail(UNAVAILABLE)
     assert picker.status is UNAVAILABLE
 
 
-def test_a_pick_allocates_no_result() -> None:
+def test_picker_returns_the_same_result_for_each_pick() -> None:
     result = complete()
     for picker in (FailPicker(UNAVAILABLE), SubchannelPicker(result)):
         assert picker.pick(ANY_RPC) is picker.pick(ANY_RPC)
     assert SubchannelPicker(result).pick(ANY_RPC) is result
 
 
-def test_a_failure_has_a_reason() -> None:
+def test_fail_picker_rejects_the_status_ok() -> None:
     with pytest.raises(AssertionError, match="a failure has a code other than OK"):
         FailPicker(OK)
 
 
-def test_an_idle_picker_queues_and_tells_of_every_pick() -> None:
-    told: list[int] = []
-    picker = IdlePicker(lambda: told.append(1))
+def test_idle_picker_queues_and_calls_on_pick_for_every_pick() -> None:
+    calls: list[int] = []
+    picker = IdlePicker(lambda: calls.append(1))
     assert [picker.pick(ANY_RPC) for _ in range(3)] == [QUEUE] * 3
-    assert len(told) == 3
+    assert len(calls) == 3
 
 
-def test_a_picker_needs_nothing_but_pick() -> None:
+def test_picker_subclass_inherits_the_status_ok() -> None:
     class Mine(Picker):
         __slots__ = ()
 

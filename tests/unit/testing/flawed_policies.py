@@ -1,7 +1,7 @@
 """One policy that keeps every rule, and many that break exactly one.
 
-`Sound` has a subchannel per address and spreads RPCs over those that are READY. Each flawed one is
-the same with one mistake, of the kind that is made in earnest.
+`Sound` has a subchannel per address, and sends RPCs to the READY ones in turn. Each flawed policy
+is `Sound` with one realistic mistake.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,8 +35,8 @@ from proxyless.lb import (
     Update,
 )
 from proxyless.lb.forwarding import ForwardingHelper, ForwardingSubchannel
-from proxyless.lb.policies.pick_first import PickFirst, PickFirstConfig
-from proxyless.runtime import IDLE_TIMER, system_random
+from proxyless.lb.policies.pick_first import PickFirstConfig, PickFirstPolicy
+from proxyless.runtime import Soon, system_random
 from proxyless.testing import FakeSubchannel, Rule
 
 FAILURE: Final = State.TRANSIENT_FAILURE
@@ -45,7 +45,7 @@ NO_ENDPOINTS: Final = Status(StatusCode.UNAVAILABLE, "no endpoints")
 
 @dataclass(frozen=True)
 class PolicyKind:
-    """A factory of one of these."""
+    """Factory of one of these policies."""
 
     make: Callable[[Helper], Policy]
     config: object = None
@@ -64,7 +64,7 @@ class PolicyKind:
 
 
 class AnyOf(Picker):
-    """Goes around."""
+    """Picks the subchannels in turn."""
 
     def __init__(self, subchannels: list[Subchannel]) -> None:
         self._results = [Complete(each) for each in subchannels]
@@ -76,28 +76,28 @@ class AnyOf(Picker):
 
 
 class Sound:
-    """Keeps every rule. Driven by its parent and its subchannels."""
+    """Keeps every rule."""
 
     def __init__(self, helper: Helper) -> None:
         self.helper = helper
         self.subchannels: dict[Address, Subchannel] = {}
         self.states: dict[Address, State] = {}
-        # Those that failed and were not READY since.
+        # Addresses that failed and were not READY since.
         self.failed: set[Address] = set()
         self.error = OK
         self.is_held = False
-        self.shown: object = None
+        self.published: object = None
 
     def update(self, update: Update) -> Status:
         if isinstance(update.endpoints, Status):
             return self.on_error(update.endpoints)
-        wanted = dict.fromkeys(address for each in update.endpoints for address in each.addresses)
+        listed = dict.fromkeys(address for each in update.endpoints for address in each.addresses)
         self.is_held = True
-        for address in [known for known in self.subchannels if known not in wanted]:
+        for address in [each for each in self.subchannels if each not in listed]:
             self.drop(address)
-        self.add_all([address for address in wanted if address not in self.subchannels])
+        self.add_all([address for address in listed if address not in self.subchannels])
         self.is_held = False
-        return self.on_updated() if wanted else self.on_empty_list()
+        return self.on_updated() if listed else self.on_empty_list()
 
     def on_error(self, error: Status) -> Status:
         if not self.subchannels:
@@ -160,16 +160,16 @@ class Sound:
         if self.is_held:
             return
         usable = [address for address in self.subchannels if self.is_usable(address)]
-        shown: object = tuple(usable)
+        published: object = tuple(usable)
         if usable:
             state, picker = State.READY, self.make_picker(usable)
         elif all(map(self.is_failed, self.subchannels)):
-            state, picker, shown = FAILURE, self.make_fail_picker(), self.error
+            state, picker, published = FAILURE, self.make_fail_picker(), self.error
         else:
             state, picker = State.CONNECTING, QUEUE_PICKER
-        if self.shown != (state, shown):
+        if self.published != (state, published):
             self.report(state, picker)
-            self.shown = (state, shown)
+            self.published = (state, published)
 
     def make_picker(self, usable: list[Address]) -> Picker:
         return AnyOf([self.subchannels[address] for address in usable])
@@ -178,7 +178,7 @@ class Sound:
         return FailPicker(self.error)
 
     def report(self, state: State, picker: Picker) -> None:
-        self.shown = None
+        self.published = None
         self.helper.update_state(state, picker)
 
     def exit_idle(self) -> None:
@@ -211,7 +211,7 @@ class KeepsStalePicker(Sound):
 
 class ForgetsToReportRemoval(Sound):
     def on_updated(self) -> Status:
-        if self.shown is None or len(self.subchannels) > 1:
+        if self.published is None or len(self.subchannels) > 1:
             self.reconsider()
         return OK
 
@@ -236,7 +236,7 @@ class NeverWatches(Sound):
 
 
 class KeepsWhatWorks(Sound):
-    """Until there is something better."""
+    """Keeps usable subchannels that are not listed any more."""
 
     keeps = False
 
@@ -416,7 +416,7 @@ class QueuesOnError(Sound):
 
 
 class RefusesHalfway(Sound):
-    """Does not like IPv6, but finds out too late."""
+    """Rejects IPv6 addresses after it has used them."""
 
     def on_updated(self) -> Status:
         self.reconsider()
@@ -425,7 +425,7 @@ class RefusesHalfway(Sound):
 
 
 class RefusesTooLate(Sound):
-    """Wants one endpoint of those it has to stay."""
+    """Rejects a list without a previous endpoint after it has used it."""
 
     def update(self, update: Update) -> Status:
         before = set(self.subchannels)
@@ -456,13 +456,13 @@ class AsksOnlyOnFailure(Sound):
         return
 
 
-class StaysIdle(PickFirst):
+class StaysIdle(PickFirstPolicy):
     def exit_idle(self) -> None:
         return
 
 
-class SleepsThroughPicks(PickFirst):
-    def _wake_soon(self) -> None:
+class SleepsThroughPicks(PickFirstPolicy):
+    def _exit_idle_soon(self) -> None:
         return
 
 
@@ -510,7 +510,7 @@ class StartsTimerAtOnce(Sound):
 
 
 class RecursesThroughFailures(Sound):
-    """Tries one address after the other, inside what it is told about the one before."""
+    """Creates the next subchannel inside the notification of the previous one's state."""
 
     def __init__(self, helper: Helper) -> None:
         super().__init__(helper)
@@ -531,7 +531,7 @@ class RecursesThroughFailures(Sound):
 
 
 class NestsPickers(Sound):
-    """Asks the picker before, in case there is one."""
+    """Also picks with the previous picker."""
 
     def __init__(self, helper: Helper) -> None:
         super().__init__(helper)
@@ -555,7 +555,7 @@ class Raises(Sound):
 
 
 class RaisesForUncommonList(Sound):
-    """Nothing that a scenario has: only a walk meets it."""
+    """Raises for a list that occurs in random walks only."""
 
     def update(self, update: Update) -> Status:
         if "fd00::6" in str(update.endpoints):
@@ -605,13 +605,16 @@ class ReportsAtTheEnd(Sound):
         self.report(FAILURE, FailPicker(NO_ENDPOINTS))
 
 
-class WakesUpAtTheEnd(PickFirst):
-    """Closed between a pick and what it leads to."""
+class WakesUpAtTheEnd(PickFirstPolicy):
+    """Does not cancel the connection that a pick before `close` has scheduled."""
 
     def close(self) -> None:
-        timer, self._wake_timer = self._wake_timer, IDLE_TIMER
+        wake, self._deferred_exit_idle = (
+            self._deferred_exit_idle,
+            Soon(self._helper.context.clock, self.exit_idle),
+        )
         super().close()
-        self._wake_timer = timer
+        self._deferred_exit_idle = wake
 
 
 class WakesUpAfterTheEnd(Sound):
@@ -631,7 +634,7 @@ class WakesUpAfterTheEnd(Sound):
 
 
 class SoundParent(ForwardingHelper):
-    """Has one child, a pick_first, and passes everything on. Driven by both sides."""
+    """Forwards every call to its child, a pick_first."""
 
     def __init__(self, helper: Helper) -> None:
         super().__init__(helper)
@@ -666,7 +669,7 @@ class ResetsInRequest(SoundParent):
 
 
 class ForgetsChild(SoundParent):
-    """Gives back what the child had, but does not tell it."""
+    """Releases the child's subchannels without closing the child."""
 
     def __init__(self, helper: Helper) -> None:
         super().__init__(helper)
@@ -694,7 +697,7 @@ class ClosesChildTwice(SoundParent):
 
 
 class CarelessKind(PolicyKind):
-    """Believes its config."""
+    """Does not validate its config."""
 
     def parse_config(
         self, json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
@@ -703,7 +706,7 @@ class CarelessKind(PolicyKind):
 
 
 class DestructiveKind(PolicyKind):
-    """Takes its config apart."""
+    """Changes its config."""
 
     def parse_config(
         self, json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
@@ -713,7 +716,7 @@ class DestructiveKind(PolicyKind):
 
 
 class PickyKind(PolicyKind):
-    """Cannot do without its config."""
+    """Requires a field in its config."""
 
     def parse_config(
         self, json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
@@ -724,11 +727,11 @@ class PickyKind(PolicyKind):
 
 
 def kind_of(make: Callable[[Helper], Policy]) -> PolicyKind:
-    is_pick_first = isinstance(make, type) and issubclass(make, PickFirst | SoundParent)
+    is_pick_first = isinstance(make, type) and issubclass(make, PickFirstPolicy | SoundParent)
     return PolicyKind(make, PickFirstConfig() if is_pick_first else None)
 
 
-# The rule that is broken, by whom, and a part of what is said to be seen.
+# The broken rule, the policy that breaks it, and a part of the error text.
 FLAWED: Final[tuple[tuple[Rule, Callable[[Helper], Policy], str], ...]] = (
     (Rule.READY_PICKS, PicksTooEarly, "10.0.0.2:80, which is CONNECTING"),
     (Rule.READY_PICKS, KeepsStalePicker, "which is IDLE"),
@@ -764,9 +767,9 @@ FLAWED: Final[tuple[tuple[Rule, Callable[[Helper], Policy], str], ...]] = (
     (Rule.RERESOLUTION, AsksOnlyOnFailure, "a connection in use was lost"),
     (Rule.EXIT_IDLE, StaysIdle, "after exit_idle"),
     (Rule.EXIT_IDLE, SleepsThroughPicks, "after a pick"),
-    (Rule.RESET_BACKOFF, KeepsBackoff, "10.0.0.1:80 is not told"),
-    (Rule.RESET_BACKOFF, ResetsTheFirst, "10.0.0.2:80 is not told"),
-    (Rule.NO_REENTRANCY, ConnectsInReport, "told to exit idle while it reports IDLE"),
+    (Rule.RESET_BACKOFF, KeepsBackoff, "backoff of 10.0.0.1:80 is not reset"),
+    (Rule.RESET_BACKOFF, ResetsTheFirst, "backoff of 10.0.0.2:80 is not reset"),
+    (Rule.NO_REENTRANCY, ConnectsInReport, "asked to exit idle while it reports IDLE"),
     (Rule.NO_REENTRANCY, ResetsInRequest, "while it requests re-resolution"),
     (Rule.RELEASED_IS_GONE, ReleasesTwice, "releases 10.0.0.1:80, which it released"),
     (Rule.RELEASED_IS_GONE, UsesReleased, "requests a connection of 10.0.0.1:80"),
@@ -779,11 +782,11 @@ FLAWED: Final[tuple[tuple[Rule, Callable[[Helper], Policy], str], ...]] = (
     (Rule.CLOSED, WakesUpAfterTheEnd, "timers are pending"),
     (Rule.CLOSED, ForgetsChild, "child 'pick_first' is not closed"),
     (Rule.CLOSED, ClosesChildTwice, "child 'pick_first' is closed after it was closed"),
-    (Rule.RECOVERS, GivesUp, "policy is TRANSIENT_FAILURE after 300 s of calm"),
+    (Rule.RECOVERS, GivesUp, "policy is TRANSIENT_FAILURE after 300 s in which attempts"),
     (Rule.NO_RECURSION, RecursesThroughFailures, "maximum recursion depth exceeded"),
     (Rule.NO_RECURSION, NestsPickers, "maximum recursion depth exceeded"),
     (Rule.RAISES_NOTHING, Raises, "policy raises KeyError: 'a'"),
     (Rule.RAISES_NOTHING, RaisesForUncommonList, "policy raises ValueError: f6 is too much"),
     (Rule.RAISES_NOTHING, RaisesInCreate, "policy raises OSError: no such file"),
-    (Rule.REPEATABLE, DrawsByItself, "two runs are the same until one picks"),
+    (Rule.REPEATABLE, DrawsByItself, "two runs are equal until one picks"),
 )

@@ -1,4 +1,4 @@
-"""Unit tests of proxyless.testing.check_policy: does it find each mistake, and nothing else?"""
+"""Unit tests of proxyless.testing.check_policy."""
 
 import sys
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def find_flaw(kind: PolicyKind, seeds: range = range(5)) -> ConformanceError:
     return caught.value
 
 
-# Policies that are right.
+# Policies that conform.
 
 
 @pytest.mark.parametrize("shuffles", [False, True])
@@ -55,44 +55,46 @@ def test_round_robin_conforms() -> None:
 
 
 @pytest.mark.parametrize("make", [Sound, SoundParent])
-def test_a_sound_policy_passes(make: Callable[[Helper], Policy]) -> None:
+def test_sound_policy_conforms(make: Callable[[Helper], Policy]) -> None:
     check_policy(kind_of(make))
 
 
-# Policies that are not.
+# Policies that do not conform.
 
 
-@pytest.mark.parametrize(("rule", "make", "seen"), FLAWED)
-def test_each_flaw_is_found(rule: Rule, make: Callable[[Helper], Policy], seen: str) -> None:
+@pytest.mark.parametrize(("rule", "make", "observed"), FLAWED)
+def test_flaw_is_reported_as_its_rule(
+    rule: Rule, make: Callable[[Helper], Policy], observed: str
+) -> None:
     flaw = find_flaw(kind_of(make))
     assert flaw.rule is rule, str(flaw)
-    assert seen in flaw.seen
+    assert observed in flaw.observed
 
 
-def test_every_rule_is_broken_by_somebody() -> None:
+def test_every_rule_has_a_policy_that_breaks_it() -> None:
     assert {rule for rule, _, _ in FLAWED} | {Rule.CONFIG} == set(Rule)
 
 
-def test_a_parser_that_raises_is_found() -> None:
+def test_parser_that_raises_breaks_the_config_rule() -> None:
     with pytest.raises(ConformanceError, match="parse_config raises KeyError: 'zone'") as caught:
         check_policy(CarelessKind(Sound), config={"zone": "x"})
     assert caught.value.rule is Rule.CONFIG
     assert "parse {}" in str(caught.value)
 
 
-def test_a_parser_that_changes_its_input_is_found() -> None:
+def test_parser_that_changes_its_input_breaks_the_config_rule() -> None:
     with pytest.raises(ConformanceError, match="parse_config makes") as caught:
         check_policy(DestructiveKind(Sound), config={"zone": "x"})
     assert caught.value.rule is Rule.CONFIG
 
 
-# What is said.
+# Error texts.
 
 
-def test_the_text_names_rule_policy_and_the_fewest_steps_as_the_howto_shows() -> None:
+def test_error_text_is_the_one_in_the_howto() -> None:
     text = str(find_flaw(kind_of(KeepsBackoff)))
     assert text == (
-        "10.0.0.1:80 is not told\n"
+        "backoff of 10.0.0.1:80 is not reset\n"
         f"rule RESET_BACKOFF: {Rule.RESET_BACKOFF.value}\n"
         "policy 'KeepsBackoff', scenario 'every address fails, again and again'\n"
         "  1. update: a b c,c6\n"
@@ -103,61 +105,61 @@ def test_the_text_names_rule_policy_and_the_fewest_steps_as_the_howto_shows() ->
     assert f"\n{text}\n" in HOWTO.read_text()
 
 
-def test_what_only_a_walk_finds_is_found_again_by_its_seed_alone() -> None:
+def test_error_of_a_walk_is_reproduced_by_its_seed() -> None:
     flaw = find_flaw(kind_of(RaisesForUncommonList))
-    assert flaw.story is not None
-    assert flaw.story.origin.startswith("seed ")
-    [step] = flaw.story.steps
+    assert flaw.reproduction is not None
+    assert flaw.reproduction.origin.startswith("seed ")
+    [step] = flaw.reproduction.steps
     assert step.startswith("update: ")
     assert "f6,f" in step
-    seed = int(flaw.story.origin.removeprefix("seed "))
+    seed = int(flaw.reproduction.origin.removeprefix("seed "))
     again = find_flaw(kind_of(RaisesForUncommonList), seeds=range(seed, seed + 1))
     assert str(again) == str(flaw)
 
 
-def test_what_the_policy_raised_is_the_cause() -> None:
+def test_exception_of_the_policy_is_the_cause_of_the_error() -> None:
     assert isinstance(find_flaw(kind_of(Raises)).__cause__, KeyError)
 
 
-# What may be different.
+# Traits.
 
 
-def test_a_policy_may_be_declared_not_to_stick() -> None:
+def test_policy_may_leave_failure_when_traits_allow() -> None:
     check_policy(kind_of(ForgetsFailure), traits=Traits(sticky=Sticky.NEVER), seeds=range(5))
 
 
-def test_a_policy_that_starts_over_with_new_endpoints_does_not_stick_until_ready() -> None:
+def test_policy_that_leaves_failure_for_new_endpoints_is_not_sticky_until_ready() -> None:
     with pytest.raises(ConformanceError) as caught:
         check_policy(RoundRobinFactory(), traits=Traits(sticky=Sticky.UNTIL_READY))
     assert caught.value.rule is Rule.STICKY_FAILURE
 
 
-def test_a_policy_may_be_declared_not_to_need_reresolution() -> None:
+def test_policy_may_omit_reresolution_when_traits_allow() -> None:
     check_policy(kind_of(NeverAsks), traits=Traits(requests_reresolution=False), seeds=range(5))
 
 
-def test_a_policy_may_be_declared_to_refuse_in_part() -> None:
+def test_policy_may_reject_in_part_when_traits_allow() -> None:
     check_policy(kind_of(RefusesTooLate), traits=Traits(refuses_in_part=True), seeds=range(5))
 
 
-def test_endpoints_can_be_given_attributes() -> None:
-    zone, seen = Key[str]("zone"), set[str | None]()
+def test_traits_add_attributes_to_endpoints() -> None:
+    zone, observed = Key[str]("zone"), set[str | None]()
 
     class Zoned(Sound):
         def update(self, update: Update):  # type: ignore[no-untyped-def]  # noqa: ANN202
             if isinstance(update.endpoints, tuple):
-                seen.update(each.attributes.get(zone) for each in update.endpoints)
+                observed.update(each.attributes.get(zone) for each in update.endpoints)
             return super().update(update)
 
     def to_endpoint(endpoint: Endpoint) -> Endpoint:
         return Endpoint(endpoint.addresses, endpoint.attributes.with_(zone, "here"))
 
     check_policy(PolicyKind(Zoned), traits=Traits(to_endpoint=to_endpoint), seeds=range(2))
-    assert seen == {"here"}
+    assert observed == {"here"}
 
 
-def test_picks_can_be_for_a_certain_rpc() -> None:
-    seen: set[str] = set()
+def test_traits_set_the_rpc_of_picks() -> None:
+    observed: set[str] = set()
 
     class Nosy(Sound):
         def make_picker(self, usable):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
@@ -165,16 +167,16 @@ def test_picks_can_be_for_a_certain_rpc() -> None:
 
             class NosyPicker(AnyOf):
                 def pick(self, info: PickInfo) -> PickResult:
-                    seen.add(info.path)
+                    observed.add(info.path)
                     return inner.pick(info)
 
             return NosyPicker([])
 
     check_policy(PolicyKind(Nosy), traits=Traits(rpc=PickInfo("/a/B")), seeds=range(2))
-    assert seen == {"/a/B"}
+    assert observed == {"/a/B"}
 
 
-def test_the_policies_of_the_registry_may_be_children() -> None:
+def test_registry_provides_the_children() -> None:
     registry = PolicyRegistry([PickFirstFactory()])
     check_policy(kind_of(SoundParent), registry=registry, seeds=range(2))
     with pytest.raises(ConformanceError) as caught:
@@ -182,12 +184,12 @@ def test_the_policies_of_the_registry_may_be_children() -> None:
     assert caught.value.rule is Rule.RAISES_NOTHING
 
 
-def test_a_config_that_is_not_valid_is_the_callers_mistake() -> None:
+def test_invalid_config_raises_validation_error() -> None:
     with pytest.raises(ValidationError, match=r"config of 'Sound': .*has no zone"):
         check_policy(PickyKind(Sound))
 
 
-def test_the_stack_is_as_long_as_before() -> None:
+def test_recursion_limit_is_restored() -> None:
     before = sys.getrecursionlimit()
     check_policy(kind_of(Sound), seeds=())
     assert sys.getrecursionlimit() == before

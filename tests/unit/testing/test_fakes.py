@@ -1,4 +1,4 @@
-"""Unit tests of proxyless.testing.fakes: what a user's own test of a policy can say."""
+"""Unit tests of proxyless.testing.fakes."""
 
 import pytest
 
@@ -16,13 +16,13 @@ def helper() -> FakeHelper:
     return FakeHelper()
 
 
-def watch(helper: FakeHelper, name: str, told: list[State]) -> FakeSubchannel:
+def watch(helper: FakeHelper, name: str, received: list[State]) -> FakeSubchannel:
     subchannel = helper.create_subchannel(address(name), EMPTY_ATTRIBUTES)
-    subchannel.watch(lambda state, _: told.append(state))
+    subchannel.watch(lambda state, _: received.append(state))
     return subchannel
 
 
-def test_a_test_of_ones_own_reads_like_a_story(helper: FakeHelper) -> None:
+def test_fake_helper_shows_reports_and_picks_of_a_policy(helper: FakeHelper) -> None:
     policy = RoundRobinFactory().create(helper)
     endpoints = tuple(Endpoint((address(name),)) for name in "ab")
     assert policy.update(Update(endpoints, RoundRobinConfig())) == OK
@@ -41,17 +41,17 @@ def test_a_test_of_ones_own_reads_like_a_story(helper: FakeHelper) -> None:
     ("name", "host"),
     [("a", "10.0.0.1"), ("z6", "fd00::1a"), ("0", "10.1.0.0"), ("300", "10.1.1.44")],
 )
-def test_addresses_have_short_names(name: str, host: str) -> None:
+def test_address_is_found_by_its_short_name(name: str, host: str) -> None:
     assert address(name) == IpAddress(host, 80)
 
 
 @pytest.mark.parametrize("name", ["A", "ab", "a7", "é"])
-def test_what_is_no_short_name_is_refused(name: str) -> None:
+def test_address_rejects_invalid_names(name: str) -> None:
     with pytest.raises(ValueError, match="is not valid: wanted 'a' to 'z'"):
         address(name)
 
 
-def test_subchannels_to_one_address_share_its_connection(helper: FakeHelper) -> None:
+def test_subchannels_of_one_address_share_its_connection(helper: FakeHelper) -> None:
     first: list[State] = []
     second: list[State] = []
     watch(helper, "a", first).request_connection()
@@ -62,7 +62,7 @@ def test_subchannels_to_one_address_share_its_connection(helper: FakeHelper) -> 
     assert second == [CONNECTING, READY]
 
 
-def test_a_connection_ends_with_its_last_subchannel(helper: FakeHelper) -> None:
+def test_connection_is_idle_after_its_last_subchannel_is_released(helper: FakeHelper) -> None:
     subchannel = watch(helper, "a", [])
     helper.connection("a").become(READY)
     subchannel.release()
@@ -73,29 +73,29 @@ def test_a_connection_ends_with_its_last_subchannel(helper: FakeHelper) -> None:
     assert helper.connection("a").state is READY
 
 
-def test_nothing_is_told_after_a_watch_was_cancelled(helper: FakeHelper) -> None:
-    told: list[State] = []
+def test_cancelled_watch_is_not_notified(helper: FakeHelper) -> None:
+    received: list[State] = []
     subchannel = helper.create_subchannel(address("a"), EMPTY_ATTRIBUTES)
-    cancel = subchannel.watch(lambda state, _: told.append(state))
+    cancel = subchannel.watch(lambda state, _: received.append(state))
     cancel()
     cancel()
     helper.connection("a").become(CONNECTING)
-    assert told == [IDLE]
+    assert received == [IDLE]
 
 
-def test_health_is_told_to_those_who_watch_it(helper: FakeHelper) -> None:
-    told: list[tuple[State, str]] = []
+def test_health_watch_is_notified(helper: FakeHelper) -> None:
+    received: list[tuple[State, str]] = []
     subchannel = helper.create_subchannel(address("a"), EMPTY_ATTRIBUTES)
-    subchannel.watch_health(lambda state, error: told.append((state, error.details)))
+    subchannel.watch_health(lambda state, error: received.append((state, error.details)))
     helper.connection("a").set_health(FAILURE)
-    assert told == [(READY, ""), (FAILURE, "10.0.0.1:80: not serving")]
+    assert received == [(READY, ""), (FAILURE, "10.0.0.1:80: not serving")]
 
 
-def test_load_is_told_to_those_who_watch_it(helper: FakeHelper) -> None:
-    told: list[LoadReport] = []
+def test_load_watch_is_notified(helper: FakeHelper) -> None:
+    received: list[LoadReport] = []
     first, second = (helper.create_subchannel(address("a"), EMPTY_ATTRIBUTES) for _ in range(2))
-    cancel = first.watch_load_reports(10, told.append)
-    second.watch_load_reports(5, told.append)
+    cancel = first.watch_load_reports(10, received.append)
+    second.watch_load_reports(5, received.append)
     assert [interval_s for interval_s, _ in second.load_watches] == [5]
     helper.connection("a").report_load(LoadReport(qps=1))
     cancel()
@@ -103,9 +103,9 @@ def test_load_is_told_to_those_who_watch_it(helper: FakeHelper) -> None:
     helper.connection("a").report_load(LoadReport(qps=2))
     second.release()
     helper.connection("a").report_load(LoadReport(qps=3))
-    assert [report.qps for report in told] == [1, 1, 2]
+    assert [report.qps for report in received] == [1, 1, 2]
     with pytest.raises(ConformanceError, match="watches the load of"):
-        second.watch_load_reports(5, told.append)
+        second.watch_load_reports(5, received.append)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_load_is_told_to_those_who_watch_it(helper: FakeHelper) -> None:
         (FAILURE, False, (IDLE,)),
     ],
 )
-def test_a_connection_becomes_only_what_a_real_one_could(
+def test_connection_allows_only_real_state_changes(
     helper: FakeHelper, state: State, is_requested: bool, possible: tuple[State, ...]
 ) -> None:
     connection = helper.connection("a")
@@ -126,13 +126,13 @@ def test_a_connection_becomes_only_what_a_real_one_could(
     assert {each for each in State if connection.can_become(each)} == set(possible)
 
 
-def test_a_failed_pick_gives_its_status(helper: FakeHelper) -> None:
-    error = Status(StatusCode.UNAVAILABLE, "nobody there")
+def test_pick_address_returns_the_status_of_a_failed_pick(helper: FakeHelper) -> None:
+    error = Status(StatusCode.UNAVAILABLE, "no backend")
     helper.update_state(FAILURE, FailPicker(error))
     assert helper.pick_address() == error
 
 
-def test_rpcs_that_wait_are_picked_for_at_once(helper: FakeHelper) -> None:
+def test_waiting_rpcs_are_picked_with_each_report(helper: FakeHelper) -> None:
     subchannel = watch(helper, "a", [])
     helper.waiting_rpcs = 1
     with pytest.raises(ConformanceError, match="which is IDLE") as caught:
@@ -140,7 +140,7 @@ def test_rpcs_that_wait_are_picked_for_at_once(helper: FakeHelper) -> None:
     assert caught.value.rule is Rule.READY_PICKS
 
 
-def test_a_policy_is_held_to_its_contract(helper: FakeHelper) -> None:
+def test_second_release_raises_conformance_error(helper: FakeHelper) -> None:
     subchannel = watch(helper, "a", [])
     subchannel.release()
     with pytest.raises(

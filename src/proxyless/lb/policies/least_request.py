@@ -1,10 +1,9 @@
-"""Of a few endpoints drawn at random, the one with the fewest RPCs under way takes the next.
+"""The `least_request_experimental` policy: of a few random endpoints, picks the least loaded one.
 
-Specs: A48 (least_request_experimental), over endpoints as in A61; requirements LR-01 to LR-04.
+Specs: A48, over endpoints as in A61; requirements LR-01 to LR-04.
 
-Connections and reports are the business of `petiole`. Here RPCs are counted, endpoint by endpoint,
-and compared. Weights of endpoints are not considered: "gRPC will only support the "all weights
-equal" least request algorithm" - A48.
+The load of an endpoint is its number of RPCs in progress. Endpoint weights are ignored: "gRPC will
+only support the "all weights equal" least request algorithm" - A48.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,12 +19,11 @@ from proxyless.lb.api import (
     Picker,
     PickInfo,
     PickResult,
-    Policy,
     PolicyRegistry,
     Update,
 )
 from proxyless.lb.pickers import SubchannelPicker
-from proxyless.lb.policies.per_endpoint import EndpointChild, EndpointList, PetiolePolicy
+from proxyless.lb.policies.per_endpoint import EndpointChild, EndpointList, PerEndpointPolicy
 
 CHOICE_COUNT_MIN: Final = 2
 CHOICE_COUNT_MAX: Final = 10
@@ -33,32 +31,18 @@ CHOICE_COUNT_MAX: Final = 10
 _CHOICE_COUNT: Final = integer(CHOICE_COUNT_MIN, UINT32_MAX)
 
 
-# ---------------------------------------------------------------------------------------------
-# Config
-
-
 @frozen
 class LeastRequestConfig:
-    """How many endpoints are compared for each RPC."""
+    """Parsed config."""
 
+    # The number of endpoints that are compared for each RPC.
     choice_count: int = CHOICE_COUNT_MIN
 
 
-def parse_config(json: Mapping[str, object], errors: ValidationErrors) -> LeastRequestConfig:
-    count = JsonObject(json, errors).read_or("choiceCount", _CHOICE_COUNT, CHOICE_COUNT_MIN)
-    # A48: more than the maximum is no error, and counts as the maximum.
-    return LeastRequestConfig(min(count, CHOICE_COUNT_MAX))
+class CountingEndpointChild(EndpointChild):
+    """Endpoint that counts its RPCs in progress, as their tracker.
 
-
-# ---------------------------------------------------------------------------------------------
-# Decision
-
-
-class CountedChild(EndpointChild):
-    """One endpoint, and how many RPCs it has to do: the tracker of all of them.
-
-    The count is the endpoint's, not the connection's: RPCs that finish on a connection that takes
-    no new ones are work for the same backend.
+    RPCs on a draining connection count too: they are load on the same backend.
     """
 
     __slots__ = ("active_requests",)
@@ -75,45 +59,44 @@ class CountedChild(EndpointChild):
 
 
 class LeastRequestPicker(Picker):
-    """Compares what it draws. Draws with replacement, so the same endpoint may come twice."""
+    """Compares random endpoints. The choice is with replacement: one may be chosen twice."""
 
-    __slots__ = ("_children", "_draw", "_further_draws", "_results", "_size")
+    __slots__ = ("_children", "_more_choices", "_random", "_results", "_size")
 
     def __init__(
-        self, children: Sequence[CountedChild], choice_count: int, draw: Callable[[], float]
+        self,
+        children: Sequence[CountingEndpointChild],
+        choice_count: int,
+        random: Callable[[], float],
     ) -> None:
         self._children: Final = tuple(children)
-        self._results: Final = tuple(map(_track, children))
+        self._results: Final = tuple(map(_make_result, children))
         self._size: Final = len(self._children)
-        self._further_draws: Final = range(choice_count - 1)
-        self._draw: Final = draw
+        self._more_choices: Final = range(choice_count - 1)
+        self._random: Final = random
 
     def pick(self, info: PickInfo) -> PickResult:
-        draw, children, size = self._draw, self._children, self._size
-        chosen = int(draw() * size)
+        random, children, size = self._random, self._children, self._size
+        chosen = int(random() * size)
         fewest = children[chosen].active_requests
-        for _ in self._further_draws:
-            sampled = int(draw() * size)
+        for _ in self._more_choices:
+            sampled = int(random() * size)
             active_requests = children[sampled].active_requests
             if active_requests < fewest:
                 chosen, fewest = sampled, active_requests
         return self._results[chosen]
 
 
-def _track(child: CountedChild) -> Complete:
-    """What a pick of this child gives."""
+def _make_result(child: CountingEndpointChild) -> Complete:
     picker = child.picker
     assert isinstance(picker, SubchannelPicker), "a pick_first that is READY has one subchannel"
     return Complete(picker.result.subchannel, child, picker.result.authority)
 
 
-# ---------------------------------------------------------------------------------------------
-# Policy
+class LeastRequestPolicy(PerEndpointPolicy[CountingEndpointChild]):
+    """Owns the counting children."""
 
-
-class LeastRequestPolicy(PetiolePolicy[CountedChild]):
-    """Spreads RPCs by how many there are already. Driven as every petiole policy is."""
-
+    child_type = CountingEndpointChild
     trace_name: ClassVar[str] = "least_request.state"
 
     __slots__ = ("_config",)
@@ -125,17 +108,14 @@ class LeastRequestPolicy(PetiolePolicy[CountedChild]):
 
     def update(self, update: Update) -> Status:
         config = update.config
-        assert isinstance(config, LeastRequestConfig), "the config is one of ours"
+        assert isinstance(config, LeastRequestConfig), "the factory parsed the config"
         if config != self._config:
             self._config = config
-            self._renew_picker()
+            self._invalidate_picker()
         return super().update(update)
 
-    def _note_of(self, child: CountedChild) -> str:
+    def _endpoint_note(self, child: CountingEndpointChild) -> str:
         return f"{child.active_requests} requests in flight"
-
-    def _make_list(self) -> EndpointList[CountedChild]:
-        return EndpointList(self._helper, CountedChild, self._on_report)
 
     def _make_picker(self) -> Picker:
         children = tuple(self._endpoints.ready)
@@ -144,14 +124,14 @@ class LeastRequestPolicy(PetiolePolicy[CountedChild]):
 
 
 class LeastRequestFactory:
-    """What the registry knows of least_request_experimental."""
+    """Factory of least_request_experimental."""
 
     name: Final = "least_request_experimental"
+    create = LeastRequestPolicy
 
     def parse_config(
         self, json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
     ) -> LeastRequestConfig:
-        return parse_config(json, errors)
-
-    def create(self, helper: Helper) -> Policy:
-        return LeastRequestPolicy(helper)
+        count = JsonObject(json, errors).read_or("choiceCount", _CHOICE_COUNT, CHOICE_COUNT_MIN)
+        # A48: a larger value is valid, and means the maximum.
+        return LeastRequestConfig(min(count, CHOICE_COUNT_MAX))

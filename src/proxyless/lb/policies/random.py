@@ -1,7 +1,7 @@
-"""Each RPC goes to any endpoint that is connected.
+"""The `random` policy: sends each RPC to a random READY endpoint.
 
-Specs: none; Envoy has this policy under the same name. Connections and reports are the business of
-`petiole`. Many clients together, each with few RPCs, spread them more evenly than by turns.
+Specs: none; it is Envoy's policy of the same name. The load of many clients with few RPCs each is
+spread more evenly than by round_robin.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,38 +9,35 @@ from typing import ClassVar, Final
 
 from proxyless.base import ValidationErrors
 from proxyless.base.frozen import frozen
-from proxyless.lb.api import Helper, Picker, PickInfo, PickResult, Policy, PolicyRegistry
-from proxyless.lb.policies.per_endpoint import EndpointChild, EndpointList, PetiolePolicy
+from proxyless.lb.api import Picker, PickInfo, PickResult, PolicyRegistry
+from proxyless.lb.policies.per_endpoint import EndpointChild, PerEndpointPolicy
 
 
 @frozen
 class RandomConfig:
-    """There is nothing to configure."""
+    """Config without fields."""
 
 
 class RandomPicker(Picker):
-    """Asks any picker, all of them equally often in the long run."""
+    """Picks with a random child picker."""
 
-    __slots__ = ("_draw", "_pickers", "_size")
+    __slots__ = ("_pickers", "_randrange", "_size")
 
-    def __init__(self, pickers: tuple[Picker, ...], draw: Callable[[int], int]) -> None:
+    def __init__(self, pickers: tuple[Picker, ...], randrange: Callable[[int], int]) -> None:
         self._pickers: Final = pickers
         self._size: Final = len(pickers)
-        self._draw: Final = draw
+        self._randrange: Final = randrange
 
     def pick(self, info: PickInfo) -> PickResult:
-        return self._pickers[self._draw(self._size)].pick(info)
+        return self._pickers[self._randrange(self._size)].pick(info)
 
 
-class RandomPolicy(PetiolePolicy[EndpointChild]):
-    """Lets chance choose among READY endpoints. Driven as every petiole policy is."""
+class RandomPolicy(PerEndpointPolicy[EndpointChild]):
+    """Makes random pickers."""
 
     trace_name: ClassVar[str] = "random.state"
 
     __slots__ = ()
-
-    def _make_list(self) -> EndpointList[EndpointChild]:
-        return EndpointList(self._helper, EndpointChild, self._on_report)
 
     def _make_picker(self) -> Picker:
         pickers = tuple(self._endpoints.ready.values())
@@ -48,14 +45,12 @@ class RandomPolicy(PetiolePolicy[EndpointChild]):
 
 
 class RandomFactory:
-    """What the registry knows of random."""
+    """Factory of random."""
 
     name: Final = "random"
+    create = RandomPolicy
 
     def parse_config(
         self, json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
     ) -> RandomConfig:
         return RandomConfig()
-
-    def create(self, helper: Helper) -> Policy:
-        return RandomPolicy(helper)

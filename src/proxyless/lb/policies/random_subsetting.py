@@ -1,9 +1,9 @@
-"""Each client uses a few of many endpoints, and together they use all of them alike.
+"""The `random_subsetting_experimental` policy: gives its child a random subset of the endpoints.
 
-Specs: A68 (random_subsetting_experimental).
+Specs: A68.
 
-`choose_subset` decides: rendezvous hashing with a seed of the policy's own, so that each endpoint
-that comes or goes changes one of the few at most. What is done with them is the child's business.
+`choose_subset` is rendezvous hashing with a random seed per policy: the subsets of all clients
+together use all endpoints evenly, and an added or removed endpoint changes a subset by one at most.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,54 +16,36 @@ from xxhash import xxh64_intdigest
 
 from proxyless.base import Endpoint, Status, ValidationErrors
 from proxyless.base.frozen import frozen
-from proxyless.base.json_fields import JsonObject, integer
-from proxyless.lb.api import Endpoints, Helper, Policy, PolicyRegistry, Update
+from proxyless.base.json_fields import UINT32_MAX, JsonObject, integer
+from proxyless.lb.api import Endpoints, Helper, PolicyRegistry, Update
 from proxyless.lb.config import PolicyConfig, parse_child_policy
 from proxyless.lb.delegating import DelegatingPolicy
 
-SUBSET_SIZE_MAX: Final = 2**32 - 1
-_SUBSET_SIZE: Final = integer(1, SUBSET_SIZE_MAX)
+_SUBSET_SIZE: Final = integer(1, UINT32_MAX)
 
 SEED_BITS: Final = 64
 
 
-# ---------------------------------------------------------------------------------------------
-# Config
-
-
 @frozen
 class RandomSubsettingConfig:
-    """How many endpoints are used, and by which policy."""
+    """Parsed config."""
 
     subset_size: int
-    # None only if the config is not valid.
+    # None only if the config is invalid.
     child: PolicyConfig | None
-
-
-def parse_config(
-    json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
-) -> RandomSubsettingConfig:
-    fields = JsonObject(json, errors)
-    subset_size = fields.need("subsetSize", _SUBSET_SIZE) or 1
-    return RandomSubsettingConfig(subset_size, parse_child_policy(fields, registry))
-
-
-# ---------------------------------------------------------------------------------------------
-# Decision
 
 
 @frozen(eq=False)
 class Ranking:
-    """The endpoints with their ranks. Kept until the next update, to make that cheap."""
+    """Ranks of the endpoints, cached for the next update."""
 
     seed: int
-    # By id: the rank of an endpoint, and the endpoint, which keeps its id taken.
+    # By id of an endpoint: its rank, and the endpoint (a reference, so that the id is not reused).
     ranked: Mapping[int, tuple[int, Endpoint]] = field(default_factory=dict)
 
     def updated(self, endpoints: Sequence[Endpoint]) -> "Ranking":
-        """The ranking of these endpoints."""
-        known = self.ranked
-        ranked = [known.get(id(each)) or (rank(each, self.seed), each) for each in endpoints]
+        before = self.ranked
+        ranked = [before.get(id(each)) or (rank(each, self.seed), each) for each in endpoints]
         return Ranking(self.seed, dict(zip(map(id, endpoints), ranked, strict=True)))
 
 
@@ -75,7 +57,7 @@ def rank(endpoint: Endpoint, seed: int) -> int:
 def choose_subset(
     endpoints: Sequence[Endpoint], size: int, ranking: Ranking
 ) -> tuple[Endpoint, ...]:
-    """Those that rank lowest, the lowest first.
+    """Return the endpoints of lowest rank, in order of rank.
 
     "If the number of endpoints is less than `subset_size` always use all" - A68
     """
@@ -85,29 +67,25 @@ def choose_subset(
     return tuple(endpoint for _, endpoint in nsmallest(size, ranked, key=itemgetter(0)))
 
 
-# ---------------------------------------------------------------------------------------------
-# Policy
-
-
 class RandomSubsettingPolicy(DelegatingPolicy):
-    """Shows its child a part of the endpoints. Driven by its parent."""
+    """Owns the ranking of the endpoints."""
 
     __slots__ = ("_ranking",)
 
     def __init__(self, helper: Helper) -> None:
         super().__init__(helper)
-        # From the last update that had endpoints. The seed is drawn with the first.
+        # From the last update that had endpoints; its seed is from the first one.
         self._ranking: Ranking | None = None
 
     def delegate(self, update: Update) -> Update:
         config = update.config
-        assert isinstance(config, RandomSubsettingConfig), "the config is one of ours"
+        assert isinstance(config, RandomSubsettingConfig), "the factory parsed the config"
         endpoints = self._choose(update.endpoints, config.subset_size)
         return replace(update, endpoints=endpoints, config=config.child)
 
     def _note(self) -> str:
-        known = 0 if self._ranking is None else len(self._ranking.ranked)
-        return f"a subset of {known} endpoints"
+        count = 0 if self._ranking is None else len(self._ranking.ranked)
+        return f"a subset of {count} endpoints"
 
     def _choose(self, endpoints: Endpoints, size: int) -> Endpoints:
         if isinstance(endpoints, Status):
@@ -123,14 +101,14 @@ class RandomSubsettingPolicy(DelegatingPolicy):
 
 
 class RandomSubsettingFactory:
-    """What the registry knows of random_subsetting_experimental."""
+    """Factory of random_subsetting_experimental."""
 
     name: Final = "random_subsetting_experimental"
+    create = RandomSubsettingPolicy
 
     def parse_config(
         self, json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
     ) -> RandomSubsettingConfig:
-        return parse_config(json, errors, registry)
-
-    def create(self, helper: Helper) -> Policy:
-        return RandomSubsettingPolicy(helper)
+        fields = JsonObject(json, errors)
+        subset_size = fields.need("subsetSize", _SUBSET_SIZE) or 1
+        return RandomSubsettingConfig(subset_size, parse_child_policy(fields, registry))

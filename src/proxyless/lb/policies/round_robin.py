@@ -1,10 +1,9 @@
-"""Every endpoint that is connected takes its turn.
+"""The `round_robin` policy: sends RPCs to the READY endpoints in turn.
 
 Specs: A61 and the gRPC "Load Balancing" document; requirements RR-01 to RR-07.
 
-Connections and reports are the business of `petiole`; here is the picker that goes around. While
-endpoints become READY one after the other it grows: with a new one for each, thousands of endpoints
-would cost the square of their number (ADR 0015).
+An endpoint that becomes READY is added to the existing picker. A new picker for each of them would
+make the total cost quadratic in the number of endpoints (ADR 0015).
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,31 +11,30 @@ from typing import ClassVar, Final
 
 from proxyless.base import ValidationErrors
 from proxyless.base.frozen import frozen
-from proxyless.lb.api import Helper, Picker, PickInfo, PickResult, Policy, PolicyRegistry
-from proxyless.lb.policies.per_endpoint import EndpointChild, EndpointList, PetiolePolicy
+from proxyless.lb.api import Picker, PickInfo, PickResult, PolicyRegistry
+from proxyless.lb.policies.per_endpoint import EndpointChild, PerEndpointPolicy
 from proxyless.runtime import Random
 
 
 @frozen
 class RoundRobinConfig:
-    """There is nothing to configure."""
+    """Config without fields."""
 
 
 class RoundRobinPicker(Picker):
-    """Asks one picker after the other."""
+    """Picks with the child pickers in turn."""
 
     __slots__ = ("_next", "_pickers", "_random", "_size")
 
     def __init__(self, pickers: Iterable[Picker], random: Random) -> None:
         self._random: Final = random
-        # These two only grow.
         self._pickers: Final = list(pickers)
         self._size = len(self._pickers)
-        # The cursor. Clients that see the same endpoints do not all begin with the same one.
+        # Random, so that clients with the same endpoints do not all start with the same one.
         self._next = random.randrange(self._size)
 
     def add(self, picker: Picker) -> None:
-        """From now on this one takes turns, too; which one begins is drawn anew."""
+        """Add a READY endpoint, and choose a new random start."""
         self._pickers.append(picker)
         self._size += 1
         self._next = self._random.randrange(self._size)
@@ -48,15 +46,12 @@ class RoundRobinPicker(Picker):
         return self._pickers[index].pick(info)
 
 
-class RoundRobinPolicy(PetiolePolicy[EndpointChild]):
-    """Lets READY endpoints take turns. Driven as every petiole policy is."""
+class RoundRobinPolicy(PerEndpointPolicy[EndpointChild]):
+    """Owns the picker, to which READY endpoints are added."""
 
     trace_name: ClassVar[str] = "round_robin.state"
 
     __slots__ = ("_picker",)
-
-    def _make_list(self) -> EndpointList[EndpointChild]:
-        return EndpointList(self._helper, EndpointChild, self._on_report)
 
     def _make_picker(self) -> Picker:
         ready = self._endpoints.ready.values()
@@ -69,14 +64,12 @@ class RoundRobinPolicy(PetiolePolicy[EndpointChild]):
 
 
 class RoundRobinFactory:
-    """What the registry knows of round_robin."""
+    """Factory of round_robin."""
 
     name: Final = "round_robin"
+    create = RoundRobinPolicy
 
     def parse_config(
         self, json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
     ) -> RoundRobinConfig:
         return RoundRobinConfig()
-
-    def create(self, helper: Helper) -> Policy:
-        return RoundRobinPolicy(helper)

@@ -1,13 +1,12 @@
-"""Every child that is connected takes its share of the RPCs.
+"""The `weighted_target_experimental` policy: sends RPCs to children in proportion to weights.
 
-Specs: A28 (weighted_target_experimental); requirements WT-01 to WT-08.
+Specs: A28; requirements WT-01 to WT-08.
 
-`combine` decides, from the children's states, which pickers take part and in which state all are
-together; the policy owns the children, and reports that. Shares are by chance, so that many clients
-together, each with few RPCs, still keep to the weights.
+`combine` decides, from the children's states, which pickers are used and which state is reported.
+The choice is random per RPC, so that many clients with few RPCs each still match the weights.
 
-A target of weight 0 has a child, so that it is connected when its weight grows; but it takes no
-part in anything.
+A target of weight 0 has a child, so that it is connected when its weight grows, but it is ignored
+in picks and in the state.
 """
 
 from bisect import bisect
@@ -18,40 +17,36 @@ from typing import ClassVar, Final
 
 from proxyless.base import OK, State, Status, StatusCode, ValidationErrors
 from proxyless.base.frozen import frozen
-from proxyless.base.json_fields import JsonObject, integer
-from proxyless.lb.aggregate import IDLE_IS_IDLE, StateCounts, aggregate, stick
-from proxyless.lb.api import Helper, Picker, PickInfo, PickResult, Policy, PolicyRegistry, Update
+from proxyless.base.json_fields import UINT32_MAX, JsonObject, integer
+from proxyless.lb.aggregate import IDLE_IS_IDLE, StateCounts, aggregate, sticky_state
+from proxyless.lb.api import Helper, Picker, PickInfo, PickResult, PolicyRegistry, Update
 from proxyless.lb.attributes import LOCALITY_LABEL
 from proxyless.lb.config import PolicyConfig, parse_child_policy
+from proxyless.lb.description import LbNode, as_child, join_notes
 from proxyless.lb.hierarchy import NO_SPLIT, split_by_child
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
-from proxyless.lb.reentrancy import Hold, SoonQueue
+from proxyless.lb.reentrancy import Hold
 from proxyless.lb.retained_child import NOT_LISTED, RetainedChild, join_rejections
-from proxyless.lb.view import LbNode, join_notes, place
+from proxyless.runtime import SoonQueue
 
-WEIGHT_MAX: Final = 2**32 - 1
-_WEIGHT: Final = integer(0, WEIGHT_MAX)
+_WEIGHT: Final = integer(0, UINT32_MAX)
 
 NO_TARGETS: Final = "weighted_target policy has no target with a weight above 0"
 
 
-# ---------------------------------------------------------------------------------------------
-# Config
-
-
 @frozen
 class TargetConfig:
-    """What one child is, and how much it takes."""
+    """Parsed config of one target."""
 
     weight: int
     policy: PolicyConfig
-    # What metrics call it, if that is not its name.
+    # The metric label; empty: the name.
     label: str = ""
 
 
 @frozen
 class WeightedTargetConfig:
-    """The children by name."""
+    """Parsed config."""
 
     targets: Mapping[str, TargetConfig] = field(default_factory=dict)
 
@@ -68,81 +63,77 @@ def parse_config(
     return WeightedTargetConfig(targets)
 
 
-# ---------------------------------------------------------------------------------------------
-# Decision
-
-
 @frozen
 class TargetView:
-    """All that matters about one target."""
+    """Input of `combine`: one target."""
 
     weight: int
     state: State
     picker: Picker
-    # Why it failed last; OK if it does not count as failing.
+    # The last error, if it counts as failing; otherwise OK.
     failure: Status = OK
 
 
 @frozen
 class Combined:
-    """All targets together: the state, and the pickers in use with their weights."""
+    """Aggregated state, and the pickers in use with their weights."""
 
     state: State
+    # Empty: RPCs fail in TRANSIENT_FAILURE, and are queued in any other state.
     shares: tuple[tuple[int, Picker], ...] = ()
-    # Why the state is TRANSIENT_FAILURE, if there are shares; OK with any other state.
+    # The reason for TRANSIENT_FAILURE, if there are shares; otherwise OK.
     failure: Status = OK
 
 
 def combine(targets: Iterable[TargetView]) -> Combined:
-    """Without shares, RPCs wait, or fail if that is the state."""
-    weighty = [target for target in targets if target.weight]
+    weighted = [target for target in targets if target.weight]
     counts = StateCounts()
-    for target in weighty:
+    for target in weighted:
         counts.add(target.state)
     state = aggregate(counts, IDLE_IS_IDLE)
     if state is State.CONNECTING or state is State.IDLE:
         return Combined(state)
-    # If all fail, their pickers are used: they fail RPCs with their own errors, or queue them while
-    # a child connects again.
-    chosen = [target for target in weighty if target.state is state]
+    # If all targets fail, their pickers are used: they fail RPCs with their own errors, or queue
+    # RPCs while a child connects again.
+    chosen = [target for target in weighted if target.state is state]
     shares = tuple((target.weight, target.picker) for target in chosen)
     is_failing = state is State.TRANSIENT_FAILURE and shares
     return Combined(state, shares, _find_failure(chosen) if is_failing else OK)
 
 
 def _find_failure(failing: Sequence[TargetView]) -> Status:
-    """Why these targets fail; if all of them connect again, why they failed before."""
+    """Return the first error of these targets; if all connect again, their previous error."""
     for target in failing:
         if not target.picker.status.is_ok:
             return target.picker.status
     before = failing[0].failure
-    if before.is_ok:  # A policy of an application that does not say why.
+    if before.is_ok:  # An application's policy may report TRANSIENT_FAILURE without an error.
         return before
     return Status(before.code, f"connecting again after: {before.details}")
 
 
-class WeightedPicker(Picker):
-    """Asks a picker by chance, in proportion to its weight."""
+class WeightedTargetPicker(Picker):
+    """Picks with a random child picker, in proportion to the weights."""
 
-    __slots__ = ("_draw", "_last", "_limits", "_pickers", "_status", "_total")
+    __slots__ = ("_last", "_limits", "_pickers", "_random", "_status", "_total")
 
     def __init__(
         self,
         shares: Sequence[tuple[int, Picker]],
-        draw: Callable[[], float],
+        random: Callable[[], float],
         failure: Status = OK,
     ) -> None:
         self._pickers: Final = tuple(picker for _, picker in shares)
-        # Where the share of each picker ends; it starts where the one before ends.
+        # Cumulative weights: the upper limit of each picker's share.
         self._limits: Final = tuple(accumulate(weight for weight, _ in shares))
         self._total: Final = float(self._limits[-1])
         self._last: Final = len(self._pickers) - 1
-        self._draw: Final = draw
+        self._random: Final = random
         self._status: Final = failure
 
     def pick(self, info: PickInfo) -> PickResult:
-        # The last one has all that the others have not: rounding cannot lead past the end.
-        index = bisect(self._limits, self._draw() * self._total, 0, self._last)
+        # The search excludes the last limit, so that rounding cannot exceed the last index.
+        index = bisect(self._limits, self._random() * self._total, 0, self._last)
         return self._pickers[index].pick(info)
 
     @property
@@ -151,25 +142,21 @@ class WeightedPicker(Picker):
 
     @property
     def status(self) -> Status:
-        """Why all targets fail, even if picks wait because one connects again."""
+        """Error of the targets if all fail, even if RPCs are queued because one connects again."""
         return self._status
 
 
-# ---------------------------------------------------------------------------------------------
-# Policy
-
-
 class WeightedTargetPolicy:
-    """Owns the children; `combine` owns the decision. Driven by its parent and the children."""
+    """Owns the children; `combine` decides."""
 
     __slots__ = (
         "_children",
         "_helper",
         "_hold",
-        "_shown",
+        "_last_published",
         "_split",
         "_targets",
-        "_wanted",
+        "_to_connect",
     )
 
     def __init__(self, helper: Helper) -> None:
@@ -178,34 +165,34 @@ class WeightedTargetPolicy:
         # From the last update: the targets, and its endpoints by child.
         self._targets: Mapping[str, TargetConfig] = {}
         self._split = NO_SPLIT
-        # Those that exist, whether they are in the config or not.
+        # Includes retained children, which are not in the config.
         self._children: dict[str, TargetChild] = {}
-        # Around calls to children.
-        self._hold: Final = Hold(self._reconsider)
-        # What was last reported.
-        self._shown: Combined | None = None
-        self._wanted = SoonQueue[str](helper.context.clock, self._connect_wanted)
+        # Active during calls to children.
+        self._hold: Final = Hold(self._refresh)
+        self._last_published: Combined | None = None
+        self._to_connect = SoonQueue[str](helper.context.clock, self._connect_children)
 
     def update(self, update: Update) -> Status:
         config = update.config
-        assert isinstance(config, WeightedTargetConfig), "the config is one of ours"
+        assert isinstance(config, WeightedTargetConfig), "the factory parsed the config"
         self._targets = config.targets
         self._split = split_by_child(update.endpoints, self._split)
         rejections: list[str] = []
-        # All of them first: none must be missing, even if one raises.
+        # Before the updates: no child may be missing if the update of another one raises.
         for name in self._targets:
-            self._have_child(name)
+            self._create_or_reactivate(name)
         with self._hold:
             for name, target in self._targets.items():
                 child = self._children[name]
                 attributes = update.attributes.with_(LOCALITY_LABEL, target.label or name)
                 part = Update((), None, attributes, update.resolution_note)
-                rejections += child.update_policy(part, self._split.of(name), target.policy)
+                endpoints = self._split.endpoints_of(name)
+                rejections += child.update_policy(part, endpoints, target.policy)
             for name, child in self._children.items():
                 if name not in self._targets:
                     child.unlist()
-            # Every update is answered, even if it changed nothing.
-            self._shown = None
+            # Every update leads to a report, even if nothing changed.
+            self._last_published = None
         return join_rejections(rejections) if rejections else OK
 
     def exit_idle(self) -> None:
@@ -223,20 +210,20 @@ class WeightedTargetPolicy:
                 child.policy.reset_backoff()
 
     def close(self) -> None:
-        self._wanted.cancel()
+        self._to_connect.cancel()
         children, self._children = self._children, {}
         for child in children.values():
             child.close()
 
     def describe(self) -> LbNode:
-        state = "" if self._shown is None else self._shown.state.name
+        state = "" if self._last_published is None else self._last_published.state.name
         detail = "" if any(target.weight for target in self._targets.values()) else NO_TARGETS
         children = tuple(
             child.describe(self._targets.get(child.name)) for child in self._children.values()
         )
         return LbNode(state=state, detail=detail, children=children)
 
-    def _have_child(self, name: str) -> None:
+    def _create_or_reactivate(self, name: str) -> None:
         if name in self._children:
             self._children[name].reactivate()
         else:
@@ -245,37 +232,35 @@ class WeightedTargetPolicy:
     # Called by children.
 
     def on_change(self) -> None:
-        """A child may be in another state than it was, or have another picker."""
+        """Called after a change of a child's state or picker."""
         if not self._hold.active:
-            self._reconsider()
+            self._refresh()
 
     def connect_soon(self, name: str) -> None:
-        """Tell the child to leave IDLE, after whatever is going on now."""
-        self._wanted.add(name)
+        """Make the child leave IDLE after the current call."""
+        self._to_connect.add(name)
 
     def destroy(self, name: str) -> None:
         self._children.pop(name).close()
 
-    def _connect_wanted(self, wanted: list[str]) -> None:
+    def _connect_children(self, names: list[str]) -> None:
         with self._hold:
-            for name in wanted:
+            for name in names:
                 if (child := self._children.get(name)) is not None:
                     child.policy.exit_idle()
 
-    # Reports.
-
-    def _reconsider(self) -> None:
-        """Report, if that is not what was reported last."""
+    def _refresh(self) -> None:
+        """Report if the combined state or its pickers changed."""
         children = self._children
         combined = combine(
             children[name].view(target.weight) for name, target in self._targets.items()
         )
-        if combined != self._shown:
+        if combined != self._last_published:
             trace = self._helper.context.trace
             if trace.active:
-                before = None if self._shown is None else self._shown.state
+                before = None if self._last_published is None else self._last_published.state
                 trace.emit("weighted_target.state", before=before, after=combined.state)
-            self._shown = combined
+            self._last_published = combined
             self._helper.update_state(combined.state, self._make_picker(combined))
 
     def _make_picker(self, combined: Combined) -> Picker:
@@ -286,14 +271,15 @@ class WeightedTargetPolicy:
             case ((_, picker),) if picker.status == combined.failure:
                 return picker
             case shares:
-                return WeightedPicker(shares, self._helper.context.random.random, combined.failure)
+                random = self._helper.context.random.random
+                return WeightedTargetPicker(shares, random, combined.failure)
 
 
 _NO_TARGETS_PICKER: Final = FailPicker(Status(StatusCode.UNAVAILABLE, NO_TARGETS))
 
 
 class TargetChild(RetainedChild):
-    """One child and its last report. Called by the policy above and by its own."""
+    """One child, and its last report."""
 
     trace_name: ClassVar[str] = "weighted_target.child"
 
@@ -302,10 +288,10 @@ class TargetChild(RetainedChild):
     def __init__(self, helper: Helper, name: str, owner: WeightedTargetPolicy) -> None:
         super().__init__(helper, name, owner.destroy)
         self._owner: Final = owner
-        # From reports: the state sticks in TRANSIENT_FAILURE, the picker is always the last one.
+        # TRANSIENT_FAILURE is sticky; the picker is always from the last report.
         self._state = State.CONNECTING
         self._picker: Picker = QUEUE_PICKER
-        # From the last report of TRANSIENT_FAILURE; OK if that is not the state.
+        # The error of the last report of TRANSIENT_FAILURE; OK in any other state.
         self._failure = OK
 
     def view(self, weight: int) -> TargetView:
@@ -314,7 +300,7 @@ class TargetChild(RetainedChild):
     def describe(self, target: TargetConfig | None) -> LbNode:
         note = NOT_LISTED if target is None else f"weight {target.weight}"
         own = self.policy.describe()
-        node = place(
+        node = as_child(
             own,
             self.name,
             state=self._state,
@@ -322,17 +308,16 @@ class TargetChild(RetainedChild):
             note=join_notes(note, self.retention_note),
             in_use=target is not None and target.weight > 0,
         )
-        # While it counts as failing, its picker may queue RPCs until it is READY.
+        # A child that counts as failing may have a picker that queues RPCs.
         return replace(node, problem=own.problem) if self._picker.status.is_ok else node
 
     def update_state(self, state: State, picker: Picker) -> None:
         if state is State.IDLE:
             self._owner.connect_soon(self.name)
         if state is self._state and picker is self._picker:
-            # Reported before: the picker itself has grown.
+            # The child changed the picker in place.
             return
-        # A child that fails counts as failing until it is READY; its picker is its own.
-        self._state, self._picker = stick(self._state, state), picker
+        self._state, self._picker = sticky_state(self._state, state), picker
         if state is State.TRANSIENT_FAILURE:
             self._failure = picker.status
         elif self._state is not State.TRANSIENT_FAILURE:
@@ -341,14 +326,8 @@ class TargetChild(RetainedChild):
 
 
 class WeightedTargetFactory:
-    """What the registry knows of weighted_target_experimental."""
+    """Factory of weighted_target_experimental."""
 
     name: Final = "weighted_target_experimental"
-
-    def parse_config(
-        self, json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
-    ) -> WeightedTargetConfig:
-        return parse_config(json, errors, registry)
-
-    def create(self, helper: Helper) -> Policy:
-        return WeightedTargetPolicy(helper)
+    create = WeightedTargetPolicy
+    parse_config = staticmethod(parse_config)

@@ -1,4 +1,4 @@
-"""Unit tests of proxyless.lb.policies.random; what it shares is in spec/test_as_round_robin.py."""
+"""Unit tests of proxyless.lb.policies.random; see also spec/test_as_round_robin.py."""
 
 from collections import Counter
 from itertools import pairwise
@@ -8,27 +8,27 @@ import pytest
 from proxyless.base import hits
 from proxyless.lb.policies.random import RandomFactory
 from proxyless.testing import check_policy
-from tests.spec.lb_world import CONNECTING, READY, Name, World
+from tests.worlds.policies import CONNECTING, READY, Name, PolicyWorld
 
 
 @pytest.fixture
-def world() -> World:
-    return World(RandomFactory())
+def world() -> PolicyWorld:
+    return PolicyWorld(RandomFactory())
 
 
-def ready(world: World, *names: Name) -> None:
+def ready(world: PolicyWorld, *names: Name) -> None:
     world.update(*names)
     for name in names:
         world[name].connecting()
         world[name].ready()
 
 
-def test_it_conforms() -> None:
+def test_policy_conforms() -> None:
     assert RandomFactory.name == "random"
     check_policy(RandomFactory())
 
 
-def test_ready_endpoints_are_picked_alike(world: World) -> None:
+def test_picks_are_distributed_evenly_over_ready_endpoints(world: PolicyWorld) -> None:
     ready(world, *"abcde")
     world["e"].idle()
     shares = Counter(world.picks(10_000))
@@ -37,7 +37,7 @@ def test_ready_endpoints_are_picked_alike(world: World) -> None:
         assert shares[name] / 10_000 == pytest.approx(1 / 4, abs=0.02)
 
 
-def test_a_pick_does_not_depend_on_the_one_before(world: World) -> None:
+def test_picks_are_independent(world: PolicyWorld) -> None:
     ready(world, *"ab")
     picks = world.picks(10_000)
     pairs = Counter(pairwise(picks))
@@ -45,16 +45,16 @@ def test_a_pick_does_not_depend_on_the_one_before(world: World) -> None:
         assert pairs[pair] / 10_000 == pytest.approx(1 / 4, abs=0.02)
 
 
-def test_state_changes_are_traced(world: World) -> None:
+def test_state_changes_are_traced(world: PolicyWorld) -> None:
     with hits(world.trace, "random.state") as events:
         ready(world, "a")
     assert [event.fields["after"] for event in events] == [CONNECTING, READY]
 
 
-def test_pickers_have_no_dictionary(world: World) -> None:
+def test_picker_has_no_dict(world: PolicyWorld) -> None:
     ready(world, "a")
     assert not hasattr(world.picker, "__dict__")
 
 
-def test_any_config_is_accepted(world: World) -> None:
+def test_unknown_config_fields_are_ignored(world: PolicyWorld) -> None:
     assert world.update("a", config={"whatever": 1}).is_ok

@@ -11,14 +11,14 @@ from proxyless.lb.policies.random_subsetting import (
     rank,
 )
 from proxyless.testing import Sticky, Traits, check_policy
-from tests.spec.lb_world import World, endpoint
+from tests.worlds.policies import PolicyWorld, endpoint
 
 STICKY = {"round_robin": Sticky.UNTIL_UPDATE, "pick_first": Sticky.UNTIL_READY}
 
 
 @pytest.mark.parametrize("size", [1, 2, 100])
 @pytest.mark.parametrize("child", STICKY)
-def test_it_conforms_if_its_child_does(size: int, child: str) -> None:
+def test_policy_conforms_with_each_child(size: int, child: str) -> None:
     check_policy(
         RandomSubsettingFactory(),
         config={"subsetSize": size, "childPolicy": [{child: {}}]},
@@ -27,8 +27,8 @@ def test_it_conforms_if_its_child_does(size: int, child: str) -> None:
     )
 
 
-def test_the_choice_is_traced() -> None:
-    world = World(RandomSubsettingFactory(), others=(PickFirstFactory(),))
+def test_subset_is_traced() -> None:
+    world = PolicyWorld(RandomSubsettingFactory(), others=(PickFirstFactory(),))
     with hits(world.trace, "random_subsetting.subset") as events:
         world.update(*"abcd", config={"subsetSize": 2, "childPolicy": [{"pick_first": {}}]})
     [event] = events
@@ -38,13 +38,13 @@ def test_the_choice_is_traced() -> None:
     assert len(chosen) == 2
 
 
-def test_what_is_known_is_not_hashed_again_and_what_is_gone_is_forgotten() -> None:
+def test_ranking_reuses_ranks_and_drops_removed_endpoints() -> None:
     a, b, c = map(endpoint, "abc")
-    known = Ranking(7, {id(a): (1, a), id(b): (2, b)})
-    assert known.updated([b, c]).ranked == {id(b): (2, b), id(c): (rank(c, 7), c)}
+    ranking = Ranking(7, {id(a): (1, a), id(b): (2, b)})
+    assert ranking.updated([b, c]).ranked == {id(b): (2, b), id(c): (rank(c, 7), c)}
 
 
-def test_of_equal_ranks_the_first_listed_wins() -> None:
+def test_subset_has_the_first_endpoints_when_ranks_are_equal() -> None:
     listed = tuple(map(endpoint, "abc"))
     ranking = Ranking(7, {id(each): (5, each) for each in listed})
     assert choose_subset(listed, 2, ranking) == listed[:2]

@@ -9,32 +9,40 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from proxyless.base import hits
 from proxyless.lb.policies.round_robin import RoundRobinFactory
-from tests.spec.lb_world import CHANGE, CHANGES, CONNECTING, FAILURE, IDLE, READY, Name, World
+from tests.worlds.policies import (
+    CHANGES,
+    CONNECTING,
+    FAILURE,
+    IDLE,
+    READY,
+    Name,
+    PolicyWorld,
+)
 
-# How long removed endpoints take RPCs at most.
+# The maximum time that removed endpoints take RPCs.
 RETENTION_S = 30
 
 
 @pytest.fixture
-def world() -> World:
-    return World(RoundRobinFactory())
+def world() -> PolicyWorld:
+    return PolicyWorld(RoundRobinFactory())
 
 
-def test_state_changes_are_traced(world: World) -> None:
+def test_state_changes_are_traced(world: PolicyWorld) -> None:
     with hits(world.trace, "round_robin.state") as events:
         world.update("a")
         world["a"].ready()
     assert [event.fields["after"] for event in events] == [CONNECTING, READY]
 
 
-def test_pickers_have_no_dictionary(world: World) -> None:
+def test_picker_has_no_dict(world: PolicyWorld) -> None:
     world.update("a")
     world["a"].ready()
     assert not hasattr(world.picker, "__dict__")
 
 
-def test_the_picker_grows_while_endpoints_become_ready(world: World) -> None:
-    """A new one for each of thousands would cost the square of their number."""
+def test_picker_is_extended_when_endpoints_become_ready(world: PolicyWorld) -> None:
+    """A new picker for each READY endpoint would make the total cost quadratic."""
     world.update("a", "b", "c")
     world["a"].ready()
     first = world.picker
@@ -44,7 +52,7 @@ def test_the_picker_grows_while_endpoints_become_ready(world: World) -> None:
     assert Counter(world.picks(6)) == dict.fromkeys("abc", 2)
 
 
-def test_an_endpoint_that_is_lost_makes_a_new_picker(world: World) -> None:
+def test_picker_is_replaced_when_an_endpoint_is_lost(world: PolicyWorld) -> None:
     world.update("a", "b", "c")
     for name in "abc":
         world[name].ready()
@@ -59,7 +67,7 @@ def test_an_endpoint_that_is_lost_makes_a_new_picker(world: World) -> None:
     assert Counter(world.picks(3)) == dict.fromkeys("abc", 1)
 
 
-def test_no_endpoint_takes_two_turns_after_updates(world: World) -> None:
+def test_each_endpoint_is_picked_once_per_round_after_updates(world: PolicyWorld) -> None:
     world.update("a", "b")
     world["a"].ready()
     world.share("c", READY)
@@ -69,11 +77,11 @@ def test_no_endpoint_takes_two_turns_after_updates(world: World) -> None:
 
 
 class AnyHistory(RuleBasedStateMachine):
-    """Lists of single addresses, connections and time in any order; what must hold after each."""
+    """Random updates, state changes and delays, with invariants that hold after each."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World(RoundRobinFactory())
+        self.world = PolicyWorld(RoundRobinFactory())
         self.listed: set[Name] = set()
 
     @initialize(names=st.permutations("abcde"), size=st.integers(1, 5))
@@ -82,7 +90,7 @@ class AnyHistory(RuleBasedStateMachine):
 
     @rule(names=st.permutations("abcde"), size=st.integers(0, 5))
     def update(self, names: list[Name], size: int) -> None:
-        before = {self.world.name(each.address): each for each in self.world.live}
+        before = {self.world.name(each.address): each for each in self.world.subchannels}
         ready = {name for name, each in before.items() if each.state is READY}
         self.listed = set(names[:size])
         self.world.update(*names[:size])
@@ -94,21 +102,21 @@ class AnyHistory(RuleBasedStateMachine):
     @property
     def retained(self) -> set[Name]:
         """Endpoints that are not listed and take RPCs."""
-        return set(self.world.live_names) - self.listed
+        return set(self.world.subchannel_names) - self.listed
 
-    @precondition(lambda self: self.world.live)
+    @precondition(lambda self: self.world.subchannels)
     @rule(data=st.data())
     def change_subchannel(self, data: st.DataObject) -> None:
-        subchannel = data.draw(st.sampled_from(self.world.live), "subchannel")
+        subchannel = data.draw(st.sampled_from(self.world.subchannels), "subchannel")
         state = data.draw(st.sampled_from(CHANGES[subchannel.state]), "state")
-        CHANGE[state](subchannel)
+        subchannel.become(state)
         self.world.settle()
 
     @invariant()
     def picks_go_around_what_is_ready(self) -> None:
         world = self.world
-        assert set(world.live_names) >= self.listed
-        ready = sorted(name for name in world.live_names if world[name].state is READY)
+        assert set(world.subchannel_names) >= self.listed
+        ready = sorted(name for name in world.subchannel_names if world[name].state is READY)
         assert not self.retained or set(ready) == self.retained
         assert (world.state is READY) == bool(ready)
         if ready:
@@ -119,8 +127,8 @@ class AnyHistory(RuleBasedStateMachine):
             world.expect_pick_fails()
 
     @invariant()
-    def nothing_rests(self) -> None:
-        for subchannel in self.world.live:
+    def no_subchannel_stays_idle(self) -> None:
+        for subchannel in self.world.subchannels:
             assert subchannel.state is not IDLE or subchannel.is_requested
 
     @invariant()

@@ -19,13 +19,13 @@ from proxyless.lb.policies.pick_first import PickFirstFactory
 from proxyless.lb.policies.weighted_target import (
     Combined,
     TargetView,
-    WeightedPicker,
     WeightedTargetFactory,
+    WeightedTargetPicker,
     combine,
     parse_config,
 )
-from tests.spec.children_world import ChildrenWorld, stub_config
-from tests.spec.lb_world import ANY_RPC, CONNECTING, FAILURE, IDLE, READY, unavailable
+from tests.worlds.child_policies import ParentPolicyWorld, stub_config
+from tests.worlds.policies import ANY_RPC, CONNECTING, FAILURE, IDLE, READY, unavailable
 
 REGISTRY = PolicyRegistry([PickFirstFactory()])
 
@@ -49,7 +49,7 @@ X, Y, Z = QueuePicker(), QueuePicker(), QueuePicker()
         ([(0, READY, X), (5, FAILURE, Y)], Combined(FAILURE, ((5, Y),))),
     ],
 )
-def test_what_all_are_together(
+def test_combine_returns_state_and_shares(
     targets: list[tuple[int, State, Picker]], combined: Combined
 ) -> None:
     assert combine(TargetView(*target) for target in targets) == combined
@@ -77,7 +77,7 @@ def test_failure_is_ok_when_targets_do_not_say_why_they_fail() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
-def test_the_best_state_counts_whatever_the_order(size: int) -> None:
+def test_combine_does_not_depend_on_the_order(size: int) -> None:
     ranks = [READY, CONNECTING, IDLE, FAILURE]
     for states in itertools.product(ranks, repeat=size):
         combined = combine(TargetView(1, state, X) for state in states)
@@ -91,59 +91,59 @@ def test_the_best_state_counts_whatever_the_order(size: int) -> None:
 
 
 class NamedPicker(Picker):
-    """Notes its name when it is asked."""
+    """Records its name in each pick."""
 
-    __slots__ = ("_asked", "_name")
+    __slots__ = ("_name", "_picked")
 
-    def __init__(self, name: str, asked: list[str]) -> None:
+    def __init__(self, name: str, picked: list[str]) -> None:
         self._name = name
-        self._asked = asked
+        self._picked = picked
 
     def pick(self, info: PickInfo) -> PickResult:
-        self._asked.append(self._name)
+        self._picked.append(self._name)
         return Queue()
 
 
-def draw_all(weights: Sequence[int], draws: Sequence[float]) -> str:
-    asked: list[str] = []
-    shares = [(weight, NamedPicker(chr(97 + i), asked)) for i, weight in enumerate(weights)]
-    rest = iter(draws)
-    picker = WeightedPicker(shares, lambda: next(rest))
-    for _ in draws:
+def pick_all(weights: Sequence[int], numbers: Sequence[float]) -> str:
+    picked: list[str] = []
+    shares = [(weight, NamedPicker(chr(97 + i), picked)) for i, weight in enumerate(weights)]
+    remaining = iter(numbers)
+    picker = WeightedTargetPicker(shares, lambda: next(remaining))
+    for _ in numbers:
         picker.pick(ANY_RPC)
-    return "".join(asked)
+    return "".join(picked)
 
 
-def test_a_share_starts_where_the_one_before_ends() -> None:
-    assert draw_all([1, 2, 1], [0, 0.2499, 0.25, 0.5, 0.7499, 0.75, 0.9999]) == "aabbbcc"
+def test_shares_are_adjacent() -> None:
+    assert pick_all([1, 2, 1], [0, 0.2499, 0.25, 0.5, 0.7499, 0.75, 0.9999]) == "aabbbcc"
 
 
-def test_every_unit_of_weight_is_as_likely() -> None:
+def test_each_unit_of_weight_is_equally_likely() -> None:
     weights = [3, 1, 4, 1, 5]
     total = sum(weights)
-    drawn = draw_all(weights, [(unit + 0.5) / total for unit in range(total)])
-    assert drawn == "aaabccccdeeeee"
+    picked = pick_all(weights, [(unit + 0.5) / total for unit in range(total)])
+    assert picked == "aaabccccdeeeee"
 
 
-def test_rounding_does_not_lead_past_the_end() -> None:
-    assert draw_all([2**32 - 1, 2**32 - 1], [1 - 2**-53, 1.0]) == "bb"
+def test_last_picker_is_used_when_rounding_reaches_the_total() -> None:
+    assert pick_all([2**32 - 1, 2**32 - 1], [1 - 2**-53, 1.0]) == "bb"
 
 
 def test_picker_has_the_status_that_it_is_given() -> None:
     failure = unavailable("refused")
-    assert WeightedPicker([(1, X), (1, Y)], lambda: 0.0, failure).status is failure
-    assert WeightedPicker([(1, X), (1, Y)], lambda: 0.0).status is OK
+    assert WeightedTargetPicker([(1, X), (1, Y)], lambda: 0.0, failure).status is failure
+    assert WeightedTargetPicker([(1, X), (1, Y)], lambda: 0.0).status is OK
 
 
-def test_pickers_have_no_dictionary() -> None:
-    assert not hasattr(WeightedPicker([(1, X), (1, Y)], lambda: 0.0), "__dict__")
+def test_picker_has_no_dict() -> None:
+    assert not hasattr(WeightedTargetPicker([(1, X), (1, Y)], lambda: 0.0), "__dict__")
 
 
 # ---------------------------------------------------------------------------------------------
 # Config and policy
 
 
-def test_all_that_is_wrong_is_said_at_once() -> None:
+def test_parser_reports_all_errors() -> None:
     errors = ValidationErrors()
     good: Mapping[str, object] = {"weight": 1, "childPolicy": [{"pick_first": {}}]}
     parse_config({"targets": {"a": {}, "b": good, "c": {**good, "weight": -3}}}, errors, REGISTRY)
@@ -155,38 +155,38 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
 
 
 @pytest.fixture
-def world() -> ChildrenWorld:
-    return ChildrenWorld(WeightedTargetFactory())
+def world() -> ParentPolicyWorld:
+    return ParentPolicyWorld(WeightedTargetFactory())
 
 
-def weigh(world: ChildrenWorld, *names: str) -> None:
+def weigh(world: ParentPolicyWorld, *names: str) -> None:
     targets = {name: {"weight": 1, "childPolicy": stub_config(name)} for name in names}
     world.update(config={"targets": targets})
 
 
-def test_state_changes_are_traced(world: ChildrenWorld) -> None:
+def test_state_changes_are_traced(world: ParentPolicyWorld) -> None:
     with hits(world.trace, "weighted_target.state") as events:
         weigh(world, "a")
-        world.say("a", READY, READY, FAILURE)
+        world.report("a", READY, READY, FAILURE)
     assert [event.fields["after"] for event in events] == [CONNECTING, READY, READY, FAILURE]
 
 
-def test_with_one_child_its_own_picker_is_used(world: ChildrenWorld) -> None:
+def test_picker_of_the_only_ready_child_is_used(world: ParentPolicyWorld) -> None:
     weigh(world, "a", "b")
-    world.say("a", READY)
+    world.report("a", READY)
     world.expect_uses("a")
 
 
-def test_a_report_that_changes_nothing_above_is_not_passed_on(world: ChildrenWorld) -> None:
+def test_report_that_changes_nothing_is_not_forwarded(world: ParentPolicyWorld) -> None:
     weigh(world, "a", "b")
-    world.say("a", READY)
+    world.report("a", READY)
     world.expect_never(FAILURE)
-    world.say("b", CONNECTING, FAILURE, CONNECTING)
-    world.child("a").repeats()
+    world.report("b", CONNECTING, FAILURE, CONNECTING)
+    world.child("a").report_again()
     world.expect_reports()
 
 
-def test_it_may_be_told_anything_before_its_first_update(world: ChildrenWorld) -> None:
+def test_policy_ignores_calls_before_its_first_update(world: ParentPolicyWorld) -> None:
     world.policy.exit_idle()
     world.policy.reset_backoff()
     world.expect_reports()

@@ -3,8 +3,8 @@
 Specs: A50.
 
 config      config and its parser
-algorithms  the decision: which endpoints are ejected and which return (pure)
-endpoints   counters and ejection state of each endpoint, and the subchannels that count
+algorithms  pure decision: which endpoints are ejected and which are unejected
+endpoints   counters and ejection state of each endpoint, and the subchannel wrappers
 policy      the policy: wraps the child's subchannels and runs the interval timer
 """
 

@@ -1,15 +1,12 @@
-"""Which endpoints are outliers now, and which have been ejected for long enough?
+"""The outlier detection algorithms: which endpoints are ejected, and which are unejected.
 
 Specs: A50 (both algorithms, ejection times), A61 (endpoints, not addresses); OD-05 to OD-08.
 
-`sweep` is a pure function of what was counted in the last interval: time comes in as a number,
-chance as a function, and each change comes out with its reason. What is counted, and how a
-subchannel learns that it is ejected, is the business of `outlier_detection`.
+`sweep` is a pure function of the counters of the last interval. Each change has a reason.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
-from itertools import chain
 from math import fsum, sqrt
 from typing import Final
 
@@ -21,21 +18,18 @@ from proxyless.lb.policies.outlier_detection.config import (
     SuccessRateEjection,
 )
 
-# A factor of 1900 stands for 1.9 standard deviations.
+# A factor of 1900 means 1.9 standard deviations.
 STDEV_FACTOR_UNIT: Final = 1000
 
-# Draws an integer from 0 to 99.
-DrawPercent = Callable[[], int]
-
-
-# ---------------------------------------------------------------------------------------------
-# What is known about endpoints
+# Returns a random integer from 0 to 99.
+RandomPercent = Callable[[], int]
 
 
 @frozen
-class Standing:
-    """Since when an endpoint is ejected, if it is, and by what its next ejection is multiplied."""
+class EjectionState:
+    """Ejection time and ejection time multiplier of an endpoint."""
 
+    # None: not ejected.
     ejected_at_s: float | None = None
     multiplier: int = 0
 
@@ -44,112 +38,108 @@ class Standing:
         return self.ejected_at_s is not None
 
 
-NEVER_EJECTED: Final = Standing()
+NEVER_EJECTED: Final = EjectionState()
 
 
 @frozen
 class EndpointView:
-    """All that the sweep may know about one endpoint: RPCs of the last interval, and standing."""
+    """Input of the sweep: RPCs of one endpoint in the last interval, and its ejection state."""
 
     successes: int
     failures: int
-    standing: Standing = NEVER_EJECTED
+    ejection: EjectionState = NEVER_EJECTED
 
     @property
     def volume(self) -> int:
         return self.successes + self.failures
 
 
-class Kind(Enum):
-    """What happens to an endpoint."""
+class ChangeKind(Enum):
+    """Kind of a change; the value is part of the trace event's name."""
 
     EJECTED = "ejected"
     UNEJECTED = "unejected"
-    FORGIVEN = "forgiven"
+    MULTIPLIER_DECREMENTED = "multiplier_decremented"
 
 
 @frozen
 class Change:
-    """The endpoint at this index has another standing from now on."""
+    """New ejection state of the endpoint at this index."""
 
     index: int
-    kind: Kind
-    standing: Standing
+    kind: ChangeKind
+    ejection: EjectionState
     reason: str
 
 
 @frozen
 class Outlier:
-    """The endpoint at this index is to be ejected, if chance and the limit allow it."""
+    """Endpoint to eject, subject to the enforcement percentage and the ejection limit."""
 
     index: int
     enforcement_percentage: int
     reason: str
 
 
-# ---------------------------------------------------------------------------------------------
-# Decision
-
-
 def sweep(
-    rules: EjectionRules, endpoints: Sequence[EndpointView], now_s: float, draw: DrawPercent
+    rules: EjectionRules, endpoints: Sequence[EndpointView], now_s: float, random: RandomPercent
 ) -> list[Change]:
-    """What changes at the end of an interval, in the order of the endpoints."""
-    reasons = choose_ejections(rules, endpoints, draw)
+    """Return the changes at the end of an interval, in the order of the endpoints."""
+    reasons = choose_ejections(rules, endpoints, random)
     changes: list[Change] = []
     for index, endpoint in enumerate(endpoints):
-        before = endpoint.standing
+        before = endpoint.ejection
         if index in reasons:
-            after = Standing(now_s, before.multiplier + 1)
-            changes.append(Change(index, Kind.EJECTED, after, reasons[index]))
+            after = EjectionState(now_s, before.multiplier + 1)
+            changes.append(Change(index, ChangeKind.EJECTED, after, reasons[index]))
         elif before.ejected_at_s is not None:
             ejected_for_s = rules.ejection_time_s(before.multiplier)
-            # "the current time is after" - A50; so not at that very time.
+            # "the current time is after" - A50: `>`, not `>=`.
             if now_s > before.ejected_at_s + ejected_for_s:
-                after, why = Standing(None, before.multiplier), f"{ejected_for_s:g} s are over"
-                changes.append(Change(index, Kind.UNEJECTED, after, why))
+                after, why = EjectionState(None, before.multiplier), f"{ejected_for_s:g} s are over"
+                changes.append(Change(index, ChangeKind.UNEJECTED, after, why))
         elif before.multiplier:
-            after, why = Standing(None, before.multiplier - 1), "was not ejected in the interval"
-            changes.append(Change(index, Kind.FORGIVEN, after, why))
+            after, why = (
+                EjectionState(None, before.multiplier - 1),
+                "was not ejected in the interval",
+            )
+            changes.append(Change(index, ChangeKind.MULTIPLIER_DECREMENTED, after, why))
     return changes
 
 
 def choose_ejections(
-    rules: EjectionRules, endpoints: Sequence[EndpointView], draw: DrawPercent
+    rules: EjectionRules, endpoints: Sequence[EndpointView], random: RandomPercent
 ) -> dict[int, str]:
-    """Which endpoints are to be ejected now, by index, and why."""
-    ejected = {index for index, each in enumerate(endpoints) if each.standing.is_ejected}
+    """Return the reasons of the new ejections, by index."""
+    ejected = {index for index, each in enumerate(endpoints) if each.ejection.is_ejected}
     reasons: dict[int, str] = {}
     for outlier in _find_outliers(rules, endpoints):
         # "will eject at least one address regardless of the value" - A50
         is_limit_reached = PERCENT_MAX * len(ejected) >= rules.max_ejection_percent * len(endpoints)
         if ejected and is_limit_reached:
             break
-        # Differs from A50, which lets an ejected address be ejected again: RPCs that were under
-        # way, or the other algorithm, would multiply the time for one and the same trouble.
-        if outlier.index not in ejected and draw() < outlier.enforcement_percentage:
+        # Differs from A50, which allows an ejected address to be ejected again: RPCs that were in
+        # progress, or the other algorithm, would increase the multiplier twice for one cause.
+        if outlier.index not in ejected and random() < outlier.enforcement_percentage:
             ejected.add(outlier.index)
             reasons[outlier.index] = outlier.reason
     return reasons
 
 
 def _find_outliers(rules: EjectionRules, endpoints: Sequence[EndpointView]) -> Iterable[Outlier]:
-    by_rate: Iterable[Outlier] = ()
-    by_failures: Iterable[Outlier] = ()
     if rules.success_rate is not None:
-        by_rate = find_low_success_rates(rules.success_rate, endpoints)
+        yield from find_low_success_rates(rules.success_rate, endpoints)
     if rules.failure_percentage is not None:
-        by_failures = find_high_failure_percentages(rules.failure_percentage, endpoints)
-    return chain(by_rate, by_failures)
+        yield from find_high_failure_percentages(rules.failure_percentage, endpoints)
 
 
 def find_low_success_rates(
     rules: SuccessRateEjection, endpoints: Sequence[EndpointView]
 ) -> Iterator[Outlier]:
-    """Those whose rate is too many standard deviations below the mean."""
+    """Find endpoints whose success rate is too many standard deviations below the mean."""
     busy = _find_busy(endpoints, rules.request_volume, rules.minimum_hosts)
     rates = [each.successes / each.volume for _, each in busy]
-    # Rounding must not make an outlier of one that is like all others.
+    # If all rates are equal, rounding must not make an outlier.
     if not rates or min(rates) == max(rates):
         return
     mean = fsum(rates) / len(rates)
@@ -164,7 +154,7 @@ def find_low_success_rates(
 def find_high_failure_percentages(
     rules: FailurePercentageEjection, endpoints: Sequence[EndpointView]
 ) -> Iterator[Outlier]:
-    """Those of whose RPCs more than the threshold have failed."""
+    """Find endpoints with a percentage of failed RPCs above the threshold."""
     for index, each in _find_busy(endpoints, rules.request_volume, rules.minimum_hosts):
         if PERCENT_MAX * each.failures > rules.threshold * each.volume:
             reason = f"{each.failures} of {each.volume} RPCs failed, more than {rules.threshold} %"
@@ -174,8 +164,8 @@ def find_high_failure_percentages(
 def _find_busy(
     endpoints: Sequence[EndpointView], request_volume: int, minimum_hosts: int
 ) -> list[tuple[int, EndpointView]]:
-    """Those with enough RPCs, and their indices; none if they are too few to compare."""
-    # Without any RPC there is no rate, whatever the config says.
+    """Return endpoints with enough RPCs, with their indices; none if below `minimum_hosts`."""
+    # An endpoint without RPCs has no rate, even if the config requires none.
     enough = max(request_volume, 1)
     busy = [(index, each) for index, each in enumerate(endpoints) if each.volume >= enough]
     return busy if len(busy) >= minimum_hosts else []

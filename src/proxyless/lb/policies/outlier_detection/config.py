@@ -1,8 +1,8 @@
-"""When is an endpoint an outlier, and what comes of it? The config of outlier_detection.
+"""Config of outlier_detection and its parser.
 
 Specs: A50 "LB Policy Config" and "Validation"; requirements OD-01 and OD-02.
 
-The names are those of A50; where it says address, today's gRPC means endpoint (A61).
+The names are those of A50. Where A50 says address, endpoint is meant (A61).
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ _DURATION: Final = FieldKind(to_seconds, f"a duration from 0s to {DURATION_MAX_S
 
 @frozen(kw_only=True)
 class SuccessRateEjection:
-    """Endpoints that do much worse than the others are outliers."""
+    """Ejects endpoints with a success rate far below that of the others."""
 
     stdev_factor: int = 1900
     enforcement_percentage: int = 100
@@ -41,7 +41,7 @@ class SuccessRateEjection:
 
 @frozen(kw_only=True)
 class FailurePercentageEjection:
-    """Endpoints that fail too much are outliers, whatever the others do."""
+    """Ejects endpoints with too many failed RPCs, independent of the others."""
 
     threshold: int = 85
     enforcement_percentage: int = 100
@@ -51,7 +51,7 @@ class FailurePercentageEjection:
 
 @frozen(kw_only=True)
 class EjectionRules:
-    """Who is ejected, how many at most, and for how long."""
+    """Limits of ejections, and the configured algorithms."""
 
     base_ejection_time_s: float = 30.0
     max_ejection_time_s: float = 300.0
@@ -61,7 +61,7 @@ class EjectionRules:
 
     @property
     def is_counting(self) -> bool:
-        """Whether there is any reason to count RPCs."""
+        """Whether an algorithm is configured, so that RPCs must be counted."""
         return self.success_rate is not None or self.failure_percentage is not None
 
     def ejection_time_s(self, multiplier: int) -> float:
@@ -71,21 +71,17 @@ class EjectionRules:
 
 @frozen(kw_only=True)
 class OutlierDetectionConfig:
-    """How often to sweep, by which rules, and whom to watch."""
+    """Parsed config."""
 
     child: PolicyConfig
     interval_s: float = 10.0
     rules: EjectionRules = field(default_factory=EjectionRules)
 
 
-# ---------------------------------------------------------------------------------------------
-# Parsing
-
-
 def parse_config(
     json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
 ) -> OutlierDetectionConfig | None:
-    """The config, or None without a child policy, which adds an error."""
+    """Return the config; None, after adding an error, if there is no valid child policy."""
     interval_s, rules = parse_rules(json, errors)
     child = parse_child_policy(JsonObject(json, errors), registry)
     if child is None:
@@ -96,7 +92,7 @@ def parse_config(
 def parse_rules(
     json: Mapping[str, object], errors: ValidationErrors
 ) -> tuple[float, EjectionRules]:
-    """How many seconds are between sweeps, and by which rules they eject."""
+    """Return the interval in seconds, and the rules."""
     fields, defaults = JsonObject(json, errors), EjectionRules()
     interval_s = fields.read_or("interval", _DURATION, 10.0)
     base_s = fields.read_or("baseEjectionTime", _DURATION, defaults.base_ejection_time_s)
@@ -118,23 +114,22 @@ def parse_rules(
 
 def _parse_success_rate(fields: JsonObject) -> SuccessRateEjection:
     defaults = SuccessRateEjection()
-    return SuccessRateEjection(
-        stdev_factor=fields.read_or("stdevFactor", _COUNT, defaults.stdev_factor),
-        enforcement_percentage=fields.read_or(
-            "enforcementPercentage", _PERCENT, defaults.enforcement_percentage
-        ),
-        minimum_hosts=fields.read_or("minimumHosts", _COUNT, defaults.minimum_hosts),
-        request_volume=fields.read_or("requestVolume", _COUNT, defaults.request_volume),
-    )
+    factor = fields.read_or("stdevFactor", _COUNT, defaults.stdev_factor)
+    return SuccessRateEjection(stdev_factor=factor, **_parse_common(fields, defaults))
 
 
 def _parse_failure_percentage(fields: JsonObject) -> FailurePercentageEjection:
     defaults = FailurePercentageEjection()
-    return FailurePercentageEjection(
-        threshold=fields.read_or("threshold", _PERCENT, defaults.threshold),
-        enforcement_percentage=fields.read_or(
-            "enforcementPercentage", _PERCENT, defaults.enforcement_percentage
-        ),
-        minimum_hosts=fields.read_or("minimumHosts", _COUNT, defaults.minimum_hosts),
-        request_volume=fields.read_or("requestVolume", _COUNT, defaults.request_volume),
-    )
+    threshold = fields.read_or("threshold", _PERCENT, defaults.threshold)
+    return FailurePercentageEjection(threshold=threshold, **_parse_common(fields, defaults))
+
+
+def _parse_common(
+    fields: JsonObject, defaults: SuccessRateEjection | FailurePercentageEjection
+) -> dict[str, int]:
+    percentage, hosts = defaults.enforcement_percentage, defaults.minimum_hosts
+    return {
+        "enforcement_percentage": fields.read_or("enforcementPercentage", _PERCENT, percentage),
+        "minimum_hosts": fields.read_or("minimumHosts", _COUNT, hosts),
+        "request_volume": fields.read_or("requestVolume", _COUNT, defaults.request_volume),
+    }

@@ -1,23 +1,17 @@
-"""How did an endpoint's RPCs end, and which subchannels must know that it is ejected?
+"""Endpoints of outlier_detection: RPC counters, ejection state, and subchannel wrappers.
 
-Specs: A50 "Subchannel Wrapper", in the form of A61: endpoints have counts and a standing, and their
-subchannels report it as health. Used by outlier_detection.
+Specs: A50 "Subchannel Wrapper", in the form of A61: an endpoint has counters and an ejection state,
+and its subchannels publish the ejection as health.
 
-Counts and standing are for whoever sweeps to read and to set; here they are kept in the right
-place while endpoints, subchannels and watches come and go. A subchannel belongs to the endpoint
-that lists its address; if there are several, to the first.
+The policy reads the counters and sets the ejection state. A subchannel belongs to the endpoint that
+lists its address, or to the first of several.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from proxyless.base import Address, Endpoint, State, Status, StatusCode
-from proxyless.lb.api import (
-    CallEnd,
-    Cancel,
-    StateListener,
-    Subchannel,
-)
+from proxyless.lb.api import CallEnd, Cancel, StateListener, Subchannel
 from proxyless.lb.forwarding import ForwardingSubchannel
 from proxyless.lb.policies.outlier_detection.algorithms import NEVER_EJECTED, EndpointView
 
@@ -25,9 +19,9 @@ EJECTED: Final = "ejected by outlier detection"
 
 
 class CountedEndpoint:
-    """One endpoint. Driven by the RPCs that end on its subchannels, and by the sweep."""
+    """Counters and ejection state of one endpoint."""
 
-    __slots__ = ("addresses", "failures", "reason", "standing", "successes")
+    __slots__ = ("addresses", "ejection", "failures", "reason", "successes")
 
     def __init__(self, addresses: frozenset[Address]) -> None:
         # Fixed at construction.
@@ -35,14 +29,14 @@ class CountedEndpoint:
         # Since the last sweep.
         self.successes = 0
         self.failures = 0
-        # The sweep's to set: the standing, and why it is what it is.
-        self.standing = NEVER_EJECTED
+        # Set by the policy.
+        self.ejection = NEVER_EJECTED
         self.reason = ""
 
-    def take_view(self) -> EndpointView:
-        """What the sweep may know. Counting starts again."""
-        view = EndpointView(self.successes, self.failures, self.standing)
-        # On one loop, zeroing is all there is to swapping the buckets of A50.
+    def take_counts(self) -> EndpointView:
+        """Return the counters and the ejection state, and reset the counters."""
+        view = EndpointView(self.successes, self.failures, self.ejection)
+        # On one loop, this is equivalent to swapping the buckets of A50.
         self.successes = self.failures = 0
         return view
 
@@ -50,13 +44,13 @@ class CountedEndpoint:
         return ",".join(sorted(map(str, self.addresses)))
 
 
-class Counter:
-    """Counts attempts on one subchannel for its endpoint, if it has one. Driven by attempts."""
+class AttemptCounter:
+    """Tracker of one subchannel: counts attempts for its endpoint."""
 
     __slots__ = ("endpoint",)
 
     def __init__(self, endpoint: CountedEndpoint | None) -> None:
-        # Changed by the roster; an attempt counts for the one that is right when it ends.
+        # Changed by the index. An attempt counts for the endpoint at its end.
         self.endpoint = endpoint
 
     def on_start(self) -> None:
@@ -73,30 +67,30 @@ class Counter:
 
 
 class OutlierSubchannel(ForwardingSubchannel):
-    """A subchannel of the child's. Driven by the child, the roster, and the health below."""
+    """Subchannel of the child: counts its attempts, and is unhealthy while it is ejected."""
 
-    __slots__ = ("_on_release", "_watches", "counter", "listed_as")
+    __slots__ = ("_on_release", "_watches", "counter", "listed_address")
 
     def __init__(
         self,
         inner: Subchannel,
-        listed_as: Address,
+        listed_address: Address,
         endpoint: CountedEndpoint | None,
         on_release: "Callable[[OutlierSubchannel], None]",
     ) -> None:
-        self.counter: Final = Counter(endpoint)
+        self.counter: Final = AttemptCounter(endpoint)
         super().__init__(inner, self.counter)
-        # The address that was asked for: a subchannel may know it by another name.
-        self.listed_as: Final = listed_as
+        # The requested address, which may differ from the subchannel's own.
+        self.listed_address: Final = listed_address
         self._on_release: Final = on_release
         self._watches: dict[_HealthWatch, None] = {}
 
     def watch_health(self, listener: StateListener) -> Cancel:
         watch = _HealthWatch(listener)
         self._watches[watch] = None
-        # First what is below, so that there is something to return to.
+        # Before `start`, so that the watch has the health of the inner subchannel.
         cancel_inner = self.inner.watch_health(watch.on_health)
-        watch.start(self._ejected_because)
+        watch.start(self._ejection_status)
 
         def cancel() -> None:
             self._watches.pop(watch, None)
@@ -106,83 +100,79 @@ class OutlierSubchannel(ForwardingSubchannel):
 
     def release(self) -> None:
         self._watches.clear()
-        # It refers to us: a circle that somebody would have to find.
-        self.forget_result()
+        # Breaks the reference cycle between the result and its subchannel.
+        self.clear_results()
         self._on_release(self)
         self.inner.release()
 
-    def follow(self) -> None:
-        """Let the health watches say what the standing of the endpoint is. Idempotent."""
+    def update_health(self) -> None:
+        """Publish a change of the ejection state to the health watches. Idempotent."""
         for watch in tuple(self._watches):
-            # What one of them is told may be the end of others, or of all.
+            # A listener may cancel other watches.
             if watch in self._watches:
-                watch.follow(self._ejected_because)
+                watch.update_health(self._ejection_status)
 
     @property
-    def _ejected_because(self) -> Status | None:
-        """Why it is ejected; None if it is not."""
+    def _ejection_status(self) -> Status | None:
+        """Health status of an ejected subchannel; None if it is not ejected."""
         endpoint = self.counter.endpoint
-        if endpoint is None or not endpoint.standing.is_ejected:
+        if endpoint is None or not endpoint.ejection.is_ejected:
             return None
         return Status(StatusCode.UNAVAILABLE, f"{EJECTED}: {endpoint.reason}")
 
 
 class _HealthWatch:
-    """One watch: what is true below, unless the endpoint is ejected.
+    """Health watch that forwards the inner subchannel's health unless the endpoint is ejected."""
 
-    Driven by the subchannel below and by the one around it.
-    """
-
-    __slots__ = ("_is_passing_on", "_latest", "_listener")
+    __slots__ = ("_is_forwarding", "_latest", "_listener")
 
     def __init__(self, listener: StateListener) -> None:
         self._listener: Final = listener
-        # What was told from below.
+        # The health of the inner subchannel.
         self._latest: tuple[State, Status] | None = None
-        # "will stop passing along updates from the underlying subchannel" - A50. Nor is anything
-        # passed on before it is known whether the endpoint is ejected.
-        self._is_passing_on = False
+        # False during an ejection ("will stop passing along updates from the underlying
+        # subchannel" - A50), and before `start`.
+        self._is_forwarding = False
 
     def on_health(self, state: State, status: Status) -> None:
         self._latest = (state, status)
-        if self._is_passing_on:
+        if self._is_forwarding:
             self._listener(state, status)
 
-    def start(self, ejected_because: Status | None) -> None:
-        """Tell the first state."""
-        if ejected_because is None:
-            self._pass_on()
+    def start(self, ejection_status: Status | None) -> None:
+        """Publish the initial health."""
+        if ejection_status is None:
+            self._start_forwarding()
         else:
-            self._eject(ejected_because)
+            self._eject(ejection_status)
 
-    def follow(self, ejected_because: Status | None) -> None:
-        """Tell what has changed: nothing, if the standing is what it was."""
-        if self._is_passing_on and ejected_because is not None:
-            self._eject(ejected_because)
-        elif not self._is_passing_on and ejected_because is None:
-            self._pass_on()
+    def update_health(self, ejection_status: Status | None) -> None:
+        """Publish the health if the endpoint was ejected or unejected."""
+        if self._is_forwarding and ejection_status is not None:
+            self._eject(ejection_status)
+        elif not self._is_forwarding and ejection_status is None:
+            self._start_forwarding()
 
-    def _eject(self, because: Status) -> None:
-        self._is_passing_on = False
-        self._listener(State.TRANSIENT_FAILURE, because)
+    def _eject(self, status: Status) -> None:
+        self._is_forwarding = False
+        self._listener(State.TRANSIENT_FAILURE, status)
 
-    def _pass_on(self) -> None:
-        self._is_passing_on = True
-        assert self._latest is not None, "a subchannel tells its health as soon as it is watched"
+    def _start_forwarding(self) -> None:
+        self._is_forwarding = True
+        assert self._latest is not None, "`watch_health` calls the listener at once"
         self._listener(*self._latest)
 
 
-class Roster:
-    """Who is listed, and which subchannels there are. Driven by the policy and its child."""
+class EndpointIndex:
+    """Listed endpoints, and the subchannels of the child, by address."""
 
     __slots__ = ("_by_address", "_endpoints", "_subchannels")
 
     def __init__(self) -> None:
         # From the last update.
         self._endpoints: dict[frozenset[Address], CountedEndpoint] = {}
-        # Derived from those.
         self._by_address: dict[Address, CountedEndpoint] = {}
-        # All that were added and not released yet, whether they are listed or not.
+        # All subchannels that are not released, even if their address is not listed any more.
         self._subchannels: dict[Address, dict[OutlierSubchannel, None]] = {}
 
     @property
@@ -195,13 +185,13 @@ class Roster:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no subchannel."""
+        """Whether there are no subchannels."""
         return not self._subchannels
 
     def replace_endpoints(self, listed: Iterable[Endpoint]) -> list[CountedEndpoint]:
-        """Keep those that are listed, start with those that are new; returns the others.
+        """Replace the list; listed endpoints keep their state. Returns the removed endpoints.
 
-        Subchannels count for their new endpoints at once; they are to `follow` soon.
+        The caller must then call `update_health` of all subchannels.
         """
         before, self._endpoints = self._endpoints, {}
         self._by_address = {}
@@ -210,7 +200,7 @@ class Roster:
             if key not in self._endpoints:
                 self._add_endpoint(before.pop(key) if key in before else CountedEndpoint(key))
         for subchannel in self.subchannels:
-            subchannel.counter.endpoint = self._by_address.get(subchannel.listed_as)
+            subchannel.counter.endpoint = self._by_address.get(subchannel.listed_address)
         return list(before.values())
 
     def add_subchannel(self, inner: Subchannel, address: Address) -> OutlierSubchannel:
@@ -220,7 +210,7 @@ class Roster:
         return subchannel
 
     def subchannels_of(self, endpoint: CountedEndpoint) -> Iterator[OutlierSubchannel]:
-        """Those of all its addresses; some may be released while one goes through them."""
+        """Iterate over the endpoint's subchannels, which may be released meanwhile."""
         for address in endpoint.addresses:
             for subchannel in tuple(self._subchannels.get(address, ())):
                 if subchannel.counter.endpoint is endpoint:
@@ -232,7 +222,7 @@ class Roster:
             self._by_address.setdefault(address, endpoint)
 
     def _on_release(self, subchannel: OutlierSubchannel) -> None:
-        same_address = self._subchannels[subchannel.listed_as]
+        same_address = self._subchannels[subchannel.listed_address]
         del same_address[subchannel]
         if not same_address:
-            del self._subchannels[subchannel.listed_as]
+            del self._subchannels[subchannel.listed_address]

@@ -2,11 +2,11 @@
 
 Used by round_robin, random, least_request, weighted_round_robin and ring_hash.
 
-endpoint_list  the children, kept in step with the list of endpoints
-policy         the policy's state from its children's, and when it is reported
+endpoint_list  the children, updated from the list of endpoints
+policy         aggregation of the children's states into reports
 """
 
 from proxyless.lb.policies.per_endpoint.endpoint_list import EndpointChild, EndpointList
-from proxyless.lb.policies.per_endpoint.policy import PetiolePolicy
+from proxyless.lb.policies.per_endpoint.policy import PerEndpointPolicy
 
-__all__ = ["EndpointChild", "EndpointList", "PetiolePolicy"]
+__all__ = ["EndpointChild", "EndpointList", "PerEndpointPolicy"]

@@ -1,60 +1,60 @@
-"""What does a policy report that has one connection per endpoint?
+"""Base of the policies with one pick_first child per endpoint: aggregation and reports.
 
-Specs: A61 ("petiole policies"), RR-02, RR-04 to RR-07; A48 and A58 say the same of theirs.
+Specs: A61, RR-02, RR-04 to RR-07; A48 and A58 have the same rules.
 
-The children are the business of `endpoint_list`, their state together that of `aggregate`. Here
-they are kept in step with updates, and the state is reported whenever there is something to say.
-Which of the endpoints an RPC goes to, while some are READY, is what policies differ in.
+`endpoint_list` owns the children, and `aggregate` computes the state. Subclasses make the picker
+that is used while endpoints are READY.
 """
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Final, Generic, TypeVar
+from typing import ClassVar, Final, Generic, TypeVar, cast
 
 from proxyless.base import OK, State, Status, StatusCode
 from proxyless.lb.aggregate import IDLE_IS_CONNECTING, aggregate
 from proxyless.lb.api import Helper, Picker, Update
+from proxyless.lb.description import LbNode
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
 from proxyless.lb.policies.per_endpoint import EndpointChild, EndpointList
 from proxyless.lb.policies.pick_first.policy import EMPTY_ADDRESS_LIST
 from proxyless.lb.reentrancy import Hold
-from proxyless.lb.view import LbNode
 
 C = TypeVar("C", bound=EndpointChild)
 
-# No version of the READY children: they have to be shown.
-_NOT_SHOWN = -1
+# No valid version of `ready`: a new picker is needed.
+_NO_VERSION = -1
 
 
-class PetiolePolicy(ABC, Generic[C]):
-    """Reports what its endpoints are together. Driven by its parent and the endpoints' children."""
+class PerEndpointPolicy(ABC, Generic[C]):
+    """Owns the list of endpoints, and reports their aggregated state."""
 
-    # The event that tells of reports.
+    # The name of the trace event of reports.
     trace_name: ClassVar[str]
+    child_type: ClassVar[type[EndpointChild]] = EndpointChild
 
-    __slots__ = ("_endpoints", "_helper", "_hold", "_note", "_shown", "_state")
+    __slots__ = ("_endpoints", "_helper", "_hold", "_picker_version", "_resolution_note", "_state")
 
     def __init__(self, helper: Helper) -> None:
         # Fixed at construction.
         self._helper = helper
         self._endpoints = self._make_list()
         # From the last update.
-        self._note = ""
-        # Around updates of children.
+        self._resolution_note = ""
+        # Active during updates of children.
         self._hold: Final = Hold()
-        # What was last reported: the state, and the version of the READY children in the picker.
+        # From the last report: the state, and the version of `ready` that the picker has.
         self._state: State | None = None
-        self._shown = _NOT_SHOWN
+        self._picker_version = _NO_VERSION
 
-    @abstractmethod
     def _make_list(self) -> EndpointList[C]:
-        """A list of the policy's kind of children, which report to `_on_report`."""
+        child_type = cast("type[C]", self.child_type)
+        return EndpointList(self._helper, child_type, self._on_report)
 
     @abstractmethod
     def _make_picker(self) -> Picker:
-        """Spreads RPCs over the READY endpoints, of which there is one at least."""
+        """Return a picker of the READY endpoints. There is at least one."""
 
     def _extend_picker(self, child: C) -> Picker:
-        """One more endpoint is READY: the last picker with it, or a new one."""
+        """Return the last picker with a new READY endpoint added, or a new picker."""
         return self._make_picker()
 
     def update(self, update: Update) -> Status:
@@ -63,17 +63,17 @@ class PetiolePolicy(ABC, Generic[C]):
             if not self._endpoints.children:
                 self._report(State.TRANSIENT_FAILURE, FailPicker(endpoints))
             elif self._state is State.READY:
-                # The endpoints are the same, but the config may be another.
-                self._reconsider()
+                # The endpoints are unchanged, but the config may be new.
+                self._refresh()
             return endpoints
-        self._note = f" ({update.resolution_note})" if update.resolution_note else ""
+        self._resolution_note = update.resolution_note
         with self._hold:
             self._endpoints.update(endpoints, update.attributes)
         if not endpoints:
             error = self._unavailable(EMPTY_ADDRESS_LIST)
             self._report(State.TRANSIENT_FAILURE, FailPicker(error))
             return error
-        self._reconsider()
+        self._refresh()
         return OK
 
     def exit_idle(self) -> None:
@@ -87,39 +87,41 @@ class PetiolePolicy(ABC, Generic[C]):
 
     def describe(self) -> LbNode:
         state = "" if self._state is None else self._state.name
-        children = self._endpoints.describe(self._note_of)
-        detail = self._endpoints.count_ready() if children else ""
+        children = self._endpoints.describe(self._endpoint_note)
+        detail = self._endpoints.describe_ready() if children else ""
         return LbNode(state=state, detail=detail, children=children)
 
-    def _note_of(self, child: C) -> str:
-        """What is to be said about an endpoint to somebody who asks."""
+    def _endpoint_note(self, child: C) -> str:
+        """Return the note of an endpoint for descriptions."""
         return ""
 
     def _on_report(self, child: C, before: State) -> None:
         if self._hold.active:
             return
-        if before is not State.READY and child.state is State.READY and self._is_one_more():
-            self._shown = self._endpoints.ready_version
+        became_ready = before is not State.READY and child.state is State.READY
+        if became_ready and self._is_picker_one_behind():
+            self._picker_version = self._endpoints.ready_version
             self._report(State.READY, self._extend_picker(child))
         else:
-            self._reconsider()
+            self._refresh()
 
-    def _is_one_more(self) -> bool:
-        """Whether the last picker has all READY endpoints but the one that is READY now."""
+    def _is_picker_one_behind(self) -> bool:
+        """Whether the last picker lacks only the endpoint that just became READY."""
         is_ready = self._state is State.READY
-        return is_ready and self._shown == self._endpoints.ready_version - 1
+        return is_ready and self._picker_version == self._endpoints.ready_version - 1
 
-    def _renew_picker(self) -> None:
-        """The last picker is out of date, though its endpoints may be READY still."""
-        self._shown = _NOT_SHOWN
+    def _invalidate_picker(self) -> None:
+        """Make the next refresh replace the picker even if the READY endpoints are the same."""
+        self._picker_version = _NO_VERSION
 
-    def _reconsider(self) -> None:
-        """Report what has changed. Runs after every report that counts and after updates."""
+    def _refresh(self) -> None:
+        """Report if the state or the READY endpoints changed. Always reports TRANSIENT_FAILURE."""
         state = aggregate(self._endpoints.counts, IDLE_IS_CONNECTING)
         match state:
             case State.READY:
-                if self._state is not state or self._shown != self._endpoints.ready_version:
-                    self._shown = self._endpoints.ready_version
+                version = self._endpoints.ready_version
+                if self._state is not state or self._picker_version != version:
+                    self._picker_version = version
                     self._report(state, self._make_picker())
             case State.TRANSIENT_FAILURE:
                 error = self._endpoints.find_last_error()
@@ -130,7 +132,8 @@ class PetiolePolicy(ABC, Generic[C]):
                     self._report(state, QUEUE_PICKER)
 
     def _unavailable(self, text: str) -> Status:
-        return Status(StatusCode.UNAVAILABLE, text + self._note)
+        note = f" ({self._resolution_note})" if self._resolution_note else ""
+        return Status(StatusCode.UNAVAILABLE, text + note)
 
     def _report(self, state: State, picker: Picker) -> None:
         trace = self._helper.context.trace

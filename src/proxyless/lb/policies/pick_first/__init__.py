@@ -1,14 +1,14 @@
-"""The `pick_first` policy: the first address that connects takes all RPCs.
+"""The `pick_first` policy: sends all RPCs to the first address that connects.
 
 Specs: A62, and A61 (Happy Eyeballs).
 
 policy          the policy: its phases, the subchannels and the delay timer
 config          config, and the other settings of an update
-happy_eyeballs  the decision: which address is tried when (pure)
+happy_eyeballs  pure decision: when each address is attempted
 candidate       one address of the list, with its subchannel
 """
 
 from proxyless.lb.policies.pick_first.config import PickFirstConfig
-from proxyless.lb.policies.pick_first.policy import PickFirst, PickFirstFactory
+from proxyless.lb.policies.pick_first.policy import PickFirstFactory, PickFirstPolicy
 
-__all__ = ["PickFirst", "PickFirstConfig", "PickFirstFactory"]
+__all__ = ["PickFirstConfig", "PickFirstFactory", "PickFirstPolicy"]

@@ -1,26 +1,22 @@
-"""One address that pick_first may choose: what does its subchannel say, and who wants to know?"""
+"""Candidate of pick_first: one address, its subchannel, and the watches of it."""
 
 from typing import Final, Protocol
 
 from proxyless.base import HTTP_PROXY, OK, Address, Attributes, State, Status
-from proxyless.lb.api import Cancel, Subchannel
-from proxyless.lb.view import LbNode, describe_subchannel
+from proxyless.lb.api import Cancel, Subchannel, no_op
+from proxyless.lb.description import LbNode, describe_subchannel
 
 
-class Owner(Protocol):
-    """The policy that holds candidates. Driven by them."""
+class CandidateOwner(Protocol):
+    """Interface of the policy to its candidates."""
 
-    def on_candidate_state(self, candidate: "Candidate", before: State) -> None:
-        """A candidate has changed its state, or tells its first one."""
-        ...
+    def on_candidate_state(self, candidate: "Candidate", before: State) -> None: ...
 
-    def on_candidate_health(self, candidate: "Candidate", state: State, error: Status) -> None:
-        """The health of a candidate is this now."""
-        ...
+    def on_candidate_health(self, candidate: "Candidate", state: State, error: Status) -> None: ...
 
 
 class Candidate:
-    """One address of the list and its subchannel. Driven by the subchannel."""
+    """One address of the list, and its subchannel."""
 
     __slots__ = (
         "_owner",
@@ -35,19 +31,23 @@ class Candidate:
     )
 
     def __init__(
-        self, owner: Owner, address: Address, attributes: Attributes, subchannel: Subchannel
+        self,
+        owner: CandidateOwner,
+        address: Address,
+        attributes: Attributes,
+        subchannel: Subchannel,
     ) -> None:
-        # Fixed at construction. A subchannel may know its address by another name.
+        # Fixed at construction. The subchannel's own address may differ.
         self._owner = owner
         self.address: Final = address
         self.attributes: Final = attributes
         self.subchannel: Final = subchannel
-        # The owner's to set: where in the list the address is.
+        # The index of the address in the list, set by the owner.
         self.index = 0
-        # Told by the subchannel.
+        # Published by the subchannel.
         self.state = State.IDLE
         self.error = self.health_error = OK
-        self.end_health_watch: Cancel = _nothing_to_end
+        self.end_health_watch: Cancel = no_op
         subchannel.watch(self.on_state)
 
     def on_state(self, state: State, error: Status) -> None:
@@ -65,7 +65,3 @@ class Candidate:
     def on_health(self, state: State, error: Status) -> None:
         self.health_error = error
         self._owner.on_candidate_health(self, state, error)
-
-
-def _nothing_to_end() -> None:
-    return

@@ -1,17 +1,17 @@
-"""Which address is tried when?
+"""Happy Eyeballs: the order of addresses, and when each is attempted.
 
 Specs: A61 (Happy Eyeballs), A62 (sticky TRANSIENT_FAILURE), RFC 8305.
 
-Pure: `order_addresses` says in which order addresses are tried; `Pass` is told what happens and
-says what to do. Connecting, timers and reports are the policy's.
+Pure: `order_addresses` orders the addresses; `Pass` maps events to actions, which the policy
+performs.
 
 Theory of operation
-    A pass starts on one address after the other: on the next one when the delay is over or when
-    the address it started on last has failed. Earlier attempts go on meanwhile; the first reached
-    address that is READY is selected. A connection that another policy shares is selected when
-    the pass reaches its address, not before: the order of the list decides (D47). When every
-    address has failed since the pass reached it, the pass is over, and from then on each address
-    that is IDLE, as it is after its backoff, is connected again at once. That never ends by itself.
+    A pass attempts the addresses in order. It goes on to the next one when the delay is over, or
+    when the latest attempted address has failed; earlier attempts continue. The first attempted
+    address that is READY is selected. A connection that another policy shares is selected only when
+    the pass reaches its address: the order of the list decides (D47). When every address has failed
+    since the pass reached it, the pass is over. From then on each address that becomes IDLE, after
+    its backoff, is connected again at once, without end.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -22,34 +22,28 @@ from typing import Final
 from proxyless.base import Address, Attributes, Endpoint, IpAddress, State
 from proxyless.base.frozen import frozen
 
-# An address to try, and what is known about its endpoint.
+# An address, and the attributes of its endpoint.
 Target = tuple[Address, Attributes]
 
 CONNECTION_ATTEMPT_DELAY_S: Final = 0.25
 CONNECTION_ATTEMPT_DELAY_MIN_S: Final = 0.1
 CONNECTION_ATTEMPT_DELAY_MAX_S: Final = 2.0
-# Tries one address at a time, as it was before A61.
+# Attempts one address at a time, as before A61.
 NO_OVERLAP_S: Final = float("inf")
 
 
 def attempt_delay_s(configured_s: float | None) -> float:
-    """The delay to use, if this one was configured."""
+    """Clamp the configured delay; None means the default."""
     if configured_s is None:
         return CONNECTION_ATTEMPT_DELAY_S
     if configured_s == NO_OVERLAP_S:
         return NO_OVERLAP_S
-    return min(
-        max(configured_s, CONNECTION_ATTEMPT_DELAY_MIN_S),
-        CONNECTION_ATTEMPT_DELAY_MAX_S,
-    )
-
-
-# ---------------------------------------------------------------------------------------------
-# The order of addresses
+    delay_s = max(configured_s, CONNECTION_ATTEMPT_DELAY_MIN_S)
+    return min(delay_s, CONNECTION_ATTEMPT_DELAY_MAX_S)
 
 
 def order_addresses(endpoints: Iterable[Endpoint]) -> tuple[Target, ...]:
-    """All addresses, each one once, in the order in which to try them."""
+    """Return all addresses without duplicates, in the order of attempts."""
     targets: dict[Address, Attributes] = {}
     for endpoint in endpoints:
         for address in endpoint.addresses:
@@ -58,7 +52,7 @@ def order_addresses(endpoints: Iterable[Endpoint]) -> tuple[Target, ...]:
 
 
 def _interleave(targets: Iterable[Target]) -> tuple[Target, ...]:
-    """Alternate between families, so that one that does not work at all costs little."""
+    """Alternate between address families, so that a broken family delays connecting little."""
     families: dict[str, list[Target]] = {}
     for target in targets:
         families.setdefault(_family(target[0]), []).append(target)
@@ -70,30 +64,26 @@ def _family(address: Address) -> str:
     return address.family if isinstance(address, IpAddress) else "other"
 
 
-# ---------------------------------------------------------------------------------------------
-# The pass
-
-
 @frozen
 class Connect:
-    """Request a connection to this address."""
+    """Request a connection to the address at this index."""
 
     index: int
 
 
 @frozen
 class Select:
-    """Use this address, it is READY. The pass has nothing to say after this."""
+    """Use the address at this index, which is READY. The last action of a pass."""
 
     index: int
 
 
 class Signal(Enum):
-    """What else there is to do."""
+    """Action without an address."""
 
-    BEGUN = "an attempt is under way"
-    START_DELAY = "attempt the next address when the delay is over, counted from now"
-    STOP_DELAY = "the delay does not matter any more"
+    STARTED = "an attempt is in progress"
+    START_DELAY = "start the delay before the attempt of the next address"
+    STOP_DELAY = "cancel the delay"
     ALL_FAILED = "every address has failed"
     ALL_FAILED_AGAIN = "as many failures again as there are addresses"
 
@@ -102,46 +92,46 @@ Action = Connect | Select | Signal
 
 
 class Pass:
-    """One pass over the addresses, and all attempts after it.
+    """State machine of one pass over the addresses, and of all attempts after it.
 
-    Driven by the policy: `begin` once, then each change of an address and each end of a delay.
-    Takes the same time however many addresses there are, except where it goes over several.
+    The policy calls `begin` once, then `on_state` and `on_delay_over`. The cost of a call does not
+    depend on the number of addresses, unless it skips several.
     """
 
-    __slots__ = ("_failures", "_has_failed", "_reached", "_states", "_under_way", "_unfailed")
+    __slots__ = ("_failures", "_has_failed", "_in_progress", "_reached", "_states", "_unfailed")
 
-    def __init__(self, states: Sequence[State], under_way: Collection[int] = ()) -> None:
+    def __init__(self, states: Sequence[State], in_progress: Collection[int] = ()) -> None:
         assert states, "a policy without addresses has nothing to try"
         self._states = list(states)
-        # Addresses that the policy's previous pass reached, and that are CONNECTING since then.
-        self._under_way = set(under_way)
-        # How many addresses the pass has started on, from the front.
+        # Addresses that the previous pass attempted, and that are still CONNECTING.
+        self._in_progress = set(in_progress)
+        # The number of addresses that the pass has reached.
         self._reached = 0
-        # Which of them have failed since then, and how many of all have not.
+        # Whether each address has failed since it was reached, and the number that has not.
         self._has_failed = [False] * len(states)
         self._unfailed = len(states)
-        # How many failures there were since the pass was over.
+        # The number of failures since the pass was over.
         self._failures = 0
 
     @property
     def is_over(self) -> bool:
-        """Whether every address has failed."""
+        """Whether every address has failed since it was reached."""
         return self._unfailed == 0
 
-    def is_awaited(self, index: int) -> bool:
-        """Whether this address is selected as soon as it is READY."""
-        return index < self._reached or index in self._under_way
+    def is_eligible(self, index: int) -> bool:
+        """Whether the address is selected when it becomes READY."""
+        return index < self._reached or index in self._in_progress
 
     @property
-    def under_way(self) -> Collection[int]:
-        """Addresses that are selected as soon as they are READY, and CONNECTING now."""
+    def in_progress(self) -> Collection[int]:
+        """Eligible addresses that are CONNECTING."""
         connecting = (i for i, state in enumerate(self._states) if state is State.CONNECTING)
-        return tuple(filter(self.is_awaited, connecting))
+        return tuple(filter(self.is_eligible, connecting))
 
     def begin(self) -> list[Action]:
         actions = self._attempt_next()
         is_settled = self.is_over or isinstance(actions[0], Select)
-        return actions if is_settled else [Signal.BEGUN, *actions]
+        return actions if is_settled else [Signal.STARTED, *actions]
 
     def on_delay_over(self) -> list[Action]:
         return self._attempt_next()
@@ -150,20 +140,20 @@ class Pass:
         self._states[index] = state
         match state:
             case State.READY:
-                return [Select(index)] if self.is_awaited(index) else []
+                return [Select(index)] if self.is_eligible(index) else []
             case State.TRANSIENT_FAILURE:
                 return self._on_failure(index)
-            case State.IDLE if self._is_wanted(index):
+            case State.IDLE if self._reconnects_at_once(index):
                 return [Connect(index)]
             case State.IDLE:
-                self._under_way.discard(index)
+                self._in_progress.discard(index)
                 return []
             case _:
                 return []
 
-    def _is_wanted(self, index: int) -> bool:
-        """Whether an address that has become IDLE is to be connected at once."""
-        # One that was reached and gave up without failing would otherwise never be over.
+    def _reconnects_at_once(self, index: int) -> bool:
+        """Whether an address that became IDLE is connected again at once."""
+        # If a reached address became IDLE without failing, the pass would otherwise never end.
         return self.is_over or (index < self._reached and not self._has_failed[index])
 
     def _on_failure(self, index: int) -> list[Action]:
@@ -171,30 +161,30 @@ class Pass:
             self._failures += 1
             return [] if self._failures % len(self._states) else [Signal.ALL_FAILED_AGAIN]
         if index >= self._reached:
-            self._under_way.discard(index)
-            return []  # It will be asked again when the pass gets there.
-        self._note_failure(index)
+            self._in_progress.discard(index)
+            return []  # The pass attempts it later.
+        self._record_failure(index)
         is_latest = index == self._reached - 1
         return self._attempt_next() if is_latest else self._finish_if_all_failed()
 
-    def _note_failure(self, index: int) -> None:
+    def _record_failure(self, index: int) -> None:
         if not self._has_failed[index]:
             self._has_failed[index] = True
             self._unfailed -= 1
 
     def _attempt_next(self) -> list[Action]:
-        """Start on the next address that is not failing already; select it if it is READY."""
+        """Attempt the next address that is not in backoff; select it if it is READY."""
         while self._reached < len(self._states):
             index = self._reached
             self._reached += 1
             if self._states[index] is State.TRANSIENT_FAILURE:
-                self._note_failure(index)
+                self._record_failure(index)
                 continue
             if self._states[index] is State.READY:
                 return [Select(index)]
             is_last = self._reached == len(self._states)
             delay = Signal.STOP_DELAY if is_last else Signal.START_DELAY
-            # One that is CONNECTING already, for somebody else, is as good as requested.
+            # A shared subchannel may be CONNECTING already.
             is_idle = self._states[index] is State.IDLE
             return [Connect(index), delay] if is_idle else [delay]
         return [Signal.STOP_DELAY, *self._finish_if_all_failed()]

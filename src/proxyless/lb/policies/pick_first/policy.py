@@ -1,25 +1,25 @@
-"""The `pick_first` policy: the first address that can be reached takes all RPCs.
+"""The `pick_first` policy: sends all RPCs to the first address that connects.
 
-Specs: A62 (sticky TRANSIENT_FAILURE, shuffling), A61 (Happy Eyeballs; health watch for parents that
-have one of these per endpoint).
+Specs: A62 (sticky TRANSIENT_FAILURE, shuffling), A61 (Happy Eyeballs, health watch).
 
-`happy_eyeballs` decides which address is tried when; this module is the policy around it.
+`happy_eyeballs` decides when each address is attempted; this module is the policy around it.
 
 Theory of operation
-    `Phase` is the state of the policy, `_enter` its one setter. A pass has one subchannel per
-    address, called candidates; it is CONNECTING, and when all have failed TRANSIENT_FAILURE, which
-    is sticky: "until it can report READY" - A62. Candidates are connected again and again, with no
-    RPC needed. When one is READY it is selected and the others are released. When the connection
-    of the selected one is lost the policy is IDLE, and a pick or `exit_idle` starts a pass.
+    `Phase` is the state of the policy, and `_enter` its only setter. During a pass there is one
+    subchannel per address, called a candidate. The pass is CONNECTING, and after all candidates
+    have failed TRANSIENT_FAILURE, which is sticky: "until it can report READY" - A62. Candidates
+    connect again after each backoff, without an RPC. A candidate that is READY is selected, and the
+    others are released. When the selected connection is lost, the policy is IDLE, and a pick or
+    `exit_idle` starts a pass.
 
-    A selected address that gets other attributes is renewed: it needs another connection for them.
-    The selected one serves until that is READY, and is then replaced.
+    If a selected address gets new attributes, it needs a new connection: a replacement is created,
+    and selected when it is READY. RPCs use the old connection until then.
 
 Invariants
     A candidate is selected exactly in the phases with `is_selected`; it is then the only one.
-    A pass is under way exactly in CONNECTING and TRANSIENT_FAILURE.
+    A pass is running exactly in CONNECTING and TRANSIENT_FAILURE.
     There is no candidate in NO_ADDRESSES, IDLE and SHUTDOWN.
-    A renewed candidate exists only beside a selected one.
+    A replacement exists only beside a selected candidate.
 """
 
 from collections import deque
@@ -37,14 +37,16 @@ from proxyless.base import (
     StatusCode,
     ValidationErrors,
 )
-from proxyless.lb.api import Complete, Helper, Picker, Policy, PolicyRegistry, Update
-from proxyless.lb.attributes import is_other_way_only
+from proxyless.base.json_fields import BOOLEAN, JsonObject
+from proxyless.lb.api import Complete, Helper, Picker, PolicyRegistry, Update
+from proxyless.lb.attributes import differ_only_in_proxy
+from proxyless.lb.description import LbNode
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker, IdlePicker, SubchannelPicker
 from proxyless.lb.policies.pick_first.candidate import Candidate
 from proxyless.lb.policies.pick_first.config import (
     NO_SETTINGS,
     PickFirstConfig,
-    parse_config,
+    is_config_enabled,
     read_settings,
 )
 from proxyless.lb.policies.pick_first.happy_eyeballs import (
@@ -57,13 +59,12 @@ from proxyless.lb.policies.pick_first.happy_eyeballs import (
     Target,
     order_addresses,
 )
-from proxyless.lb.view import LbNode
 from proxyless.metrics.instruments import (
     PICK_FIRST_ATTEMPTS_FAILED,
     PICK_FIRST_ATTEMPTS_SUCCEEDED,
     PICK_FIRST_DISCONNECTIONS,
 )
-from proxyless.runtime import IDLE_TIMER
+from proxyless.runtime import IDLE_TIMER, Soon
 
 EMPTY_ADDRESS_LIST: Final = "empty address list"
 
@@ -71,9 +72,9 @@ _NEVER_TRIED: Final = Status(StatusCode.UNAVAILABLE, "not tried yet")
 
 
 class Phase(Enum):
-    """State of the policy: what it does, and the connectivity state that it reports."""
+    """State of the policy, with the connectivity state that it reports."""
 
-    # Reported as TRANSIENT_FAILURE, which is not about an address: the next ones may be CONNECTING.
+    # Reported as TRANSIENT_FAILURE, but not sticky: no address has failed.
     NO_ADDRESSES = ("no address list, or an empty one", None)
     IDLE = ("waits for a pick or `exit_idle`", State.IDLE)
     CONNECTING = ("in a pass", State.CONNECTING)
@@ -88,25 +89,22 @@ class Phase(Enum):
         self.is_selected: Final = self.name in {"READY", "HEALTH_CONNECTING", "HEALTH_FAILURE"}
 
 
-class PickFirst:
-    """The policy: owns the subchannels and the delay timer; `Pass` decides.
-
-    Called by its parent, the subchannels, the delay timer, and picks while it is IDLE.
-    """
+class PickFirstPolicy:
+    """Owns the candidates and the delay timer; `Pass` decides. In IDLE, picks start a pass."""
 
     __slots__ = (
+        "_actions",
         "_candidates",
+        "_deferred_exit_idle",
         "_delay_timer",
         "_helper",
         "_last_error",
         "_pass",
         "_phase",
-        "_renewed",
+        "_replacement",
         "_selected",
         "_settings",
         "_targets",
-        "_todo",
-        "_wake_timer",
     )
 
     def __init__(self, helper: Helper) -> None:
@@ -121,20 +119,20 @@ class PickFirst:
         self._pass: Pass | None = None
         self._candidates: list[Candidate] = []
         self._selected: Candidate | None = None
-        # Only beside a selected one, which it is to replace.
-        self._renewed: Candidate | None = None
+        # Replaces the selected candidate when it is READY.
+        self._replacement: Candidate | None = None
         self._last_error = _NEVER_TRIED
-        # Actions of the pass that are still to be done, while some are being done.
-        self._todo: deque[Action] | None = None
+        # Queue of actions; None while none is performed.
+        self._actions: deque[Action] | None = None
         self._delay_timer = IDLE_TIMER
-        self._wake_timer = IDLE_TIMER
+        self._deferred_exit_idle = Soon(helper.context.clock, self.exit_idle)
 
     def update(self, update: Update) -> Status:
         self._settings = read_settings(update)
         if isinstance(update.endpoints, Status):
             return self._on_resolver_error(update.endpoints)
         config = update.config
-        assert isinstance(config, PickFirstConfig), "the config is one of ours"
+        assert isinstance(config, PickFirstConfig), "the factory parsed the config"
         endpoints: Iterable[Endpoint] = update.endpoints
         if config.shuffle_address_list:
             endpoints = list(endpoints)
@@ -142,7 +140,7 @@ class PickFirst:
         targets = order_addresses(endpoints)
         if not targets:
             return self._on_empty_list()
-        # Nothing new: above all, attempts under way are not started over.
+        # An equal list must not restart attempts.
         if targets != self._targets:
             self._targets = targets
             self._on_targets()
@@ -155,8 +153,8 @@ class PickFirst:
     def reset_backoff(self) -> None:
         for candidate in self._candidates:
             candidate.subchannel.reset_backoff()
-        if self._renewed is not None:
-            self._renewed.subchannel.reset_backoff()
+        if self._replacement is not None:
+            self._replacement.subchannel.reset_backoff()
 
     def close(self) -> None:
         self._release_all()
@@ -166,7 +164,7 @@ class PickFirst:
         children = tuple(candidate.describe() for candidate in self._candidates)
         state = self._phase.state
         if state is None:
-            # Only the report has the reason.
+            # The parent fills in the reason from the report.
             return LbNode()
         match self._phase:
             case Phase.IDLE:
@@ -178,8 +176,6 @@ class PickFirst:
             case _:
                 detail = ""
         return LbNode(state=state.name, detail=detail, children=children)
-
-    # Updates.
 
     def _on_resolver_error(self, error: Status) -> Status:
         if not self._targets:
@@ -199,67 +195,66 @@ class PickFirst:
         if self._selected is None:
             self._start_pass()
         elif (attributes := dict(self._targets).get(self._selected.address)) is None:
-            self._go_idle()
+            self._enter_idle()
         elif attributes == self._selected.attributes:
-            self._drop_renewed()
-        elif self._renewed is None or attributes != self._renewed.attributes:
-            self._renew(self._selected, attributes)
+            self._drop_replacement()
+        elif self._replacement is None or attributes != self._replacement.attributes:
+            self._replace_selected(self._selected, attributes)
 
-    def _renew(self, selected: Candidate, attributes: Attributes) -> None:
-        """Let those above know the new attributes, without a time without a connection."""
-        self._drop_renewed()
-        renewed = self._create_candidate(selected.address, attributes)
-        if renewed.state is State.READY:
-            self._select(renewed)
-        elif is_other_way_only(selected.attributes, attributes):
-            renewed.subchannel.release()
+    def _replace_selected(self, selected: Candidate, attributes: Attributes) -> None:
+        """Replace the selected candidate by one with the new attributes, without disconnecting."""
+        self._drop_replacement()
+        replacement = self._create_candidate(selected.address, attributes)
+        if replacement.state is State.READY:
+            self._select(replacement)
+        elif differ_only_in_proxy(selected.attributes, attributes):
+            replacement.subchannel.release()
         else:
-            self._renewed = renewed
-            self._on_renewed_state(renewed)
+            self._replacement = replacement
+            self._on_replacement_state(replacement)
 
-    def _on_renewed_state(self, renewed: Candidate) -> None:
-        match renewed.state:
+    def _on_replacement_state(self, replacement: Candidate) -> None:
+        match replacement.state:
             case State.READY:
-                self._renewed = None
-                self._select(renewed)
+                self._replacement = None
+                self._select(replacement)
             case State.IDLE:  # New, or its backoff is over.
-                renewed.subchannel.request_connection()
+                replacement.subchannel.request_connection()
             case _:
                 return
 
-    def _drop_renewed(self) -> None:
-        dropped, self._renewed = self._renewed, None
+    def _drop_replacement(self) -> None:
+        dropped, self._replacement = self._replacement, None
         if dropped is not None:
             dropped.subchannel.release()
 
-    # The pass.
-
     def _start_pass(self) -> None:
         assert self._selected is None, "a pass selects a candidate, and ends with that"
-        indices = () if self._pass is None else self._pass.under_way
-        under_way = {self._candidates[index] for index in indices}
+        indices = () if self._pass is None else self._pass.in_progress
+        in_progress = {self._candidates[index] for index in indices}
         self._stop_pass()
         self._replace_candidates()
         candidates = self._candidates
         new_pass = Pass(
             [candidate.state for candidate in candidates],
-            [candidate.index for candidate in candidates if candidate in under_way],
+            [candidate.index for candidate in candidates if candidate in in_progress],
         )
         actions = new_pass.begin()
         self._pass = new_pass
-        # All wait for their next attempt, as they did before: nothing to report or to request.
+        # If all are still in backoff, there is nothing to report or to request.
         if not (new_pass.is_over and self._phase is Phase.TRANSIENT_FAILURE):
             self._perform(actions)
 
     def _stop_pass(self) -> None:
         self._pass = None
-        if self._todo is not None:
-            self._todo.clear()
+        if self._actions is not None:
+            self._actions.clear()
         self._delay_timer.cancel()
-        self._wake_timer.cancel()
+        if self._phase is Phase.IDLE:
+            self._deferred_exit_idle.cancel()
 
     def _replace_candidates(self) -> None:
-        """Have one candidate per target, keeping those that fit."""
+        """Create one candidate per target, reusing those with the same attributes."""
         before = {candidate.address: candidate for candidate in self._candidates}
         after: list[Candidate] = []
         for index, (address, attributes) in enumerate(self._targets):
@@ -271,26 +266,26 @@ class PickFirst:
             candidate.index = index
             after.append(candidate)
         self._candidates = after
-        # Not earlier: a connection that one of the new ones shares has to survive.
+        # After the creation: connections that new candidates share stay open.
         for candidate in before.values():
             candidate.subchannel.release()
-        self._drop_renewed()
+        self._drop_replacement()
 
     def _create_candidate(self, address: Address, attributes: Attributes) -> Candidate:
         subchannel = self._helper.create_subchannel(address, attributes)
         return Candidate(self, address, attributes, subchannel)
 
     def _perform(self, actions: Iterable[Action]) -> None:
-        """Do these after those that are being done: a loop, however fast addresses fail."""
-        if self._todo is not None:
-            self._todo.extend(actions)
+        """Append to the queue of actions and perform it. A loop, so that failures never recurse."""
+        if self._actions is not None:
+            self._actions.extend(actions)
             return
-        todo = self._todo = deque(actions)
+        pending = self._actions = deque(actions)
         try:
-            while todo:
-                self._act(todo.popleft())
+            while pending:
+                self._act(pending.popleft())
         finally:
-            self._todo = None
+            self._actions = None
 
     def _act(self, action: Action) -> None:
         match action:
@@ -298,7 +293,7 @@ class PickFirst:
                 self._candidates[index].subchannel.request_connection()
             case Select(index):
                 self._select(self._candidates[index])
-            case Signal.BEGUN:
+            case Signal.STARTED:
                 self._enter_connecting()
             case Signal.START_DELAY:
                 self._start_delay_timer()
@@ -322,35 +317,33 @@ class PickFirst:
         text = f"failed to connect to all addresses; last error: {self._last_error.details}"
         return Status(StatusCode.UNAVAILABLE, self._settings.annotate(text))
 
-    # Candidates, the selected one among them.
-
     def on_candidate_state(self, candidate: Candidate, before: State) -> None:
-        """A candidate has changed its state, or tells its first one."""
+        """Called by a candidate with its initial state and after each change."""
         if self._helper.context.metrics.active:
-            self._measure(candidate, before)
+            self._record_metrics(candidate, before)
         if candidate.state is State.TRANSIENT_FAILURE:
             self._last_error = candidate.error
         if candidate is self._selected:
             self._on_selected_state(candidate.state)
-        elif candidate is self._renewed:
-            self._on_renewed_state(candidate)
+        elif candidate is self._replacement:
+            self._on_replacement_state(candidate)
         elif self._pass is not None and self._is_current(candidate):
             self._perform(self._pass.on_state(candidate.index, candidate.state))
 
-    def _measure(self, candidate: Candidate, before: State) -> None:
-        """Count what this change is to the channel: others may share the subchannel (A78)."""
+    def _record_metrics(self, candidate: Candidate, before: State) -> None:
+        """Record metrics from the view of this channel; the subchannel may be shared (A78)."""
         metrics = self._helper.context.metrics
         if candidate is self._selected:
             if before is State.READY and candidate.state is not State.READY:
                 metrics.count(PICK_FIRST_DISCONNECTIONS, (metrics.target,))
-        elif before is State.CONNECTING and self._is_wanted(candidate):
+        elif before is State.CONNECTING and self._is_attempted(candidate):
             if candidate.state is State.TRANSIENT_FAILURE:
                 metrics.count(PICK_FIRST_ATTEMPTS_FAILED, (metrics.target,))
-            elif candidate.state is State.READY and self._is_awaited(candidate):
+            elif candidate.state is State.READY and self._is_eligible(candidate):
                 metrics.count(PICK_FIRST_ATTEMPTS_SUCCEEDED, (metrics.target,))
 
     def on_candidate_health(self, candidate: Candidate, state: State, error: Status) -> None:
-        """The health of the selected candidate is this now."""
+        """Called by a candidate whose health is watched."""
         if candidate is not self._selected:
             return
         match state:
@@ -358,15 +351,15 @@ class PickFirst:
                 self._enter_ready(candidate)
             case State.TRANSIENT_FAILURE:
                 self._enter(Phase.HEALTH_FAILURE, FailPicker(error))
-            case _:  # If its connection is lost, its own state is about to say so.
+            case _:  # If the connection was lost, a notification of its state follows.
                 self._enter_connecting()
 
-    def _is_wanted(self, candidate: Candidate) -> bool:
-        return candidate is self._renewed or self._is_current(candidate)
+    def _is_attempted(self, candidate: Candidate) -> bool:
+        return candidate is self._replacement or self._is_current(candidate)
 
-    def _is_awaited(self, candidate: Candidate) -> bool:
-        """Whether a wanted candidate is selected when it is READY. Others wait for their turn."""
-        return self._pass is None or self._pass.is_awaited(candidate.index)
+    def _is_eligible(self, candidate: Candidate) -> bool:
+        """Whether an attempted candidate is selected when it becomes READY."""
+        return self._pass is None or self._pass.is_eligible(candidate.index)
 
     def _is_current(self, candidate: Candidate) -> bool:
         index = candidate.index
@@ -388,9 +381,9 @@ class PickFirst:
         match state:
             case State.IDLE:
                 self._helper.request_reresolution()
-                self._go_idle()
+                self._enter_idle()
             case State.CONNECTING | State.TRANSIENT_FAILURE:
-                # It disconnects and connects by itself (A105): no reason to be IDLE.
+                # The subchannel reconnects without a request (A105), so the policy is not IDLE.
                 self._drop_selected()
                 self._enter_connecting()
                 self._helper.request_reresolution()
@@ -399,28 +392,26 @@ class PickFirst:
                 return
 
     def _drop_selected(self) -> None:
-        """It stays a candidate. If it is selected again, its health is asked for again, too."""
+        """Unselect the candidate, which stays in the list, and end its health watch."""
         if self._selected is not None:
             self._selected.end_health_watch()
             self._selected = None
 
-    def _go_idle(self) -> None:
+    def _enter_idle(self) -> None:
         self._release_all()
-        self._enter(Phase.IDLE, IdlePicker(self._wake_soon))
+        self._enter(Phase.IDLE, IdlePicker(self._exit_idle_soon))
 
-    def _wake_soon(self) -> None:
-        # Not after close: the picker may outlive the policy.
-        if self._phase is Phase.IDLE and not self._wake_timer.pending:
-            self._wake_timer = self._helper.context.clock.call_later(0, self.exit_idle)
+    def _exit_idle_soon(self) -> None:
+        # An old picker may call this in any phase, even after `close`.
+        if self._phase is Phase.IDLE:
+            self._deferred_exit_idle.request()
 
     def _release_all(self) -> None:
         self._stop_pass()
         released, self._candidates, self._selected = self._candidates, [], None
         for candidate in released:
             candidate.subchannel.release()
-        self._drop_renewed()
-
-    # Phases.
+        self._drop_replacement()
 
     def _enter_ready(self, selected: Candidate) -> None:
         self._enter(Phase.READY, SubchannelPicker(Complete(selected.subchannel)))
@@ -436,7 +427,7 @@ class PickFirst:
         self._enter(phase, None if is_reported else QUEUE_PICKER)
 
     def _enter(self, phase: Phase, picker: Picker | None = None) -> None:
-        """Change the phase; with a picker, report its state."""
+        """Set the phase and, if there is a picker, report."""
         assert phase.is_selected is (self._selected is not None), f"wrong in {phase.name}"
         before, self._phase = self._phase, phase
         if picker is None:
@@ -449,14 +440,15 @@ class PickFirst:
 
 
 class PickFirstFactory:
-    """Factory of pick_first for the registry of policies."""
+    """Factory of pick_first."""
 
     name: Final = "pick_first"
+    create = PickFirstPolicy
 
     def parse_config(
         self, json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
     ) -> PickFirstConfig:
-        return parse_config(json, errors)
-
-    def create(self, helper: Helper) -> Policy:
-        return PickFirst(helper)
+        if not is_config_enabled():
+            return PickFirstConfig()
+        fields = JsonObject(json, errors)
+        return PickFirstConfig(fields.read_or("shuffleAddressList", BOOLEAN, default=False))

@@ -1,10 +1,14 @@
-"""The `priority_experimental` policy: the highest priority that is usable takes all RPCs.
+"""The `priority_experimental` policy: sends all RPCs to the highest usable priority.
 
 Specs: A56, A115.
 
 policy  config, decision (`choose`) and policy
 """
 
-from proxyless.lb.policies.priority.policy import ChildConfig, PriorityConfig, PriorityFactory
+from proxyless.lb.policies.priority.policy import (
+    PriorityChildConfig,
+    PriorityConfig,
+    PriorityFactory,
+)
 
-__all__ = ["ChildConfig", "PriorityConfig", "PriorityFactory"]
+__all__ = ["PriorityChildConfig", "PriorityConfig", "PriorityFactory"]

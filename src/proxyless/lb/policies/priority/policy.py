@@ -1,16 +1,16 @@
-"""Which of several children, in order of preference, carries traffic now?
+"""The `priority_experimental` policy: sends all RPCs to the highest usable priority.
 
-Specs: A56. Where today's gRPC differs from it, an environment variable says which is wanted.
+Specs: A56. Where gRPC's implementations differ from it, environment variables choose.
 
 Theory of operation
-    A child is created when the choice first comes to it. From then on its last report is kept,
-    whether it is used or not. A child that is trying to connect has a failover timer: as long as
-    that is pending, no lower priority is considered. A child that is not needed rests (see
-    `retained_child`), and is destroyed if nobody needs it for 15 minutes.
+    A child is created when the choice first reaches its priority. From then on its last report is
+    kept, even while it is not used. A child that is connecting has a failover timer; while that is
+    pending, lower priorities are not considered. A child that is not needed is deactivated (see
+    `retained_child`), and destroyed after 15 minutes.
 
-    `choose` decides, from nothing but the children's reports and failover timers; so there is no
-    current priority that could go stale. The policy chooses again after every change, creates what
-    the choice asks for, and reports what the chosen child reported last.
+    `choose` is a function of the children's last reports and failover timers only. The policy
+    chooses again after every change, creates missing children, and publishes the last report of
+    the chosen child.
 """
 
 import os
@@ -23,13 +23,13 @@ from proxyless.base import OK, State, Status, StatusCode, ValidationErrors
 from proxyless.base.environment import read_flag
 from proxyless.base.frozen import frozen
 from proxyless.base.json_fields import BOOLEAN, TEXT, UINT32_MAX, JsonObject, integer
-from proxyless.lb.api import Helper, Picker, Policy, PolicyRegistry, Update
+from proxyless.lb.api import Helper, Picker, PolicyRegistry, Update
 from proxyless.lb.config import PolicyConfig, parse_child_policy
+from proxyless.lb.description import LbNode, as_child, format_time_left, join_notes
 from proxyless.lb.hierarchy import NO_SPLIT, split_by_child
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
 from proxyless.lb.reentrancy import Hold
 from proxyless.lb.retained_child import NOT_LISTED, RetainedChild, join_rejections
-from proxyless.lb.view import LbNode, in_seconds, join_notes, left_s, place
 from proxyless.runtime import Timer
 
 FAILOVER_TIMEOUT_S: Final = 10.0
@@ -40,28 +40,25 @@ KEEPS_CONNECTING: Final = "GRPC_XDS_PRIORITY_FAILOVER_KEEPS_CONNECTING"
 CHILD_POLICY_CACHE: Final = "GRPC_EXPERIMENTAL_ENABLE_PRIORITY_LB_CHILD_POLICY_CACHE"
 
 
-# ---------------------------------------------------------------------------------------------
-# Config
-
-
 _INNER_PRIORITIES: Final = integer(1, UINT32_MAX)
 
 
 @frozen
-class ChildConfig:
-    """What one child is, and whether it may ask for fresh endpoints."""
+class PriorityChildConfig:
+    """Parsed config of one child."""
 
     policy: PolicyConfig
     ignore_reresolution_requests: bool = False
-    # Priorities that the child itself may have to try, each for a failover timeout (A75-08).
+    # The number of priorities inside the child, each with a failover timeout (A75-08).
     inner_priorities: int = 1
 
 
 @frozen
 class PriorityConfig:
-    """The children by name, and the names in decreasing order of priority."""
+    """Parsed config."""
 
-    children: Mapping[str, ChildConfig] = field(default_factory=dict)
+    children: Mapping[str, PriorityChildConfig] = field(default_factory=dict)
+    # Names of children, the highest priority first.
     priorities: tuple[str, ...] = ()
 
 
@@ -69,27 +66,27 @@ def parse_config(
     json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
 ) -> PriorityConfig:
     fields = JsonObject(json, errors)
-    children: dict[str, ChildConfig] = {}
+    children: dict[str, PriorityChildConfig] = {}
     for name, child_fields in fields.entries("children"):
         child = _parse_child(child_fields, registry)
         if child is not None:
             children[name] = child
-    known = fields.get("children")
-    priorities = _parse_priorities(fields, known if isinstance(known, Mapping) else ())
+    named = fields.get("children")
+    priorities = _parse_priorities(fields, named if isinstance(named, Mapping) else ())
     return PriorityConfig(children, priorities)
 
 
-def _parse_child(fields: JsonObject, registry: PolicyRegistry) -> ChildConfig | None:
+def _parse_child(fields: JsonObject, registry: PolicyRegistry) -> PriorityChildConfig | None:
     ignores_requests = fields.read_or("ignoreReresolutionRequests", BOOLEAN, default=False)
     inner_priorities = fields.read_or("innerPriorities", _INNER_PRIORITIES, 1)
     policy = parse_child_policy(fields, registry, "config")
     if policy is None:
         return None
-    return ChildConfig(policy, ignores_requests, inner_priorities)
+    return PriorityChildConfig(policy, ignores_requests, inner_priorities)
 
 
 def _parse_priorities(fields: JsonObject, children: Collection[str]) -> tuple[str, ...]:
-    """The names of the list. A name that is not one of the children is an error (A56)."""
+    """Parse the list of names, which must be those of children (A56)."""
     names: list[str] = []
     for name in fields.elements("priorities", TEXT):
         if name not in children:
@@ -100,28 +97,24 @@ def _parse_priorities(fields: JsonObject, children: Collection[str]) -> tuple[st
 
 @frozen
 class Switches:
-    """Where today's gRPC differs from A56: which of the two is wanted. The defaults are A56's."""
+    """Choices where gRPC's implementations differ from A56. The defaults are those of A56."""
 
-    # Whether a child whose failover timer fires goes on as CONNECTING, not TRANSIENT_FAILURE.
+    # A child whose failover timer fires stays CONNECTING instead of TRANSIENT_FAILURE.
     keeps_connecting: bool = False
-    # Whether children that leave the config are retained like others, not destroyed at once.
+    # Children that leave the config are retained instead of destroyed at once.
     retains_removed: bool = True
 
 
 def read_switches() -> Switches:
-    """What the environment says now."""
+    """Read the environment variables."""
     return Switches(
         keeps_connecting=read_flag(os.environ, KEEPS_CONNECTING, default=False),
         retains_removed=read_flag(os.environ, CHILD_POLICY_CACHE, default=True),
     )
 
 
-# ---------------------------------------------------------------------------------------------
-# Decision
-
-
 class Reason(Enum):
-    """Why a child is used."""
+    """Reason for the choice of a child."""
 
     CONNECTED = "child is READY or IDLE"
     ATTEMPTING = "failover timer is pending"
@@ -132,33 +125,33 @@ class Reason(Enum):
 
 @frozen
 class ChildView:
-    """All that the choice may know about one child."""
+    """Input of `choose`: one child."""
 
     state: State
     failover_timer_pending: bool
-    # In TRANSIENT_FAILURE, with a picker that queues: it connects to new endpoints.
+    # The state is TRANSIENT_FAILURE, but RPCs are queued because the child has new endpoints.
     is_reconnecting: bool = False
 
 
 @frozen
 class Create:
-    """No child exists at this priority: create it, then choose again."""
+    """Create the child of this priority, then choose again."""
 
     priority: int
 
 
 @frozen
 class Use:
-    """Report what this child reported. Lower children may rest only if the reason is CONNECTED."""
+    """Use this child. Lower ones are deactivated only if the reason is CONNECTED."""
 
     priority: int
     reason: Reason
-    # How many children were considered, from the highest on: these are needed.
+    # The number of children, from the highest priority on, that were considered and stay active.
     considered: int
 
 
 def choose(children: Sequence[ChildView | None]) -> Create | Use:
-    """Choose among children from highest to lowest priority; None is not created yet."""
+    """Choose among children in order of priority; None is a child that is not created yet."""
     assert children, "the policy reports an empty priority list before choosing"
     tried: list[ChildView] = []
     for priority, child in enumerate(children):
@@ -179,13 +172,9 @@ def choose(children: Sequence[ChildView | None]) -> Create | Use:
     return Use(len(tried) - 1, Reason.EXHAUSTED, len(tried))
 
 
-# ---------------------------------------------------------------------------------------------
-# Policy
-
-
 @frozen(eq=False)
 class _Report:
-    """What a child said once; two that say the same are still two."""
+    """One report of a child. Compared by identity."""
 
     state: State
     picker: Picker
@@ -197,53 +186,49 @@ _EMPTY: Final = _Report(
 
 
 class PriorityPolicy:
-    """Owns the children; `choose` owns the decision.
-
-    Driven by its parent and the children, whose timers count as theirs.
-    """
+    """Owns the children; `choose` decides."""
 
     __slots__ = (
         "_children",
         "_config",
         "_hold",
-        "_shown",
+        "_last_published",
         "_split",
         "_update",
         "helper",
         "switches",
     )
 
-    def __init__(self, helper: Helper, switches: Switches) -> None:
+    def __init__(self, helper: Helper) -> None:
         # Fixed at construction; the children read these, too.
         self.helper: Final = helper
-        self.switches: Final = switches
+        self.switches: Final = read_switches()
         # The last update, and its endpoints by child.
         self._config = PriorityConfig()
         self._update = Update((), self._config)
         self._split = NO_SPLIT
-        # Those that exist, whether they are in the config or not.
+        # Includes retained children, which are not in the config.
         self._children: dict[str, PriorityChild] = {}
-        # Around calls to children.
+        # Active during calls to children.
         self._hold: Final = Hold()
-        # What was last reported.
-        self._shown: _Report | None = None
+        self._last_published: _Report | None = None
 
     def update(self, update: Update) -> Status:
         config = update.config
-        assert isinstance(config, PriorityConfig), "the config is one of ours"
+        assert isinstance(config, PriorityConfig), "the factory parsed the config"
         self._update, self._config = update, config
         self._split = split_by_child(update.endpoints, self._split)
         rejections: list[str] = []
         with self._hold:
             for child in self._children.values():
                 if child.name in config.children:
-                    rejections += self._send(child)
+                    rejections += self._update_child(child)
                 else:
                     child.unlist()
-        self._rest_all_but(config.priorities)
-        rejections += self._reconsider()
+        self._deactivate_others(config.priorities)
+        rejections += self._refresh()
         if not self.switches.retains_removed:
-            # Not earlier: until the report, RPCs may have used one of these.
+            # After the report: until then, RPCs may use one of these.
             for child in list(self._children.values()):
                 if child.name not in config.children:
                     self.destroy(child.name)
@@ -254,7 +239,7 @@ class PriorityPolicy:
         if not names:
             return
         choice = choose(self._views(names))
-        assert isinstance(choice, Use), "all children that are needed exist since the last change"
+        assert isinstance(choice, Use), "`_refresh` has created all needed children"
         with self._hold:
             self._children[names[choice.priority]].policy.exit_idle()
         self.on_change()
@@ -273,8 +258,8 @@ class PriorityPolicy:
             child.close()
 
     def describe(self) -> LbNode:
-        names, shown = self._config.priorities, self._shown
-        state = "" if shown is None else shown.state.name
+        names, published = self._config.priorities, self._last_published
+        state = "" if published is None else published.state.name
         choice = choose(self._views(names)) if names else None
         if not isinstance(choice, Use):
             return LbNode(state=state, detail=EMPTY_PRIORITY_LIST)
@@ -296,27 +281,25 @@ class PriorityPolicy:
     # Called by children.
 
     def on_change(self) -> None:
-        """A child may be in another state than it was, or have another picker."""
+        """Called after a change of a child's state, picker or failover timer."""
         # "still in the middle of applying a config update from its parent" - A56
-        if not self._hold.active and self._reconsider():
-            # No update is under way that could be refused instead.
+        if not self._hold.active and self._refresh():
+            # A new child rejected its update, and there is no update to return that from.
             self.helper.request_reresolution()
 
     def destroy(self, name: str) -> None:
         self._children.pop(name).close()
 
-    # The choice.
-
-    def _reconsider(self) -> list[str]:
-        """Choose, and make it so. Idempotent. Returns why new children refused their update."""
+    def _refresh(self) -> list[str]:
+        """Choose and publish. Idempotent. Returns the rejections of new children's updates."""
         names = self._config.priorities
         if not names:
-            self._show(_EMPTY)
+            self._publish(_EMPTY)
             return []
         rejections: list[str] = []
         while isinstance(choice := choose(self._views(names)), Create):
             rejections += self._create_child(names[choice.priority])
-        self._enact(choice, names)
+        self._apply(choice, names)
         return rejections
 
     def _views(self, names: Sequence[str]) -> list[ChildView | None]:
@@ -325,19 +308,20 @@ class PriorityPolicy:
 
     def _create_child(self, name: str) -> Sequence[str]:
         child = PriorityChild(self, name, self._config.children[name].inner_priorities)
-        # Before the update: the child may report, or fail, inside it.
+        # Before the update: the child may report or raise inside it.
         self._children[name] = child
         with self._hold:
-            return self._send(child)
+            return self._update_child(child)
 
-    def _send(self, child: "PriorityChild") -> Sequence[str]:
-        """Send the child its part of the last update. Returns why it cannot use it, if so."""
+    def _update_child(self, child: "PriorityChild") -> Sequence[str]:
+        """Update the child with its part of the last update. Returns its rejection, if any."""
         config = self._config.children[child.name]
         child.ignores_requests = config.ignore_reresolution_requests
-        child.allow(config.inner_priorities)
-        return child.update_policy(self._update, self._split.of(child.name), config.policy)
+        child.set_inner_priorities(config.inner_priorities)
+        endpoints = self._split.endpoints_of(child.name)
+        return child.update_policy(self._update, endpoints, config.policy)
 
-    def _enact(self, choice: Use, names: Sequence[str]) -> None:
+    def _apply(self, choice: Use, names: Sequence[str]) -> None:
         chosen = self._children[names[choice.priority]]
         considered = names[: choice.considered]
         trace = self.helper.context.trace
@@ -351,37 +335,37 @@ class PriorityPolicy:
         for name in considered:
             self._children[name].reactivate()
         if choice.reason is Reason.CONNECTED:
-            self._rest_all_but(considered)
-        self._show(chosen.report)
+            self._deactivate_others(considered)
+        self._publish(chosen.report)
 
-    def _rest_all_but(self, names: Iterable[str]) -> None:
+    def _deactivate_others(self, names: Iterable[str]) -> None:
         needed = frozenset(names)
         for child in self._children.values():
             if child.name not in needed:
                 child.deactivate()
 
-    def _show(self, report: _Report) -> None:
-        # The report of another child may have changed nothing.
-        if report is not self._shown:
-            self._shown = report
+    def _publish(self, report: _Report) -> None:
+        # The change may have been in another child.
+        if report is not self._last_published:
+            self._last_published = report
             self.helper.update_state(report.state, report.picker)
 
 
 class PriorityChild(RetainedChild):
     """One child, its last report and its failover timer.
 
-    Driven by the priority policy, by its own policy, and by the timers. To rest does not stop the
-    failover timer: a child that is needed again while it tries is not passed over.
+    Deactivation does not cancel the failover timer: a child that is reactivated while it connects
+    still has its time.
     """
 
     trace_name: ClassVar[str] = "priority.child"
 
     __slots__ = (
-        "_earns_failover_time",
         "_failover_started_s",
         "_failover_timer",
         "_inner_priorities",
         "_owner",
+        "_ready_or_idle_since_failure",
         "ignores_requests",
         "report",
     )
@@ -390,13 +374,13 @@ class PriorityChild(RetainedChild):
         super().__init__(owner.helper, name, owner.destroy)
         # Fixed at construction.
         self._owner: Final = owner
-        # From the last update; the owner's to set.
+        # From the last update, set by the policy.
         self.ignores_requests = False
         self._inner_priorities = inner_priorities
         # From the last report, or the failover timer.
         self.report = _Report(State.CONNECTING, QUEUE_PICKER)
         # Whether READY or IDLE was reported "more recently than TRANSIENT_FAILURE" - A56
-        self._earns_failover_time = False
+        self._ready_or_idle_since_failure = False
         # "The timer will be started when the child is first created." - A56
         self._failover_timer = self._start_failover_timer()
 
@@ -406,8 +390,8 @@ class PriorityChild(RetainedChild):
         is_reconnecting = state is State.TRANSIENT_FAILURE and picker.is_reconnecting
         return ChildView(state, self._failover_timer.pending, is_reconnecting)
 
-    def allow(self, inner_priorities: int) -> None:
-        """Set the number of priorities inside; a timer that runs keeps its start (A75-08)."""
+    def set_inner_priorities(self, inner_priorities: int) -> None:
+        """Set the number of inner priorities; a pending timer keeps its start (A75-08)."""
         before, self._inner_priorities = self._inner_priorities, inner_priorities
         if inner_priorities != before and self._failover_timer.pending:
             self._failover_timer.cancel()
@@ -420,10 +404,10 @@ class PriorityChild(RetainedChild):
 
     def describe(self, note: str, *, in_use: bool) -> LbNode:
         if self._failover_timer.pending:
-            left = in_seconds(left_s(self._failover_timer, self.context.clock.now_s()))
+            left = format_time_left(self._failover_timer, self.context.clock.now_s())
             note = join_notes(note, f"failover timer {left} left")
         note = join_notes(note, self.retention_note)
-        return place(
+        return as_child(
             self.policy.describe(),
             self.name,
             state=self.report.state,
@@ -442,18 +426,16 @@ class PriorityChild(RetainedChild):
         before, self.report = self.report.state, _Report(state, picker)
         match state:
             case State.READY | State.IDLE:
-                self._earns_failover_time = True
+                self._ready_or_idle_since_failure = True
                 self._failover_timer.cancel()
             case State.TRANSIENT_FAILURE:
-                self._earns_failover_time = False
+                self._ready_or_idle_since_failure = False
                 self._failover_timer.cancel()
             case _:
-                # Only on the way into CONNECTING: a duplicate must not delay the failover.
-                if before is not State.CONNECTING and self._earns_failover_time:
+                # Only on entry into CONNECTING: a duplicate report must not delay the failover.
+                if before is not State.CONNECTING and self._ready_or_idle_since_failure:
                     self._failover_timer = self._start_failover_timer()
         self._owner.on_change()
-
-    # The failover timer.
 
     def _start_failover_timer(self, elapsed_s: float = 0.0) -> Timer:
         clock = self.context.clock
@@ -470,20 +452,14 @@ class PriorityChild(RetainedChild):
             # "the child will be treated as if it reported TRANSIENT_FAILURE" - A56
             text = f"failover timeout ({self._timeout_s:g}s) expired while CONNECTING"
             error = Status(StatusCode.UNAVAILABLE, f"child {self.name!r}: {text}")
-            self._earns_failover_time = False
+            self._ready_or_idle_since_failure = False
             self.report = _Report(State.TRANSIENT_FAILURE, FailPicker(error))
         self._owner.on_change()
 
 
 class PriorityFactory:
-    """What the registry knows of priority_experimental. No environment variable guards it."""
+    """Factory of priority_experimental."""
 
     name: Final = "priority_experimental"
-
-    def parse_config(
-        self, json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
-    ) -> PriorityConfig:
-        return parse_config(json, errors, registry)
-
-    def create(self, helper: Helper) -> Policy:
-        return PriorityPolicy(helper, read_switches())
+    create = PriorityPolicy
+    parse_config = staticmethod(parse_config)

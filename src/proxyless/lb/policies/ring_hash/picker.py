@@ -1,9 +1,9 @@
-"""Where does an RPC go, given a ring and the states of those on it?
+"""Pickers of ring_hash: choose an endpoint from the ring and the endpoints' states.
 
 Specs: A61 "Ring Hash", A76; requirements RH-05, RH-06, RH-10, RH-11.
 
-A pick waits for the owner of its hash to connect, and goes on along the ring from owners that fail.
-An RPC without a hash of its own goes to whoever is connected.
+A pick waits for the owner of its hash to connect, and skips failing owners along the ring. An RPC
+without the hash header goes to a random READY endpoint.
 """
 
 from bisect import bisect_left
@@ -27,36 +27,36 @@ NO_REQUEST_HASH: Final = "RPC has no hash, wanted one from its route or requestH
 
 
 @frozen
-class View:
-    """What the owner of an entry has last reported, if that was not IDLE."""
+class OwnerState:
+    """Last report of the owner of an entry, if it is not IDLE."""
 
     state: State
     picker: Picker
 
 
 @frozen(eq=False)
-class Snapshot(Generic[T]):
-    """All that a picker knows: the ring, and those owners that are not IDLE."""
+class RingSnapshot(Generic[T]):
+    """The ring, and the states of all owners that are not IDLE."""
 
     ring: Ring[T]
-    views: Mapping[T, View]
+    owner_states: Mapping[T, OwnerState]
     has_connecting: bool
     is_all_failing: bool
-    # Has an owner connected, soon.
-    wake: Callable[[T], None]
-    # Why everything fails, if that is the state.
+    # Schedules a connection of an owner.
+    connect: Callable[[T], None]
+    # The reason for TRANSIENT_FAILURE.
     status: Status = OK
 
 
-class RingPicker(Picker, Generic[T]):
-    """Goes by the hash that comes with the RPC."""
+class RingHashPicker(Picker, Generic[T]):
+    """Uses the RPC's attribute REQUEST_HASH."""
 
-    __slots__ = ("_ring", "_snapshot", "_views")
+    __slots__ = ("_owner_states", "_ring", "_snapshot")
 
-    def __init__(self, snapshot: Snapshot[T]) -> None:
+    def __init__(self, snapshot: RingSnapshot[T]) -> None:
         self._snapshot: Final = snapshot
         self._ring: Final = snapshot.ring
-        self._views: Final = snapshot.views
+        self._owner_states: Final = snapshot.owner_states
 
     def pick(self, info: PickInfo) -> PickResult:
         request_hash = info.attributes.get(REQUEST_HASH)
@@ -69,78 +69,80 @@ class RingPicker(Picker, Generic[T]):
         return self._snapshot.status
 
     def _pick_from(self, first: int, info: PickInfo) -> PickResult:
-        """The first entry from there on that is not failing."""
+        """Pick the first entry that is not failing, starting at `first`."""
         if self._snapshot.is_all_failing:
             return self._fail_with(first, info)
-        members, views = self._ring.members, self._views
+        members, owner_states = self._ring.members, self._owner_states
         for index in chain(range(first, len(members)), range(first)):
             owner = members[index].owner
-            view = views.get(owner)
-            if view is None:
-                self._snapshot.wake(owner)
+            owner_state = owner_states.get(owner)
+            if owner_state is None:
+                self._snapshot.connect(owner)
                 return QUEUE
-            if view.state is State.READY:
-                return view.picker.pick(info)
-            if view.state is State.CONNECTING:
+            if owner_state.state is State.READY:
+                return owner_state.picker.pick(info)
+            if owner_state.state is State.CONNECTING:
                 return QUEUE
         return self._fail_with(first, info)
 
     def _fail_with(self, first: int, info: PickInfo) -> PickResult:
         """ "All children are in transient failure. Return the first failure." - A61."""
-        return self._views[self._ring.members[first].owner].picker.pick(info)
+        return self._owner_states[self._ring.members[first].owner].picker.pick(info)
 
 
-class HeaderPicker(RingPicker[T]):
-    """Goes by a header of the RPC, and by chance if it does not have that."""
+class HeaderHashPicker(RingHashPicker[T]):
+    """Hashes a header of the RPC; without the header, the hash is random."""
 
-    __slots__ = ("_draw_bits", "_header", "_known_places")
+    __slots__ = ("_header", "_positions", "_random_bits")
 
-    def __init__(self, snapshot: Snapshot[T], header: str, draw_bits: Callable[[int], int]) -> None:
+    def __init__(
+        self, snapshot: RingSnapshot[T], header: str, random_bits: Callable[[int], int]
+    ) -> None:
         super().__init__(snapshot)
         self._header: Final = header
-        self._draw_bits: Final = draw_bits
-        # Found when they are first needed, which may be never.
-        self._known_places: tuple[Places, Places] | None = None
+        self._random_bits: Final = random_bits
+        # The positions of READY and IDLE entries, computed on first use.
+        self._positions: tuple[RingPositions, RingPositions] | None = None
 
     def pick(self, info: PickInfo) -> PickResult:
         value = join_values(info.metadata, self._header)
         if value:
             return self._pick_from(self._ring.find(xxh64_intdigest(value)), info)
-        return self._pick_by_chance(self._ring.find(self._draw_bits(HASH_BITS)), info)
+        return self._pick_random(self._ring.find(self._random_bits(HASH_BITS)), info)
 
-    def _pick_by_chance(self, first: int, info: PickInfo) -> PickResult:
-        """The first READY entry from there on, also if there is another that could connect.
+    def _pick_random(self, first: int, info: PickInfo) -> PickResult:
+        """Pick the first READY entry, starting at `first`.
 
         "it will trigger a connection attempt on at most one endpoint that is in IDLE state along
         the way" if "no endpoint is currently in CONNECTING state" - A76
         """
-        ready, idle = self._places()
+        ready, idle = self._find_positions()
         is_requested = self._snapshot.has_connecting
         if not is_requested and idle and idle.steps_from(first) < ready.steps_from(first):
-            self._snapshot.wake(self._ring.members[idle.next_from(first)].owner)
+            self._snapshot.connect(self._ring.members[idle.next_from(first)].owner)
             is_requested = True
         if ready:
             owner = self._ring.members[ready.next_from(first)].owner
-            return self._views[owner].picker.pick(info)
+            return self._owner_states[owner].picker.pick(info)
         return QUEUE if is_requested else self._fail_with(first, info)
 
-    def _places(self) -> tuple["Places", "Places"]:
-        """Where on the ring READY and IDLE entries are. A walk for each pick would be too long."""
-        if self._known_places is None:
+    def _find_positions(self) -> tuple["RingPositions", "RingPositions"]:
+        """Find the READY and IDLE entries. Cached, because a scan for each pick would be slow."""
+        if self._positions is None:
             ready, idle = [], []
             for index, member in enumerate(self._ring.members):
-                view = self._views.get(member.owner)
-                if view is None:
+                owner_state = self._owner_states.get(member.owner)
+                if owner_state is None:
                     idle.append(index)
-                elif view.state is State.READY:
+                elif owner_state.state is State.READY:
                     ready.append(index)
             size = len(self._ring.members)
-            self._known_places = Places(ready, size), Places(idle, size)
-        return self._known_places
+            self._positions = RingPositions(ready, size), RingPositions(idle, size)
+        return self._positions
 
 
-class Places:
-    """Some of the places on a ring of this size, in order."""
+class RingPositions:
+    """Sorted indices of some entries of a ring."""
 
     __slots__ = ("_indices", "_size")
 
@@ -152,12 +154,12 @@ class Places:
         return bool(self._indices)
 
     def next_from(self, start: int) -> int:
-        """The first of them from there on, around the ring. There must be one."""
+        """Return the first index at or after `start`, cyclically. There must be one."""
         at = bisect_left(self._indices, start)
         return self._indices[at if at < len(self._indices) else 0]
 
     def steps_from(self, start: int) -> int:
-        """How far that is; the whole ring if there is none."""
+        """Return the distance to that index; the size of the ring if there is none."""
         return (self.next_from(start) - start) % self._size if self._indices else self._size
 
 

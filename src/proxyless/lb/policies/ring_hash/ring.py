@@ -1,17 +1,17 @@
-"""Who owns which part of the hash space?
+"""The hash ring: assigns hashes to members in proportion to their weights.
 
 Specs: A42 "Ring Construction", A61, A76; requirements RH-02, RH-05.
 
-Each member has entries on the ring, in proportion to its weight; a hash belongs to the first entry
-that is not below it, and after the last entry to the first. The places of a member depend on its
-key alone, so that most hashes keep their owner when others come and go.
+A hash belongs to the first entry that is not below it, and after the last entry to the first. The
+entries of a member depend on its key only, so that most hashes keep their owner when other members
+are added or removed.
 
-Pure, and the same ring for the same members whatever was before. The ring before only makes it
-cheap: entries of members who keep theirs are taken over.
+Pure: the ring depends on the members only. The previous ring provides unchanged entries, which
+makes an update cheap.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, chain, islice, takewhile
 from math import ceil
 from operator import attrgetter, is_, itemgetter, sub
@@ -23,13 +23,13 @@ from proxyless.base.frozen import frozen
 
 T = TypeVar("T")
 
-# If more than this part of the entries is new or gone, it is cheaper to start from scratch.
-_EDITED_PART_MAX: Final = 0.25
+# If a larger fraction of the entries changes, rebuilding the ring is cheaper.
+_EDITED_FRACTION_MAX: Final = 0.25
 
 
 @frozen
 class RingSize:
-    """How many entries there may be."""
+    """Limits of the number of entries."""
 
     minimum: int
     maximum: int
@@ -37,17 +37,17 @@ class RingSize:
 
 @frozen(eq=False)
 class Member(Generic[T]):
-    """Somebody who wants entries on the ring. To be kept as long as nothing about it changes."""
+    """Owner of entries. Compared by identity, so callers keep it as long as it is unchanged."""
 
     owner: T
-    # What is hashed.
+    # The text that is hashed.
     key: str
     weight: int = 1
 
 
 @frozen(eq=False)
 class Plan(Generic[T]):
-    """Who has how many entries: the members, and at the same places their counts."""
+    """Members, and their weights and numbers of entries at the same indices."""
 
     members: Sequence[Member[T]]
     weights: Sequence[int]
@@ -57,17 +57,17 @@ class Plan(Generic[T]):
 
 @frozen(eq=False)
 class Ring(Generic[T]):
-    """The entries, sorted by hash. An index is a place among them."""
+    """The entries, sorted by hash."""
 
     hashes: Sequence[int]
-    # At the same places: whose entry that is.
+    # The members of the entries, at the same indices.
     members: Sequence[Member[T]]
-    # Kept for the next ring.
+    # For the next ring.
     plan: Plan[T]
-    has_twins: bool
+    has_collisions: bool
 
     def find(self, request_hash: int) -> int:
-        """The index of the entry that owns this hash."""
+        """Return the index of the entry that owns this hash."""
         index = bisect_left(self.hashes, request_hash)
         return index if index < len(self.hashes) else 0
 
@@ -75,11 +75,11 @@ class Ring(Generic[T]):
 def build_ring(
     members: Sequence[Member[T]], size: RingSize, before: Ring[T] | None = None
 ) -> Ring[T]:
-    """The ring of these members, each of them listed once."""
-    assert members, "a ring without members is nobody's"
-    members = tuple(members)  # Because they are kept, and the caller may change a list.
-    # The order of twins, entries with the same hash, is that of the list.
-    if before is None or before.has_twins:
+    """Build the ring of these members, which must be unique."""
+    assert members, "a ring has at least one member"
+    members = tuple(members)  # A copy: the ring keeps them, and the caller may change its list.
+    # With hash collisions the ring is rebuilt, because their order is that of the members.
+    if before is None or before.has_collisions:
         weights = list(map(attrgetter("weight"), members))
         return _build_from_scratch(Plan(members, weights, size, count_entries(weights, size)))
     same = _find_same(before.plan.members, members)
@@ -88,16 +88,15 @@ def build_ring(
 
 
 # ---------------------------------------------------------------------------------------------
-# How many entries
+# Numbers of entries
 
 
 def count_entries(weights: Sequence[int], size: RingSize) -> list[int]:
-    """How many entries each member has, if these are their weights.
+    """Return the number of entries of each member.
 
     "such that the subchannel with the smallest weight has a whole number of entries, clamped" - A42
-    What is left of a fraction counts for the members after, in the order of the list: with more
-    members than entries, some have none. In floating point, as elsewhere, so that all clients come
-    to the same numbers.
+    Fractions are carried over to the next member: with more members than entries, some have none.
+    Floating point is used as in other implementations, so that all clients build the same ring.
     """
     total = sum(weights)
     smallest = min(weights) / total
@@ -111,19 +110,20 @@ def _change_plan(
     before: Plan[T], members: Sequence[Member[T]], size: RingSize, same: "_Same"
 ) -> Plan[T]:
     weights = list(before.weights)
-    weights[same.but(before.members)] = [member.weight for member in members[same.but(members)]]
+    changed = members[same.changed_slice(members)]
+    weights[same.changed_slice(before.members)] = [member.weight for member in changed]
     if size == before.size and weights == before.weights:
         return Plan(members, weights, size, before.counts)
     return Plan(members, weights, size, count_entries(weights, size))
 
 
 # ---------------------------------------------------------------------------------------------
-# Where they are
+# Entries
 
 
 def hash_entries(key: str, count: int) -> list[int]:
-    """Where the entries of a member with this key are."""
-    # A key may come from a path, and those may hold anything.
+    """Return the hashes of a member's entries."""
+    # A key may be a file path, which may contain surrogates.
     start = key.encode(errors="surrogatepass")
     return [xxh64_intdigest(b"%b_%d" % (start, number)) for number in range(count)]
 
@@ -137,20 +137,22 @@ def _build_from_scratch(plan: Plan[T]) -> Ring[T]:
     ]
     entries.sort(key=itemgetter(0))
     hashes, members = zip(*entries, strict=True)
-    return Ring(hashes, members, plan, has_twins=len(set(hashes)) < len(hashes))
+    return Ring(hashes, members, plan, has_collisions=len(set(hashes)) < len(hashes))
 
 
 def _edit(before: Ring[T], plan: Plan[T], same: "_Same") -> Ring[T] | None:
-    """Take the entries that are gone out, and put new ones in; None if that does not pay."""
+    """Remove and insert the changed entries; None if rebuilding is cheaper or hashes collide."""
     same = _narrow(same, before.plan, plan)
-    # Everybody may have more or fewer than before, and there are more of them than entries.
+    # With more changed members than entries, even the comparison is too expensive.
     if len(plan.members) - same.start - same.end > len(before.hashes):
         return None
-    gone, new = _compare(_part(before.plan, same), _part(plan, same))
-    if sum(gone.values()) + sum(new.values()) > len(before.hashes) * _EDITED_PART_MAX:
+    had, have = _changed_counts(before.plan, same), _changed_counts(plan, same)
+    removed = {member: count for member, count in had.items() if have.get(member) != count}
+    new = {member: count for member, count in have.items() if had.get(member) != count}
+    if sum(removed.values()) + sum(new.values()) > len(before.hashes) * _EDITED_FRACTION_MAX:
         return None
     hashes, members = list(before.hashes), list(before.members)
-    for member, count in gone.items():
+    for member, count in removed.items():
         for entry in hash_entries(member.key, count):
             index = bisect_left(hashes, entry)
             del hashes[index], members[index]
@@ -161,31 +163,22 @@ def _edit(before: Ring[T], plan: Plan[T], same: "_Same") -> Ring[T] | None:
                 return None
             hashes.insert(index, entry)
             members.insert(index, member)
-    return Ring(hashes, members, plan, has_twins=False)
-
-
-def _compare(
-    had: Mapping[Member[T], int], have: Mapping[Member[T], int]
-) -> tuple[dict[Member[T], int], dict[Member[T], int]]:
-    """Whose entries are gone, and whose are new, with their counts."""
-    gone = {member: count for member, count in had.items() if have.get(member) != count}
-    new = {member: count for member, count in have.items() if had.get(member) != count}
-    return gone, new
+    return Ring(hashes, members, plan, has_collisions=False)
 
 
 # ---------------------------------------------------------------------------------------------
-# What two lists have in common
+# Common parts of two lists
 
 
 @frozen
 class _Same:
-    """How much two lists have in common at their start, and how much at their end."""
+    """Lengths of the common prefix and the common suffix of two lists."""
 
     start: int
     end: int
 
-    def but(self, items: Sequence[object]) -> slice:
-        """All items of one of them but those."""
+    def changed_slice(self, items: Sequence[object]) -> slice:
+        """Return the slice of one of the lists between prefix and suffix."""
         return slice(self.start, len(items) - self.end)
 
 
@@ -196,19 +189,18 @@ def _find_same(before: Sequence[Member[T]], after: Sequence[Member[T]]) -> _Same
 
 
 def _count_same(one: Iterable[Member[T]], other: Iterable[Member[T]]) -> int:
-    """How many members both have in common at their start; not a line of Python for each."""
+    """Return the length of the common prefix. No Python bytecode runs per member."""
     return sum(takewhile(bool, map(is_, one, other)))
 
 
 def _narrow(same: _Same, before: Plan[T], after: Plan[T]) -> _Same:
-    """What is the same if counts have to be, too."""
+    """Return the common parts in which the numbers of entries are also equal."""
     has_start = before.counts[: same.start] == after.counts[: same.start]
-    rest = same.but(before.counts).stop, same.but(after.counts).stop
-    has_end = before.counts[rest[0] :] == after.counts[rest[1] :]
+    end_before, end_after = len(before.counts) - same.end, len(after.counts) - same.end
+    has_end = before.counts[end_before:] == after.counts[end_after:]
     return _Same(same.start if has_start else 0, same.end if has_end else 0)
 
 
-def _part(plan: Plan[T], same: _Same) -> dict[Member[T], int]:
-    """The counts of all members but those."""
-    part = same.but(plan.members)
+def _changed_counts(plan: Plan[T], same: _Same) -> dict[Member[T], int]:
+    part = same.changed_slice(plan.members)
     return dict(zip(plan.members[part], plan.counts[part], strict=True))

@@ -1,9 +1,9 @@
-"""The `weighted_round_robin` policy: endpoints take turns in proportion to their reported capacity.
+"""The `weighted_round_robin` policy: sends RPCs in proportion to weights from load reports.
 
 Specs: A58, A114.
 
 policy  config, weights from load reports, picker and policy
-stride  the scheduler: whose turn it is, in proportion to weights (pure)
+stride  pure: the scheduler, which chooses indices in proportion to weights
 """
 
 from proxyless.lb.policies.weighted_round_robin.policy import (

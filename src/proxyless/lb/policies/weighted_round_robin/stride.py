@@ -1,18 +1,16 @@
-"""Whose turn is it, if turns are in proportion to weights?
+"""Static stride scheduler: chooses indices in proportion to weights.
 
 Specs: A58, with the static stride of its later implementations in place of EDF; WRR-05, WRR-06.
 
 Theory of operation
-    Everybody is visited in order, round after round, and at each visit credited with its stride. A
-    whole STRIDE_MAX of credit is a turn. The heaviest has a stride of STRIDE_MAX, so in each round
-    there is at least one turn, and with equal weights this is plain round robin. Strides are whole
-    numbers and credit is never lost, so that weights of 1:2:3 are served exactly so in any six
-    turns.
+    The scheduler visits the indices cyclically, and adds its stride to the credit of each index
+    that it visits. An index with a credit of STRIDE_MAX is chosen, and its credit is reduced by
+    STRIDE_MAX. The largest stride is STRIDE_MAX, so that each round chooses at least one index, and
+    equal weights result in plain round robin. Strides are integers and no credit is lost, so that
+    weights of 1:2:3 are exact in any six consecutive choices.
 
-    One weight may be at most WEIGHT_RATIO_MAX, and at least WEIGHT_RATIO_MIN times the mean.
-    That bounds how many visits a turn takes, whatever the weights and however many there are.
-
-Knows nothing of endpoints or time: an index comes out.
+    Weights are limited to between WEIGHT_RATIO_MIN and WEIGHT_RATIO_MAX times the mean, which
+    bounds the number of visits per choice.
 """
 
 from collections.abc import Sequence
@@ -20,7 +18,8 @@ from typing import Final
 
 # Divisible by every number up to 16, so that ratios of small numbers are exact.
 STRIDE_MAX: Final = 720_720
-# How far neighbours are out of step: a golden section, so that turns of light ones are spread.
+# Difference between the initial credits of neighbours: the golden section of STRIDE_MAX, so that
+# the choices of indices with small weights are spread.
 _STEP: Final = 445_429
 
 WEIGHT_RATIO_MAX: Final = 10.0
@@ -28,19 +27,19 @@ WEIGHT_RATIO_MIN: Final = 0.01
 
 
 def choose_strides(weights: Sequence[float]) -> list[int]:
-    """The strides for these weights, of which 0 means that nothing is known."""
-    known = [weight for weight in weights if weight > 0]
+    """Return the strides of these weights. A weight of 0 is unknown."""
+    positive = [weight for weight in weights if weight > 0]
     # "When less than two subchannels have load info, all subchannels will get the same weight" -
-    # A58. One that is known is the mean, so it gets no more than the others below.
-    if not known:
+    # A58. A single weight is the mean, so the code below also makes all equal.
+    if not positive:
         return [STRIDE_MAX] * len(weights)
-    # As parts of the heaviest, so that no sum is too large for a float, or too small.
-    unit = max(known)
-    mean = sum(weight / unit for weight in known) / len(known)
+    # Relative to the largest weight, so that the sum does not overflow or underflow.
+    unit = max(positive)
+    mean = sum(weight / unit for weight in positive) / len(positive)
     lightest, heaviest = WEIGHT_RATIO_MIN * mean, min(WEIGHT_RATIO_MAX * mean, 1.0)
 
-    def to_stride(part: float) -> int:
-        return round(min(max(part, lightest), heaviest) / heaviest * STRIDE_MAX)
+    def to_stride(weight: float) -> int:
+        return round(min(max(weight, lightest), heaviest) / heaviest * STRIDE_MAX)
 
     # "Subchannels that are included with a zero weight are still picked but with the average
     # weight" - A58
@@ -49,25 +48,25 @@ def choose_strides(weights: Sequence[float]) -> list[int]:
 
 
 class StrideScheduler:
-    """Says whose turn is next. Driven by picks, and by whoever knows new weights."""
+    """Chooses an index for each pick."""
 
     __slots__ = ("_credits", "_next", "_size", "_strides")
 
     def __init__(self, weights: Sequence[float], start: int) -> None:
-        """Two that start at different numbers are out of step. A start is 0 or more."""
-        assert weights, "somebody has to take turns"
+        """Create a scheduler with a start of 0 or more, which should differ between clients."""
+        assert weights, "there is at least one index to choose"
         # Fixed at construction.
         self._size: Final = len(weights)
         # From the last weights.
         self._strides = choose_strides(weights)
-        # The cursor: who is visited next, and what everybody has been credited with.
+        # The index that is visited next, and the credits.
         self._next = start % self._size
         phase = start // self._size
         self._credits = [(phase + index * _STEP) % STRIDE_MAX for index in range(self._size)]
 
-    def weigh(self, weights: Sequence[float]) -> None:
-        """Go on from here with these weights, of the same number."""
-        assert len(weights) == self._size, "those who take turns stay the same"
+    def set_weights(self, weights: Sequence[float]) -> None:
+        """Continue with these weights, which must be as many as before."""
+        assert len(weights) == self._size, "the number of indices is fixed"
         self._strides = choose_strides(weights)
 
     def next_index(self) -> int:

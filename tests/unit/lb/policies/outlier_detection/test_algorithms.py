@@ -1,4 +1,4 @@
-"""Unit tests of proxyless.lb.policies.outlier_detection.algorithms: the decision alone."""
+"""Unit tests of proxyless.lb.policies.outlier_detection.algorithms."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from proxyless.lb.policies.outlier_detection.algorithms import (
     NEVER_EJECTED,
     Change,
+    ChangeKind,
+    EjectionState,
     EndpointView,
-    Kind,
-    Standing,
     choose_ejections,
     find_high_failure_percentages,
     find_low_success_rates,
@@ -29,7 +29,7 @@ NOW_S = 100.0
 
 
 def never() -> int:
-    """Draws what no percentage is above, so nobody is ejected by chance."""
+    """Random percent that is not below any enforcement percentage."""
     return 100
 
 
@@ -38,22 +38,22 @@ def always() -> int:
 
 
 # ---------------------------------------------------------------------------------------------
-# A50 word by word, slowly and with exact numbers
+# Reference implementation
 
 
-class Plain:
-    """The text of A50 as it stands, but for one thing: what is ejected is not ejected again."""
+class ReferenceSweep:
+    """A50 with exact numbers, except that an ejected endpoint is not ejected again."""
 
     def __init__(
-        self, rules: EjectionRules, endpoints: Sequence[EndpointView], draws: Iterator[int]
+        self, rules: EjectionRules, endpoints: Sequence[EndpointView], numbers: Iterator[int]
     ) -> None:
         self.rules = rules
         self.endpoints = endpoints
-        self.draws = draws
-        self.ejected_at = [each.standing.ejected_at_s for each in endpoints]
-        self.multiplier = [each.standing.multiplier for each in endpoints]
+        self.numbers = numbers
+        self.ejected_at = [each.ejection.ejected_at_s for each in endpoints]
+        self.multiplier = [each.ejection.multiplier for each in endpoints]
 
-    def run(self) -> list[Standing]:
+    def run(self) -> list[EjectionState]:
         if self.rules.success_rate is not None:
             self.success_rate(self.rules.success_rate)
         if self.rules.failure_percentage is not None:
@@ -66,7 +66,7 @@ class Plain:
             base, most = self.rules.base_ejection_time_s, self.rules.max_ejection_time_s
             if ejected_at + min(base * self.multiplier[i], max(base, most)) < NOW_S:
                 self.ejected_at[i] = None
-        return [Standing(*each) for each in zip(self.ejected_at, self.multiplier, strict=True)]
+        return [EjectionState(*each) for each in zip(self.ejected_at, self.multiplier, strict=True)]
 
     def success_rate(self, rule: SuccessRateEjection) -> None:
         rates = {
@@ -81,7 +81,7 @@ class Plain:
         for i, rate in rates.items():
             if self.is_limit_reached():
                 return
-            # mean - rate > stdev × factor, squared: no roots, no rounding.
+            # mean - rate > stdev × factor, squared, to avoid roots and rounding.
             below = mean - rate
             if below > 0 and below**2 > variance * Fraction(rule.stdev_factor, 1000) ** 2:
                 self.draw_and_eject(i, rule.enforcement_percentage)
@@ -107,17 +107,17 @@ class Plain:
         return ejected > 0 and percentage >= self.rules.max_ejection_percent
 
     def draw_and_eject(self, i: int, percentage: int) -> None:
-        if self.ejected_at[i] is None and next(self.draws) < percentage:
+        if self.ejected_at[i] is None and next(self.numbers) < percentage:
             self.ejected_at[i] = NOW_S
             self.multiplier[i] += 1
 
 
-def after(endpoints: Sequence[EndpointView], changes: Sequence[Change]) -> list[Standing]:
-    standings = [each.standing for each in endpoints]
+def after(endpoints: Sequence[EndpointView], changes: Sequence[Change]) -> list[EjectionState]:
+    ejections = [each.ejection for each in endpoints]
     for change in changes:
-        assert standings[change.index] != change.standing, "a change that changes nothing"
-        standings[change.index] = change.standing
-    return standings
+        assert ejections[change.index] != change.ejection, "a change that changes nothing"
+        ejections[change.index] = change.ejection
+    return ejections
 
 
 COUNTS = [(0, 0), (1, 3), (2, 2), (0, 4), (4, 0)]
@@ -132,28 +132,30 @@ ANY_FAILED = FailurePercentageEjection(threshold=0, minimum_hosts=0, request_vol
     ("rate", "failed"),
     [(RATE, None), (None, FAILED), (RATE, FAILED), (ANY_BELOW_MEAN, ANY_FAILED)],
 )
-def test_it_is_a50_in_every_small_case(
+def test_sweep_matches_the_reference_for_all_small_inputs(
     rate: SuccessRateEjection | None, failed: FailurePercentageEjection | None, percent: int
 ) -> None:
     rules = EjectionRules(
         max_ejection_percent=percent, success_rate=rate, failure_percentage=failed
     )
-    standings = [NEVER_EJECTED, Standing(NOW_S - 10, 1)]
-    kinds = [EndpointView(*counts, each) for counts in COUNTS for each in standings]
+    ejections = [NEVER_EJECTED, EjectionState(NOW_S - 10, 1)]
+    kinds = [EndpointView(*counts, each) for counts in COUNTS for each in ejections]
     for endpoints in itertools.product(kinds, repeat=3):
         changes = sweep(rules, endpoints, NOW_S, always)
-        wanted = Plain(rules, endpoints, itertools.repeat(0)).run()
-        assert after(endpoints, changes) == wanted, endpoints
+        expected = ReferenceSweep(rules, endpoints, itertools.repeat(0)).run()
+        assert after(endpoints, changes) == expected, endpoints
 
 
 @pytest.mark.parametrize("ejected_at_s", [0.0, 39.0, 40.0, 69.0, 70.0, 71.0, NOW_S])
 @pytest.mark.parametrize("multiplier", [1, 2, 3])
 @pytest.mark.parametrize("longest_s", [0.0, 30.0, 45.0, 60.0, 300.0])
-def test_the_time_is_up_as_a50_says(ejected_at_s: float, multiplier: int, longest_s: float) -> None:
+def test_endpoint_is_unejected_when_the_reference_does(
+    ejected_at_s: float, multiplier: int, longest_s: float
+) -> None:
     rules = EjectionRules(max_ejection_time_s=longest_s, failure_percentage=FAILED)
-    endpoints = [EndpointView(0, 0, Standing(ejected_at_s, multiplier))]
+    endpoints = [EndpointView(0, 0, EjectionState(ejected_at_s, multiplier))]
     changes = sweep(rules, endpoints, NOW_S, always)
-    assert after(endpoints, changes) == Plain(rules, endpoints, itertools.repeat(0)).run()
+    assert after(endpoints, changes) == ReferenceSweep(rules, endpoints, itertools.repeat(0)).run()
 
 
 views = st.builds(
@@ -161,7 +163,7 @@ views = st.builds(
     st.integers(0, 20),
     st.integers(0, 20),
     st.builds(
-        Standing, st.none() | st.sampled_from([0.0, 50.0, 70.0, 95.0]), st.integers(0, 3)
+        EjectionState, st.none() | st.sampled_from([0.0, 50.0, 70.0, 95.0]), st.integers(0, 3)
     ).filter(lambda each: not each.is_ejected or each.multiplier > 0),
 )
 percents = st.integers(0, 100)
@@ -173,7 +175,7 @@ rule_sets = st.builds(
     success_rate=st.none()
     | st.builds(
         SuccessRateEjection,
-        # Not 0: there the mean is the limit, and a rate may be equal to it but for rounding.
+        # Not 0: then the limit is the mean, and rounding decides for a rate that equals it.
         stdev_factor=st.sampled_from([7, 500, 1900, 4001]),
         enforcement_percentage=percents,
         minimum_hosts=st.integers(0, 5),
@@ -191,46 +193,48 @@ rule_sets = st.builds(
 
 
 @given(rule_sets, st.lists(views, max_size=12), st.lists(st.integers(0, 99), min_size=24))
-def test_it_is_a50_in_any_case(
-    rules: EjectionRules, endpoints: list[EndpointView], draws: list[int]
+def test_sweep_matches_the_reference_for_random_inputs(
+    rules: EjectionRules, endpoints: list[EndpointView], numbers: list[int]
 ) -> None:
-    ours, theirs = iter(draws), iter(draws)
-    changes = sweep(rules, endpoints, NOW_S, lambda: next(ours))
-    assert after(endpoints, changes) == Plain(rules, endpoints, theirs).run()
-    assert list(ours) == list(theirs), "chance was asked more or less often"
+    sweep_numbers, reference_numbers = iter(numbers), iter(numbers)
+    changes = sweep(rules, endpoints, NOW_S, lambda: next(sweep_numbers))
+    assert after(endpoints, changes) == ReferenceSweep(rules, endpoints, reference_numbers).run()
+    assert list(sweep_numbers) == list(reference_numbers), "the number of random numbers differs"
 
 
 # ---------------------------------------------------------------------------------------------
-# What must hold whatever A50 says
+# Invariants
 
 
 @given(rule_sets, st.lists(views, max_size=12), st.integers(0, 99))
-def test_the_maximum_holds(rules: EjectionRules, endpoints: list[EndpointView], drawn: int) -> None:
-    new = choose_ejections(rules, endpoints, lambda: drawn)
+def test_ejections_stop_at_the_maximum_percentage(
+    rules: EjectionRules, endpoints: list[EndpointView], number: int
+) -> None:
+    new = choose_ejections(rules, endpoints, lambda: number)
     if new:
-        before_last = sum(each.standing.is_ejected for each in endpoints) + len(new) - 1
+        before_last = sum(each.ejection.is_ejected for each in endpoints) + len(new) - 1
         is_first = before_last == 0
         assert is_first or 100 * before_last < rules.max_ejection_percent * len(endpoints)
 
 
 @given(rule_sets, st.lists(views, max_size=12))
-def test_without_rpcs_nobody_is_ejected(
+def test_no_endpoint_is_ejected_without_rpcs(
     rules: EjectionRules, endpoints: list[EndpointView]
 ) -> None:
-    idle = [EndpointView(0, 0, each.standing) for each in endpoints]
+    idle = [EndpointView(0, 0, each.ejection) for each in endpoints]
     assert choose_ejections(rules, idle, always) == {}
 
 
 @given(rule_sets, st.lists(views, max_size=12))
-def test_without_chance_nobody_is_ejected(
+def test_no_endpoint_is_ejected_when_enforcement_never_applies(
     rules: EjectionRules, endpoints: list[EndpointView]
 ) -> None:
     changes = sweep(rules, endpoints, NOW_S, never)
-    assert all(change.kind is not Kind.EJECTED for change in changes)
+    assert all(change.kind is not ChangeKind.EJECTED for change in changes)
 
 
 @given(st.integers(0, 1000), st.integers(1, 1000), st.integers(2, 50), st.integers(0, 5000))
-def test_those_that_are_all_alike_are_no_outliers(
+def test_equal_success_rates_have_no_outliers(
     successes: int, failures: int, size: int, factor: int
 ) -> None:
     """Rounding makes the mean of equal rates differ from them."""
@@ -239,7 +243,7 @@ def test_those_that_are_all_alike_are_no_outliers(
 
 
 @given(st.permutations(range(8)))
-def test_who_is_an_outlier_does_not_depend_on_the_order(order: list[int]) -> None:
+def test_outliers_do_not_depend_on_the_order(order: list[int]) -> None:
     endpoints = [EndpointView(10 * each, 70 - 10 * each) for each in range(8)]
     rates = SuccessRateEjection(stdev_factor=500, minimum_hosts=8, request_volume=1)
     failed = FailurePercentageEjection(threshold=40, request_volume=1)
@@ -254,18 +258,22 @@ def test_who_is_an_outlier_does_not_depend_on_the_order(order: list[int]) -> Non
         assert {each.index for each in found} == {order[each.index] for each in again}
 
 
-@pytest.mark.parametrize(("drawn", "is_ejected"), [(0, True), (29, True), (30, False), (99, False)])
-def test_chance_must_be_below_the_percentage(drawn: int, is_ejected: bool) -> None:
+@pytest.mark.parametrize(
+    ("number", "is_ejected"), [(0, True), (29, True), (30, False), (99, False)]
+)
+def test_endpoint_is_ejected_when_the_random_number_is_below_the_percentage(
+    number: int, is_ejected: bool
+) -> None:
     failed = FailurePercentageEjection(enforcement_percentage=30, minimum_hosts=1, request_volume=1)
     rules = EjectionRules(failure_percentage=failed)
-    assert bool(choose_ejections(rules, [EndpointView(0, 9)], lambda: drawn)) is is_ejected
+    assert bool(choose_ejections(rules, [EndpointView(0, 9)], lambda: number)) is is_ejected
 
 
 # ---------------------------------------------------------------------------------------------
 # Reasons
 
 
-def test_each_change_says_why() -> None:
+def test_each_change_has_a_reason() -> None:
     rules = EjectionRules(
         max_ejection_percent=100,
         success_rate=SuccessRateEjection(stdev_factor=1900, minimum_hosts=5, request_volume=10),
@@ -275,18 +283,25 @@ def test_each_change_says_why() -> None:
         EndpointView(2, 8),
         *[EndpointView(10, 0)] * 4,
         EndpointView(0, 2),
-        EndpointView(0, 0, Standing(0, 2)),
-        EndpointView(0, 0, Standing(None, 2)),
-        EndpointView(0, 0, Standing(99, 1)),
+        EndpointView(0, 0, EjectionState(0, 2)),
+        EndpointView(0, 0, EjectionState(None, 2)),
+        EndpointView(0, 0, EjectionState(99, 1)),
     ]
     assert sweep(rules, endpoints, NOW_S, always) == [
         Change(
             0,
-            Kind.EJECTED,
-            Standing(NOW_S, 1),
+            ChangeKind.EJECTED,
+            EjectionState(NOW_S, 1),
             "success rate 0.2 is below 0.232, the mean is 0.84",
         ),
-        Change(5, Kind.EJECTED, Standing(NOW_S, 1), "2 of 2 RPCs failed, more than 85 %"),
-        Change(6, Kind.UNEJECTED, Standing(None, 2), "60 s are over"),
-        Change(7, Kind.FORGIVEN, Standing(None, 1), "was not ejected in the interval"),
+        Change(
+            5, ChangeKind.EJECTED, EjectionState(NOW_S, 1), "2 of 2 RPCs failed, more than 85 %"
+        ),
+        Change(6, ChangeKind.UNEJECTED, EjectionState(None, 2), "60 s are over"),
+        Change(
+            7,
+            ChangeKind.MULTIPLIER_DECREMENTED,
+            EjectionState(None, 1),
+            "was not ejected in the interval",
+        ),
     ]

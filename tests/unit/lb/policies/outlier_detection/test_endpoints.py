@@ -5,22 +5,30 @@ import pytest
 from proxyless.base import EMPTY_ATTRIBUTES, EMPTY_METADATA, Metadata, State, Status, StatusCode
 from proxyless.lb.policies.outlier_detection.algorithms import (
     NEVER_EJECTED,
+    EjectionState,
     EndpointView,
-    Standing,
 )
 from proxyless.lb.policies.outlier_detection.endpoints import (
     CountedEndpoint,
+    EndpointIndex,
     OutlierSubchannel,
-    Roster,
 )
 from proxyless.lb.policies.pick_first import PickFirstFactory
-from tests.spec.lb_world import CONNECTING, FAILURE, READY, FakeSubchannel, World, address, endpoint
+from tests.worlds.policies import (
+    CONNECTING,
+    FAILURE,
+    READY,
+    PolicyWorld,
+    ScriptedSubchannel,
+    address,
+    endpoint,
+)
 
-EJECTED = Standing(1.0, 1)
+EJECTED = EjectionState(1.0, 1)
 
 
 class End:
-    """How an attempt ended."""
+    """End of an attempt."""
 
     trailing_metadata: Metadata = EMPTY_METADATA
 
@@ -29,128 +37,130 @@ class End:
 
 
 class Watch:
-    """One health watch, and what it is told."""
+    """Health watch that records its notifications."""
 
     def __init__(self, subchannel: OutlierSubchannel) -> None:
-        self.told: list[State] = []
+        self.states: list[State] = []
         self.cancels_when_ejected: Watch | None = None
         self.cancel = subchannel.watch_health(self._on_health)
 
     def _on_health(self, state: State, status: Status) -> None:
-        self.told.append(state)
+        self.states.append(state)
         if self.cancels_when_ejected is not None and state is FAILURE:
             self.cancels_when_ejected.cancel()
 
 
 @pytest.fixture
-def roster() -> Roster:
-    roster = Roster()
-    roster.replace_endpoints([endpoint(("a", "a6")), endpoint("b")])
-    return roster
+def index() -> EndpointIndex:
+    index = EndpointIndex()
+    index.replace_endpoints([endpoint(("a", "a6")), endpoint("b")])
+    return index
 
 
-def add(roster: Roster, name: str) -> tuple[OutlierSubchannel, FakeSubchannel]:
-    world = World(PickFirstFactory())
-    inner = world.create_subchannel(address(name), EMPTY_ATTRIBUTES)
-    return roster.add_subchannel(inner, address(name)), inner
+def add(index: EndpointIndex, name: str) -> tuple[OutlierSubchannel, ScriptedSubchannel]:
+    world = PolicyWorld(PickFirstFactory())
+    inner = world.helper.create_subchannel(address(name), EMPTY_ATTRIBUTES)
+    return index.add_subchannel(inner, address(name)), inner
 
 
-def find(roster: Roster, name: str) -> CountedEndpoint:
-    [found] = [each for each in roster.endpoints if address(name) in each.addresses]
+def find(index: EndpointIndex, name: str) -> CountedEndpoint:
+    [found] = [each for each in index.endpoints if address(name) in each.addresses]
     return found
 
 
-def eject(roster: Roster, name: str, standing: Standing = EJECTED) -> None:
-    one = find(roster, name)
-    one.standing = standing
-    for subchannel in roster.subchannels_of(one):
-        subchannel.follow()
+def eject(index: EndpointIndex, name: str, ejection: EjectionState = EJECTED) -> None:
+    one = find(index, name)
+    one.ejection = ejection
+    for subchannel in index.subchannels_of(one):
+        subchannel.update_health()
 
 
-def test_a_view_takes_the_counts_along(roster: Roster) -> None:
-    one, _ = add(roster, "a")
-    other, _ = add(roster, "a6")
+def test_take_counts_resets_the_counters(index: EndpointIndex) -> None:
+    one, _ = add(index, "a")
+    other, _ = add(index, "a6")
     one.counter.on_start()
     one.counter.on_end(End())
     other.counter.on_end(End(StatusCode.CANCELLED))
     other.counter.on_end(End(StatusCode.INTERNAL))
-    assert find(roster, "a").take_view() == EndpointView(1, 2)
-    assert find(roster, "a").take_view() == EndpointView(0, 0)
+    assert find(index, "a").take_counts() == EndpointView(1, 2)
+    assert find(index, "a").take_counts() == EndpointView(0, 0)
 
 
-def test_an_attempt_counts_for_the_endpoint_that_is_right_when_it_ends(roster: Roster) -> None:
-    subchannel, _ = add(roster, "a")
-    before = find(roster, "a")
+def test_attempt_counts_for_the_endpoint_at_its_end(
+    index: EndpointIndex,
+) -> None:
+    subchannel, _ = add(index, "a")
+    before = find(index, "a")
     subchannel.counter.on_start()
-    roster.replace_endpoints([endpoint("a")])
+    index.replace_endpoints([endpoint("a")])
     subchannel.counter.on_end(End())
-    assert before.take_view() == EndpointView(0, 0)
-    assert find(roster, "a").take_view() == EndpointView(1, 0)
+    assert before.take_counts() == EndpointView(0, 0)
+    assert find(index, "a").take_counts() == EndpointView(1, 0)
 
 
-def test_what_is_not_listed_is_not_counted(roster: Roster) -> None:
-    subchannel, _ = add(roster, "a")
-    roster.replace_endpoints([])
+def test_attempt_is_not_counted_when_its_address_is_not_listed(index: EndpointIndex) -> None:
+    subchannel, _ = add(index, "a")
+    index.replace_endpoints([])
     subchannel.counter.on_end(End())
-    roster.replace_endpoints([endpoint(("a", "a6"))])
-    assert find(roster, "a").take_view() == EndpointView(0, 0)
+    index.replace_endpoints([endpoint(("a", "a6"))])
+    assert find(index, "a").take_counts() == EndpointView(0, 0)
 
 
-def test_those_that_leave_are_returned(roster: Roster) -> None:
-    left = find(roster, "a")
-    assert roster.replace_endpoints([endpoint("b"), endpoint("b"), endpoint("c")]) == [left]
-    assert [str(each) for each in roster.endpoints] == [str(address("b")), str(address("c"))]
+def test_replace_endpoints_returns_the_removed_ones(index: EndpointIndex) -> None:
+    left = find(index, "a")
+    assert index.replace_endpoints([endpoint("b"), endpoint("b"), endpoint("c")]) == [left]
+    assert [str(each) for each in index.endpoints] == [str(address("b")), str(address("c"))]
 
 
-def test_an_address_that_two_endpoints_list_is_the_first_one_s(roster: Roster) -> None:
-    roster.replace_endpoints([endpoint("b"), endpoint(("a", "b"))])
-    subchannel, _ = add(roster, "b")
-    assert subchannel.counter.endpoint is next(iter(roster.endpoints))
-    whole = find(roster, "a")
-    assert list(roster.subchannels_of(whole)) == []
+def test_subchannel_belongs_to_the_first_endpoint_with_its_address(index: EndpointIndex) -> None:
+    index.replace_endpoints([endpoint("b"), endpoint(("a", "b"))])
+    subchannel, _ = add(index, "b")
+    assert subchannel.counter.endpoint is next(iter(index.endpoints))
+    whole = find(index, "a")
+    assert list(index.subchannels_of(whole)) == []
 
 
-def test_an_ejection_is_told_to_every_watch_of_every_address(roster: Roster) -> None:
-    one, _ = add(roster, "a")
-    other, _ = add(roster, "a6")
+def test_ejection_notifies_every_watch_of_every_address(index: EndpointIndex) -> None:
+    one, _ = add(index, "a")
+    other, _ = add(index, "a6")
     watches = [Watch(one), Watch(one), Watch(other)]
-    eject(roster, "a")
-    assert [watch.told for watch in watches] == [[READY, FAILURE]] * 3
-    eject(roster, "a", NEVER_EJECTED)
-    assert [watch.told for watch in watches] == [[READY, FAILURE, READY]] * 3
+    eject(index, "a")
+    assert [watch.states for watch in watches] == [[READY, FAILURE]] * 3
+    eject(index, "a", NEVER_EJECTED)
+    assert [watch.states for watch in watches] == [[READY, FAILURE, READY]] * 3
 
 
-def test_a_watch_that_was_cancelled_is_told_nothing(roster: Roster) -> None:
-    subchannel, inner = add(roster, "a")
+def test_cancelled_watch_is_not_notified(index: EndpointIndex) -> None:
+    subchannel, inner = add(index, "a")
     watch = Watch(subchannel)
     watch.cancel()
-    eject(roster, "a")
-    inner.health(CONNECTING)
-    assert watch.told == [READY]
+    eject(index, "a")
+    inner.set_health(CONNECTING)
+    assert watch.states == [READY]
 
 
-def test_a_watch_that_another_one_cancels_is_told_nothing(roster: Roster) -> None:
-    subchannel, _ = add(roster, "a")
+def test_watch_is_not_notified_when_another_listener_cancels_it(index: EndpointIndex) -> None:
+    subchannel, _ = add(index, "a")
     first, second = Watch(subchannel), Watch(subchannel)
     first.cancels_when_ejected = second
-    eject(roster, "a")
-    assert second.told == [READY]
+    eject(index, "a")
+    assert second.states == [READY]
 
 
-def test_a_subchannel_that_is_released_is_gone(roster: Roster) -> None:
-    subchannel, inner = add(roster, "a")
+def test_released_subchannel_is_removed_and_not_notified(index: EndpointIndex) -> None:
+    subchannel, inner = add(index, "a")
     watch = Watch(subchannel)
     subchannel.release()
     assert inner.is_released
-    assert roster.is_empty
-    assert roster.subchannels == []
-    subchannel.follow()
-    assert watch.told == [READY]
+    assert index.is_empty
+    assert index.subchannels == []
+    subchannel.update_health()
+    assert watch.states == [READY]
 
 
-def test_following_twice_tells_nothing_twice(roster: Roster) -> None:
-    subchannel, _ = add(roster, "b")
+def test_update_health_does_not_notify_twice(index: EndpointIndex) -> None:
+    subchannel, _ = add(index, "b")
     watch = Watch(subchannel)
-    for standing in (NEVER_EJECTED, EJECTED, EJECTED, Standing(2.0, 2), NEVER_EJECTED):
-        eject(roster, "b", standing)
-    assert watch.told == [READY, FAILURE, READY]
+    for ejection in (NEVER_EJECTED, EJECTED, EJECTED, EjectionState(2.0, 2), NEVER_EJECTED):
+        eject(index, "b", ejection)
+    assert watch.states == [READY, FAILURE, READY]

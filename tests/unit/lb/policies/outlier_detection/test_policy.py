@@ -9,17 +9,19 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from proxyless.base import EMPTY_METADATA, Event, Metadata, Status, StatusCode
 from proxyless.lb import QUEUE_PICKER, Complete, FailPicker
+from proxyless.lb.description import ready_addresses
 from proxyless.lb.policies.outlier_detection import OutlierDetectionFactory
-from proxyless.lb.policies.outlier_detection.policy import CountingPicker, OutlierDetectionPolicy
+from proxyless.lb.policies.outlier_detection.policy import (
+    OutlierDetectionPicker,
+    OutlierDetectionPolicy,
+)
 from proxyless.lb.policies.round_robin import RoundRobinFactory
-from proxyless.lb.view import ready_addresses
-from tests.spec.lb_world import (
+from tests.worlds.policies import (
     ANY_RPC,
-    CHANGE,
     CHANGES,
     READY,
     Name,
-    World,
+    PolicyWorld,
     address,
     unavailable,
 )
@@ -32,7 +34,7 @@ ON = {
 
 
 class End:
-    """How an attempt ended."""
+    """End of an attempt."""
 
     trailing_metadata: Metadata = EMPTY_METADATA
 
@@ -40,24 +42,24 @@ class End:
         self.status = Status(code)
 
 
-def test_a_picker_tells_why_its_child_fails() -> None:
-    assert CountingPicker(FailPicker(unavailable("why"))).status == unavailable("why")
-    assert CountingPicker(QUEUE_PICKER).status.is_ok
+def test_picker_has_the_status_of_its_child() -> None:
+    assert OutlierDetectionPicker(FailPicker(unavailable("why"))).status == unavailable("why")
+    assert OutlierDetectionPicker(QUEUE_PICKER).status.is_ok
 
 
-def test_pickers_have_no_dictionary() -> None:
-    assert not hasattr(CountingPicker(QUEUE_PICKER), "__dict__")
+def test_picker_has_no_dict() -> None:
+    assert not hasattr(OutlierDetectionPicker(QUEUE_PICKER), "__dict__")
 
 
 class AnyHistory(RuleBasedStateMachine):
-    """Lists, connections, RPCs, time and configs in any order; what must hold after each."""
+    """Random updates, state changes, RPCs and delays, with invariants that hold after each."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World(OutlierDetectionFactory(), others=(RoundRobinFactory(),))
+        self.world = PolicyWorld(OutlierDetectionFactory(), others=(RoundRobinFactory(),))
         self.listed: set[Name] = set()
         self.is_on = True
-        # By what the trace says.
+        # From the trace.
         self.ejected: set[str] = set()
         self.world.trace.subscribe(self._on_event)
 
@@ -78,27 +80,27 @@ class AnyHistory(RuleBasedStateMachine):
         is_on=st.sampled_from([True, True, True, False]),
     )
     def update(self, names: list[Name], size: int, is_on: bool) -> None:
-        # Whatever is connected stays connected when subchannels are made anew.
-        for each in self.world.live:
+        # Connections stay open when subchannels are created again.
+        for each in self.world.subchannels:
             self.world.share(self.world.name(each.address), each.state)
         self.is_on = is_on
         self.listed = set(names[:size])
         config = {"childPolicy": [{"round_robin": {}}], **(ON if is_on else {})}
         self.world.update(*names[:size], config=config)
         self.world.settle()
-        self.world.shared.clear()
+        self.world.helper.initial_states.clear()
 
-    @precondition(lambda self: self.world.live)
+    @precondition(lambda self: self.world.subchannels)
     @rule(data=st.data())
     def change_subchannel(self, data: st.DataObject) -> None:
-        subchannel = data.draw(st.sampled_from(self.world.live), "subchannel")
+        subchannel = data.draw(st.sampled_from(self.world.subchannels), "subchannel")
         state = data.draw(st.sampled_from(CHANGES[subchannel.state]), "state")
-        CHANGE[state](subchannel)
+        subchannel.become(state)
         self.world.settle()
 
     @rule()
     def connect_all(self) -> None:
-        for subchannel in self.world.live:
+        for subchannel in self.world.subchannels:
             if subchannel.state is not READY:
                 subchannel.ready()
         self.world.settle()
@@ -117,30 +119,30 @@ class AnyHistory(RuleBasedStateMachine):
 
     @property
     def retained(self) -> set[Name]:
-        """Endpoints that are not listed and take RPCs."""
-        return set(self.world.live_names) - self.listed
+        """Endpoints that take RPCs though they are not listed."""
+        return set(self.world.subchannel_names) - self.listed
 
     @invariant()
-    def rpcs_go_to_whoever_is_connected_and_not_ejected(self) -> None:
+    def picks_use_connected_endpoints_that_are_not_ejected(self) -> None:
         world = self.world
-        assert set(world.live_names) >= self.listed
+        assert set(world.subchannel_names) >= self.listed
         usable = {
             name
             for name in self.listed
             if world[name].state is READY and str(address(name)) not in self.ejected
         }
-        picked = set(world.picks(2 * len(world.live))) if world.state is READY else set()
+        picked = set(world.picks(2 * len(world.subchannels))) if world.state is READY else set()
         # Removed endpoints take RPCs only as long as no listed one can.
         assert not self.retained or not usable
         assert picked == usable | self.retained
 
     @invariant()
-    def only_some_are_ejected(self) -> None:
+    def only_listed_endpoints_are_ejected(self) -> None:
         assert self.ejected <= {str(address(name)) for name in self.listed}
         assert self.is_on or not self.ejected
 
     @invariant()
-    def there_is_a_timer_while_there_is_something_to_decide(self) -> None:
+    def timer_is_pending_while_rules_are_configured(self) -> None:
         assert self.world.clock.timers_pending == self.is_on + bool(self.retained)
 
     def teardown(self) -> None:
@@ -152,8 +154,8 @@ TestAnyHistory = AnyHistory.TestCase
 TestAnyHistory.settings = settings(max_examples=40, stateful_step_count=40)
 
 
-def test_it_shows_who_is_ejected_and_since_when() -> None:
-    world = World(OutlierDetectionFactory(), others=(RoundRobinFactory(),))
+def test_description_contains_ejected_endpoints_and_times() -> None:
+    world = PolicyWorld(OutlierDetectionFactory(), others=(RoundRobinFactory(),))
     child: list[dict[str, Any]] = [{"round_robin": {}}]
     rules = {"failurePercentageEjection": {"threshold": 50, "minimumHosts": 1, "requestVolume": 1}}
     world.update("a", "b", config={**rules, "maxEjectionPercent": 100, "childPolicy": child})
@@ -179,8 +181,8 @@ def test_it_shows_who_is_ejected_and_since_when() -> None:
     assert ready_addresses(replace(node, policy="it")) == [str(address("b"))]
 
 
-def test_with_no_rules_it_says_that_it_is_off() -> None:
-    world = World(OutlierDetectionFactory(), others=(RoundRobinFactory(),))
+def test_description_is_off_without_rules() -> None:
+    world = PolicyWorld(OutlierDetectionFactory(), others=(RoundRobinFactory(),))
     world.update("a", config={"childPolicy": [{"round_robin": {}}]})
     assert isinstance(world.policy, OutlierDetectionPolicy)
     assert world.policy.describe().detail == "off"

@@ -7,12 +7,12 @@ import pytest
 
 from proxyless.base import Status, ValidationErrors, hits
 from proxyless.lb import Helper, Picker, Policy, PolicyRegistry, Update
-from proxyless.lb.policies.per_endpoint import EndpointChild, EndpointList, PetiolePolicy
-from tests.spec.lb_world import CONNECTING, FAILURE, READY, World
+from proxyless.lb.policies.per_endpoint import EndpointChild, PerEndpointPolicy
+from tests.worlds.policies import CONNECTING, FAILURE, READY, PolicyWorld
 
 
-class FirstReady(PetiolePolicy[EndpointChild]):
-    """The first endpoint that became READY gets everything; a config is anything at all."""
+class FirstReady(PerEndpointPolicy[EndpointChild]):
+    """Policy that picks the first endpoint that became READY. Any config is valid."""
 
     trace_name: ClassVar[str] = "first_ready.state"
 
@@ -25,11 +25,8 @@ class FirstReady(PetiolePolicy[EndpointChild]):
     def update(self, update: Update) -> Status:
         if update.config != self.config:
             self.config = update.config
-            self._renew_picker()
+            self._invalidate_picker()
         return super().update(update)
-
-    def _make_list(self) -> EndpointList[EndpointChild]:
-        return EndpointList(self._helper, EndpointChild, self._on_report)
 
     def _make_picker(self) -> Picker:
         return next(iter(self._endpoints.ready.values()))
@@ -48,18 +45,18 @@ class FirstReadyFactory:
 
 
 @pytest.fixture
-def world() -> World:
-    return World(FirstReadyFactory())
+def world() -> PolicyWorld:
+    return PolicyWorld(FirstReadyFactory())
 
 
-def test_reports_are_traced_under_the_policys_own_name(world: World) -> None:
+def test_reports_are_traced_with_the_name_of_the_policy(world: PolicyWorld) -> None:
     with hits(world.trace, "first_ready.state") as events:
         world.update("a")
         world["a"].ready()
     assert [event.fields["after"] for event in events] == [CONNECTING, READY]
 
 
-def test_the_picker_is_made_anew_when_the_ready_endpoints_change(world: World) -> None:
+def test_picker_is_replaced_when_the_ready_endpoints_change(world: PolicyWorld) -> None:
     world.update("a", "b")
     world["b"].ready()
     world.expect_pick("b")
@@ -69,7 +66,7 @@ def test_the_picker_is_made_anew_when_the_ready_endpoints_change(world: World) -
     world.expect_pick("a")
 
 
-def test_a_picker_that_is_out_of_date_is_made_anew_by_the_next_update(world: World) -> None:
+def test_invalid_picker_is_replaced_by_the_next_update(world: PolicyWorld) -> None:
     world.update("a")
     world["a"].ready()
     world.expect_reports(CONNECTING, READY)
@@ -79,7 +76,7 @@ def test_a_picker_that_is_out_of_date_is_made_anew_by_the_next_update(world: Wor
     world.expect_reports()
 
 
-def test_a_resolver_error_that_brings_a_new_config_makes_a_new_picker(world: World) -> None:
+def test_resolver_error_with_a_new_config_replaces_the_picker(world: PolicyWorld) -> None:
     world.update("a", config={"old": 1})
     world["a"].ready()
     world.expect_reports(CONNECTING, READY)
@@ -87,7 +84,7 @@ def test_a_resolver_error_that_brings_a_new_config_makes_a_new_picker(world: Wor
     world.expect_reports(READY)
 
 
-def test_a_resolver_error_is_not_reported_while_there_are_endpoints(world: World) -> None:
+def test_resolver_error_is_not_reported_when_there_are_endpoints(world: PolicyWorld) -> None:
     world.update("a", config={"old": 1})
     world.expect_reports(CONNECTING)
     world.resolver_error()

@@ -14,30 +14,30 @@ from proxyless.lb.policies.pick_first.happy_eyeballs import (
     Signal,
     order_addresses,
 )
-from tests.spec.lb_world import CHANGES, CONNECTING, FAILURE, IDLE, READY, address, endpoint
+from tests.worlds.policies import CHANGES, CONNECTING, FAILURE, IDLE, READY, address, endpoint
 
 
 class Model:
-    """A pass, and all that its actions and its inputs amount to so far."""
+    """A pass, and the state that follows from its inputs and actions."""
 
-    def __init__(self, states: tuple[State, ...], under_way: tuple[int, ...] = ()) -> None:
+    def __init__(self, states: tuple[State, ...], in_progress: tuple[int, ...] = ()) -> None:
         self.states = list(states)
         self.requested: set[int] = set()
         self.is_delay_running = False
         self.all_failed = False
         self.selected: int | None = None
-        self._pass = Pass(states, under_way)
+        self._pass = Pass(states, in_progress)
         self._take(self._pass.begin())
 
     @property
     def key(self) -> object:
-        """Equal for two that will behave alike."""
+        """Equal for two models that behave in the same way from now on."""
         inside = [getattr(self._pass, name) for name in Pass.__slots__]
-        inside[0] %= len(self.states)  # Failures after the pass only count modulo this.
+        inside[0] %= len(self.states)  # Failures after the pass count modulo the size.
         return repr((inside, sorted(self.requested), self.is_delay_running))
 
     def next_models(self) -> Iterator["Model"]:
-        """Everything that can happen next."""
+        """All possible next events."""
         if self.is_delay_running:
             after = deepcopy(self)
             after.is_delay_running = False
@@ -56,11 +56,11 @@ class Model:
             match action:
                 case Connect(index):
                     assert self.states[index] is IDLE, "only an idle address can be connected"
-                    assert index not in self.requested, "connecting twice"
+                    assert index not in self.requested, "a connection is requested twice"
                     self.requested.add(index)
                 case Select(index):
                     assert self.states[index] is READY, "only a ready address can be selected"
-                    assert self._pass.is_awaited(index), "selected before its turn"
+                    assert self._pass.is_eligible(index), "selected before the pass reached it"
                     self.selected = index
                 case Signal.START_DELAY:
                     self.is_delay_running = True
@@ -71,15 +71,15 @@ class Model:
                     self.all_failed = True
                 case Signal.ALL_FAILED_AGAIN:
                     assert self.all_failed, "failed again before it failed"
-                case Signal.BEGUN:
+                case Signal.STARTED:
                     assert not self.all_failed, "begun after it was over"
 
     def check(self) -> None:
         if self.selected is not None:
             return
-        awaited = set(filter(self._pass.is_awaited, range(len(self.states))))
+        awaited = set(filter(self._pass.is_eligible, range(len(self.states))))
         ready = {index for index, state in enumerate(self.states) if state is READY}
-        assert not awaited & ready, "an address is ready in its turn and was not selected"
+        assert not awaited & ready, "an eligible address is ready and was not selected"
         assert self._pass.is_over == self.all_failed
         in_flight = {
             index
@@ -88,10 +88,10 @@ class Model:
         }
         if self.all_failed:
             idle = {index for index, state in enumerate(self.states) if state is IDLE}
-            assert idle <= self.requested, "after the pass, an idle address is left alone"
+            assert idle <= self.requested, "an idle address is not connected after the pass"
             assert not self.is_delay_running
         else:
-            assert in_flight, "nothing is under way, and nobody will notice"
+            assert in_flight, "no attempt is in progress, so the pass never ends"
 
 
 def subsets(indices: Iterable[int]) -> Iterator[tuple[int, ...]]:
@@ -101,33 +101,33 @@ def subsets(indices: Iterable[int]) -> Iterator[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_whatever_happens_the_pass_never_gets_stuck(size: int) -> None:
-    """Every input in every state that can be reached, from every start."""
+def test_pass_always_has_an_attempt_in_progress_after_any_history(size: int) -> None:
+    """Explores every input in every reachable state, from every start."""
     seen: set[object] = set()
-    todo = [
-        Model(states, under_way)
+    pending = [
+        Model(states, in_progress)
         for states in product((IDLE, CONNECTING, FAILURE, READY), repeat=size)
-        for under_way in subsets(i for i, state in enumerate(states) if state is CONNECTING)
+        for in_progress in subsets(i for i, state in enumerate(states) if state is CONNECTING)
     ]
-    while todo:
-        model = todo.pop()
+    while pending:
+        model = pending.pop()
         model.check()
         if model.selected is None and model.key not in seen:
             seen.add(model.key)
-            todo += model.next_models()
+            pending += model.next_models()
     assert len(seen) >= 4**size
 
 
-def test_an_address_listed_twice_is_tried_as_part_of_its_first_endpoint() -> None:
+def test_duplicate_address_has_the_attributes_of_its_first_endpoint() -> None:
     weight = Key[int]("weight")
     light, heavy = (EMPTY_ATTRIBUTES.with_(weight, each) for each in (1, 2))
     targets = order_addresses([endpoint("a", light), endpoint(("b", "a"), heavy)])
     assert targets == ((address("a"), light), (address("b"), heavy))
 
 
-def test_only_a_failure_after_the_address_was_reached_counts() -> None:
+def test_failure_counts_only_after_the_address_was_reached() -> None:
     attempts = Pass([IDLE, IDLE])
-    assert attempts.begin() == [Signal.BEGUN, Connect(0), Signal.START_DELAY]
+    assert attempts.begin() == [Signal.STARTED, Connect(0), Signal.START_DELAY]
     assert attempts.on_state(1, FAILURE) == []
     assert attempts.on_state(1, IDLE) == []
     assert attempts.on_state(0, FAILURE) == [Connect(1), Signal.STOP_DELAY]
@@ -138,15 +138,15 @@ def test_only_a_failure_after_the_address_was_reached_counts() -> None:
 
 def test_ready_address_is_selected_when_the_pass_reaches_it() -> None:
     attempts = Pass([IDLE, IDLE, READY])
-    assert attempts.begin() == [Signal.BEGUN, Connect(0), Signal.START_DELAY]
+    assert attempts.begin() == [Signal.STARTED, Connect(0), Signal.START_DELAY]
     assert attempts.on_state(1, READY) == []
     assert attempts.on_delay_over() == [Select(1)]
 
 
 def test_attempt_of_the_previous_pass_counts_until_it_fails() -> None:
-    attempts = Pass([IDLE, CONNECTING, CONNECTING, CONNECTING], under_way=(1, 2))
+    attempts = Pass([IDLE, CONNECTING, CONNECTING, CONNECTING], in_progress=(1, 2))
     attempts.begin()
-    assert attempts.under_way == (1, 2)
+    assert attempts.in_progress == (1, 2)
     assert attempts.on_state(1, FAILURE) == []
     assert attempts.on_state(1, READY) == []
     assert attempts.on_state(3, READY) == []
@@ -154,19 +154,19 @@ def test_attempt_of_the_previous_pass_counts_until_it_fails() -> None:
 
 
 def test_attempt_of_the_previous_pass_counts_until_it_is_given_up() -> None:
-    attempts = Pass([IDLE, CONNECTING], under_way=(1,))
+    attempts = Pass([IDLE, CONNECTING], in_progress=(1,))
     attempts.begin()
     assert attempts.on_state(1, IDLE) == []
     assert attempts.on_state(1, READY) == []
 
 
-def test_failures_after_the_pass_are_counted_in_rounds() -> None:
+def test_all_failed_again_is_signalled_once_per_round_of_failures() -> None:
     attempts = Pass([FAILURE] * 3)
     assert attempts.begin() == [Signal.STOP_DELAY, Signal.ALL_FAILED]
     again = [bool(attempts.on_state(0, FAILURE)) for _ in range(9)]
     assert again == [False, False, True] * 3
 
 
-def test_a_pass_without_addresses_is_our_bug() -> None:
+def test_pass_raises_without_addresses() -> None:
     with pytest.raises(AssertionError, match="nothing to try"):
         Pass([])

@@ -17,27 +17,26 @@ from hypothesis.stateful import (
 
 from proxyless.base import EMPTY_ATTRIBUTES, OK, State, Status, hits
 from proxyless.lb.attributes import HEALTH_WATCH
-from proxyless.lb.policies.pick_first import PickFirst, PickFirstFactory
+from proxyless.lb.policies.pick_first import PickFirstFactory, PickFirstPolicy
 from proxyless.lb.policies.pick_first.policy import Phase
-from tests.spec.lb_world import (
+from tests.worlds.policies import (
     ANY_RPC,
-    CHANGE,
     CHANGES,
     CONNECTING,
     FAILURE,
     IDLE,
     READY,
     Name,
-    World,
+    PolicyWorld,
 )
 
 
 @pytest.fixture
-def world() -> World:
-    return World(PickFirstFactory())
+def world() -> PolicyWorld:
+    return PolicyWorld(PickFirstFactory())
 
 
-def test_state_changes_are_traced(world: World) -> None:
+def test_state_changes_are_traced(world: PolicyWorld) -> None:
     with hits(world.trace, "pick_first.state") as events:
         world.update("a")
         world["a"].fail("refused")
@@ -45,8 +44,8 @@ def test_state_changes_are_traced(world: World) -> None:
     assert "refused" in str(events[-1].fields["status"])
 
 
-def test_what_a_released_subchannel_says_is_not_heard(world: World) -> None:
-    """A subchannel that breaks its contract must not select itself on a policy that moved on."""
+def test_notifications_of_a_released_subchannel_are_ignored(world: PolicyWorld) -> None:
+    """Even if a subchannel breaks its contract, a released candidate must not be selected."""
     world.update("a", "b")
     released = world["a"]
     listeners = list(released._listeners)
@@ -62,7 +61,7 @@ def test_what_a_released_subchannel_says_is_not_heard(world: World) -> None:
     world.expect_reports()
 
 
-def test_health_of_a_subchannel_that_is_not_used_any_more_is_not_heard(world: World) -> None:
+def test_health_of_an_unselected_subchannel_is_ignored(world: PolicyWorld) -> None:
     world.update("a")
     world["a"].ready()
     candidate = world.policy._selected  # type: ignore[attr-defined]
@@ -72,14 +71,14 @@ def test_health_of_a_subchannel_that_is_not_used_any_more_is_not_heard(world: Wo
     world.expect_reports()
 
 
-def test_a_second_ready_of_the_selected_subchannel_changes_nothing(world: World) -> None:
+def test_repeated_ready_of_the_selected_subchannel_is_ignored(world: PolicyWorld) -> None:
     world.update("a")
     world["a"].ready()
     world["a"].ready()
     world.expect_reports(CONNECTING, READY)
 
 
-def test_one_pick_wakes_it_only_once(world: World) -> None:
+def test_picks_schedule_one_exit_idle(world: PolicyWorld) -> None:
     world.update("a")
     world["a"].ready()
     world["a"].idle()
@@ -92,12 +91,12 @@ def test_one_pick_wakes_it_only_once(world: World) -> None:
     assert world.clock.timers_pending == 0
 
 
-def test_a_parent_that_closes_it_inside_a_report_hears_no_more(world: World) -> None:
-    """Parents should not, but what is left to be done must not reach what was released."""
+def test_policy_does_nothing_after_close_inside_its_report(world: PolicyWorld) -> None:
+    """Parents must not do this, but pending actions must not use released subchannels."""
     world.update("a", "b")
     world["a"].fail()
     world["a"].idle()
-    world.react = lambda state: world.policy.close() if state is FAILURE else None
+    world.helper.react = lambda state: world.policy.close() if state is FAILURE else None
     world.take_requests()
     world["b"].fail()
     world.expect_requests()
@@ -124,7 +123,7 @@ PHASE_CHANGES = {
         Phase.SHUTDOWN,
     },
 }
-# A selected candidate changes its health, is lost, or is taken off the list.
+# The health of a selected candidate changes, its connection is lost, or its address is removed.
 PHASE_CHANGES |= {
     phase: {Phase.NO_ADDRESSES, Phase.IDLE, after_loss, *healths, Phase.SHUTDOWN}
     for phase, after_loss, healths in (
@@ -135,8 +134,8 @@ PHASE_CHANGES |= {
 }
 
 
-class PhaseRecorder(PickFirst):
-    """pick_first that records changes of its phase, within one call too."""
+class PhaseRecorder(PickFirstPolicy):
+    """pick_first that records all changes of its phase, even several within one call."""
 
     changes: set[tuple[Phase, Phase]]
 
@@ -146,23 +145,23 @@ class PhaseRecorder(PickFirst):
         super()._enter(phase, *picker)  # type: ignore[arg-type]
 
 
-def check_phase(policy: PickFirst, world: World) -> None:
-    """What the phase says about the rest of the policy, and about what it reports."""
+def check_phase(policy: PickFirstPolicy, world: PolicyWorld) -> None:
+    """Check the other attributes and the last report against the phase."""
     phase = policy._phase
     assert (policy._selected is not None) is phase.is_selected is (phase in SELECTED)
     assert (policy._pass is not None) is (phase in IN_PASS)
     held = len(policy._targets) if phase in IN_PASS else int(phase.is_selected)
-    assert len(policy._candidates) == len(world.live) == held
-    assert policy._wake_timer.pending <= (phase is Phase.IDLE)
-    if world._reports and phase is not Phase.SHUTDOWN:
+    assert len(policy._candidates) == len(world.subchannels) == held
+    assert policy._deferred_exit_idle._timer.pending <= (phase is Phase.IDLE)
+    if world.helper.reports and phase is not Phase.SHUTDOWN:
         assert world.state is (phase.state or FAILURE)
 
 
-Step = Callable[[World], object]
+Step = Callable[[PolicyWorld], object]
 
 
-def steps_of(world: World) -> dict[str, Step]:
-    """What may happen next."""
+def steps_of(world: PolicyWorld) -> dict[str, Step]:
+    """Return the possible next events by name."""
     steps: dict[str, Step] = {
         "one address": lambda world: world.update("a", attributes=WITH_HEALTH),
         "two addresses": lambda world: world.update("b", "a", attributes=WITH_HEALTH),
@@ -172,45 +171,45 @@ def steps_of(world: World) -> dict[str, Step]:
         "time": lambda world: world.advance(0.25),
         "close": lambda world: world.policy.close(),
     }
-    for index, subchannel in enumerate(world.live):
+    for index, subchannel in enumerate(world.subchannels):
         for state in CHANGES[subchannel.state]:
             steps[f"{index} {state}"] = partial(change_state, index, state)
-        # Others may know the health of a candidate before it is selected. One of two is enough.
+        # The health may be known before a candidate is selected. One of two candidates is enough.
         if index == 0 and subchannel.state in {CONNECTING, READY}:
             for health in (READY, CONNECTING, FAILURE):
                 steps[f"{index} health {health}"] = partial(change_health, index, health)
     return steps
 
 
-def change_state(index: int, state: State, world: World) -> None:
-    CHANGE[state](world.live[index])
+def change_state(index: int, state: State, world: PolicyWorld) -> None:
+    world.subchannels[index].become(state)
 
 
-def change_health(index: int, health: State, world: World) -> None:
-    world.live[index].health(health, "sick" if health is FAILURE else "")
+def change_health(index: int, health: State, world: PolicyWorld) -> None:
+    world.subchannels[index].set_health(health, "sick" if health is FAILURE else "")
 
 
-def key_of(policy: PickFirst, world: World) -> Hashable:
-    """What decides how the policy goes on; histories with the same key are not told apart."""
-    live = tuple((each.address, each.state, each._health) for each in world.live)
+def key_of(policy: PickFirstPolicy, world: PolicyWorld) -> Hashable:
+    """Return the key of a state; only one history is explored for each key."""
+    live = tuple((each.address, each.state, each.connection.health) for each in world.subchannels)
     return policy._phase, len(policy._targets), live
 
 
 def test_phases_change_only_as_listed_in_all_histories() -> None:
     changes: set[tuple[Phase, Phase]] = set()
     histories: deque[tuple[Step, ...]] = deque([()])
-    known: set[Hashable] = set()
+    visited: set[Hashable] = set()
     while histories:
         history = histories.popleft()
-        world = World(PickFirstFactory())
-        policy = PhaseRecorder(world)
+        world = PolicyWorld(PickFirstFactory())
+        policy = PhaseRecorder(world.helper)
         policy.changes = changes
         world.policy = policy
         for step in history:
             step(world)
             check_phase(policy, world)
-        if (key := key_of(policy, world)) not in known:
-            known.add(key)
+        if (key := key_of(policy, world)) not in visited:
+            visited.add(key)
             if policy._phase is not Phase.SHUTDOWN:
                 histories += [(*history, step) for step in steps_of(world).values()]
     listed = {(before, after) for before, row in PHASE_CHANGES.items() for after in row}
@@ -218,11 +217,11 @@ def test_phases_change_only_as_listed_in_all_histories() -> None:
 
 
 class AnyHistory(RuleBasedStateMachine):
-    """Updates, connections, time and picks in any order; what must hold after each."""
+    """Random updates, state changes, delays and picks, with invariants that hold after each."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World(PickFirstFactory())
+        self.world = PolicyWorld(PickFirstFactory())
         self.listed: set[Name] = set()
 
     @initialize(names=st.permutations("abcd"), size=st.integers(1, 4))
@@ -247,14 +246,14 @@ class AnyHistory(RuleBasedStateMachine):
     def resolver_error(self) -> None:
         self.world.resolver_error()
 
-    @precondition(lambda self: self.world.live)
+    @precondition(lambda self: self.world.subchannels)
     @rule(data=st.data())
     def change_subchannel(self, data: st.DataObject) -> None:
-        subchannel = data.draw(st.sampled_from(self.world.live), "subchannel")
+        subchannel = data.draw(st.sampled_from(self.world.subchannels), "subchannel")
         state = data.draw(st.sampled_from(CHANGES[subchannel.state]), "state")
         was_failing = self.world.state is FAILURE
         self.world.expect_never()
-        CHANGE[state](subchannel)
+        subchannel.become(state)
         if was_failing:
             self.world.expect_never(CONNECTING, IDLE)
 
@@ -262,8 +261,8 @@ class AnyHistory(RuleBasedStateMachine):
     def advance(self, seconds: float) -> None:
         self.world.advance(seconds)
         if seconds == 1 and self.world.state in {CONNECTING, FAILURE}:
-            # Each of four addresses has had its turn.
-            assert READY not in {each.state for each in self.world.live}
+            # The pass has reached each of the four addresses.
+            assert READY not in {each.state for each in self.world.subchannels}
 
     @rule()
     def exit_idle(self) -> None:
@@ -281,30 +280,30 @@ class AnyHistory(RuleBasedStateMachine):
     def state_fits_the_subchannels(self) -> None:
         world = self.world
         if not self.listed:
-            assert (world.state, world.live) == (FAILURE, [])
+            assert (world.state, world.subchannels) == (FAILURE, [])
             return
         match world.state:
             case State.READY:
-                [selected] = world.live
+                [selected] = world.subchannels
                 assert selected.state is READY
                 world.expect_pick(world.name(selected.address))
             case State.IDLE:
-                assert not world.live
+                assert not world.subchannels
             case _:
-                assert sorted(world.live_names) == sorted(self.listed)
+                assert sorted(world.subchannel_names) == sorted(self.listed)
 
     @invariant()
-    def it_never_gives_up(self) -> None:
+    def attempts_never_end(self) -> None:
         world = self.world
         if not self.listed or world.state not in {CONNECTING, FAILURE}:
             return
-        under_way = [each for each in world.live if each.state is CONNECTING or each.is_requested]
-        in_backoff = [each for each in world.live if each.state is FAILURE]
-        is_any_ready = any(each.state is READY for each in world.live)
-        # A shared connection waits for its turn only while an earlier address is tried.
+        in_progress = [each for each in world.subchannels if each.state is CONNECTING or each.is_requested]
+        in_backoff = [each for each in world.subchannels if each.state is FAILURE]
+        is_any_ready = any(each.state is READY for each in world.subchannels)
+        # A shared connection is not selected only while an earlier address is attempted.
         if world.state is CONNECTING or is_any_ready:
-            assert under_way
-        assert under_way or in_backoff
+            assert in_progress
+        assert in_progress or in_backoff
 
     def teardown(self) -> None:
         self.world.policy.close()

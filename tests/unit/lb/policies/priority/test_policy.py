@@ -23,17 +23,17 @@ from proxyless.lb.policies.priority.policy import (
     read_switches,
 )
 from proxyless.lb.retained_child import RETENTION_S
-from tests.spec.children_world import ChildrenWorld, stub_config
-from tests.spec.lb_world import CONNECTING, FAILURE, IDLE, READY
+from tests.worlds.child_policies import ParentPolicyWorld, stub_config
+from tests.worlds.policies import CONNECTING, FAILURE, IDLE, READY
 
 REGISTRY = PolicyRegistry([PickFirstFactory()])
 PICK_FIRST: Mapping[str, object] = {"config": [{"pick_first": {}}]}
 
-UP = ChildView(READY, failover_timer_pending=False)
-RESTS = ChildView(IDLE, failover_timer_pending=False)
+IS_READY = ChildView(READY, failover_timer_pending=False)
+IS_IDLE = ChildView(IDLE, failover_timer_pending=False)
 FAILS = ChildView(FAILURE, failover_timer_pending=False)
-TRIES = ChildView(CONNECTING, failover_timer_pending=True)
-TRIES_ON = ChildView(CONNECTING, failover_timer_pending=False)
+CONNECTS = ChildView(CONNECTING, failover_timer_pending=True)
+CONNECTS_WITHOUT_TIMER = ChildView(CONNECTING, failover_timer_pending=False)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -43,26 +43,31 @@ TRIES_ON = ChildView(CONNECTING, failover_timer_pending=False)
 @pytest.mark.parametrize(
     ("children", "choice"),
     [
-        ([None, UP], Create(0)),
-        ([FAILS, None, UP], Create(1)),
-        ([TRIES_ON, None], Create(1)),
-        ([UP, None], Use(0, Reason.CONNECTED, 1)),
-        ([RESTS, UP], Use(0, Reason.CONNECTED, 1)),
-        ([FAILS, UP, TRIES], Use(1, Reason.CONNECTED, 2)),
-        ([TRIES, UP], Use(0, Reason.ATTEMPTING, 1)),
-        ([FAILS, TRIES, UP], Use(1, Reason.ATTEMPTING, 2)),
-        ([TRIES_ON, UP], Use(1, Reason.CONNECTED, 2)),
-        ([TRIES_ON, TRIES_ON, FAILS], Use(0, Reason.STILL_CONNECTING, 3)),
-        ([FAILS, TRIES_ON, FAILS], Use(1, Reason.STILL_CONNECTING, 3)),
+        ([None, IS_READY], Create(0)),
+        ([FAILS, None, IS_READY], Create(1)),
+        ([CONNECTS_WITHOUT_TIMER, None], Create(1)),
+        ([IS_READY, None], Use(0, Reason.CONNECTED, 1)),
+        ([IS_IDLE, IS_READY], Use(0, Reason.CONNECTED, 1)),
+        ([FAILS, IS_READY, CONNECTS], Use(1, Reason.CONNECTED, 2)),
+        ([CONNECTS, IS_READY], Use(0, Reason.ATTEMPTING, 1)),
+        ([FAILS, CONNECTS, IS_READY], Use(1, Reason.ATTEMPTING, 2)),
+        ([CONNECTS_WITHOUT_TIMER, IS_READY], Use(1, Reason.CONNECTED, 2)),
+        (
+            [CONNECTS_WITHOUT_TIMER, CONNECTS_WITHOUT_TIMER, FAILS],
+            Use(0, Reason.STILL_CONNECTING, 3),
+        ),
+        ([FAILS, CONNECTS_WITHOUT_TIMER, FAILS], Use(1, Reason.STILL_CONNECTING, 3)),
         ([FAILS, FAILS, FAILS], Use(2, Reason.EXHAUSTED, 3)),
         ([FAILS], Use(0, Reason.EXHAUSTED, 1)),
     ],
 )
-def test_the_choice(children: list[ChildView | None], choice: Create | Use) -> None:
+def test_choose_returns_the_expected_choice(
+    children: list[ChildView | None], choice: Create | Use
+) -> None:
     assert choose(children) == choice
 
 
-def test_there_is_no_choice_without_children() -> None:
+def test_choose_raises_without_children() -> None:
     with pytest.raises(AssertionError, match="empty priority list"):
         choose([])
 
@@ -78,7 +83,7 @@ VIEWS = [
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
-def test_what_is_below_the_choice_never_matters_unless_all_were_considered(size: int) -> None:
+def test_choice_does_not_depend_on_children_that_were_not_considered(size: int) -> None:
     for children in itertools.product(VIEWS, repeat=size):
         choice = choose(children)
         if isinstance(choice, Create):
@@ -101,7 +106,7 @@ def parse(json: Mapping[str, object]) -> tuple[PriorityConfig, str]:
     return parse_config(json, errors, REGISTRY), str(errors)
 
 
-def test_all_that_is_wrong_is_said_at_once() -> None:
+def test_parser_reports_all_errors() -> None:
     _, text = parse({"children": {"a": 1, "b": PICK_FIRST, "c": {}}, "priorities": ["a", "x", 2]})
     assert text == (
         '[field:children["a"] error:is 1, wanted an object; '
@@ -113,7 +118,7 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
 
 @pytest.mark.parametrize("odd", [None, True, 1.5, "x", [None], {"x": 1}])
 @pytest.mark.parametrize("where", ["children", "priorities", "child", "config", "flag"])
-def test_no_value_makes_the_parser_raise(where: str, odd: object) -> None:
+def test_parser_adds_errors_for_odd_values(where: str, odd: object) -> None:
     child = {**PICK_FIRST, "config": odd} if where == "config" else dict(PICK_FIRST)
     if where == "flag":
         child["ignore_reresolution_requests"] = odd
@@ -123,7 +128,7 @@ def test_no_value_makes_the_parser_raise(where: str, odd: object) -> None:
     elif where in json:
         json[where] = odd
     _, text = parse(json)
-    # A field that is null is absent.
+    # A field that is null counts as absent.
     is_valid = (where == "flag" and odd in (None, True)) or (where == "priorities" and odd is None)
     assert (text == "[]") == is_valid
 
@@ -161,22 +166,22 @@ def test_switches_are_read_from_the_environment(
 
 
 @pytest.fixture
-def world() -> ChildrenWorld:
-    return ChildrenWorld(PriorityFactory())
+def world() -> ParentPolicyWorld:
+    return ParentPolicyWorld(PriorityFactory())
 
 
-def prioritize(world: ChildrenWorld, *names: str, inner_priorities: int = 1) -> None:
-    """Update; the first child has this number of priorities of its own."""
+def prioritize(world: ParentPolicyWorld, *names: str, inner_priorities: int = 1) -> None:
+    """Update the policy; the first child has this number of inner priorities."""
     children: dict[str, dict[str, object]] = {name: {"config": stub_config(name)} for name in names}
     children[names[0]]["innerPriorities"] = inner_priorities
     world.update(config={"children": children, "priorities": list(names)})
 
 
-def test_the_life_of_a_child_is_traced(world: ChildrenWorld) -> None:
+def test_changes_of_a_child_are_traced(world: ParentPolicyWorld) -> None:
     with hits(world.trace, "priority.child") as events:
         prioritize(world, "p0", "p1")
         world.advance(FAILOVER_TIMEOUT_S)
-        world.say("p0", READY, FAILURE, READY)
+        world.report("p0", READY, FAILURE, READY)
         world.advance(RETENTION_S)
     assert [(event.fields["child"], event.fields["change"]) for event in events] == [
         ("p0", "created"),
@@ -191,19 +196,19 @@ def test_the_life_of_a_child_is_traced(world: ChildrenWorld) -> None:
 
 
 @pytest.mark.parametrize("state", [READY, IDLE, CONNECTING, FAILURE])
-def test_a_report_that_changes_nothing_above_is_not_passed_on(
-    world: ChildrenWorld, state: State
+def test_report_that_changes_nothing_is_not_forwarded(
+    world: ParentPolicyWorld, state: State
 ) -> None:
     prioritize(world, "p0", "p1")
-    world.say("p0", FAILURE)
-    world.say("p0", READY)
+    world.report("p0", FAILURE)
+    world.report("p0", READY)
     world.expect_never(IDLE)
-    world.say("p1", state)
+    world.report("p1", state)
     world.policy.reset_backoff()
     world.expect_reports()
 
 
-def test_it_may_be_told_anything_before_its_first_update(world: ChildrenWorld) -> None:
+def test_policy_ignores_calls_before_its_first_update(world: ParentPolicyWorld) -> None:
     world.policy.exit_idle()
     world.policy.reset_backoff()
     world.expect_reports()
@@ -224,7 +229,7 @@ def test_it_may_be_told_anything_before_its_first_update(world: ChildrenWorld) -
     ],
 )
 def test_failover_timer_follows_the_number_of_inner_priorities_while_it_runs(
-    world: ChildrenWorld, numbers: list[int], deadline_s: float
+    world: ParentPolicyWorld, numbers: list[int], deadline_s: float
 ) -> None:
     for number in numbers:
         prioritize(world, "p0", "p1", inner_priorities=number)
@@ -236,7 +241,7 @@ def test_failover_timer_follows_the_number_of_inner_priorities_while_it_runs(
 
 
 def test_failover_timer_fires_at_once_when_the_shorter_deadline_has_passed(
-    world: ChildrenWorld,
+    world: ParentPolicyWorld,
 ) -> None:
     prioritize(world, "p0", "p1", inner_priorities=3)
     world.advance(15.0)
@@ -247,7 +252,7 @@ def test_failover_timer_fires_at_once_when_the_shorter_deadline_has_passed(
 
 
 def test_failover_timer_that_is_due_is_put_off_when_priorities_return_in_the_same_turn(
-    world: ChildrenWorld,
+    world: ParentPolicyWorld,
 ) -> None:
     prioritize(world, "p0", "p1", inner_priorities=3)
     world.advance(15.0)
@@ -260,11 +265,11 @@ def test_failover_timer_that_is_due_is_put_off_when_priorities_return_in_the_sam
 
 
 def test_restarted_failover_timer_counts_from_its_restart_when_priorities_are_added(
-    world: ChildrenWorld,
+    world: ParentPolicyWorld,
 ) -> None:
     prioritize(world, "p0", "p1")
     world.advance(5.0)
-    world.say("p0", READY, CONNECTING)
+    world.report("p0", READY, CONNECTING)
     world.advance(9.0)
     prioritize(world, "p0", "p1", inner_priorities=2)
     world.advance(10.999)
@@ -275,16 +280,16 @@ def test_restarted_failover_timer_counts_from_its_restart_when_priorities_are_ad
 
 @pytest.mark.parametrize("state", [READY, IDLE, FAILURE])
 def test_failover_timer_stays_cancelled_when_the_number_of_inner_priorities_changes(
-    world: ChildrenWorld, state: State
+    world: ParentPolicyWorld, state: State
 ) -> None:
     prioritize(world, "p0")
-    world.say("p0", state)
+    world.report("p0", state)
     prioritize(world, "p0", inner_priorities=2)
     assert world.clock.timers_pending == 0
 
 
 def test_failover_timer_is_not_started_again_when_it_has_fired_and_priorities_are_added(
-    world: ChildrenWorld,
+    world: ParentPolicyWorld,
 ) -> None:
     prioritize(world, "p0")
     world.advance(FAILOVER_TIMEOUT_S)
@@ -297,14 +302,14 @@ def test_failover_timer_is_not_started_again_when_it_has_fired_and_priorities_ar
 
 @pytest.mark.parametrize("current", ["p0", "p1"])
 def test_newest_picker_is_published_when_a_failing_child_becomes_connecting(
-    world: ChildrenWorld, current: str
+    world: ParentPolicyWorld, current: str
 ) -> None:
     prioritize(world, "p0", "p1")
-    world.say("p0", FAILURE)
-    world.say("p1", FAILURE)
+    world.report("p0", FAILURE)
+    world.report("p1", FAILURE)
     world.expect_state(FAILURE)
-    world.say(current, CONNECTING)
+    world.report(current, CONNECTING)
     world.expect_uses(current)
     world.expect_picker_queues()
-    world.say(current, CONNECTING)
+    world.report(current, CONNECTING)
     world.expect_uses(current)

@@ -8,15 +8,15 @@ from proxyless.base import EMPTY_ATTRIBUTES, State, Status
 from proxyless.lb import QUEUE, REQUEST_HASH, Fail, FailPicker, Picker, PickInfo, PickResult
 from proxyless.lb.pickers import QUEUE_PICKER
 from proxyless.lb.policies.ring_hash.picker import (
-    HeaderPicker,
-    Places,
-    RingPicker,
-    Snapshot,
-    View,
+    HeaderHashPicker,
+    OwnerState,
+    RingHashPicker,
+    RingPositions,
+    RingSnapshot,
     join_values,
 )
 from proxyless.lb.policies.ring_hash.ring import Member, RingSize, build_ring
-from tests.spec.lb_world import CONNECTING, FAILURE, IDLE, READY, unavailable
+from tests.worlds.policies import CONNECTING, FAILURE, IDLE, READY, unavailable
 
 NAMES = "abcde"
 RING = build_ring([Member(name, name) for name in NAMES], RingSize(15, 15))
@@ -25,7 +25,7 @@ HASHES = st.integers(0, 2**64 - 1)
 
 
 class ReadyPicker(Picker):
-    """Answers with a failure that says whose it is: there are no subchannels here."""
+    """Fails with the name of the owner, because there are no subchannels in these tests."""
 
     __slots__ = ("name",)
 
@@ -36,23 +36,23 @@ class ReadyPicker(Picker):
         return Fail(unavailable(f"{self.name} is READY"))
 
 
-def view(name: str, state: State) -> View:
+def owner_state(name: str, state: State) -> OwnerState:
     match state:
         case State.READY:
-            return View(state, ReadyPicker(name))
+            return OwnerState(state, ReadyPicker(name))
         case State.TRANSIENT_FAILURE:
-            return View(state, FailPicker(unavailable(f"{name} fails")))
+            return OwnerState(state, FailPicker(unavailable(f"{name} fails")))
         case _:
-            return View(state, QUEUE_PICKER)
+            return OwnerState(state, QUEUE_PICKER)
 
 
-def snapshot(states: dict[str, State], woken: list[str]) -> Snapshot[str]:
-    return Snapshot(
+def snapshot(states: dict[str, State], connected: list[str]) -> RingSnapshot[str]:
+    return RingSnapshot(
         RING,
-        {name: view(name, state) for name, state in states.items() if state is not IDLE},
+        {name: owner_state(name, state) for name, state in states.items() if state is not IDLE},
         has_connecting=CONNECTING in states.values(),
         is_all_failing=set(states.values()) == {FAILURE},
-        wake=woken.append,
+        connect=connected.append,
     )
 
 
@@ -61,12 +61,12 @@ def all_states() -> st.SearchStrategy[dict[str, State]]:
 
 
 def around(first: int) -> list[str]:
-    """The owners of all entries from there on."""
+    """Return the owners of all entries in order, starting at `first`."""
     owners = [member.owner for member in RING.members]
     return owners[first:] + owners[:first]
 
 
-def told(result: PickResult) -> str | None:
+def details_of(result: PickResult) -> str | None:
     if result is QUEUE:
         return None
     assert isinstance(result, Fail)
@@ -74,7 +74,7 @@ def told(result: PickResult) -> str | None:
 
 
 @given(all_states(), HASHES)
-def test_picks_follow_the_pseudo_code_of_a61(states: dict[str, State], request_hash: int) -> None:
+def test_picks_match_the_pseudo_code_of_a61(states: dict[str, State], request_hash: int) -> None:
     expected: tuple[str | None, list[str]] | None = None
     owners = around(RING.find(request_hash))
     for owner in owners:
@@ -88,74 +88,78 @@ def test_picks_follow_the_pseudo_code_of_a61(states: dict[str, State], request_h
             break
     else:
         expected = (f"{owners[0]} fails", [])
-    woken: list[str] = []
+    connected: list[str] = []
     attributes = EMPTY_ATTRIBUTES.with_(REQUEST_HASH, request_hash)
-    result = RingPicker(snapshot(states, woken)).pick(PickInfo("/s/m", attributes=attributes))
-    assert (told(result), woken) == expected
+    result = RingHashPicker(snapshot(states, connected)).pick(
+        PickInfo("/s/m", attributes=attributes)
+    )
+    assert (details_of(result), connected) == expected
 
 
 @given(all_states(), HASHES)
-def test_picks_by_chance_follow_the_pseudo_code_of_a76(
-    states: dict[str, State], drawn: int
+def test_random_picks_match_the_pseudo_code_of_a76(
+    states: dict[str, State], random_hash: int
 ) -> None:
     has_requested = CONNECTING in states.values()
     expected: str | None = None
-    expected_woken: list[str] = []
-    owners = around(RING.find(drawn))
+    expected_connected: list[str] = []
+    owners = around(RING.find(random_hash))
     for owner in owners:
         if states[owner] is READY:
             expected = f"{owner} is READY"
             break
         if not has_requested and states[owner] is IDLE:
-            expected_woken.append(owner)
+            expected_connected.append(owner)
             has_requested = True
     else:
         expected = None if has_requested else f"{owners[0]} fails"
-    woken: list[str] = []
-    picker = HeaderPicker(snapshot(states, woken), "user", lambda bits: drawn)
-    assert told(picker.pick(PickInfo("/s/m"))) == expected
-    assert woken == expected_woken
-    # The second one remembers where things are.
-    assert told(picker.pick(PickInfo("/s/m"))) == expected
+    connected: list[str] = []
+    picker = HeaderHashPicker(snapshot(states, connected), "user", lambda bits: random_hash)
+    assert details_of(picker.pick(PickInfo("/s/m"))) == expected
+    assert connected == expected_connected
+    # The second pick uses the cached positions.
+    assert details_of(picker.pick(PickInfo("/s/m"))) == expected
 
 
-def test_a_random_hash_has_64_bits() -> None:
-    asked: list[int] = []
+def test_random_hash_has_64_bits() -> None:
+    requested_bits: list[int] = []
 
-    def draw(bits: int) -> int:
-        asked.append(bits)
+    def random_bits(bits: int) -> int:
+        requested_bits.append(bits)
         return 0
 
-    HeaderPicker(snapshot(dict.fromkeys(NAMES, READY), []), "user", draw).pick(PickInfo("/s/m"))
-    assert asked == [64]
-
-
-def test_the_status_is_that_of_the_snapshot() -> None:
-    failing = snapshot(dict.fromkeys(NAMES, FAILURE), [])
-    assert RingPicker(failing).status.is_ok
-    why: Status = unavailable("no reachable endpoints")
-    given_why = Snapshot(
-        RING, {}, has_connecting=False, is_all_failing=False, wake=list[str]().append, status=why
+    HeaderHashPicker(snapshot(dict.fromkeys(NAMES, READY), []), "user", random_bits).pick(
+        PickInfo("/s/m")
     )
-    assert RingPicker(given_why).status == why
+    assert requested_bits == [64]
+
+
+def test_picker_has_the_status_of_the_snapshot() -> None:
+    failing = snapshot(dict.fromkeys(NAMES, FAILURE), [])
+    assert RingHashPicker(failing).status.is_ok
+    why: Status = unavailable("no reachable endpoints")
+    given_why = RingSnapshot(
+        RING, {}, has_connecting=False, is_all_failing=False, connect=list[str]().append, status=why
+    )
+    assert RingHashPicker(given_why).status == why
 
 
 @pytest.mark.parametrize("header", [False, True])
-def test_pickers_have_no_dictionary(header: bool) -> None:
+def test_picker_has_no_dict(header: bool) -> None:
     some = snapshot(dict.fromkeys(NAMES, READY), [])
-    picker = HeaderPicker(some, "user", lambda bits: 0) if header else RingPicker(some)
+    picker = HeaderHashPicker(some, "user", lambda bits: 0) if header else RingHashPicker(some)
     assert not hasattr(picker, "__dict__")
 
 
-def test_places_go_around() -> None:
-    places = Places([2, 5], 8)
+def test_positions_are_cyclic() -> None:
+    places = RingPositions([2, 5], 8)
     assert [places.next_from(start) for start in range(8)] == [2, 2, 2, 5, 5, 5, 2, 2]
     assert [places.steps_from(start) for start in range(8)] == [2, 1, 0, 2, 1, 0, 4, 3]
-    assert not Places([], 8)
-    assert Places([], 8).steps_from(3) == 8
+    assert not RingPositions([], 8)
+    assert RingPositions([], 8).steps_from(3) == 8
 
 
-def test_values_are_joined_in_their_order() -> None:
+def test_header_values_are_joined_in_order() -> None:
     metadata = (("user", "x"), ("other", "1"), ("user", b"y"), ("user", ""))
     assert join_values(metadata, "user") == b"x,y,"
     assert join_values(metadata, "absent") == b""

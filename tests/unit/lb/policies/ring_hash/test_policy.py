@@ -10,7 +10,7 @@ from proxyless.lb.aggregate import StateCounts
 from proxyless.lb.policies.ring_hash import RingHashFactory
 from proxyless.lb.policies.ring_hash.policy import aggregate_endpoints, needs_attempt
 from proxyless.testing import Traits, check_policy
-from tests.spec.lb_world import CONNECTING, FAILURE, IDLE, READY, World
+from tests.worlds.policies import CONNECTING, FAILURE, IDLE, READY, PolicyWorld
 
 STATES = (IDLE, CONNECTING, READY, FAILURE)
 SMALL = {"minRingSize": 60, "maxRingSize": 100}
@@ -24,20 +24,20 @@ def count(*states: State) -> StateCounts:
 
 
 @pytest.mark.parametrize("request_hash", [0, 7**20, 2**63 + 5])
-def test_it_conforms_for_any_hash(request_hash: int) -> None:
+def test_policy_conforms_with_any_hash(request_hash: int) -> None:
     attributes = EMPTY_ATTRIBUTES.with_(REQUEST_HASH, request_hash)
     rpc = PickInfo("/testing.Service/Method", attributes=attributes)
     check_policy(RingHashFactory(), config=SMALL, traits=Traits(rpc=rpc), seeds=range(30))
 
 
 @pytest.mark.parametrize("metadata", [(), (("user", "x"),)])
-def test_it_conforms_with_a_header(metadata: tuple[tuple[str, str], ...]) -> None:
+def test_policy_conforms_with_a_header(metadata: tuple[tuple[str, str], ...]) -> None:
     config = {**SMALL, "requestHashHeader": "user"}
     rpc = PickInfo("/testing.Service/Method", metadata)
     check_policy(RingHashFactory(), config=config, traits=Traits(rpc=rpc), seeds=range(30))
 
 
-def test_the_state_is_that_of_the_first_rule_that_applies() -> None:
+def test_aggregated_state_is_that_of_the_first_applicable_rule() -> None:
     for size in range(1, 5):
         for states in itertools.product(STATES, repeat=size):
             failing = states.count(FAILURE)
@@ -53,7 +53,7 @@ def test_the_state_is_that_of_the_first_rule_that_applies() -> None:
             assert aggregate_endpoints(count(*states)) is expected, states
 
 
-def test_an_attempt_is_needed_when_nobody_is_trying_and_nobody_is_picked() -> None:
+def test_attempt_is_needed_when_no_endpoint_is_connecting_or_ready() -> None:
     assert needs_attempt(FAILURE, count(FAILURE, FAILURE, IDLE))
     assert needs_attempt(CONNECTING, count(FAILURE, IDLE))
     assert not needs_attempt(FAILURE, count(FAILURE, FAILURE, CONNECTING, IDLE))
@@ -63,7 +63,7 @@ def test_an_attempt_is_needed_when_nobody_is_trying_and_nobody_is_picked() -> No
 
 
 def test_state_changes_are_traced() -> None:
-    world = World(RingHashFactory())
+    world = PolicyWorld(RingHashFactory())
     with hits(world.trace, "ring_hash.state") as events:
         world.update("a")
         world.policy.exit_idle()

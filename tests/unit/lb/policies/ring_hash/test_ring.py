@@ -26,7 +26,7 @@ def content(ring: Ring[str]) -> list[tuple[int, str]]:
 
 
 def transcribe(members: Sequence[Member[str]], size: RingSize) -> list[tuple[int, str]]:
-    """The definition, one entry at a time; entries with one hash in the order of members."""
+    """Build the ring one entry at a time, as in the definition."""
     total = sum(member.weight for member in members)
     smallest = min(member.weight for member in members) / total
     scale = min(ceil(smallest * size.minimum) / smallest, size.maximum)
@@ -64,11 +64,13 @@ def test_three_equal_members_have_342_entries_each() -> None:
         ([1] * 10, RingSize(1, 4), [1, 0, 1, 0, 0, 1, 0, 1, 0, 0]),
     ],
 )
-def test_counts(weights: list[int], size: RingSize, counts: list[int]) -> None:
+def test_count_entries_returns_the_expected_numbers(
+    weights: list[int], size: RingSize, counts: list[int]
+) -> None:
     assert count_entries(weights, size) == counts
 
 
-def test_the_smallest_member_has_a_whole_number_of_entries() -> None:
+def test_member_with_the_smallest_weight_has_a_whole_number_of_entries() -> None:
     assert count_entries([1, 2, 3], DEFAULT) == [171, 342, 513]
 
 
@@ -77,18 +79,18 @@ def test_entries_depend_on_key_and_number() -> None:
     assert hash_entries("k", 3) == expected
 
 
-def test_a_key_that_is_no_text_can_be_hashed() -> None:
+def test_key_with_surrogates_is_hashed() -> None:
     assert len(hash_entries("unix:/run/\udcff", 2)) == 2
 
 
-def test_a_hash_belongs_to_the_first_entry_that_is_not_below_it() -> None:
+def test_find_returns_the_first_entry_that_is_not_below_the_hash() -> None:
     ring = build_ring(members_of("abc"), RingSize(3, 3))
     low, middle, high = ring.hashes
-    asked = [0, low, low + 1, middle, middle + 1, high, high + 1, 2**64 - 1]
-    assert [ring.find(each) for each in asked] == [0, 0, 1, 1, 2, 2, 0, 0]
+    hashes = [0, low, low + 1, middle, middle + 1, high, high + 1, 2**64 - 1]
+    assert [ring.find(each) for each in hashes] == [0, 0, 1, 1, 2, 2, 0, 0]
 
 
-def test_members_who_stay_are_not_hashed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchanged_members_are_not_hashed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     members = [Member(str(number), f"key {number}") for number in range(100)]
     before = build_ring(members, DEFAULT)
     hashed: list[tuple[str, int]] = []
@@ -107,7 +109,7 @@ def test_members_who_stay_are_not_hashed_again(monkeypatch: pytest.MonkeyPatch) 
     assert hashed == []
 
 
-def test_an_older_ring_is_not_changed() -> None:
+def test_previous_ring_is_not_changed() -> None:
     members = members_of("abcdefghijklmnop")
     before = build_ring(members, DEFAULT)
     kept = content(before)
@@ -115,9 +117,9 @@ def test_an_older_ring_is_not_changed() -> None:
     assert content(before) == kept
 
 
-def test_the_order_of_twins_is_that_of_the_list() -> None:
+def test_hash_collisions_are_in_the_order_of_members() -> None:
     others = [Member(str(number), f"key {number}") for number in range(40)]
-    a, b = Member("a", "twin"), Member("b", "twin")
+    a, b = Member("a", "same key"), Member("b", "same key")
     ring = build_ring([a, *others], DEFAULT)
     for members in ([a, *others, b], [b, *others, a], [a, b, *others], [b, *others], others):
         ring = build_ring(members, DEFAULT, ring)
@@ -127,13 +129,13 @@ def test_the_order_of_twins_is_that_of_the_list() -> None:
 MEMBERS = [
     Member(f"{number}/{weight}", f"k{number}", weight) for number in range(30) for weight in (1, 3)
 ]
-MEMBERS += [Member("twin", "k3", 1), Member("another", "k4", 3)]
+MEMBERS += [Member("same key", "k3", 1), Member("another", "k4", 3)]
 LISTS = st.lists(st.sampled_from(MEMBERS), min_size=1, max_size=20, unique=True)
 SIZES = st.sampled_from([RingSize(1, 7), RingSize(30, 200), RingSize(100, 100), DEFAULT])
 
 
 @given(st.lists(st.tuples(LISTS, SIZES), min_size=1, max_size=4))
-def test_the_ring_is_the_same_whatever_was_before(
+def test_ring_does_not_depend_on_the_previous_ring(
     history: list[tuple[list[Member[str]], RingSize]],
 ) -> None:
     ring = None
@@ -143,7 +145,7 @@ def test_the_ring_is_the_same_whatever_was_before(
 
 
 @given(LISTS, st.integers(0, 19), st.sampled_from(MEMBERS), SIZES)
-def test_one_change_gives_the_same_ring_as_a_start_from_scratch(
+def test_edited_ring_equals_a_rebuilt_one(
     members: list[Member[str]], at: int, other: Member[str], size: RingSize
 ) -> None:
     ring = build_ring(members, size)

@@ -14,7 +14,7 @@ from proxyless.lb.policies.weighted_round_robin import (
 )
 from proxyless.lb.policies.weighted_round_robin.policy import EndpointWeight, compute_weight
 from proxyless.testing import FakeHelper, address, check_policy
-from tests.spec.lb_world import ANY_RPC, CONNECTING, READY, World
+from tests.worlds.policies import ANY_RPC, CONNECTING, READY, PolicyWorld
 
 CONFIG = WeightedRoundRobinConfig(blackout_period_s=10, weight_expiration_period_s=60)
 ANY_FLOAT = st.floats(width=64)
@@ -25,7 +25,7 @@ ANY_FLOAT = st.floats(width=64)
 
 
 @given(ANY_FLOAT, ANY_FLOAT, ANY_FLOAT, ANY_FLOAT)
-def test_whatever_a_backend_says_a_weight_is_finite_and_not_negative(
+def test_weight_is_finite_and_not_negative_for_any_report(
     qps: float, eps: float, cpu: float, application: float
 ) -> None:
     report = LoadReport(qps=qps, eps=eps, cpu_utilization=cpu, application_utilization=application)
@@ -33,11 +33,11 @@ def test_whatever_a_backend_says_a_weight_is_finite_and_not_negative(
 
 
 @pytest.mark.parametrize("eps", [-5.0, nan])
-def test_errors_that_cannot_be_are_no_penalty(eps: float) -> None:
+def test_invalid_error_rate_is_no_penalty(eps: float) -> None:
     assert compute_weight(LoadReport(qps=10, cpu_utilization=0.5, eps=eps), CONFIG) == 20
 
 
-def test_the_largest_of_the_named_metrics_counts_and_nan_does_not() -> None:
+def test_utilization_is_the_largest_named_metric_without_nan() -> None:
     names = ("named_metrics.a", "named_metrics.b", "cpu_utilization", "named_metrics.c")
     config = WeightedRoundRobinConfig(metric_names_for_computing_utilization=names)
     metrics = {"a": nan, "b": 0.5, "c": -1.0}
@@ -47,7 +47,7 @@ def test_the_largest_of_the_named_metrics_counts_and_nan_does_not() -> None:
     assert compute_weight(report, config) == 20
 
 
-def test_a_weight_has_a_life_of_its_own() -> None:
+def test_weight_is_usable_between_blackout_and_expiration() -> None:
     weight = EndpointWeight()
     assert weight.find_usable(CONFIG, 0) == 0
     weight.on_report(5, now_s=100)
@@ -67,7 +67,7 @@ def test_a_weight_has_a_life_of_its_own() -> None:
     assert weight.find_usable(CONFIG, 235) == 9
 
 
-def test_without_a_blackout_a_weight_outlives_a_reconnect() -> None:
+def test_weight_is_usable_after_a_reconnect_without_a_blackout() -> None:
     config = WeightedRoundRobinConfig(blackout_period_s=0)
     weight = EndpointWeight()
     weight.on_report(5, now_s=0)
@@ -80,24 +80,24 @@ def test_without_a_blackout_a_weight_outlives_a_reconnect() -> None:
 
 
 @pytest.fixture
-def world() -> World:
-    world = World(WeightedRoundRobinFactory())
+def world() -> PolicyWorld:
+    world = PolicyWorld(WeightedRoundRobinFactory())
     world.update("a", "b")
     world["a"].ready()
     world["b"].ready()
     return world
 
 
-def test_a_pick_makes_nothing_new(world: World) -> None:
+def test_picker_returns_one_result_per_endpoint(world: PolicyWorld) -> None:
     assert len({world.picker.pick(ANY_RPC) for _ in range(10)}) == 2
 
 
-def test_a_picker_has_no_dictionary(world: World) -> None:
+def test_picker_has_no_dict(world: PolicyWorld) -> None:
     assert not hasattr(world.picker, "__dict__")
 
 
 def test_state_changes_are_traced() -> None:
-    world = World(WeightedRoundRobinFactory())
+    world = PolicyWorld(WeightedRoundRobinFactory())
     with hits(world.trace, "weighted_round_robin.state") as events:
         world.update("a")
         world["a"].ready()
@@ -119,11 +119,11 @@ def test_state_changes_are_traced() -> None:
         },
     ],
 )
-def test_it_keeps_every_rule_of_policies(config: dict[str, object]) -> None:
+def test_policy_conforms(config: dict[str, object]) -> None:
     check_policy(WeightedRoundRobinFactory(), config=config, seeds=range(25))
 
 
-def test_no_report_of_load_is_reported_upward() -> None:
+def test_load_report_causes_no_policy_report() -> None:
     helper = FakeHelper()
     policy = WeightedRoundRobinFactory().create(helper)
     config = WeightedRoundRobinConfig(enable_oob_load_report=True)
@@ -139,14 +139,14 @@ def test_no_report_of_load_is_reported_upward() -> None:
     policy.close()
 
 
-def test_a_weight_is_described_without_being_changed() -> None:
+def test_describe_does_not_change_the_weight() -> None:
     config = WeightedRoundRobinConfig(blackout_period_s=10.0, weight_expiration_period_s=180.0)
     weight = EndpointWeight()
     assert weight.describe(config, 0.0) == "no weight reported"
     weight.on_report(2.5, 100.0)
     assert weight.describe(config, 105.0) == "weight 2.5 is too new"
     assert weight.describe(config, 110.0) == "weight 2.5"
-    # To ask `find_usable` would start the blackout anew.
+    # `find_usable` would start the blackout again.
     assert weight.describe(config, 280.0) == "weight 2.5 is too old"
     weight.on_report(3.0, 281.0)
     assert weight.find_usable(config, 281.0) == 3.0

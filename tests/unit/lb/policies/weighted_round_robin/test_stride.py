@@ -27,20 +27,20 @@ def take(scheduler: StrideScheduler, count: int) -> list[int]:
 
 
 @pytest.mark.parametrize("weights", [[0.0], [0.0, 0.0], [5.0], [0.0, 5.0, 0.0], [2.0, 2.0, 2.0]])
-def test_with_fewer_than_two_weights_or_equal_ones_all_are_equal(weights: list[float]) -> None:
+def test_strides_are_equal_with_fewer_than_two_weights_or_equal_ones(weights: list[float]) -> None:
     assert choose_strides(weights) == [STRIDE_MAX] * len(weights)
 
 
-def test_strides_are_in_proportion_and_the_heaviest_has_all() -> None:
+def test_strides_are_proportional_to_weights() -> None:
     assert choose_strides([1.0, 2.0, 3.0]) == [STRIDE_MAX // 3, 2 * STRIDE_MAX // 3, STRIDE_MAX]
 
 
-def test_an_unknown_weight_is_the_mean_of_the_known_ones() -> None:
+def test_unknown_weight_gets_the_mean_of_the_others() -> None:
     assert choose_strides([1.0, 0.0, 3.0]) == choose_strides([1.0, 2.0, 3.0])
 
 
 @given(WEIGHTS)
-def test_no_weights_break_it_and_no_stride_is_too_small(weights: list[float]) -> None:
+def test_strides_are_bounded_for_any_weights(weights: list[float]) -> None:
     strides = choose_strides(weights)
     assert len(strides) == len(weights)
     assert max(strides) == STRIDE_MAX
@@ -55,29 +55,33 @@ def test_ratios_of_small_numbers_are_exact(weights: list[int]) -> None:
 
 
 # ---------------------------------------------------------------------------------------------
-# Turns
+# Choices
 
 
 @pytest.mark.parametrize("start", range(0, 4_000_000, 123_457))
-def test_any_six_turns_in_a_row_are_as_1_to_2_to_3_wherever_it_starts(start: int) -> None:
+def test_any_six_consecutive_choices_are_in_the_ratio_1_2_3(start: int) -> None:
     turns = take(StrideScheduler([1.0, 2.0, 3.0], start), 36)
     for first in range(30):
         assert Counter(turns[first : first + 6]) == {0: 1, 1: 2, 2: 3}
 
 
 @given(WEIGHTS, st.integers(0, 2**32))
-def test_turns_are_never_off_by_more_than_one(weights: list[float], start: int) -> None:
+def test_choices_differ_from_the_exact_share_by_two_at_most(
+    weights: list[float], start: int
+) -> None:
     strides = choose_strides(weights)
     turns = Counter(take(StrideScheduler(weights, start), 300))
-    # The heaviest has a turn in every round.
+    # The index with the largest weight is chosen in every round.
     rounds = turns[strides.index(STRIDE_MAX)]
     for index, stride in enumerate(strides):
         assert abs(turns[index] - rounds * stride / STRIDE_MAX) <= 2
 
 
 @given(WEIGHTS, st.integers(0, 2**32))
-def test_two_turns_are_at_most_one_round_apart(weights: list[float], start: int) -> None:
-    """And so a pick takes at most as many steps as there are endpoints, however light they are."""
+def test_index_with_the_largest_weight_is_chosen_in_every_round(
+    weights: list[float], start: int
+) -> None:
+    """Therefore a choice takes at most as many visits as there are indices."""
     heaviest = choose_strides(weights).index(STRIDE_MAX)
     turns = take(StrideScheduler(weights, start), 200)
     assert heaviest in turns[: len(weights)]
@@ -86,35 +90,35 @@ def test_two_turns_are_at_most_one_round_apart(weights: list[float], start: int)
 
 
 @pytest.mark.parametrize("size", [12, 1_000])
-def test_with_weights_that_are_not_extreme_few_steps_make_a_turn(size: int) -> None:
+def test_choice_takes_few_visits_when_weights_are_moderate(size: int) -> None:
     weights = [1.0 + index % 4 for index in range(size)]
     turns = take(StrideScheduler(weights, start=7), 1_000)
     steps = sum((later - earlier - 1) % size + 1 for earlier, later in pairwise(turns))
     assert steps / len(turns) < 4 / 2.5 + 0.1
 
 
-def test_it_starts_where_it_is_told() -> None:
+def test_scheduler_starts_at_the_given_index() -> None:
     starts = [StrideScheduler([0.0] * 3, start) for start in range(4)]
     assert [each.next_index() for each in starts] == [0, 1, 2, 0]
 
 
-def test_light_ones_do_not_take_their_turns_all_at_once() -> None:
-    """Of ten that have one turn in ten rounds, about one has it in each round."""
+def test_choices_of_small_weights_are_spread_over_rounds() -> None:
+    """Of ten indices that are chosen every ten rounds, about one is chosen in each round."""
     weights = [1.0] * 10 + [10.0]
     turns = take(StrideScheduler(weights, start=0), 200)
     rounds = "".join("|" if index == 10 else "x" for index in turns).split("|")
     assert max(map(len, rounds)) <= 3
 
 
-def test_new_weights_count_from_the_next_turn_on_and_nothing_else_changes() -> None:
+def test_new_weights_apply_from_the_next_choice() -> None:
     scheduler = StrideScheduler([0.0, 0.0], start=0)
     assert take(scheduler, 3) == [0, 1, 0]
-    scheduler.weigh([1.0, 3.0])
+    scheduler.set_weights([1.0, 3.0])
     assert Counter(take(scheduler, 400)) == {0: 100, 1: 300}
 
 
-def test_weighing_often_changes_nothing_if_the_weights_are_the_same() -> None:
+def test_set_weights_changes_nothing_when_the_weights_are_equal() -> None:
     one, other = (StrideScheduler([1.0, 2.5, 4.0], start=3) for _ in range(2))
     for _ in range(100):
-        other.weigh([1.0, 2.5, 4.0])
+        other.set_weights([1.0, 2.5, 4.0])
         assert one.next_index() == other.next_index()

@@ -1,12 +1,11 @@
-"""What is demanded of a policy at each step?
+"""Harness: applies steps to one policy, and checks the rules after each.
 
-A world has one policy, takes steps with it, and knows what must be true after each. It speaks only
-through what a channel has: updates, subchannels, picks, and the clock. What must be true inside a
-step is the business of the fakes.
+It acts only as a channel does: by updates, subchannels, picks and the clock. The fakes check the
+rules that apply inside a step.
 
 Theory of operation
-    Every step ends at rest: what was to happen soon has happened. A world remembers how it was at
-    the rest before; most rules are about the difference.
+    Every step ends settled: timers that are due have run. The harness keeps the settled state after
+    the previous step, because most rules compare the two.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from copy import deepcopy
 from dataclasses import field
 from enum import Enum
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from proxyless.base import OK, Address, Endpoint, State, Status, StatusCode, ValidationErrors
+from proxyless.base import Address, Endpoint, State, Status, StatusCode, ValidationErrors
 from proxyless.base.frozen import frozen
 from proxyless.lb import Complete, Drop, Endpoints, Fail, PickInfo, PolicyRegistry, Update
 from proxyless.lb.policies.per_endpoint.endpoint_list import REMOVED_RETENTION_S
@@ -38,52 +37,54 @@ if TYPE_CHECKING:
     from proxyless.lb import PolicyFactory
     from proxyless.testing.steps import Step
 
-# How long it may take a policy to let RPCs through when all is well.
-CALM_ROUNDS_MAX: Final = 300
-CALM_ROUND_S: Final = 1.0
-# How often the newest picker is tried at rest.
-PICKS_AT_REST_MAX: Final = 32
-# How many old pickers are tried on a closed policy.
+# The time in which a policy must become READY when every attempt succeeds.
+RECOVERY_ROUNDS_MAX: Final = 300
+RECOVERY_ROUND_S: Final = 1.0
+# The number of picks with the newest picker after each step.
+PICKS_PER_CHECK_MAX: Final = 32
+# The number of old pickers that are used after `close`.
 OLD_PICKERS_MAX: Final = 8
 
 FAILURE: Final = State.TRANSIENT_FAILURE
 
+T = TypeVar("T")
+
 
 class Sticky(Enum):
-    """When may a policy that is in TRANSIENT_FAILURE say CONNECTING or IDLE again?"""
+    """Condition under which TRANSIENT_FAILURE may change to CONNECTING or IDLE."""
 
-    # As pick_first: not before it was READY, even if there are other endpoints meanwhile. A
-    # failure for want of endpoints is over when there are some.
+    # As in pick_first: only after READY, even if the endpoints change. The failure of an empty list
+    # ends with the next endpoints.
     UNTIL_READY = "until READY"
-    # As round_robin, ring_hash and most others: after an update that changes the endpoints.
+    # As in round_robin, ring_hash and most others: after an update that changes the endpoints.
     UNTIL_UPDATE = "until READY or new endpoints"
-    # Whenever it likes. Under a priority policy such a one makes RPCs flap.
+    # At any time. A priority policy above then switches back and forth.
     NEVER = "never"
 
 
-def _as_it_is(endpoint: Endpoint) -> Endpoint:
+def _identity(endpoint: Endpoint) -> Endpoint:
     return endpoint
 
 
 @frozen(kw_only=True)
 class Traits:
-    """What is peculiar about a policy. The defaults are what most policies are like."""
+    """Properties of a policy in which policies may differ. The defaults fit most policies."""
 
     sticky: Sticky = Sticky.UNTIL_UPDATE
-    # Whether it asks for fresh endpoints. One whose endpoints are pushed need not.
+    # False for a policy whose endpoints are pushed.
     requests_reresolution: bool = True
-    # Whether not OK may also mean that a part of the endpoints is used and a part is not, as with
-    # parents that tell what some of their children refused.
+    # Whether a rejected update may still be used in part, as by a parent of which only some
+    # children rejected it.
     refuses_in_part: bool = False
-    # Adds what the policy wants to find on each endpoint, such as attributes.
-    to_endpoint: Callable[[Endpoint], Endpoint] = _as_it_is
+    # Adds attributes that the policy reads to the endpoints.
+    to_endpoint: Callable[[Endpoint], Endpoint] = _identity
     # An RPC that the policy can pick for.
     rpc: PickInfo = ANY_RPC
 
 
 @frozen
 class Subject:
-    """The kind of policy that is checked, and how it is configured."""
+    """Policy under test: factory, config and traits."""
 
     factory: PolicyFactory
     registry: PolicyRegistry | None
@@ -98,8 +99,8 @@ class Subject:
 
 
 @frozen
-class Rest:
-    """How everything was when nothing was left to happen soon."""
+class SettledState:
+    """State of the policy after a step."""
 
     state: State | None
     subchannels: tuple[FakeSubchannel, ...]
@@ -108,8 +109,8 @@ class Rest:
     picked: frozenset[Address]
 
 
-class World:
-    """One policy from its creation to its end. Driven by steps."""
+class PolicyHarness:
+    """Owns one policy from its creation to `close`. Steps call its public methods."""
 
     def __init__(self, subject: Subject, seed: int) -> None:
         # Fixed at construction.
@@ -117,28 +118,28 @@ class World:
         self.helper = FakeHelper(subject.registry, rpc=subject.traits.rpc, seed=seed)
         self._config = subject.parse(self.helper.context.registry)
         self._stickiness = _Stickiness(subject.traits.sticky)
-        # The list that the policy has to use; None before the first update of any kind.
+        # The list that the policy must use; None before the first update.
         self.endpoints: tuple[Endpoint, ...] | None = None
-        # Since when addresses of lists before that one are not listed any more.
+        # The times at which addresses were removed from the list.
         self._removed_s: dict[Address, float] = {}
         self.is_closed = False
-        # Re-resolutions that were requested when there was no reason to any more.
-        self._reresolutions_seen = 0
-        self._rest = Rest(None, (), 0, frozenset())
-        with self._judging(), self.helper.forbidding(Rule.QUIET_BEFORE_UPDATE):
+        # The number of re-resolution requests at the last update or READY state.
+        self._reresolutions_before = 0
+        self._settled = SettledState(None, (), 0, frozenset())
+        with self._checking(), self.helper.forbidding(Rule.QUIET_BEFORE_UPDATE):
             self._policy = subject.factory.create(self.helper)
             self._expect_no_timer(Rule.QUIET_BEFORE_UPDATE)
 
     def take(self, step: Step) -> None:
-        """Take the step; raise ConformanceError if a rule is broken."""
+        """Apply the step; raise ConformanceError if a rule is broken."""
         if not self.is_closed:
-            with self._judging():
+            with self._checking():
                 step.apply(self)
-                self._come_to_rest()
+                self._settle()
 
     @contextmanager
-    def _judging(self) -> Iterator[None]:
-        """Turn whatever is raised into a rule that is broken."""
+    def _checking(self) -> Iterator[None]:
+        """Convert exceptions of the policy into broken rules."""
         try:
             yield
         except ConformanceError:
@@ -146,19 +147,17 @@ class World:
         except RecursionError as error:
             raise ConformanceError(Rule.NO_RECURSION, f"policy recurses: {error}") from error
         except Exception as error:
-            seen = f"policy raises {type(error).__name__}: {error}"
-            raise ConformanceError(Rule.RAISES_NOTHING, seen) from error
+            observed = f"policy raises {type(error).__name__}: {error}"
+            raise ConformanceError(Rule.RAISES_NOTHING, observed) from error
         finally:
-            # Also if the policy caught what was raised, or raised something else after it.
+            # Even if the policy caught the error, or raised another one after it.
             if self.helper.broken is not None:
                 raise self.helper.broken
-
-    # Updates.
 
     def resolve(self, endpoints: tuple[Endpoint, ...]) -> None:
         endpoints = tuple(map(self._traits.to_endpoint, endpoints))
         before = self.endpoints
-        self._judge_reports()
+        self._check_reports()
         if endpoints != before:
             self._stickiness.on_new_endpoints(is_first_list=not before)
         self.endpoints = endpoints
@@ -172,9 +171,9 @@ class World:
                 self._expect_unchanged()
             else:
                 self._expect_failure(Rule.REFUSED_UPDATE)
-        self._note_removed(before or ())
+        self._record_removed(before or ())
 
-    def _note_removed(self, before: tuple[Endpoint, ...]) -> None:
+    def _record_removed(self, before: tuple[Endpoint, ...]) -> None:
         now_s = self.helper.clock.now_s()
         for address in _addresses_of(before):
             self._removed_s.setdefault(address, now_s)
@@ -189,20 +188,15 @@ class World:
             return
         self.endpoints = ()
         self._expect_failure(Rule.RESOLVER_ERROR)
-        shown = self.helper.picker.status.details
-        if text not in shown:
-            self._fail(Rule.RESOLVER_ERROR, f"RPCs fail with {shown!r}, not with {text!r}")
+        details = self.helper.picker.status.details
+        if text not in details:
+            self._fail(Rule.RESOLVER_ERROR, f"RPCs fail with {details!r}, not with {text!r}")
 
     def _update(self, endpoints: Endpoints) -> Status:
-        status = OK
-
-        def update() -> None:
-            nonlocal status
-            status = self._policy.update(Update(endpoints, self._config))
-
-        self._call(update, REPORTS_PER_UPDATE_MAX)
+        update = Update(endpoints, self._config)
+        status = self._call(lambda: self._policy.update(update), REPORTS_PER_UPDATE_MAX)
         self.helper.settle()
-        self._reresolutions_seen = self._rest.reresolutions
+        self._reresolutions_before = self._settled.reresolutions
         if not self.helper.reports:
             self._fail(Rule.REPORTS_PER_CALL, "policy does not report after its first update")
         return status
@@ -219,15 +213,13 @@ class World:
             self._fail(rule, f"pick gives {result}, wanted a failure")
 
     def _expect_unchanged(self) -> None:
-        before, state = self._rest, self.helper.state
+        before, state = self._settled, self.helper.state
         if state is not before.state:
             self._fail(Rule.REFUSED_UPDATE, f"policy goes from {before.state} to {state}")
         if tuple(self.helper.subchannels) != before.subchannels:
             self._fail(Rule.REFUSED_UPDATE, "policy has other subchannels")
         if before.picked and not self._try_picks():
             self._fail(Rule.REFUSED_UPDATE, "no pick completes any more")
-
-    # Connections.
 
     def begin_change(self, names: Iterable[str], state: State) -> None:
         for connection in self._choose_connections(names):
@@ -240,19 +232,19 @@ class World:
     def change_connections(self, names: Iterable[str], state: State) -> None:
         changing = self._choose_connections(names)
         is_used = any(
-            each.address in self._rest.picked for each in changing if each.can_become(state)
+            each.address in self._settled.picked for each in changing if each.can_become(state)
         )
         self.begin_change(names, state)
         self.helper.settle()
         if self.helper.state is State.READY:
-            # First: a policy that missed the change does worse than not to ask.
+            # Before the check of re-resolution: using a lost connection is the worse error.
             self._try_picks()
         if is_used:
-            self._expect_reresolution(self._rest.reresolutions, "a connection in use was lost")
-        if state is FAILURE and self.helper.state is FAILURE and self._rest.state is not FAILURE:
-            self._expect_reresolution(self._reresolutions_seen, "every connection has failed")
+            self._expect_reresolution(self._settled.reresolutions, "a connection in use was lost")
+        if state is FAILURE and self.helper.state is FAILURE and self._settled.state is not FAILURE:
+            self._expect_reresolution(self._reresolutions_before, "every connection has failed")
 
-    def connect_elsewhere(self, names: Iterable[str], state: State) -> None:
+    def share_connection(self, names: Iterable[str], state: State) -> None:
         for name in names:
             connection = self.helper.connection(name)
             if not connection.handles:
@@ -269,8 +261,6 @@ class World:
         if self._traits.requests_reresolution and self.helper.reresolutions <= before:
             self._fail(Rule.RERESOLUTION, f"no re-resolution is requested, though {why}")
 
-    # Everything else that a policy is told.
-
     def begin_picks(self, count: int) -> None:
         if self.helper.reports:
             for _ in range(count):
@@ -280,7 +270,7 @@ class World:
         self.begin_picks(count)
         self._expect_connecting("a pick")
 
-    def keep_waiting(self, count: int) -> None:
+    def queue_rpcs(self, count: int) -> None:
         self.helper.waiting_rpcs = count
 
     def exit_idle(self) -> None:
@@ -289,12 +279,12 @@ class World:
             self._expect_connecting("exit_idle")
 
     def _expect_connecting(self, after: str) -> None:
-        """Connect, if that is what was missing."""
+        """Check that a policy that is still IDLE has requested a connection."""
         self.helper.settle()
-        is_on_its_way = any(
+        is_requested = any(
             each.is_requested or each.state is not State.IDLE for each in self.helper.connections
         )
-        if self._rest.state is self.helper.state is State.IDLE and not is_on_its_way:
+        if self._settled.state is self.helper.state is State.IDLE and not is_requested:
             self._fail(Rule.EXIT_IDLE, f"policy is IDLE and requests no connection after {after}")
 
     def reset_backoff(self) -> None:
@@ -305,22 +295,23 @@ class World:
         self._call(self._policy.reset_backoff, REPORTS_PER_EVENT_MAX)
         for subchannel, before in zip(waiting, resets, strict=True):
             if subchannel.backoff_resets == before and not subchannel.is_released:
-                self._fail(Rule.RESET_BACKOFF, f"{subchannel.address} is not told")
+                self._fail(Rule.RESET_BACKOFF, f"backoff of {subchannel.address} is not reset")
 
     def advance(self, seconds: float) -> None:
         self.helper.clock.advance(seconds)
 
-    def calm_down(self) -> None:
+    def recover(self) -> None:
         if not self.endpoints:
             return
-        for _ in range(CALM_ROUNDS_MAX):
+        for _ in range(RECOVERY_ROUNDS_MAX):
             for connection in self.helper.connections:
-                _heal(connection)
-            self.helper.clock.advance(CALM_ROUND_S)
+                _advance_to_ready(connection)
+            self.helper.clock.advance(RECOVERY_ROUND_S)
             if self._try_picks() and self.helper.state is State.READY:
                 return
-        calm_s = CALM_ROUNDS_MAX * CALM_ROUND_S
-        self._fail(Rule.RECOVERS, f"policy is {self.helper.state} after {calm_s:g} s of calm")
+        recovery_s = RECOVERY_ROUNDS_MAX * RECOVERY_ROUND_S
+        text = f"policy is {self.helper.state} after {recovery_s:g} s in which attempts succeed"
+        self._fail(Rule.RECOVERS, text)
 
     def close(self) -> None:
         self.is_closed = True
@@ -336,29 +327,29 @@ class World:
                 report.picker.pick(self._traits.rpc)
         self._expect_no_timer(Rule.CLOSED)
 
-    # Rest.
-
-    def _come_to_rest(self) -> None:
+    def _settle(self) -> None:
         if self.is_closed:
             return
         self.helper.settle()
-        self._judge_reports()
+        self._check_reports()
         state = self.helper.state
         picked = self._try_picks() if state is State.READY else frozenset()
         if state is State.READY:
-            self._reresolutions_seen = self.helper.reresolutions
-        self._rest = Rest(state, tuple(self.helper.subchannels), self.helper.reresolutions, picked)
+            self._reresolutions_before = self.helper.reresolutions
+        self._settled = SettledState(
+            state, tuple(self.helper.subchannels), self.helper.reresolutions, picked
+        )
 
-    def _judge_reports(self) -> None:
-        """Judge those that are new, in the light of what the policy was told before them."""
-        for report in self.helper.reports[self._stickiness.reports_judged :]:
+    def _check_reports(self) -> None:
+        """Check the new reports for stickiness. Called before and after updates."""
+        for report in self.helper.reports[self._stickiness.reports_checked :]:
             if not self._stickiness.allows(report.state):
                 self._fail(Rule.STICKY_FAILURE, f"policy reports {report.state}")
 
     def _try_picks(self) -> frozenset[Address]:
-        """Where RPCs go now, when everybody knows how the connections are."""
+        """Pick several times, and return the addresses. All notifications have been delivered."""
         picked: set[Address] = set()
-        for _ in range(min(2 * len(self.helper.subchannels) + 2, PICKS_AT_REST_MAX)):
+        for _ in range(min(2 * len(self.helper.subchannels) + 2, PICKS_PER_CHECK_MAX)):
             result = self.helper.pick()
             if isinstance(result, Complete):
                 self._expect_usable(result.subchannel.address)
@@ -375,7 +366,7 @@ class World:
                 self._fail(Rule.LISTED_PICKS, f"pick completes on {address}, which is not listed")
 
     def _expect_usable(self, picked: Address) -> None:
-        # The policy may have stopped watching, so that it was never told.
+        # The state of the connection: the policy may have cancelled its watch.
         state = self.helper.connection(picked).state
         if state is not State.READY:
             self._fail(Rule.READY_PICKS, f"pick completes on {picked}, which is {state}")
@@ -384,29 +375,29 @@ class World:
         if self.helper.clock.timers_pending:
             self._fail(rule, f"{self.helper.clock.timers_pending} timers are pending")
 
-    def _call(self, call: Callable[[], None], reports_max: int) -> None:
+    def _call(self, call: Callable[[], T], reports_max: int) -> T:
         with self.helper.calling(reports_max):
-            call()
+            return call()
 
-    def _fail(self, rule: Rule, seen: str) -> None:
-        self.helper.fail(rule, seen)
+    def _fail(self, rule: Rule, observed: str) -> None:
+        self.helper.fail(rule, observed)
 
 
 class _Stickiness:
-    """Knows whether a policy that failed may say something else. Driven by the world."""
+    """Decides whether a policy in TRANSIENT_FAILURE may report another state."""
 
     def __init__(self, sticky: Sticky) -> None:
         self._sticky = sticky
         self._is_failing = False
         self._may_leave = False
-        self.reports_judged = 0
+        self.reports_checked = 0
 
     def on_new_endpoints(self, *, is_first_list: bool) -> None:
         if is_first_list or self._sticky is not Sticky.UNTIL_READY:
             self._may_leave = True
 
     def allows(self, state: State) -> bool:
-        self.reports_judged += 1
+        self.reports_checked += 1
         is_stuck = self._is_failing and not self._may_leave and self._sticky is not Sticky.NEVER
         self._is_failing = state is FAILURE
         if self._is_failing:
@@ -418,8 +409,8 @@ def _addresses_of(endpoints: tuple[Endpoint, ...]) -> set[Address]:
     return {address for endpoint in endpoints for address in endpoint.addresses}
 
 
-def _heal(connection: FakeConnection) -> None:
-    """One step to what it is when all is well."""
+def _advance_to_ready(connection: FakeConnection) -> None:
+    """Move the connection one state closer to READY."""
     if connection.health is not State.READY:
         connection.set_health(State.READY)
     match connection.state:

@@ -1,4 +1,4 @@
-"""Unit tests of proxyless.lb.view, and of what each policy tells about itself."""
+"""Unit tests of proxyless.lb.description, and of each policy's `describe`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,21 @@ from proxyless.assembly import Registries
 from proxyless.base import OK, Endpoint, State, Status, StatusCode, ValidationErrors
 from proxyless.lb import LbNode, PickInfo, Update
 from proxyless.lb.config import PolicyConfig
-from proxyless.lb.graceful_switch import GracefulSwitch
+from proxyless.lb.description import (
+    annotate,
+    as_child,
+    describe_policy,
+    describe_subchannel,
+    format_seconds,
+    join_notes,
+    ready_addresses,
+    wrap,
+)
+from proxyless.lb.graceful_switch import GracefulSwitchPolicy
 from proxyless.lb.hierarchy import with_path
 from proxyless.lb.policies.least_request import LeastRequestConfig, LeastRequestFactory
 from proxyless.lb.policies.pick_first import PickFirstConfig, PickFirstFactory
-from proxyless.lb.policies.priority import ChildConfig, PriorityConfig, PriorityFactory
+from proxyless.lb.policies.priority import PriorityChildConfig, PriorityConfig, PriorityFactory
 from proxyless.lb.policies.ring_hash import RingHashConfig, RingHashFactory
 from proxyless.lb.policies.round_robin import RoundRobinConfig, RoundRobinFactory
 from proxyless.lb.policies.weighted_target import (
@@ -24,16 +34,6 @@ from proxyless.lb.policies.weighted_target import (
     TargetConfig,
     WeightedTargetConfig,
     WeightedTargetFactory,
-)
-from proxyless.lb.view import (
-    annotate,
-    describe_policy,
-    describe_subchannel,
-    in_seconds,
-    join_notes,
-    place,
-    ready_addresses,
-    wrap,
 )
 from proxyless.testing import FakeHelper, address
 
@@ -45,7 +45,7 @@ ROUND_ROBIN = PolicyConfig(RoundRobinFactory(), RoundRobinConfig())
 
 
 class Bare:
-    """A policy as an application may have written it: without `describe`."""
+    """Policy without `describe`, as an application may have written it."""
 
     def update(self, update: Update) -> Status:
         return OK
@@ -61,7 +61,7 @@ class Bare:
 
 
 class Buggy(Bare):
-    """One that has it, and should not have."""
+    """Policy whose `describe` raises."""
 
     def describe(self) -> LbNode:
         raise ZeroDivisionError("no endpoints")
@@ -70,14 +70,14 @@ class Buggy(Bare):
 # Nodes
 
 
-def test_a_policy_that_cannot_describe_itself_is_what_its_parent_knows() -> None:
-    node = place(
+def test_policy_without_describe_has_the_state_of_its_report() -> None:
+    node = as_child(
         describe_policy(Bare(), "bare"), "a", state=State.TRANSIENT_FAILURE, failure=FAILED
     )
     assert node == LbNode("a", "bare", "TRANSIENT_FAILURE", "it is down", problem="it is down")
 
 
-def test_a_policy_whose_description_raises_is_shown_with_that() -> None:
+def test_description_contains_the_exception_when_describe_raises() -> None:
     node = describe_policy(Buggy(), "buggy")
     assert node.detail == "describe raised ZeroDivisionError: no endpoints"
 
@@ -91,26 +91,26 @@ def test_a_policy_whose_description_raises_is_shown_with_that() -> None:
         (cast("LbNode", "READY"), "TypeError: "),
     ],
 )
-def test_a_description_that_nobody_could_read_is_shown_as_that(
+def test_description_contains_an_error_when_describe_returns_invalid_values(
     node: LbNode, complaint: str
 ) -> None:
     policy = Bare()
     policy.describe = lambda: node  # type: ignore[attr-defined]
-    told = describe_policy(policy, "mine")
-    assert told.detail.startswith(f"describe raised {complaint}")
-    assert not told.children
+    node = describe_policy(policy, "mine")
+    assert node.detail.startswith(f"describe raised {complaint}")
+    assert not node.children
 
 
-def test_the_parent_fills_the_state_of_a_child_and_of_what_it_wraps() -> None:
-    node = place(wrap(wrap(LbNode(policy="bare"))), state=State.CONNECTING)
+def test_parent_state_fills_in_missing_states_of_child_and_first_grandchildren() -> None:
+    node = as_child(wrap(wrap(LbNode(policy="bare"))), state=State.CONNECTING)
     assert [node.state, node.children[0].state, node.children[0].children[0].state] == [
         "CONNECTING"
     ] * 3
 
 
-def test_a_child_that_tries_again_and_counts_as_failing_says_both() -> None:
+def test_description_has_both_states_when_child_and_parent_differ() -> None:
     child = LbNode(policy="p", state="CONNECTING")
-    node = place(child, state=State.TRANSIENT_FAILURE, failure=FAILED)
+    node = as_child(child, state=State.TRANSIENT_FAILURE, failure=FAILED)
     assert (node.state, node.detail) == (
         "CONNECTING",
         "counts as TRANSIENT_FAILURE; it is down",
@@ -118,7 +118,7 @@ def test_a_child_that_tries_again_and_counts_as_failing_says_both() -> None:
     assert node.problem == "it is down"
 
 
-def test_notes_reach_the_subchannels_of_an_address_only() -> None:
+def test_notes_are_added_to_subchannels_only() -> None:
     leaf = describe_subchannel(address("a"), State.READY)
     tree = LbNode(policy="x", children=(LbNode(str(address("a")), "pick_first", children=(leaf,)),))
     noted = annotate(tree, {str(address("a")): "ejected 3 s"})
@@ -127,7 +127,7 @@ def test_notes_reach_the_subchannels_of_an_address_only() -> None:
     assert annotate(tree, {}) is tree
 
 
-def test_rpcs_can_go_to_what_is_ready_and_in_use() -> None:
+def test_ready_addresses_are_those_of_ready_nodes_in_use() -> None:
     one, other = (describe_subchannel(address(name), State.READY) for name in "ab")
     unused = LbNode("p1", "x", "READY", children=(other,), in_use=False)
     failing = LbNode("p2", "x", "TRANSIENT_FAILURE", children=(other,))
@@ -139,8 +139,8 @@ def test_rpcs_can_go_to_what_is_ready_and_in_use() -> None:
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.0, "0 s"), (7.24, "7.2 s"), (12.0, "12 s"), (893.4, "893 s")]
 )
-def test_times_have_the_digits_that_people_read(seconds: float, text: str) -> None:
-    assert in_seconds(seconds) == text
+def test_seconds_are_rounded(seconds: float, text: str) -> None:
+    assert format_seconds(seconds) == text
 
 
 def test_notes_are_joined_without_empty_ones() -> None:
@@ -177,7 +177,7 @@ def shape(node: LbNode) -> Any:  # noqa: ANN401 - a tree of tuples
     return node.name, node.state, *(shape(child) for child in node.children)
 
 
-def test_pick_first_shows_the_addresses_that_it_tries() -> None:
+def test_pick_first_describes_the_addresses_of_its_pass() -> None:
     world = World(PickFirstFactory())
     world.update(PickFirstConfig(), "a", "b")
     world.become("a", State.CONNECTING, State.TRANSIENT_FAILURE)
@@ -193,7 +193,7 @@ def test_pick_first_shows_the_addresses_that_it_tries() -> None:
     assert "failed to connect to all addresses" in world.describe().detail
 
 
-def test_pick_first_at_rest_says_that_rpcs_connect_it() -> None:
+def test_pick_first_describes_how_to_connect_when_idle() -> None:
     world = World(PickFirstFactory())
     world.update(PickFirstConfig(), "a")
     world.become("a", State.CONNECTING, State.READY, State.IDLE)
@@ -202,7 +202,7 @@ def test_pick_first_at_rest_says_that_rpcs_connect_it() -> None:
     assert node.detail == "connects when an RPC comes, to one of 1 addresses"
 
 
-def test_round_robin_counts_its_endpoints_and_shows_each() -> None:
+def test_round_robin_describes_and_counts_its_endpoints() -> None:
     world = World(RoundRobinFactory())
     world.update(RoundRobinConfig(), "a", "b")
     world.become("a", State.CONNECTING, State.READY)
@@ -217,7 +217,7 @@ def test_round_robin_counts_its_endpoints_and_shows_each() -> None:
     assert ready_addresses(node) == [str(address("a"))]
 
 
-def test_least_request_shows_what_is_in_flight() -> None:
+def test_least_request_describes_requests_in_flight() -> None:
     world = World(LeastRequestFactory())
     world.update(LeastRequestConfig(), "a")
     world.become("a", State.CONNECTING, State.READY)
@@ -225,7 +225,7 @@ def test_least_request_shows_what_is_in_flight() -> None:
     assert world.describe().children[0].detail == "1 requests in flight"
 
 
-def test_ring_hash_shows_endpoints_that_nobody_asked_for() -> None:
+def test_ring_hash_describes_endpoints_that_are_not_connected() -> None:
     world = World(RingHashFactory())
     world.update(RingHashConfig(), "a", "b")
     details = [(child.state, child.detail) for child in world.describe().children]
@@ -233,14 +233,14 @@ def test_ring_hash_shows_endpoints_that_nobody_asked_for() -> None:
 
 
 def priorities(*names: str) -> PriorityConfig:
-    return PriorityConfig({name: ChildConfig(ROUND_ROBIN) for name in names}, names)
+    return PriorityConfig({name: PriorityChildConfig(ROUND_ROBIN) for name in names}, names)
 
 
 def at(path: str, name: str) -> Endpoint:
     return with_path(Endpoint((address(name),)), (path,))
 
 
-def test_priority_shows_which_one_is_used_and_the_time_that_is_left() -> None:
+def test_priority_describes_the_choice_and_the_failover_timer() -> None:
     world = World(PriorityFactory())
     world.update(priorities("p0", "p1"), at("p0", "a"), at("p1", "b"))
     world.helper.clock.advance(2.8)
@@ -252,7 +252,7 @@ def test_priority_shows_which_one_is_used_and_the_time_that_is_left() -> None:
     assert p1 == LbNode("p1", "round_robin", "", "not needed so far", in_use=False)
 
 
-def test_priority_shows_a_child_whose_time_was_up_as_what_it_counts() -> None:
+def test_priority_describes_a_child_whose_failover_timer_fired() -> None:
     world = World(PriorityFactory())
     world.update(priorities("p0", "p1"), at("p0", "a"), at("p1", "b"))
     world.become("a", State.CONNECTING)
@@ -264,7 +264,7 @@ def test_priority_shows_a_child_whose_time_was_up_as_what_it_counts() -> None:
     assert (p0.in_use, p1.in_use) == (False, True)
 
 
-def test_priority_shows_how_long_a_child_is_retained() -> None:
+def test_priority_describes_the_remaining_retention_time() -> None:
     world = World(PriorityFactory())
     world.update(priorities("p0"), at("p0", "a"))
     world.become("a", State.CONNECTING, State.READY)
@@ -276,7 +276,7 @@ def test_priority_shows_how_long_a_child_is_retained() -> None:
     assert not gone.in_use
 
 
-def test_weighted_target_shows_weights() -> None:
+def test_weighted_target_describes_weights() -> None:
     world = World(WeightedTargetFactory())
     targets = {"x": TargetConfig(3, ROUND_ROBIN), "y": TargetConfig(0, ROUND_ROBIN)}
     world.update(WeightedTargetConfig(targets), at("x", "a"), at("y", "b"))
@@ -287,9 +287,9 @@ def test_weighted_target_shows_weights() -> None:
     assert world.describe().detail == NO_TARGETS
 
 
-def test_a_switch_is_seen_only_while_it_switches() -> None:
+def test_graceful_switch_is_described_only_during_a_switch() -> None:
     helper = FakeHelper()
-    switch = GracefulSwitch(helper)
+    switch = GracefulSwitchPolicy(helper)
     assert switch.describe() == LbNode()
     assert switch.describe_child("a") is None
     pick_first = PolicyConfig(PickFirstFactory(), PickFirstConfig())
@@ -298,7 +298,7 @@ def test_a_switch_is_seen_only_while_it_switches() -> None:
     helper.connection("a").become(State.CONNECTING)
     assert switch.describe().policy == "pick_first"
     assert switch.describe_child(str(address("a"))) == switch.describe().children[0]
-    assert switch.describe_child("nobody") is None
+    assert switch.describe_child("unknown") is None
     switch.update(Update(endpoints, ROUND_ROBIN))
     node = switch.describe()
     assert node.policy == "graceful_switch"
@@ -331,7 +331,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("kind", CONFIGS)
 @given(data=st.data())
 @settings(max_examples=20)
-def test_a_policy_shows_the_state_that_it_reported(kind: str, data: st.DataObject) -> None:
+def test_policy_describes_the_state_that_it_reported(kind: str, data: st.DataObject) -> None:
     registry = Registries().policies
     factory = registry.find(kind)
     assert factory is not None
@@ -345,7 +345,7 @@ def test_a_policy_shows_the_state_that_it_reported(kind: str, data: st.DataObjec
         node = world.describe()
         assert "describe raised" not in node.detail
         report = world.helper.reports[-1]
-        placed = place(node, state=report.state, failure=report.picker.status)
+        placed = as_child(node, state=report.state, failure=report.picker.status)
         assert placed.state == report.state.name
         assert bool(placed.problem) == (report.state is State.TRANSIENT_FAILURE)
     world.policy.close()

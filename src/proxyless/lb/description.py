@@ -1,9 +1,8 @@
-"""What does a tree of policies look like now, to somebody who asks?
+"""Description of a policy tree as `LbNode` values.
 
-Every policy may have a method `describe`, and all of ours do; nothing is stored for it, so it costs
-nothing until somebody asks. A policy tells its state, why it is in it, and what is below. Its name
-among its siblings and the name of its kind are known to those above, who add them. A policy
-without the method is shown by what those above know.
+A policy may have a method `describe`, which computes its node on demand: nothing is stored for it.
+The node contains the policy's state, the reason and the children. The parent adds the name and the
+kind, and it describes a policy without `describe` from its last report.
 """
 
 from __future__ import annotations
@@ -21,39 +20,39 @@ if TYPE_CHECKING:
     from proxyless.lb.api import Policy
     from proxyless.runtime import Timer
 
-# From here on, a tenth of a second is not worth a digit.
+# Longer times are rounded to whole seconds.
 _WHOLE_SECONDS_FROM: Final = 100.0
 
 
 @frozen
 class LbNode:
-    """One policy or subchannel of a channel, and what is below it."""
+    """One policy or subchannel, and its children."""
 
-    # In its parent: of a child, a cluster, an endpoint's addresses. That of the top is the target.
+    # The name in the parent: a child's name, a cluster, or addresses. At the top, the target.
     name: str = ""
     # The kind of policy; empty for a subchannel.
     policy: str = ""
-    # The name of a `State`; empty if there is nothing yet that could be in one.
+    # The name of a `State`; empty if there is none yet.
     state: str = ""
-    # Why: what failed, what it waits for and how long, what it counts.
+    # The reason for the state: the last error, a pending timer, counts.
     detail: str = ""
     children: tuple[LbNode, ...] = ()
-    # What RPCs that come here now fail with; empty if they go on or wait.
+    # The error of RPCs that are picked here now; empty if they are sent or queued.
     problem: str = ""
-    # Whether its parent sends RPCs here, if any: not if another child is preferred, or it rests.
+    # False if the parent sends no RPCs here: it prefers another child, or deactivated this one.
     in_use: bool = True
-    # What ends RPCs here before anything below is asked: drops, a circuit breaker. Below may be
-    # more that is wrong, and then `problem`, which is what the state comes from, says that.
+    # The error of RPCs that fail here before a child picks: drops, or a circuit breaker. `problem`
+    # is then the error of the state, which may have another reason.
     barrier: str = ""
 
 
 def describe_policy(policy: Policy, kind: str) -> LbNode:
-    """A policy of this kind, whether it can describe itself or not.
+    """Describe a policy of this kind, with or without its `describe`.
 
-    `describe() -> LbNode` is called on its loop, between two other calls to it. It tells state,
-    detail and children; no state if only those above know it.
+    `describe() -> LbNode` is called on the policy's loop, never inside another call to it. It sets
+    state, detail and children; the state may be left empty.
     """
-    # Not in the protocol: policies that applications wrote before do without.
+    # Not in the protocol, because policies of applications may lack it.
     describe: Callable[[], LbNode] | None = getattr(policy, "describe", None)
     if describe is None:
         return LbNode(policy=kind)
@@ -61,22 +60,16 @@ def describe_policy(policy: Policy, kind: str) -> LbNode:
         node = replace(describe(), policy=kind)
         _check_texts(node)
     except Exception as error:
-        # It may be an application's own, and whoever asks has trouble enough.
+        # The policy may be an application's: its bug must not hide the rest of the tree.
         return LbNode(policy=kind, detail=f"describe raised {type(error).__name__}: {error}")
     return node
 
 
 def _check_texts(node: LbNode) -> None:
-    """Raise if those above could not read it."""
+    """Raise if a field of the node or of its children has a wrong type or value."""
     for each in (node, *node.children):
-        for text in (
-            each.name,
-            each.policy,
-            each.state,
-            each.detail,
-            each.problem,
-            each.barrier,
-        ):
+        texts = (each.name, each.policy, each.state, each.detail, each.problem, each.barrier)
+        for text in texts:
             if not isinstance(text, str):
                 raise TypeError(f"{text!r} is {type(text).__name__}, wanted str")
         if each.state and each.state not in State.__members__:
@@ -86,13 +79,13 @@ def _check_texts(node: LbNode) -> None:
 def describe_subchannel(
     address: Address, state: State | None, error: Status = OK, note: str = ""
 ) -> LbNode:
-    """One address; without a state it has no subchannel."""
+    """Describe one address; `state` is None if it has no subchannel."""
     is_failing = state is State.TRANSIENT_FAILURE
     name = "" if state is None else state.name
     return LbNode(str(address), "", name, join_notes(error.details if is_failing else "", note))
 
 
-def place(
+def as_child(
     node: LbNode,
     name: str = "",
     *,
@@ -101,10 +94,10 @@ def place(
     note: str = "",
     in_use: bool = True,
 ) -> LbNode:
-    """The node as a child: with its name, and with what only its parent knows about it.
+    """Add the name, and the state and note that the parent holds, to the node of a child.
 
-    The parent's word counts where the child is silent. Where they differ, both are told: a child
-    that fails may try again and still count as failing.
+    The parent's state fills in a missing one. If the two differ, the description has both: a child
+    that connects again after a failure may still count as failing.
     """
     problem = node.problem
     if state is not None:
@@ -118,20 +111,20 @@ def place(
 
 
 def _fill_state(node: LbNode, state: State, failure: str) -> LbNode:
-    """Give the state to a node that has none, and to its first child if that has none, either."""
+    """Set a missing state of a node, and of its first child, and so on."""
     if not node.state:
         children = node.children
         if children:
             children = (_fill_state(children[0], state, ""), *children[1:])
         node = replace(node, state=state.name, children=children)
-    # Who has children leaves it to them to say why.
+    # A node with children has the reason in its children.
     if node.state == State.TRANSIENT_FAILURE.name == state.name and not node.children:
         node = replace(node, detail=node.detail or failure)
     return node
 
 
 def annotate(node: LbNode, notes: Mapping[str, str]) -> LbNode:
-    """Add to each subchannel below what somebody above knows about its address."""
+    """Add notes to the subchannels below the node, by address."""
     if not notes:
         return node
     children = tuple(annotate(child, notes) for child in node.children)
@@ -140,33 +133,30 @@ def annotate(node: LbNode, notes: Mapping[str, str]) -> LbNode:
 
 
 def join_notes(*notes: str) -> str:
-    """All that is to be said, in one line."""
     return "; ".join(note for note in notes if note)
 
 
-def name_endpoint(addresses: Iterable[Address]) -> str:
-    """An endpoint is its addresses."""
+def endpoint_name(addresses: Iterable[Address]) -> str:
     return ",".join(map(str, addresses))
 
 
-def in_seconds(seconds: float) -> str:
-    """A time that people read."""
+def format_seconds(seconds: float) -> str:
     return f"{round(seconds, 0 if seconds >= _WHOLE_SECONDS_FROM else 1):g} s"
 
 
-def left_s(timer: Timer, now_s: float) -> float:
-    """How long a pending timer still has."""
-    return max(timer.due_s - now_s, 0.0)
+def format_time_left(timer: Timer, now_s: float) -> str:
+    """Return the remaining time of a pending timer."""
+    return format_seconds(max(timer.due_s - now_s, 0.0))
 
 
 def wrap(child: LbNode, detail: str = "", others: tuple[LbNode, ...] = ()) -> LbNode:
-    """What a policy tells that has one child and is whatever that is."""
+    """Describe a policy that has the state of its one child."""
     children = (child, *others)
     return LbNode(state=child.state, detail=detail, children=children, problem=child.problem)
 
 
 def ready_addresses(node: LbNode) -> list[str]:
-    """Where RPCs that come to this node now can go, in order; each address once."""
+    """Return the addresses that RPCs picked at this node can be sent to, without duplicates."""
     if node.state != State.READY.name or not node.in_use:
         return []
     if not node.policy:
