@@ -1,19 +1,16 @@
-"""The xDS client of a channel: from an `xds:///` target to routes, clusters and policies.
+"""xDS of a channel: resolves `xds:///` targets to routes, clusters and LB policies.
 
-Layers, from the top; imports point only downward (`make layers`):
+Layers, from the top; imports point only downward (`make layers`). Those on one line are
+independent of each other.
 
-view            read-only queries, for explanations, lint and CSDS
-stack           what the xDS channels of one event loop share
-resolver        resolver of `xds:///` targets: service config and ConfigSelector
-grpc_transport  the transport of the xDS client: streams on our own channels
-lb              the LB policies of xDS
-routing         route table, ConfigSelector, references to clusters (A28, A31)
-security        TLS of clusters, certificates, credentials of control planes (A29)
-config          XdsDependencyManager and XdsConfig (A74)
-filters         HTTP filters (A39)
-parsing         validation of protobuf messages, which become `resources`
-client          XdsClient: ADS and LRS, cache, watchers
-resources       frozen values, one per type of resource
-bootstrap       bootstrap configuration, and names of resources
-error_texts     subjects and node ids of error texts
+stack, view               objects shared by the channels of one loop; read-only queries
+resolver, grpc_transport  resolver of `xds:///` targets; transport of the xDS client
+lb, routing               LB policies of xDS; route table and ConfigSelector (A28, A31)
+security                  TLS of clusters, certificates, credentials of control planes (A29)
+config                    XdsDependencyManager and XdsConfig (A74)
+filters                   HTTP filters (A39)
+parsing                   validation of protobuf messages, which become `resources`
+client, resources         XdsClient: ADS and LRS, cache, watchers; values of resources
+bootstrap                 bootstrap configuration, names of resources
+error_texts               subjects and node ids of error texts
 """

@@ -1,4 +1,4 @@
-"""The resolver of xDS targets: who it asks for what, and what it says if it cannot."""
+"""Unit tests of the resolver of xDS targets."""
 
 from __future__ import annotations
 
@@ -13,13 +13,9 @@ from proxyless.runtime import AsyncioNetwork, VirtualClock, seeded_random
 from proxyless.xds.bootstrap import Bootstrap, ChannelCreds, Node, ServerConfig
 from proxyless.xds.filters import FilterRegistry
 from proxyless.xds.resolver import FailedResolver, XdsResolver, XdsResolverFactory, XdsTools
-from tests.spec.mesh_world import MeshWorld
-from tests.spec.xds_world import (
-    CDS,
-    LDS,
-    TYPES,
-    FakeDns,
-    Watches,
+from tests.worlds.meshes import MeshWorld
+from tests.worlds.xds_dependencies import CDS, LDS, TYPES, FakeDns, Watches, set_resource
+from tests.worlds.xds_resources import (
     cluster,
     endpoints,
     host,
@@ -27,7 +23,6 @@ from tests.spec.xds_world import (
     listener,
     route,
     route_config,
-    set_resource,
 )
 
 if TYPE_CHECKING:
@@ -44,7 +39,7 @@ class Client:
 
 
 class FactoryWorld:
-    """A factory, the clients it hands out, and what its resolvers say."""
+    """A factory, the number of its clients, and the results of its resolvers."""
 
     def __init__(self, bootstrap: Bootstrap | Status = BOOTSTRAP) -> None:
         self.clock = VirtualClock()
@@ -77,12 +72,12 @@ class FactoryWorld:
 
 
 @pytest.mark.parametrize("path", ["", "/", "/api/"])
-def test_target_without_a_name_is_the_caller_s_mistake(path: str) -> None:
+def test_create_raises_when_the_target_has_no_name(path: str) -> None:
     with pytest.raises(ValueError, match="has no name"):
         FactoryWorld().create(path)
 
 
-def test_authority_of_the_target_is_its_name() -> None:
+def test_default_authority_is_the_encoded_name_of_the_target() -> None:
     factory = FactoryWorld().factory
     assert factory.default_authority(Target("xds", "", "/a b")) == "a%20b"
 
@@ -94,7 +89,7 @@ def test_authority_of_the_target_is_its_name() -> None:
         FactoryWorld(Bootstrap(servers=(SERVER,))),
     ],
 )
-def test_target_that_cannot_be_resolved_says_so_once_it_is_started(world: FactoryWorld) -> None:
+def test_failed_resolver_publishes_the_status_after_start(world: FactoryWorld) -> None:
     resolver = world.create(authority="unknown.example")
     assert isinstance(resolver, FailedResolver)
     resolver.start()
@@ -109,7 +104,7 @@ def test_target_that_cannot_be_resolved_says_so_once_it_is_started(world: Factor
     assert world.acquired == []
 
 
-def test_closed_before_it_spoke_it_says_nothing() -> None:
+def test_failed_resolver_publishes_nothing_when_it_is_closed_before() -> None:
     world = FactoryWorld(Status(StatusCode.UNAVAILABLE, "no bootstrap"))
     resolver = world.create()
     resolver.start()
@@ -118,7 +113,7 @@ def test_closed_before_it_spoke_it_says_nothing() -> None:
     assert world.results == []
 
 
-def test_client_is_acquired_for_the_target_and_given_back_once() -> None:
+def test_client_is_acquired_for_the_target_and_released_once() -> None:
     world = FactoryWorld()
     resolver = world.create()
     resolver.start()
@@ -133,7 +128,7 @@ def test_client_is_acquired_for_the_target_and_given_back_once() -> None:
 
 
 @pytest.mark.parametrize(("default_authority", "is_found"), [(None, False), ("other", True)])
-def test_virtual_host_is_that_of_the_authority(
+def test_virtual_host_is_chosen_by_the_authority(
     default_authority: str | None, is_found: bool
 ) -> None:
     world = FactoryWorld()
@@ -149,7 +144,7 @@ def test_virtual_host_is_that_of_the_authority(
     resolver.close()
 
 
-def test_load_balancing_config_that_says_the_same_is_the_same_object() -> None:
+def test_service_config_is_the_same_object_when_it_is_equal() -> None:
     world = MeshWorld()
     world.start(route_config("a"), cluster("a"), endpoints("a", "10.0.0.1:80"))
     parsed = world.channel.config.service_config
@@ -159,7 +154,7 @@ def test_load_balancing_config_that_says_the_same_is_the_same_object() -> None:
     assert world.channel.config.service_config is not parsed
 
 
-def test_table_is_kept_as_long_as_the_virtual_host_is() -> None:
+def test_route_table_is_reused_when_the_virtual_host_is_the_same() -> None:
     world = MeshWorld()
     world.start(route_config("a"), cluster("a"), endpoints("a", "10.0.0.1:80"))
     table = world.resolver._table
@@ -170,7 +165,7 @@ def test_table_is_kept_as_long_as_the_virtual_host_is() -> None:
 
 
 @pytest.mark.parametrize("text", ["soon", "-1", "inf", "nan", "s"])
-def test_default_time_that_is_none_is_ignored_and_logged(
+def test_default_timeout_is_ignored_and_logged_when_it_is_invalid(
     text: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("GRPC_XDS_DEFAULT_ROUTE_TIMEOUT", text)
@@ -187,7 +182,7 @@ def test_default_time_that_is_none_is_ignored_and_logged(
 # Logs
 
 
-def test_the_log_says_in_the_words_of_the_rpcs_why_they_fail_and_that_they_do_not_any_more(
+def test_loss_of_routes_and_its_end_are_logged_with_the_text_of_failed_rpcs(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "proxyless.xds.resolver")
@@ -218,7 +213,7 @@ def test_loss_is_logged_once_when_held_clusters_change(caplog: pytest.LogCapture
     ]
 
 
-def test_a_target_that_cannot_be_resolved_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_resolver_logs_its_status(caplog: pytest.LogCaptureFixture) -> None:
     world = FactoryWorld()
     resolver = world.create(authority="unknown.example")
     resolver.start()

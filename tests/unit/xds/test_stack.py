@@ -1,4 +1,4 @@
-"""What the xDS channels of a loop share: clients, and types that know a channel's registries."""
+"""Unit tests of the objects that the xDS channels of a loop share."""
 
 from typing import cast
 
@@ -8,7 +8,7 @@ from proxyless.runtime import AsyncioNetwork, DeadlineQueue, VirtualClock, seede
 from proxyless.xds.bootstrap import Bootstrap, ChannelCreds, ServerConfig
 from proxyless.xds.resolver import XdsTools
 from proxyless.xds.stack import XdsStack
-from tests.spec.xds_world import FakeDns
+from tests.worlds.xds_dependencies import FakeDns
 
 BOOTSTRAP = Bootstrap(servers=(ServerConfig("control-plane:443", ChannelCreds("insecure")),))
 
@@ -29,7 +29,7 @@ def tools_of(registries: Registries, dns: FakeDns) -> XdsTools:
     return stack_of(registries).tools(registries.policies, registries.filters, dns)
 
 
-def test_types_are_the_four_of_v3() -> None:
+def test_tools_have_the_four_resource_types_of_v3() -> None:
     registries, dns = Registries(), FakeDns()
     tools = tools_of(registries, dns)
     types = tools.types
@@ -44,7 +44,7 @@ def test_types_are_the_four_of_v3() -> None:
     assert tools.dns is dns
 
 
-def test_client_is_a_target_s_own_unless_it_is_to_be_shared() -> None:
+def test_each_target_has_its_own_client_unless_shared() -> None:
     tools = tools_of(Registries(), FakeDns())
     own, other = (tools.acquire(BOOTSTRAP, target, False) for target in ("xds:///a", "xds:///b"))
     assert own is not other
@@ -56,16 +56,16 @@ def test_client_is_a_target_s_own_unless_it_is_to_be_shared() -> None:
         tools.release(client)
 
 
-def test_channels_with_registries_of_their_own_have_a_client_of_their_own() -> None:
+def test_channels_with_own_registries_have_their_own_client() -> None:
     registries, dns = Registries(), FakeDns()
     xds = stack_of(registries)
     usual, other = (
-        xds.tools(registries.policies, registries.filters, dns, is_own_vocabulary=is_own)
+        xds.tools(registries.policies, registries.filters, dns, has_own_registries=is_own)
         for is_own in (False, True)
     )
     one, two = (tools.acquire(BOOTSTRAP, "xds:///a", False) for tools in (usual, other))
     assert one is not two
     # Another channel with the same registries shares it.
-    again = xds.tools(registries.policies, registries.filters, dns, is_own_vocabulary=True)
+    again = xds.tools(registries.policies, registries.filters, dns, has_own_registries=True)
     assert again.acquire(BOOTSTRAP, "xds:///a", False) is two
     xds.clients.close()

@@ -1,9 +1,7 @@
-"""Bootstrap configuration: the control planes, this client's node, and certificate providers.
+"""Bootstrap configuration (A27): control planes, this client's node, certificate providers.
 
-Specs: A27, A29 (certificate providers), A47 (authorities), A65, A97.
-
-bootstrap       the bootstrap document: values, parsing, and where it is read from
-resource_names  names of resources, old style and xdstp (A47), and the authority of each
+bootstrap       the bootstrap document: values, loading, parsing
+resource_names  names of resources, old style and xdstp (A47), and the servers of each
 """
 
 from proxyless.xds.bootstrap.bootstrap import (

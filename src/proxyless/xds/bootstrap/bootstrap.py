@@ -1,12 +1,10 @@
-"""Which control planes are there, how are they reached, and who are we to them?
+"""Bootstrap document: values, loading from file or environment, and parsing of its JSON.
 
 Specs: A27 (bootstrap), A29 (certificate_providers), A47 (authorities), A53, A81, A88
 (server_features), A65 (tls channel_creds), A71 (several servers), A97 (call_creds).
 
-Three parts: what a bootstrap says, where it comes from, and how its JSON is read. A bootstrap is
-taken as a whole or not at all, with everything that is wrong said at once; what is not known is
-ignored, so that a file may be newer than its clients. Nothing is connected or watched here, and
-what a certificate provider makes of its config is the provider's business.
+A bootstrap is accepted as a whole or rejected with all its errors. Unknown fields are ignored, so
+that a file may be newer than its clients. Configs of certificate providers are not validated here.
 """
 
 import json
@@ -14,7 +12,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from proxyless.base import Locality, Status, StatusCode, ValidationErrors
 from proxyless.base.frozen import frozen
@@ -24,7 +22,7 @@ from proxyless.resolver.target import encode_authority
 FILE_VARIABLE: Final = "GRPC_XDS_BOOTSTRAP"
 INLINE_VARIABLE: Final = "GRPC_XDS_BOOTSTRAP_CONFIG"
 
-# Limits. What generators write has about 2 kB, 1 server and at most 3 authorities.
+# Limits. Generated bootstraps have about 2 kB, 1 server and at most 3 authorities.
 BYTES_MAX: Final = 1 << 20
 SERVERS_MAX: Final = 32
 CREDS_MAX: Final = 32
@@ -35,7 +33,7 @@ IGNORE_RESOURCE_DELETION: Final = "ignore_resource_deletion"
 FAIL_ON_DATA_ERRORS: Final = "fail_on_data_errors"
 RESOURCE_TIMER_IS_TRANSIENT_ERROR: Final = "resource_timer_is_transient_error"
 TRUSTED_XDS_SERVER: Final = "trusted_xds_server"
-# Those that change what we do. "xds_v3" does not: there is no other version any more.
+# Features that have an effect. "xds_v3" has none: there is no other version any more.
 KNOWN_FEATURES: Final = frozenset(
     {
         IGNORE_RESOURCE_DELETION,
@@ -53,35 +51,32 @@ JWT_TOKEN_FILE: Final = "jwt_token_file"
 
 # "If unset, defaults to "600s"" - A65
 REFRESH_INTERVAL_S: Final = 600.0
-# Files are not read more often, whatever is asked for; grpcio has the same bound.
+# Files are not read more often than that; grpcio has the same bound.
 REFRESH_INTERVAL_MIN_S: Final = 1.0
 
 LISTENER_TYPE: Final = "envoy.config.listener.v3.Listener"
 # "Defaults to "%s"" - A47
 DEFAULT_TEMPLATE: Final = "%s"
 
-# ---------------------------------------------------------------------------------------------
-# What a bootstrap says
 
-
-def _no_entries() -> Mapping[str, object]:
+def _no_entries() -> Mapping[str, Any]:
     return MappingProxyType({})
 
 
 @frozen
 class Node:
-    """Who we are to a control plane, as far as the bootstrap says it."""
+    """Identity of this client for control planes."""
 
     id: str = ""
     cluster: str = ""
     locality: Locality = field(default_factory=Locality)
-    # Any JSON, for the control plane. A copy of our own, which nobody changes.
+    # Any JSON, for the control plane. An immutable copy.
     metadata: Mapping[str, object] = field(default_factory=_no_entries, hash=False)
 
 
 @frozen
 class TlsConfig:
-    """TLS to a control plane. Without a CA file the system's roots count; identity is mTLS."""
+    """TLS to a control plane: the system's roots without a CA file, mTLS with a certificate."""
 
     ca_certificate_file: str = ""
     certificate_file: str = ""
@@ -91,7 +86,7 @@ class TlsConfig:
 
 @frozen
 class ChannelCreds:
-    """How the connection to a control plane is protected: not at all if there is no config."""
+    """Security of the connection to a control plane; plaintext without a config."""
 
     type: str
     config: TlsConfig | None = None
@@ -99,7 +94,7 @@ class ChannelCreds:
 
 @frozen
 class CallCreds:
-    """What a stream to a control plane shows of us: a token, so never on a plaintext channel."""
+    """Token for the streams to a control plane. Never sent on a plaintext connection."""
 
     type: str
     jwt_token_file: str
@@ -107,47 +102,35 @@ class CallCreds:
 
 @frozen
 class ServerConfig:
-    """One control plane. Equal ones are the same one: they share a stream (A47)."""
+    """One control plane. Equal configs share a stream (A47)."""
 
     # A gRPC target: `host:port`, `dns:///host:port`, `unix:///path`.
     uri: str
     channel_creds: ChannelCreds
     call_creds: tuple[CallCreds, ...] = ()
-    # Known ones only: "unknown features can be removed" - A47
+    # Only known features: "unknown features can be removed" - A47
     features: frozenset[str] = frozenset()
 
     @property
-    def ignores_resource_deletion(self) -> bool:
-        return IGNORE_RESOURCE_DELETION in self.features
-
-    @property
-    def fails_on_data_errors(self) -> bool:
-        return FAIL_ON_DATA_ERRORS in self.features
-
-    @property
-    def resource_timer_is_transient_error(self) -> bool:
-        return RESOURCE_TIMER_IS_TRANSIENT_ERROR in self.features
-
-    @property
     def is_trusted(self) -> bool:
-        """Whether it may rewrite the authority of our RPCs (A81)."""
+        """Whether it may rewrite the authority of RPCs (A81)."""
         return TRUSTED_XDS_SERVER in self.features
 
 
 @frozen
 class Authority:
-    """Who answers for the names of one authority."""
+    """Servers and listener template of one authority."""
 
     # "If not specified, the top-level server list is used" - A47
     servers: tuple[ServerConfig, ...]
     client_listener_resource_name_template: str
-    # A server is left only if it cannot be reached, not because it lacks a resource.
+    # Fall back if a server is unreachable, even if all resources are cached (A95).
     fallback_on_reachability_only: bool = False
 
 
 @frozen
 class CertificateProviderConfig:
-    """One instance of a certificate provider; its plugin knows what the config means."""
+    """One instance of a certificate provider; the config is parsed by its plugin."""
 
     plugin_name: str
     config: Mapping[str, object] = field(default_factory=_no_entries, hash=False)
@@ -155,34 +138,28 @@ class CertificateProviderConfig:
 
 @frozen(kw_only=True)
 class Bootstrap:
-    """A whole bootstrap."""
+    """Bootstrap configuration."""
 
     # In order of preference, at least one.
     servers: tuple[ServerConfig, ...]
     node: Node = Node()
-    # By name. The empty one is for xdstp names without an authority.
-    authorities: Mapping[str, Authority] = field(
-        default_factory=lambda: MappingProxyType({}), hash=False
-    )
+    # By name. The empty name is for xdstp names without an authority.
+    authorities: Mapping[str, Authority] = field(default_factory=_no_entries, hash=False)
     client_default_listener_resource_name_template: str = DEFAULT_TEMPLATE
     # By instance name.
     certificate_providers: Mapping[str, CertificateProviderConfig] = field(
-        default_factory=lambda: MappingProxyType({}), hash=False
+        default_factory=_no_entries, hash=False
     )
 
     @property
     def has_trusted_server(self) -> bool:
-        """Whether there is any by which the authority of our RPCs may be rewritten (A81)."""
+        """Whether any server may rewrite the authority of RPCs (A81)."""
         lists = (self.servers, *(each.servers for each in self.authorities.values()))
         return any(server.is_trusted for servers in lists for server in servers)
 
 
-# ---------------------------------------------------------------------------------------------
-# Where it comes from
-
-
 def read_bootstrap_file(path: str) -> bytes:
-    """The file, or just enough of it to see that it is too large."""
+    """Read the file; not more than enough to find that it is too large."""
     with open(path, "rb") as file:
         return file.read(BYTES_MAX + 1)
 
@@ -192,16 +169,16 @@ def load_bootstrap(
     environ: Mapping[str, str],
     read_file: Callable[[str], bytes] = read_bootstrap_file,
 ) -> Bootstrap | Status:
-    """The bootstrap of a channel: the argument, a document or a path, wins over the environment.
+    """Load the bootstrap: from the argument, a document or a path, or else from the environment.
 
-    A status says what is wrong, and with which of the sources.
+    The status of a failure names the source and all errors.
     """
     if isinstance(argument, Mapping):
         return _parse_document("argument", argument)
     if argument is not None:
         path = os.fspath(argument)
         return _load_file(f"file {path!r}", path, read_file)
-    # An empty variable is one that is not set, as in grpcio.
+    # An empty variable counts as unset, as in grpcio.
     if path := environ.get(FILE_VARIABLE, ""):
         return _load_file(f"file {path!r} ({FILE_VARIABLE})", path, read_file)
     if text := environ.get(INLINE_VARIABLE, ""):
@@ -216,45 +193,39 @@ def load_bootstrap(
 def _load_file(source: str, path: str, read_file: Callable[[str], bytes]) -> Bootstrap | Status:
     try:
         content = read_file(path)
-    except OSError as error:
-        return _refusal(source, f"cannot be read: {error.strerror or error}")
-    except ValueError as error:  # a path with a NUL
-        return _refusal(source, f"cannot be read: {error}")
+    except (OSError, ValueError) as error:  # ValueError: a path with a NUL
+        return _reject(source, f"cannot be read: {getattr(error, 'strerror', None) or error}")
     return _parse_text(source, content)
 
 
 def _parse_text(source: str, text: str | bytes) -> Bootstrap | Status:
     if len(text) > BYTES_MAX:
-        return _refusal(source, f"is too large, wanted at most {BYTES_MAX} bytes")
+        return _reject(source, f"is too large, wanted at most {BYTES_MAX} bytes")
     try:
-        document = json.loads(text, parse_constant=_refuse_constant)
+        document = json.loads(text, parse_constant=_reject_constant)
     except RecursionError:
-        return _refusal(source, "is not usable: objects or lists are nested too deeply")
-    except ValueError as error:  # of the JSON, of its encoding, or of a number's length
-        return _refusal(source, f"is not JSON: {error}")
+        return _reject(source, "is not usable: objects or lists are nested too deeply")
+    except ValueError as error:  # wrong JSON or encoding, or a number that is too long
+        return _reject(source, f"is not JSON: {error}")
     return _parse_document(source, document)
 
 
-def _refuse_constant(name: str) -> object:
+def _reject_constant(name: str) -> object:
     raise ValueError(f"{name} is no number")
 
 
 def _parse_document(source: str, document: object) -> Bootstrap | Status:
     errors = ValidationErrors()
     bootstrap = parse_bootstrap(document, errors)
-    return bootstrap if errors.ok else _refusal(source, str(errors))
+    return bootstrap if errors.ok else _reject(source, str(errors))
 
 
-def _refusal(source: str, what: str) -> Status:
+def _reject(source: str, what: str) -> Status:
     return Status(StatusCode.UNAVAILABLE, f"xds bootstrap: {source}: {what}")
 
 
-# ---------------------------------------------------------------------------------------------
-# How its JSON is read
-
-
 def parse_bootstrap(document: object, errors: ValidationErrors) -> Bootstrap:
-    """The bootstrap that this JSON value spells. Counts only if nothing was added to errors."""
+    """Parse a JSON value. The result is valid only if no error was added."""
     root = JsonObject(document, errors)
     servers = _parse_servers(root)
     if not servers and errors.ok:
@@ -289,7 +260,7 @@ def _parse_node(node: JsonObject) -> Node:
 
 
 def _parse_locality(locality: JsonObject) -> Locality:
-    # "JSON form of Node proto" - A27, so a field has two spellings.
+    # "JSON form of Node proto" - A27, which has two spellings of a field.
     sub_zone = locality.text("sub_zone") or locality.text("subZone")
     return Locality(locality.text("region"), locality.text("zone"), sub_zone)
 
@@ -304,13 +275,13 @@ def _parse_server(server: JsonObject) -> ServerConfig:
         uri=server.need_text("server_uri"),
         channel_creds=_parse_channel_creds(server),
         call_creds=_parse_call_creds(server),
-        # A feature that we do not know may be of any type, and need not be hashable.
+        # Unknown features may be of any type, and need not be hashable.
         features=frozenset(name for name in KNOWN_FEATURES if name in features),
     )
 
 
 def _parse_channel_creds(server: JsonObject) -> ChannelCreds:
-    """The first of a supported type; what stands before and after it need only look like one."""
+    """Parse the first credentials of a supported type; of the others, only the type is checked."""
     chosen: ChannelCreds | None = None
     types: list[str] = []
     for creds in server.objects("channel_creds", CREDS_MAX):
@@ -318,9 +289,8 @@ def _parse_channel_creds(server: JsonObject) -> ChannelCreds:
         if chosen is None and types[-1] in CHANNEL_CREDS_TYPES:
             chosen = _parse_supported_creds(types[-1], creds)
     if chosen is None:
-        wanted = f"wanted one of {', '.join(CHANNEL_CREDS_TYPES)}"
         got = f"has only {', '.join(map(repr, types))}" if types else "is missing or empty"
-        server.add("channel_creds", f"{got}, {wanted}")
+        server.add("channel_creds", f"{got}, wanted one of {', '.join(CHANNEL_CREDS_TYPES)}")
     return chosen or ChannelCreds("")
 
 
@@ -348,7 +318,7 @@ def _parse_tls(config: JsonObject) -> TlsConfig:
 
 
 def _parse_call_creds(server: JsonObject) -> tuple[CallCreds, ...]:
-    """All of a supported type: "will ignore any types that it does not support" - A97."""
+    # "will ignore any types that it does not support" - A97
     supported: list[CallCreds] = []
     for creds in server.objects("call_creds", CREDS_MAX):
         if creds.need_text("type") == JWT_TOKEN_FILE:

@@ -1,10 +1,9 @@
-"""What is a resource called, and which control planes have it?
+"""Names of resources: parsing, canonical form, templates, and the servers of their authorities.
 
 Specs: A47 (federation), A27 (targets), xRFC TP1 (`xdstp` names), RFC 3986.
 
 A name is old-style, any text that belongs to no authority, or new-style:
-`xdstp://authority/type/id?context=params`. Two spellings of a new-style name are one name, whatever
-the order of its params. Pure, and about text only: nothing is subscribed to here.
+`xdstp://authority/type/id?context=params`. The order of context params does not matter.
 """
 
 from typing import Final, NamedTuple
@@ -21,24 +20,24 @@ _XDSTP_PREFIX: Final = "xdstp://"
 
 # A path may have "only characters allowed in a URI path as per RFC-3986 section 3.3" - A47
 _PATH_SAFE: Final = "!$&'()*+,;=:@/"
-# Those, without the two that stand between params.
+# The same, without the separators of params, and with "?".
 _PARAM_SAFE: Final = "!$'()*+,;:@/?"
 
 
 @frozen
 class ResourceName:
-    """A name taken apart, nothing percent-encoded any more. Equal if the resource is the same."""
+    """Parts of a name, percent-decoded. Names of the same resource are equal."""
 
-    # None for an old-style name, which is all id.
+    # None for an old-style name, whose only part is the id.
     authority: str | None
-    # The full name of its message, such as `envoy.config.listener.v3.Listener`.
+    # Full name of the message, such as `envoy.config.listener.v3.Listener`.
     resource_type: str
     id: str
     # "sorting the context params in normal lexicographic order" - A47
     context_params: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
-        """The canonical text; parsing it gives an equal name."""
+        """Canonical form; parsing it gives an equal name."""
         if self.authority is None:
             return self.id
         params = "&".join(f"{_encode(key)}={_encode(value)}" for key, value in self.context_params)
@@ -48,48 +47,45 @@ class ResourceName:
 
 
 class ListenerName(NamedTuple):
-    """What a target means: the listener to ask for, and the authority that its RPCs carry."""
+    """Listener of a target, and the authority of its RPCs."""
 
     resource_name: str
     data_plane_authority: str
 
 
 def parse_resource_name(text: str, resource_type: str) -> ResourceName | Status:
-    """Take apart the name of a resource of this type, the full name of a message."""
+    """Parse the name of a resource of this type, the full name of a message."""
     if not text.startswith(XDSTP):
         return ResourceName(None, resource_type, text)
     if not text.startswith(_XDSTP_PREFIX):
-        return _refusal(text, "wanted xdstp://authority/type/id")
-    # What stands behind a "#" are directives for whoever reads the name, not part of it.
+        return _reject(text, "wanted xdstp://authority/type/id")
+    # The directives behind a "#" are no part of the name.
     location, _, query = text.removeprefix(_XDSTP_PREFIX).partition("#")[0].partition("?")
     authority, _, path = location.partition("/")
     got_type, _, resource_id = path.partition("/")
     if got_type != resource_type:
-        return _refusal(text, f"has type {got_type!r}, wanted {resource_type!r}")
+        return _reject(text, f"has type {got_type!r}, wanted {resource_type!r}")
     if not resource_id:
-        return _refusal(text, f"has no id: wanted {_XDSTP_PREFIX}{authority}/{resource_type}/id")
+        return _reject(text, f"has no id: wanted {_XDSTP_PREFIX}{authority}/{resource_type}/id")
     try:
         params = _parse_params(query)
         return ResourceName(_decode(authority), resource_type, _decode(resource_id), params)
     except UnicodeDecodeError:
-        return _refusal(text, "wanted UTF-8 percent-encoded")
+        return _reject(text, "wanted UTF-8 percent-encoded")
 
 
 def expand_template(template: str, name: str) -> str:
-    """The template with the name for every `%s`, percent-encoded only if it is an xdstp one."""
+    """Replace every `%s` by the name, percent-encoded in an xdstp template."""
     return template.replace("%s", encode_path(name) if template.startswith(XDSTP) else name)
 
 
 def encode_path(text: str) -> str:
-    """The text as it may stand in the path of an xdstp name."""
+    """Percent-encode a text for the path of an xdstp name."""
     return quote(text, safe=_PATH_SAFE)
 
 
 def servers_of(bootstrap: Bootstrap, authority: str | None) -> tuple[ServerConfig, ...] | Status:
-    """The control planes to ask for the names of an authority, in order of preference.
-
-    None, the authority of old-style names, means the bootstrap's own servers.
-    """
+    """Servers of an authority, in order of preference. None is that of old-style names."""
     if authority is None:
         return bootstrap.servers
     entry = bootstrap.authorities.get(authority)
@@ -101,7 +97,7 @@ def servers_of(bootstrap: Bootstrap, authority: str | None) -> tuple[ServerConfi
 def listener_name_for_target(
     bootstrap: Bootstrap, target_authority: str, path: str
 ) -> ListenerName | Status:
-    """What `xds://target_authority/path` means; neither is percent-encoded any more."""
+    """Listener of the target `xds://target_authority/path`; both are percent-decoded."""
     host = path.removeprefix("/")
     if not host or host.endswith("/"):
         return Status(
@@ -125,13 +121,13 @@ def listener_name_for_target(
 
 
 def _unknown_authority(bootstrap: Bootstrap, authority: str) -> Status:
-    known = ", ".join(map(repr, sorted(bootstrap.authorities))) or "none"
-    text = f"xds authority {authority!r} is not in the bootstrap, which knows {known}"
+    names = ", ".join(map(repr, sorted(bootstrap.authorities))) or "none"
+    text = f"xds authority {authority!r} is not in the bootstrap, which has {names}"
     return Status(StatusCode.UNAVAILABLE, text)
 
 
 def _parse_params(query: str) -> tuple[tuple[str, str], ...]:
-    """Sorted; of a key that comes twice, the last value."""
+    """Parse and sort the params. The last value of a repeated key counts."""
     pairs = (param.partition("=") for param in query.split("&") if param)
     return tuple(sorted({_decode(key): _decode(value) for key, _, value in pairs}.items()))
 
@@ -144,5 +140,5 @@ def _encode(text: str) -> str:
     return quote(text, safe=_PARAM_SAFE)
 
 
-def _refusal(name: str, what: str) -> Status:
+def _reject(name: str, what: str) -> Status:
     return Status(StatusCode.UNAVAILABLE, f"xds resource name {name!r} is not valid: {what}")

@@ -2,9 +2,8 @@
 
 Specs: A27, A30, A46 and the xDS transport protocol (state of the world over one aggregated stream).
 
-A state machine without I/O. Subscriptions and accepted versions outlive a stream; nonces, and
-whether the node was sent, do not. A request repeats all names of its
-type, so changes are gathered and taken once per turn of the loop.
+A state machine without I/O. A request repeats all names of its type, so changes of subscriptions
+are gathered, and taken once per turn of the loop.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     from proxyless.xds.bootstrap import Node
 
-# A NACK is read by people, and repeated in the logs of the control plane.
+# Characters of a NACK's text, which control planes log.
 NACK_TEXT_MAX: Final = 16_384
 
 
@@ -36,25 +35,23 @@ class AdsState:
     """Subscriptions at one server, and the state of its current stream."""
 
     def __init__(self, node: Node) -> None:
-        # Fixed at construction.
         self._node = node
-        # Survive streams.
+        # Kept when a stream ends: names and accepted versions, by type URL.
         self._names: dict[str, dict[str, None]] = {}
         self._versions: dict[str, str] = {}
-        # Changes that are in no request yet.
+        # Changes that were not taken yet.
         self._added: dict[str, list[str]] = {}
         self._changed: dict[str, None] = {}
-        # Of the current stream.
+        # State of the current stream.
         self._is_open = False
         self._is_node_sent = False
         self._nonces: dict[str, str] = {}
-        # Derived from the names; dropped when they change.
+        # Names in order, by type URL; computed when needed, removed when they change.
         self._tuples: dict[str, tuple[str, ...]] = {}
 
     # Subscriptions
 
     def subscribe(self, type_url: str, name: str) -> None:
-        """Add this resource to the next requests."""
         names = self._names.setdefault(type_url, {})
         if name not in names:
             names[name] = None
@@ -62,7 +59,6 @@ class AdsState:
             self._note_change(type_url)
 
     def unsubscribe(self, type_url: str, name: str) -> None:
-        """Remove this resource from the next requests."""
         names = self._names.get(type_url, {})
         if name in names:
             del names[name]
@@ -73,7 +69,6 @@ class AdsState:
         self._tuples.pop(type_url, None)
 
     def names(self, type_url: str) -> tuple[str, ...]:
-        """All names of this type, in the order of their subscription."""
         names = self._tuples.get(type_url)
         if names is None:
             names = self._tuples[type_url] = tuple(self._names.get(type_url, ()))
@@ -81,13 +76,12 @@ class AdsState:
 
     @property
     def subscriptions(self) -> Iterable[tuple[str, str]]:
-        """Every type URL and name that is subscribed to."""
+        """Type URL and name of each subscribed resource."""
         return [(type_url, name) for type_url in self._names for name in self._names[type_url]]
 
     # The stream
 
     def open_stream(self) -> None:
-        """Start a stream, on which nothing was sent yet."""
         self._is_open = True
         self._is_node_sent = False
         self._nonces = {}
@@ -95,11 +89,11 @@ class AdsState:
         self._added = {type_url: list(names) for type_url, names in self._names.items()}
 
     def close_stream(self) -> None:
-        """End the stream: changes wait for the next one."""
+        """End the stream; changes are kept for the next one."""
         self._is_open = False
 
     def take_changes(self) -> list[Change]:
-        """Requests with all changes, if there is a stream."""
+        """Requests with all changes; none without a stream."""
         if not self._is_open or not self._changed:
             return []
         changed, self._changed = self._changed, {}
@@ -107,7 +101,7 @@ class AdsState:
         changes = []
         for type_url in changed:
             names = self._names.get(type_url, {})
-            # Subscribed and unsubscribed within one turn, and never requested on this stream.
+            # The type was never requested on this stream, and its names were all removed again.
             if not names and type_url not in self._nonces:
                 continue
             new = [name for name in added.get(type_url, ()) if name in names]
@@ -121,7 +115,7 @@ class AdsState:
     def answer(
         self, type_url: str, *, version: str, nonce: str, error: str = "", is_used: bool = True
     ) -> DiscoveryRequest:
-        """ACK or NACK a response. It is used if any resource in it is."""
+        """ACK or NACK a response. `is_used`: a resource in it is used, so its version counts."""
         self._nonces[type_url] = nonce
         if is_used:
             self._versions[type_url] = version
@@ -141,7 +135,7 @@ class AdsState:
 
 
 def join_errors(errors: Sequence[str]) -> str:
-    """One text of bounded length for all errors of a response."""
+    """Join the errors of a response to one text of bounded length."""
     texts: list[str] = []
     size = 0
     for error in errors:

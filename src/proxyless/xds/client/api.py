@@ -1,11 +1,9 @@
-"""Interface between the ADS client and its users: resource types, watchers, options.
+"""Interface of the xDS client: resource types, watchers, options.
 
 Specs: A27 (XdsClient), A46 (notifications of bad resources), A88 (watchers).
 
-A watch is a resource type, a name and a watcher. The watcher is called with the resource, or with
-the status if there is none, and beside a resource in use with the ambient error.
-
-The resource type decodes the resources, so the client itself reads no listener and no cluster.
+A watch is a resource type, a name and a watcher. Decoding is the resource type's: the client itself
+reads no listener and no cluster.
 """
 
 from __future__ import annotations
@@ -27,16 +25,16 @@ T_co = TypeVar("T_co", covariant=True)
 T_contra = TypeVar("T_contra", contravariant=True)
 
 DATA_ERROR_VARIABLE: Final = "GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING"
-# A control plane decides what is watched, so there is a limit.
+# Limit of watched resources: their number is up to the control plane.
 RESOURCES_MAX: Final = 100_000
 
-# Ends what it was returned for. Idempotent.
+# Ends a watch. Idempotent.
 Cancel = Callable[[], None]
 
 
 @frozen
 class DecodeContext:
-    """What decoding may depend on: the server that sent the resource, and our own bootstrap."""
+    """Context of decoding: the server that sent the resource, and the client's bootstrap."""
 
     server: ServerConfig
     bootstrap: Bootstrap
@@ -46,10 +44,10 @@ class DecodeContext:
 class Decoded(Generic[T_co]):
     """Result of decoding: a resource, or an error."""
 
-    # Empty if not even the name could be read.
+    # Empty if it could not be read.
     name: str
     resource: T_co | None = None
-    # The whole text for the NACK, with type and name of the resource; empty if it is valid.
+    # Text of the NACK, with type and name of the resource; empty if the resource is valid.
     error: str = ""
 
 
@@ -58,33 +56,27 @@ class ResourceType(Protocol[T_co]):
 
     @property
     def type_url(self) -> str:
-        """With its prefix: `type.googleapis.com/envoy.config.listener.v3.Listener`."""
-        ...
+        """Type URL with its prefix: `type.googleapis.com/envoy.config.listener.v3.Listener`."""
 
     @property
     def is_full_state(self) -> bool:
-        """Whether a response holds all there are, so that a missing one is deleted (LDS, CDS)."""
-        ...
+        """Whether a response holds all resources, so that a missing one is deleted (LDS, CDS)."""
 
     def decode(self, serialized: bytes, context: DecodeContext) -> Decoded[T_co]:
-        """Read and validate. Pure: equal bytes from one server are decoded only once."""
-        ...
+        """Decode and validate. Pure: equal bytes from one server are decoded only once."""
 
 
 class ResourceWatcher(Protocol[T_contra]):
     """Callbacks of one watched resource. No method may raise or block."""
 
     def on_resource(self, resource: T_contra | Status) -> None:
-        """Use this from now on; or, with a status, stop using the resource.
+        """Use this resource; or, with a status, stop using the one before. Ends an ambient error.
 
-        NOT_FOUND means that it does not exist; any other status that it could not be obtained yet.
-        Ends the ambient error, if there was one.
+        NOT_FOUND: the resource does not exist. Any other status: it could not be obtained yet.
         """
-        ...
 
     def on_ambient_error(self, status: Status) -> None:
         """An error that leaves the resource in use. OK: the error has ended."""
-        ...
 
 
 class ResourceStatus(Enum):
@@ -105,16 +97,15 @@ class ResourceDump:
     type_url: str
     name: str
     status: ResourceStatus
-    # Of the resource in use; empty if there is none.
+    # The resource in use; empty if there is none.
     version: str
     serialized: bytes
-    # On the client's clock; 0 if nothing came yet.
+    # Time of the last update, on the client's clock; 0 if there was none.
     updated_s: float
-    # The last error; OK if there is none.
+    # OK if there is none.
     error: Status
-    # Of the response that was rejected; empty if the last one was not.
+    # Version and time of the rejected response; empty and 0 if the last one was accepted.
     failed_version: str
-    # When it was rejected, on the client's clock; 0 if it was not.
     failed_s: float = 0.0
 
 
@@ -125,9 +116,9 @@ class ServerView:
     uri: str
     # OK unless the server is unreachable.
     status: Status
-    # Whether the requests are on their way to the server.
-    is_asked: bool
-    # Time until the next stream; None if there is one, or it is about to start.
+    # Whether the stream has a connection.
+    is_stream_ready: bool
+    # Time until the next stream; None if none is scheduled.
     retry_in_s: float | None
     # Remaining time of the resource timers, by type URL and name.
     waits: Mapping[tuple[str, str], float]
@@ -135,7 +126,7 @@ class ServerView:
 
 @frozen(kw_only=True)
 class XdsClientOptions:
-    """Behaviour of a client that the bootstrap does not configure."""
+    """Options of a client that are not in the bootstrap."""
 
     # A88's treatment of bad data instead of that of the base gRFCs (D26).
     has_data_error_handling: bool = False
@@ -143,5 +134,4 @@ class XdsClientOptions:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> XdsClientOptions:
-        """Options as gRPC's environment variables set them (D26)."""
         return cls(has_data_error_handling=environ.get(DATA_ERROR_VARIABLE, "").lower() == "true")

@@ -2,27 +2,24 @@
 
 Specs: A27, A46, A53, A57, A88, D26.
 
-There is one `Entry` per watched resource. Each event is a method that returns the notification for
-the watchers, or None if it would repeat what was last published. `DecodedResourceCache` finds
-resources by their bytes, so that a large response in which one resource changed costs little more
-than that resource.
-
-No watcher is called here, and no timer runs.
+`Entry` is the state of one watched resource. Each of its events returns the notification for the
+watchers, or None if it would repeat the last one; no watcher is called here. `DecodedResourceCache`
+finds resources by their bytes, so that only the changed resources of a response are decoded.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from proxyless.base import OK, Status, StatusCode
 from proxyless.base.frozen import frozen
-from proxyless.xds.client.api import ResourceDump, ResourceStatus
-from proxyless.xds.client.notifications import AmbientErrorNotification, ResourceNotification
-
-if TYPE_CHECKING:
-    from proxyless.xds.client.api import ResourceType
-    from proxyless.xds.client.notifications import Notification, Watch
-
+from proxyless.xds.client.api import ResourceDump, ResourceStatus, ResourceType
+from proxyless.xds.client.notifications import (
+    AmbientErrorNotification,
+    Notification,
+    ResourceNotification,
+    Watch,
+)
 
 _NOTHING = object()
 
@@ -31,7 +28,7 @@ ResourceKey = tuple[str, str]
 
 
 class Entry:
-    """State of one watched resource: what came last, what is wrong, what was last published."""
+    """State of one watched resource: last response, errors, and the values last published."""
 
     __slots__ = (
         "_ambient",
@@ -59,14 +56,14 @@ class Entry:
         self.authority = authority
         # Changed by the client.
         self.watches: dict[Watch, None] = {}
-        # What came last.
+        # From the last response.
         self.status = ResourceStatus.REQUESTED
         self.serialized = b""
         self.version = ""
         self.failed_version = ""
         self.failed_s = 0.0
         self.updated_s = 0.0
-        # Error in the data, and of the connection to the server; OK if there is none.
+        # Errors of the data and of the connection; OK if there is none.
         self._data_error = OK
         self._outage = OK
         # Last published: the resource or a status, and the ambient error.
@@ -83,7 +80,6 @@ class Entry:
         return self.has_resource or self.status is ResourceStatus.DOES_NOT_EXIST
 
     def initial_notifications(self) -> list[Notification]:
-        """Notifications for a new watcher, in this order (A88)."""
         if self._value is _NOTHING:
             return []
         notifications: list[Notification] = [ResourceNotification(self._value)]
@@ -96,7 +92,7 @@ class Entry:
     def on_valid(
         self, resource: object, serialized: bytes, version: str, now_s: float
     ) -> Notification | None:
-        """A valid resource came. One that equals the resource in use is not published again."""
+        """A valid resource came. It is not published if it equals the resource in use."""
         self.serialized, self.version, self.updated_s = serialized, version, now_s
         self.status = ResourceStatus.ACKED
         self.failed_version, self.failed_s = "", 0.0
@@ -108,25 +104,22 @@ class Entry:
     def on_invalid(
         self, error: Status, version: str, *, drops: bool, now_s: float = 0.0
     ) -> Notification | None:
-        """The resource was rejected."""
         self.status = ResourceStatus.NACKED
         self.failed_version, self.failed_s = version, now_s
         return self._on_data_error(error, drops=drops)
 
     def on_deleted(self, error: Status, *, drops: bool) -> Notification | None:
-        """The server has deleted the resource."""
         self.status = ResourceStatus.DOES_NOT_EXIST
         return self._on_data_error(error, drops=drops)
 
     def on_server_error(self, error: Status, *, drops: bool) -> Notification | None:
         """The server sent an error instead of the resource (xRFC TP3)."""
         self.status = ResourceStatus.RECEIVED_ERROR
-        # "NOT_FOUND or PERMISSION_DENIED" are about the data, others pass - A88
+        # Of all codes, only "NOT_FOUND or PERMISSION_DENIED" are data errors - A88
         is_about_data = error.code in (StatusCode.NOT_FOUND, StatusCode.PERMISSION_DENIED)
         return self._on_data_error(error, drops=drops and is_about_data)
 
     def on_timeout(self, error: Status) -> Notification | None:
-        """The resource timer fired."""
         does_not_exist = error.code is StatusCode.NOT_FOUND
         self.status = ResourceStatus.DOES_NOT_EXIST if does_not_exist else ResourceStatus.TIMEOUT
         return self._on_data_error(error, drops=False)
@@ -141,7 +134,7 @@ class Entry:
     # Events of the connection to the server
 
     def on_outage(self, error: Status) -> Notification | None:
-        """The server is unreachable. What it sent before still counts."""
+        """The server is unreachable. Its earlier answers stay in force."""
         self._outage = error
         if self.has_resource:
             return self._set_ambient(error)
@@ -157,7 +150,7 @@ class Entry:
         if self.has_resource:
             return self._set_ambient(self._data_error)
         if self._data_error.is_ok:
-            # Nothing to publish: the resource will come, or its timer will fire.
+            # No notification: the resource will come, or its timer will fire.
             self._value = _NOTHING
         return None
 
@@ -204,8 +197,8 @@ class CachedResource:
 class DecodedResourceCache:
     """Results of decoding one server's resources of one type, by their bytes.
 
-    Of a watched resource it holds the latest bytes; of the others, those of the last response. So
-    its size is that of the server's responses.
+    It holds the latest bytes of each watched resource, and the unwatched resources of the last
+    response, so its size is that of the server's responses.
     """
 
     __slots__ = ("_by_bytes", "_bytes_of", "_unwatched", "_unwatched_before")
@@ -234,7 +227,6 @@ class DecodedResourceCache:
         self._bytes_of[resource.name] = serialized
 
     def remove(self, name: str) -> None:
-        """Drop the latest bytes of a resource. No-op if there are none."""
         serialized = self._bytes_of.pop(name, None)
         if serialized is not None:
             self._by_bytes.pop(serialized, None)

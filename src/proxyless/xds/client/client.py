@@ -2,9 +2,8 @@
 
 Specs: A27, A40 (dump), A46, A47, A53, A57, A71, A88.
 
-The client owns the connections to servers, the entries of watched resources and the notification
-queue. It applies the outcomes of responses, resource timeouts and changes of reachability to the
-entries. Changed subscriptions are gathered, and sent once per turn of the loop.
+The client applies the outcomes of responses, resource timeouts and changes of reachability to the
+entries of watched resources. Changes of subscriptions are sent once per turn of the loop.
 """
 
 from __future__ import annotations
@@ -15,38 +14,38 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from proxyless.base import Status, StatusCode, one_line, quote
 from proxyless.metrics import NO_METRICS, Metrics
 from proxyless.xds.bootstrap.resource_names import servers_of
-from proxyless.xds.client.api import DecodeContext, ResourceStatus, XdsClientOptions
+from proxyless.xds.client.api import (
+    Cancel,
+    DecodeContext,
+    ResourceDump,
+    ResourceStatus,
+    ResourceType,
+    ResourceWatcher,
+    ServerView,
+    XdsClientOptions,
+)
+from proxyless.xds.client.authorities import AuthorityServers, canonicalize_name
 from proxyless.xds.client.cache import Entry
 from proxyless.xds.client.connection import Connection
-from proxyless.xds.client.fallback import AuthorityServers, canonicalize_name
 from proxyless.xds.client.lrs import LoadReporting
 from proxyless.xds.client.metrics import ClientMetrics
 from proxyless.xds.client.notifications import (
     LOGGER,
+    Notification,
     NotificationQueue,
     ResourceNotification,
     Watch,
 )
-from proxyless.xds.client.response import make_rules
-from proxyless.xds.client.transport import Transports
+from proxyless.xds.client.response import Outcome, make_rules
+from proxyless.xds.client.transport import TransportFactory, Transports
 from proxyless.xds.error_texts import about, name_resource, name_server, with_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from proxyless.xds.bootstrap import Bootstrap, ServerConfig
-    from proxyless.xds.client.api import (
-        Cancel,
-        ResourceDump,
-        ResourceType,
-        ResourceWatcher,
-        ServerView,
-    )
-    from proxyless.xds.client.load import ClusterLoad
-    from proxyless.xds.client.notifications import Notification
-    from proxyless.xds.client.response import Outcome
-    from proxyless.xds.client.stream import Tools
-    from proxyless.xds.client.transport import TransportFactory
+    from proxyless.xds.client.load_counters import ClusterLoad
+    from proxyless.xds.client.retried_stream import Tools
 
 T = TypeVar("T")
 
@@ -56,7 +55,7 @@ _LOGGED_STATUSES: Final = (ResourceStatus.DOES_NOT_EXIST, ResourceStatus.RECEIVE
 
 
 class XdsClient:
-    """One client of control planes. Owns its connections and the entries of watched resources."""
+    """Client of control planes. Owns its connections and the entries of watched resources."""
 
     def __init__(
         self,
@@ -73,7 +72,7 @@ class XdsClient:
         self._queue = NotificationQueue(tools.clock)
         self._transports = Transports(transports, self._queue)
         self._loads = LoadReporting(bootstrap.node, self._transports, tools)
-        # Watched resources.
+        # Authorities with watched resources, and the number of these.
         self._authorities: dict[str | None, AuthorityServers[Connection]] = {}
         self._resources = 0
         # Servers in use.
@@ -90,7 +89,7 @@ class XdsClient:
     def watch(
         self, resource_type: ResourceType[T], name: str, watcher: ResourceWatcher[T]
     ) -> Cancel:
-        """Notify this watcher of the resource, from the next turn on until it is cancelled."""
+        """Notify this watcher from the next turn on, until the watch is cancelled."""
         if self._is_closed:
             raise ValueError(f"xds client is closed: {name!r} cannot be watched")
         watch = Watch(watcher)
@@ -172,7 +171,6 @@ class XdsClient:
         return with_node(text, self.bootstrap.node.id)
 
     def _on_new_entry(self, entry: Entry) -> None:
-        """Subscribe at the servers in use, or at the next one if they are unreachable."""
         authority = self._authorities[entry.authority]
         for connection in authority.used:
             connection.subscribe(entry)
@@ -188,11 +186,11 @@ class XdsClient:
         watch.cancel()
         entry.watches.pop(watch, None)
         if not entry.watches and not self._is_closed:
-            # Kept until the flush: a new watch in this turn finds the entry unchanged.
+            # The entry is kept until the flush, so a new watch in this turn finds it unchanged.
             self._abandoned[entry] = None
             self._queue_flush()
 
-    # Read by gauges in other threads: a table is copied in one step
+    # Read by gauges, in other threads: a table is copied in one step
 
     def all_entries(self) -> Iterator[Entry]:
         for authority in list(self._authorities.values()):
@@ -216,7 +214,7 @@ class XdsClient:
         return authority
 
     def _use(self, authority: AuthorityServers[Connection], server: ServerConfig) -> None:
-        """Subscribe to all resources of this authority at one more server."""
+        """Subscribe to all resources of this authority at this server, too."""
         connection = self._connections.get(server) or self._connect(server)
         connection.authorities[authority.name] = authority
         authority.used.append(connection)
@@ -285,7 +283,7 @@ class XdsClient:
                     self._notify(entry, entry.on_outage(last.status))
 
     def apply(self, connection: Connection, outcome: Outcome) -> None:
-        """Apply a response: all entries are updated before any watcher is called."""
+        """Update all entries; their watchers are called in the next turn."""
         uri, version = connection.server.uri, outcome.version
         self._metrics.on_response(uri, outcome.type_url, outcome.valid, outcome.invalid)
         for entry in outcome.unchanged:
@@ -321,11 +319,11 @@ class XdsClient:
             self._queue.call(self._flush)
 
     def _flush(self) -> None:
-        """Send the changes of subscriptions, in one request per type and server."""
+        """Send the changes of subscriptions: one request per type and server."""
         abandoned, self._abandoned = self._abandoned, {}
         for entry in abandoned:
             self._drop(entry)
-        # Dropping requests a flush, too: this one.
+        # `_drop` requests a flush, which is this one.
         self._is_flush_queued = False
         unflushed, self._unflushed = self._unflushed, {}
         for connection in unflushed:
@@ -336,7 +334,6 @@ class XdsClient:
         authority.remove(entry)
         self._resources -= 1
         for connection in list(authority.used):
-            # Another authority may go on using it.
             connection.unsubscribe(entry)
             if authority.is_empty:
                 self._unuse(authority, connection)

@@ -1,9 +1,9 @@
 """Requests and responses of ADS and LRS on the wire.
 
-Specs: xDS transport protocol (v3, state of the world), LRS v3, A27 (node, features), xRFC TP3.
+Specs: xDS transport protocol (v3, state of the world), LRS v3, A27 (node, features), A64, A85
+(metrics in load reports), xRFC TP3.
 
-The only module of this package with protobuf: bytes on one side, plain dataclasses on the other. A
-resource stays bytes.
+The only module of this package with protobuf. Resources stay bytes.
 """
 
 from __future__ import annotations
@@ -34,9 +34,6 @@ _INVALID_ARGUMENT: Final = 3
 _STATUS_CODE_MAX: Final = 16
 _UNKNOWN: Final = 2
 
-# ---------------------------------------------------------------------------------------------
-# ADS
-
 
 @frozen
 class DiscoveryRequest:
@@ -47,22 +44,22 @@ class DiscoveryRequest:
     version: str = ""
     nonce: str = ""
     error: str = ""
-    # Only on the first request of a stream.
+    # Present on the first request of a stream.
     node: Node | None = None
 
 
 class RawResource(NamedTuple):
-    """One resource of a response, out of its wrapper if it had one."""
+    """One resource of a response, without its wrapper."""
 
     type_url: str
     serialized: bytes
-    # Only a wrapper says it.
+    # Empty unless the resource had a wrapper.
     name: str = ""
 
 
 @frozen
 class ResourceError:
-    """A control plane says why it does not send a resource (xRFC TP3)."""
+    """Error that a control plane sends instead of a resource (xRFC TP3)."""
 
     name: str
     code: int
@@ -81,7 +78,6 @@ class DiscoveryResponse:
 
 
 def encode_request(request: DiscoveryRequest) -> bytes:
-    """The serialized request."""
     message = message_class("envoy.service.discovery.v3.DiscoveryRequest")(
         version_info=request.version,
         resource_names=request.resource_names,
@@ -98,7 +94,7 @@ def encode_request(request: DiscoveryRequest) -> bytes:
 
 
 def decode_response(serialized: bytes) -> DiscoveryResponse | None:
-    """The response, or None if the bytes are not one."""
+    """Decode a response; None if the bytes are not one."""
     message = message_class("envoy.service.discovery.v3.DiscoveryResponse")()
     try:
         message.ParseFromString(serialized)
@@ -120,19 +116,18 @@ def _unwrap(type_url: str, value: bytes) -> RawResource:
     try:
         wrapper.ParseFromString(value)
     except DecodeError:
-        # Not of the type that was asked for, so it ends in the NACK.
+        # Its type is not the requested one, so it is rejected.
         return RawResource(type_url, value)
     return RawResource(wrapper.resource.type_url, wrapper.resource.value, wrapper.name)
 
 
 def _read_error(error: Proto) -> ResourceError:
     code = error.error_detail.code
-    known = code if 0 < code <= _STATUS_CODE_MAX else _UNKNOWN
-    return ResourceError(error.resource_name.name, known, error.error_detail.message)
+    valid_code = code if 0 < code <= _STATUS_CODE_MAX else _UNKNOWN
+    return ResourceError(error.resource_name.name, valid_code, error.error_detail.message)
 
 
 def encode_node(node: Node, features: Sequence[str]) -> Proto:
-    """The node as a message, for control planes and for CSDS."""
     message = message_class("envoy.config.core.v3.Node")(
         id=_utf8(node.id),
         cluster=_utf8(node.cluster),
@@ -151,7 +146,7 @@ def encode_node(node: Node, features: Sequence[str]) -> Proto:
 
 
 def _plain(value: object) -> Proto:
-    """JSON as protobuf's Struct takes it: dictionaries and lists, nothing that only acts so."""
+    """Copy JSON with real dictionaries and lists: a Struct accepts no other mappings."""
     match value:
         case str():
             return _utf8(value)
@@ -165,17 +160,22 @@ def _plain(value: object) -> Proto:
 
 
 def _utf8(text: str) -> str:
-    """The text as protobuf can hold it: JSON has escapes for halves of characters."""
+    """Replace lone surrogates, which JSON can have and protobuf cannot."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
-# ---------------------------------------------------------------------------------------------
-# LRS
+@frozen
+class MetricStats:
+    """Sum of a metric, and the number of requests whose ORCA reports had it."""
+
+    name: str
+    requests: int
+    total: float
 
 
 @frozen
 class LocalityStats:
-    """What one report says about a locality: counts since the last one, but for in_progress."""
+    """Load of a locality in one report: counts since the last one, except for in_progress."""
 
     region: str
     zone: str
@@ -184,13 +184,14 @@ class LocalityStats:
     succeeded: int
     errors: int
     in_progress: int
-    # By name: how many requests brought a value, and the sum of the values.
-    metrics: tuple[tuple[str, int, float], ...] = ()
+    # Metrics with a field of their own, and all others.
+    utilization: tuple[MetricStats, ...] = ()
+    named_metrics: tuple[MetricStats, ...] = ()
 
 
 @frozen
 class ClusterStats:
-    """What one report says about a cluster since the last one."""
+    """Load of a cluster in one report."""
 
     cluster: str
     eds_service: str
@@ -202,15 +203,15 @@ class ClusterStats:
 
 @frozen
 class LoadStatsResponse:
-    """Clusters that a server requests reports of, and the interval."""
+    """Clusters and interval of the reports that a server requests."""
 
     interval_s: float
-    # None: all there are.
+    # None: all clusters.
     clusters: frozenset[str] | None
 
 
 def encode_load_report(stats: Sequence[ClusterStats], node: Node | None = None) -> bytes:
-    """A report; with the node and nothing else it is the first request of a stream."""
+    """Encode a report. The first request of a stream has the node and no stats."""
     message = message_class("envoy.service.load_stats.v3.LoadStatsRequest")()
     if node is not None:
         message.node.CopyFrom(encode_node(node, LRS_FEATURES))
@@ -241,16 +242,19 @@ def _add_locality(cluster: Proto, stats: LocalityStats) -> None:
     message.locality.region = stats.region
     message.locality.zone = stats.zone
     message.locality.sub_zone = stats.sub_zone
-    for name, count, total in stats.metrics:
+    for metric in stats.utilization:
+        field = getattr(message, metric.name)
+        field.num_requests_finished_with_metric = metric.requests
+        field.total_metric_value = metric.total
+    for metric in stats.named_metrics:
         message.load_metric_stats.add(
-            metric_name=name,
-            num_requests_finished_with_metric=count,
-            total_metric_value=total,
+            metric_name=metric.name,
+            num_requests_finished_with_metric=metric.requests,
+            total_metric_value=metric.total,
         )
 
 
 def decode_load_response(serialized: bytes) -> LoadStatsResponse | None:
-    """What the server wants, or None if the bytes do not say it."""
     message = message_class("envoy.service.load_stats.v3.LoadStatsResponse")()
     try:
         message.ParseFromString(serialized)

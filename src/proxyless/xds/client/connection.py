@@ -2,9 +2,8 @@
 
 Specs: A27 (ADS), A57 (failure modes).
 
-A response has one direction: its bytes come from the stream, `Decision` makes an `Outcome` of them,
-the owner applies the outcome, and the connection sends the ACK or NACK. The owner does not call
-back. A resource timer runs only while the request is really on its way to the server.
+`Decision` makes an `Outcome` of each response, the owner applies it, and the connection sends the
+ACK or NACK. A resource timer runs only while the stream has a connection.
 """
 
 from __future__ import annotations
@@ -15,37 +14,30 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from proxyless.base import OK, Status, StatusCode, one_line, quote
 from proxyless.runtime import IDLE_TIMER, Timer
+from proxyless.xds.client import codec
 from proxyless.xds.client.ads import AdsState
-from proxyless.xds.client.api import ServerView
-from proxyless.xds.client.cache import DecodedResourceCache
-from proxyless.xds.client.codec import ADS_PATH, decode_response, encode_request
-from proxyless.xds.client.fallback import find_entry
-from proxyless.xds.client.notifications import LOGGER
-from proxyless.xds.client.response import Decision
-from proxyless.xds.client.stream import RetriedStream
+from proxyless.xds.client.api import DecodeContext, ResourceType, ServerView
+from proxyless.xds.client.authorities import AuthorityServers, find_entry
+from proxyless.xds.client.cache import DecodedResourceCache, Entry, ResourceKey
+from proxyless.xds.client.notifications import LOGGER, NotificationQueue
+from proxyless.xds.client.response import Decision, ErrorRules, Outcome
+from proxyless.xds.client.retried_stream import RetriedStream, Tools
 from proxyless.xds.error_texts import name_server, with_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from proxyless.xds.client.api import DecodeContext, ResourceType
-    from proxyless.xds.client.cache import Entry, ResourceKey
-    from proxyless.xds.client.codec import DiscoveryRequest, DiscoveryResponse
-    from proxyless.xds.client.fallback import AuthorityServers
-    from proxyless.xds.client.notifications import NotificationQueue
-    from proxyless.xds.client.response import ErrorRules, Outcome
-    from proxyless.xds.client.stream import Tools
     from proxyless.xds.client.transport import Transport
 
-# Times after which the text about a silent server changes. Few, because each change is published
-# to every watcher.
+# Times after which the text about a silent server changes. Each change is published to every
+# watcher, so there are few.
 _SILENCES: Final = ((60.0, "1 min"), (600.0, "10 min"), (3_600.0, "1 h"), (86_400.0, "1 day"))
-# Different warnings about one server, or one outage of it, that are logged.
+# Number of different warnings that are logged per server, and per outage of it.
 _WARNINGS_MAX: Final = 16
 
 
 class ConnectionOwner(Protocol):
-    """Owner of a connection: applies what comes from the server."""
+    """Owner of a connection: applies responses and failures."""
 
     def request_flush(self, connection: Connection) -> None:
         """Call the connection's `flush` in the next turn."""
@@ -53,17 +45,14 @@ class ConnectionOwner(Protocol):
     def on_reachable(self, connection: Connection) -> None:
         """The server sent a response; `apply` follows if its type was requested."""
 
-    def apply(self, connection: Connection, outcome: Outcome) -> None:
-        """Update the entries and notify their watchers."""
+    def apply(self, connection: Connection, outcome: Outcome) -> None: ...
 
     def on_failure(self, connection: Connection) -> None:
         """The server became unreachable; `on_unreachable` follows."""
 
-    def on_unreachable(self, connection: Connection) -> None:
-        """The server is unreachable: `status` has the reason."""
+    def on_unreachable(self, connection: Connection) -> None: ...
 
-    def on_timeout(self, connection: Connection, entry: Entry) -> None:
-        """The timer of an unanswered resource fired."""
+    def on_timeout(self, connection: Connection, entry: Entry) -> None: ...
 
 
 class Connection:
@@ -86,20 +75,20 @@ class Connection:
         self._tools = tools
         self._queue = queue
         self._owner = owner
-        self._stream = RetriedStream(ADS_PATH, transport, tools, self)
-        # Changed by the owner: the authorities for which the server is in use, by name.
+        self._stream = RetriedStream(codec.ADS_PATH, transport, tools, self)
+        # Authorities for which the server is in use, by name. Changed by the owner.
         self.authorities: dict[str | None, AuthorityServers[Connection]] = {}
-        # Subscriptions, and by type URL how its resources are decoded and which were.
+        # Subscriptions; resource types and decoded resources by type URL.
         self._ads = AdsState(context.bootstrap.node)
         self._types: dict[str, ResourceType[Any]] = {}
         self._caches = defaultdict[str, DecodedResourceCache](DecodedResourceCache)
-        # OK unless the server is unreachable; since when it is, and the last reason.
+        # OK unless the server is unreachable; start of the outage, and its last reason.
         self.status = OK
         self._silent_since_s = 0.0
         self._reason = ""
         # Pending until the text about the silence changes.
         self._silence_timer: Timer = IDLE_TIMER
-        # What was logged: of this outage, at all, and the last NACK of each type.
+        # Logged texts: of this outage, of the server, and the last NACK of each type.
         self._reasons: set[str] = set()
         self._warnings: set[str] = set()
         self._nacks: dict[str, str] = {}
@@ -118,11 +107,10 @@ class Connection:
         self.authorities.clear()
 
     def view(self) -> ServerView:
-        """State of the connection now."""
         now_s = self._tools.clock.now_s()
         waits = {key: max(wait.timer.due_s - now_s, 0.0) for key, wait in self._waits.items()}
-        is_asked, retry_in_s = self._stream.is_ready, self._stream.retry_in_s(now_s)
-        return ServerView(self.server.uri, self.status, is_asked, retry_in_s, waits)
+        is_stream_ready, retry_in_s = self._stream.is_ready, self._stream.retry_in_s(now_s)
+        return ServerView(self.server.uri, self.status, is_stream_ready, retry_in_s, waits)
 
     # Called by the client
 
@@ -140,14 +128,13 @@ class Connection:
         self._owner.request_flush(self)
 
     def flush(self) -> None:
-        """Send all changes of subscriptions since the last time."""
         for change in self._ads.take_changes():
             self._send(change.request)
             if self._stream.is_ready:
                 type_url = change.request.type_url
                 self._wait_for((type_url, name) for name in change.added)
 
-    def _send(self, request: DiscoveryRequest) -> None:
+    def _send(self, request: codec.DiscoveryRequest) -> None:
         if self._tools.trace.active:
             self._tools.trace.emit(
                 "xds.request",
@@ -158,7 +145,7 @@ class Connection:
                 nonce=request.nonce,
                 error=request.error,
             )
-        self._stream.send(encode_request(request))
+        self._stream.send(codec.encode_request(request))
 
     # Called by the stream
 
@@ -173,24 +160,23 @@ class Connection:
         self._wait_for(self._ads.subscriptions)
 
     def on_stream_message(self, message: bytes) -> None:
-        response = decode_response(message)
+        response = codec.decode_response(message)
         try:
             if response is None:
                 self._warn("response cannot be decoded")
             else:
                 self._on_response(response)
         finally:
-            # An error of ours in one response must not be the end of all that follow. Read behind
-            # the notifications of this response.
+            # Even after a bug in this response the next one is read, behind its notifications.
             self._queue.call(self._stream.reader())
 
-    def _on_response(self, response: DiscoveryResponse) -> None:
+    def _on_response(self, response: codec.DiscoveryResponse) -> None:
         self._note_answer()
         self._stream.note_answer()
         self._owner.on_reachable(self)
         if not self._ads.is_expected(response.type_url):
             kind = quote(response.type_url)
-            self._warn(f"response of type {kind} is ignored, nobody asked for it")
+            self._warn(f"response of type {kind} is ignored, it was not requested")
             return
         outcome = Decision(
             self._types[response.type_url],
@@ -216,15 +202,14 @@ class Connection:
     def on_stream_ended(self, status: Status, *, has_answered: bool) -> None:
         self._stop_waiting()
         self._ads.close_stream()
-        if self._tools.trace.active:
-            self._tools.trace.emit("xds.stream_ended", server=self.server.uri, status=status)
+        self._tools.trace.emit("xds.stream_ended", server=self.server.uri, status=status)
         # "we do not consider it an error if the ADS stream was closed after having received a
         # response" - A57
         if not has_answered:
             self._fail(f"stream ended before any response: {status}")
 
     def _on_connectivity(self, status: Status) -> None:
-        # Load reports may use the transport for longer than this connection.
+        # Load reports may keep the transport open for longer than this connection.
         if not self._is_closed:
             self._fail(status.details or status.code.name)
 
@@ -265,13 +250,13 @@ class Connection:
         self.status = OK
         self._reasons.clear()
 
-    # Logs: each text once, even if its reason comes back
+    # Logs: each text once, even if its cause is repeated
 
     def _warn(self, what: str) -> None:
         text = f"{name_server(self.server.uri)}: {what}"
         _warn_once(with_node(text, self._context.bootstrap.node.id), self._warnings)
 
-    def _trace_response(self, response: DiscoveryResponse, error: str) -> None:
+    def _trace_response(self, response: codec.DiscoveryResponse, error: str) -> None:
         if self._tools.trace.active:
             self._tools.trace.emit(
                 "xds.response",
@@ -284,7 +269,7 @@ class Connection:
             )
 
     def _log_nack(self, outcome: Outcome) -> None:
-        """Log a NACK, unless the one before of this type had the same text."""
+        """Log a NACK, unless the last response of this type had the same one."""
         if outcome.error and outcome.error != self._nacks.get(outcome.type_url):
             LOGGER.warning("%s", outcome.error)
         self._nacks[outcome.type_url] = outcome.error
@@ -292,7 +277,7 @@ class Connection:
     # Resource timers
 
     def _wait_for(self, keys: Iterable[ResourceKey]) -> None:
-        """Start one timer for all of these resources that are not answered."""
+        """Start one timer for those of these resources that are not answered."""
         awaited = [key for key in keys if key not in self._waits and self._find_unanswered(key)]
         if awaited:
             wait = _Wait(awaited)
@@ -345,7 +330,6 @@ def _warn_once(text: str, logged: set[str]) -> None:
 
 
 def describe_silence(silent_s: float) -> str:
-    """Text about a server that has not answered for this time, in few steps."""
-    # A little less, because times are rounded.
-    passed = [words for least_s, words in _SILENCES if silent_s > least_s - 0.001]
+    # Differences of times are rounded, hence the millisecond.
+    passed = [text for least_s, text in _SILENCES if silent_s > least_s - 0.001]
     return f"has not answered for over {passed[-1]}" if passed else "does not answer"

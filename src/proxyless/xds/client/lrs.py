@@ -1,9 +1,9 @@
 """Load reports to servers.
 
-Specs: LRS v3, A27, LRS-01, LRS-02.
+Specs: LRS v3, A27, A64, A85, LRS-01, LRS-02.
 
-One stream per server, open while load is counted for it. The server sets the interval and the
-clusters of the reports. An error here is retried and logged, and has no other effect.
+There is one stream per server, open while load is counted for it. The server sets the interval and
+the clusters of the reports. An error is logged and retried, and has no other effect.
 """
 
 from __future__ import annotations
@@ -12,29 +12,24 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from proxyless.base import one_line
+from proxyless.base import Status, one_line
 from proxyless.runtime import IDLE_TIMER, Timer
-from proxyless.xds.client.codec import LRS_PATH, decode_load_response, encode_load_report
-from proxyless.xds.client.load import ClusterLoad
-from proxyless.xds.client.stream import RetriedStream
+from proxyless.xds.client import codec
+from proxyless.xds.client.load_counters import ClusterLoad
+from proxyless.xds.client.retried_stream import RetriedStream, Tools
 from proxyless.xds.error_texts import name_server, with_node
 
 if TYPE_CHECKING:
-    from proxyless.base import Status
     from proxyless.xds.bootstrap import Node, ServerConfig
-    from proxyless.xds.client.codec import ClusterStats, LoadStatsResponse
-    from proxyless.xds.client.stream import Tools
     from proxyless.xds.client.transport import Transport, Transports
 
 LOGGER: Final = logging.getLogger("proxyless.xds.client.lrs")
 
-# A server that asks for less has made a mistake, and every report costs it, too.
+# Bounds of the interval. A shorter one is a mistake of the server, which pays for each report, too.
 INTERVAL_MIN_S: Final = 1.0
 INTERVAL_MAX_S: Final = 24 * 3600.0
-# Clusters come and go, also while no report can be sent.
+# Unused counters that are kept: clusters may come and go while no report can be sent.
 UNUSED_MAX: Final = 1_000
-
-_LoadKey = tuple[str, str]
 
 
 class LoadReporting:
@@ -47,7 +42,6 @@ class LoadReporting:
         self._reporters: dict[ServerConfig, LoadReporter] = {}
 
     def acquire(self, server: ServerConfig, cluster: str, eds_service: str) -> ClusterLoad:
-        """The one counter of this cluster and EDS service, to be released."""
         reporter = self._reporters.get(server)
         if reporter is None:
             transport = self._transports.acquire(server)
@@ -85,14 +79,14 @@ class LoadReporter:
         self._node = node
         self._tools = tools
         self._on_unused = on_unused
-        self.stream = RetriedStream(LRS_PATH, transport, tools, self)
-        # Load counters; unused ones stay until they are reported, or until there are too many.
-        self._loads: dict[_LoadKey, ClusterLoad] = {}
+        self.stream = RetriedStream(codec.LRS_PATH, transport, tools, self)
+        # By cluster and EDS service. Unused counters are kept until they are reported.
+        self._loads: dict[tuple[str, str], ClusterLoad] = {}
         self._used = 0
         # The server's last response on this stream.
-        self._requested: LoadStatsResponse | None = None
+        self._requested: codec.LoadStatsResponse | None = None
         self._timer: Timer = IDLE_TIMER
-        # Last logged error, until the server answers.
+        # Last logged error; empty after a response.
         self._error = ""
 
     def acquire(self, cluster: str, eds_service: str) -> ClusterLoad:
@@ -120,23 +114,23 @@ class LoadReporter:
     # Called by the stream
 
     def on_stream_opened(self) -> None:
-        self.stream.send(encode_load_report((), self._node))
+        self.stream.send(codec.encode_load_report((), self._node))
         self.stream.reader()()
 
     def on_stream_ready(self) -> None:
         return
 
     def on_stream_message(self, message: bytes) -> None:
-        wanted = decode_load_response(message)
-        if wanted is None:
+        requested = codec.decode_load_response(message)
+        if requested is None:
             self._log("response cannot be decoded")
         else:
             self._error = ""
             self.stream.note_answer()
-            if wanted != self._requested:
-                self._requested = wanted
+            if requested != self._requested:
+                self._requested = requested
                 self._timer.cancel()
-                self._start_timer(wanted)
+                self._start_timer(requested)
         self.stream.reader()()
 
     def on_stream_ended(self, status: Status, *, has_answered: bool) -> None:
@@ -146,7 +140,7 @@ class LoadReporter:
             self._log(f"stream ended before any response: {status}")
 
     def _log(self, what: str) -> None:
-        """Log an error once, even if it comes back with each retry."""
+        """Log an error, unless it was the last one."""
         text = f"{name_server(self._server.uri)}: load reports: {one_line(what)}"
         if text != self._error:
             self._error = text
@@ -154,26 +148,24 @@ class LoadReporter:
 
     # Reports
 
-    def _start_timer(self, wanted: LoadStatsResponse) -> None:
-        interval_s = min(max(wanted.interval_s, INTERVAL_MIN_S), INTERVAL_MAX_S)
+    def _start_timer(self, requested: codec.LoadStatsResponse) -> None:
+        interval_s = min(max(requested.interval_s, INTERVAL_MIN_S), INTERVAL_MAX_S)
         self._timer = self._tools.clock.call_later(interval_s, self._report)
 
     def _report(self) -> None:
         assert self._requested is not None, "reports start with the first response"
-        # A server that does not read gets one report later: no messages pile up.
+        # To a server that does not read, one report is sent later instead of many now.
         if self.stream.is_writable:
-            self.stream.send(encode_load_report(self._take(self._requested)))
+            self.stream.send(codec.encode_load_report(self._take(self._requested)))
         self._start_timer(self._requested)
 
-    def _take(self, wanted: LoadStatsResponse) -> list[ClusterStats]:
+    def _take(self, requested: codec.LoadStatsResponse) -> list[codec.ClusterStats]:
         now_s = self._tools.clock.now_s()
-        taken: list[ClusterStats] = []
+        taken: list[codec.ClusterStats] = []
         for key, load in list(self._loads.items()):
             if not load.users:
                 del self._loads[key]
-            if wanted.clusters is not None and load.cluster not in wanted.clusters:
-                continue
-            stats = load.take(now_s)
-            if stats is not None:
+            is_requested = requested.clusters is None or load.cluster in requested.clusters
+            if is_requested and (stats := load.take(now_s)) is not None:
                 taken.append(stats)
         return taken

@@ -28,47 +28,35 @@ if TYPE_CHECKING:
     from proxyless.metrics import Cancel, Metrics, Report
     from proxyless.xds.client.cache import Entry
 
-# The target of a client that several targets share. A78 has none: it gives each target its own.
+# Target label of a client that several targets share; A78 has no such clients.
 SHARED_TARGET: Final = "#shared"
 # "The value will be "#old" for old-style non-xdstp resource names" - A78
 OLD_STYLE: Final = "#old"
 
 _GAUGES: Final = (XDS_CONNECTED, XDS_RESOURCES)
 
-_STATE_NAMES: Final = {
-    ResourceStatus.REQUESTED: "requested",
-    ResourceStatus.DOES_NOT_EXIST: "does_not_exist",
-    ResourceStatus.ACKED: "acked",
-    ResourceStatus.NACKED: "nacked",
-    ResourceStatus.RECEIVED_ERROR: "received_error",
-    ResourceStatus.TIMEOUT: "timeout",
-}
-# Of these, a resource that came before may still be in use.
+# States in which an earlier resource may be in use.
 _MAY_BE_CACHED: Final = frozenset(
     {ResourceStatus.DOES_NOT_EXIST, ResourceStatus.NACKED, ResourceStatus.RECEIVED_ERROR}
 )
 
 
 class Observed(Protocol):
-    """What the gauges read of a client, in any thread."""
+    """Part of a client that the gauges read, in any thread."""
 
     def reachable_servers(self) -> Iterable[tuple[str, bool]]:
         """URI of each server in use, and whether it is reachable."""
-        ...
 
-    def all_entries(self) -> Iterable[Entry]:
-        """Entries of all watched resources."""
-        ...
+    def all_entries(self) -> Iterable[Entry]: ...
 
 
 def name_cache_state(status: ResourceStatus, *, has_resource: bool) -> str:
-    """Cache state of a resource, as the label has it."""
+    """Cache state of a resource, as in the label of A78 and A88."""
     suffix = "_but_cached" if has_resource and status in _MAY_BE_CACHED else ""
-    return _STATE_NAMES[status] + suffix
+    return status.name.lower() + suffix
 
 
 def name_resource_type(type_url: str) -> str:
-    """A type URL without its prefix."""
     return type_url.rpartition("/")[2]
 
 
@@ -77,23 +65,21 @@ class ClientMetrics:
 
     def __init__(self, metrics: Metrics, client: Observed) -> None:
         self._metrics: Final = metrics
-        # Weak: gauges do not keep a client alive whose loop was closed.
+        # A weak reference, because gauges must not keep a client alive whose loop was closed.
         observed, process_id = ref(client), os.getpid()
 
         def observe(report: Report) -> None:
             client = observed()
-            # The child of a fork has the client of its parent, but not its loop.
+            # After a fork, the child has the parent's client, but not its loop.
             if client is not None and os.getpid() == process_id:
                 report_gauges(metrics.target, client, report)
 
         self.close: Final[Cancel] = metrics.watch(_GAUGES, observe)
 
     def on_server_failure(self, server: str) -> None:
-        """A server became unreachable."""
         self._metrics.count(XDS_SERVER_FAILURE, (self._metrics.target, server))
 
     def on_response(self, server: str, type_url: str, valid: int, invalid: int) -> None:
-        """A response had these numbers of valid and invalid resources."""
         labels = (self._metrics.target, server, name_resource_type(type_url))
         if valid:
             self._metrics.count(XDS_UPDATES_VALID, labels, value=valid)
@@ -102,7 +88,6 @@ class ClientMetrics:
 
 
 def report_gauges(target: str, client: Observed, report: Report) -> None:
-    """Report the current values of the client's gauges."""
     for server, is_reachable in client.reachable_servers():
         report(XDS_CONNECTED, int(is_reachable), (target, server))
     resources = Counter(

@@ -2,15 +2,15 @@
 
 Specs: A71 (a client per data-plane target).
 
-By default each target has a client of its own, so that the fallback of one does not change what
-another one uses. A control plane behind a unix socket is an agent on this machine, and agents may
-serve one stream only (Istio's drops all but the newest), so there all targets share one client.
-docs/howto/one-ads-stream.md says when to choose otherwise.
+By default each target has a client of its own, so that its fallback has no effect on other targets.
+A control plane behind a unix socket is an agent on this machine, which may serve one stream only
+(Istio's drops all but the newest), so all targets share one client. How to choose otherwise:
+docs/howto/one-ads-stream.md.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from proxyless.metrics import NO_METRICS, Metrics
 from proxyless.xds.client.api import XdsClientOptions
@@ -21,18 +21,15 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
     from proxyless.xds.bootstrap import Bootstrap
-    from proxyless.xds.client.stream import Tools
+    from proxyless.xds.client.retried_stream import Tools
     from proxyless.xds.client.transport import TransportFactory
 
-# Bootstrap, target, and the policies and filters of the users beside the defaults.
+# Bootstrap; target, "" for a shared client; the users' own registries of policies and filters.
 _Scope: TypeAlias = "tuple[Bootstrap, str, Hashable]"
-
-# The scope of a client that all targets share, where others have their target.
-SHARED_SCOPE: Final = ""
 
 
 class XdsClients:
-    """Clients of one loop by bootstrap and target, with the number of their users."""
+    """Clients of one loop, by bootstrap and target."""
 
     def __init__(
         self,
@@ -44,7 +41,6 @@ class XdsClients:
         self._transports = transports
         self._tools = tools
         self._options = options
-        # By scope, and the number of users of each.
         self._clients: dict[_Scope, XdsClient] = {}
         self._scopes: dict[XdsClient, _Scope] = {}
         self._users: dict[XdsClient, int] = {}
@@ -53,32 +49,31 @@ class XdsClients:
         self,
         bootstrap: Bootstrap,
         target: str,
-        *,
         shared: bool | None = None,
-        vocabulary: Hashable = None,
+        *,
+        registries: Hashable = None,
         metrics: Metrics = NO_METRICS,
     ) -> XdsClient:
         """The client for a target, to be released. `shared` overrides the default of the server.
 
-        A client decodes each resource once, so users of a target with other policies or filters
-        (`vocabulary`) have one of their own, unless the stream is shared by all.
-        Metrics are those of the first user: "the XdsClient will use the stats plugins provided
-        by the first channel created with that target" - A79.
+        A client decodes each resource once, so a user with its own `registries` of policies and
+        filters gets a client of its own, unless the stream is shared.
         """
         is_shared = is_agent(bootstrap) if shared is None else shared
-        scope = (bootstrap, SHARED_SCOPE, None) if is_shared else (bootstrap, target, vocabulary)
+        scope = (bootstrap, "", None) if is_shared else (bootstrap, target, registries)
         client = self._clients.get(scope)
         if client is None:
             if is_shared and metrics.active:
                 metrics = Metrics(SHARED_TARGET, metrics.plugins)
+            # "the XdsClient will use the stats plugins provided by the first channel created with
+            # that target" - A79
             client = XdsClient(bootstrap, self._transports, self._tools, self._options, metrics)
-            self._clients[scope] = client
-            self._scopes[client] = scope
+            self._clients[scope], self._scopes[client] = client, scope
         self._users[client] = self._users.get(client, 0) + 1
         return client
 
     def release(self, client: XdsClient) -> None:
-        """Give a client back, once for each time it was acquired; the last one closes it."""
+        """Called once for each time the client was acquired; the last release closes it."""
         if client not in self._users:
             raise ValueError("xds client is released more often than it was acquired")
         self._users[client] -= 1
@@ -92,7 +87,7 @@ class XdsClients:
 
     @property
     def by_scope(self) -> Mapping[str, list[XdsClient]]:
-        """The clients by target, "" for a shared one, as CSDS shows them (A40)."""
+        """Clients by target, "" for a shared one (A40)."""
         found: dict[str, list[XdsClient]] = {}
         for (_, scope, _), client in self._clients.items():
             found.setdefault(scope, []).append(client)
@@ -105,5 +100,5 @@ class XdsClients:
 
 
 def is_agent(bootstrap: Bootstrap) -> bool:
-    """Whether the first server is an agent on this machine, which may serve one stream only."""
+    """Whether the first server is an agent on this machine."""
     return bootstrap.servers[0].uri.startswith(("unix:", "unix-abstract:"))

@@ -1,11 +1,9 @@
 """Decision about one ADS response: updates of watched resources, and ACK or NACK.
 
-Specs: A27, A46 (one bad resource does not spoil the others), A53, A88, xRFC TP3.
+Specs: A27, A46 (resources are accepted one by one), A53, A88, xRFC TP3.
 
-`Decision` changes no entry and calls no watcher: it returns an `Outcome`, which the client
-applies. Each resource is decoded unless its bytes are in the decoded-resource cache. A resource
-that is not watched updates nothing, but its error is part of the NACK. Of a full-state type, a
-resource in use that is not in the response is deleted.
+`Decision` changes no entry and calls no watcher: it returns an `Outcome`, which the client applies.
+A resource that is not watched updates nothing, but its error is part of the NACK.
 """
 
 from __future__ import annotations
@@ -14,22 +12,29 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from proxyless.base import Status, StatusCode, one_line, quote
 from proxyless.base.frozen import frozen
+from proxyless.xds.bootstrap import (
+    FAIL_ON_DATA_ERRORS,
+    IGNORE_RESOURCE_DELETION,
+    RESOURCE_TIMER_IS_TRANSIENT_ERROR,
+    ServerConfig,
+)
 from proxyless.xds.client.ads import join_errors
-from proxyless.xds.client.api import Decoded, ResourceStatus
-from proxyless.xds.client.cache import CachedResource
-from proxyless.xds.client.fallback import find_entry
-from proxyless.xds.client.notifications import LOGGER
+from proxyless.xds.client.api import (
+    DecodeContext,
+    Decoded,
+    ResourceStatus,
+    ResourceType,
+    XdsClientOptions,
+)
+from proxyless.xds.client.authorities import AuthorityServers, find_entry
+from proxyless.xds.client.cache import CachedResource, DecodedResourceCache, Entry
+from proxyless.xds.client.notifications import LOGGER, Notification
 from proxyless.xds.error_texts import name_type, with_node
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from proxyless.xds.bootstrap import ServerConfig
-    from proxyless.xds.client.api import DecodeContext, ResourceType, XdsClientOptions
-    from proxyless.xds.client.cache import DecodedResourceCache, Entry
     from proxyless.xds.client.codec import DiscoveryResponse, RawResource, ResourceError
-    from proxyless.xds.client.fallback import AuthorityServers
-    from proxyless.xds.client.notifications import Notification
 
 
 # "15-second timeout" - A57; "30 seconds instead of 15" - A88
@@ -53,12 +58,13 @@ def make_rules(server: ServerConfig, options: XdsClientOptions) -> ErrorRules:
     if not options.has_data_error_handling:
         return ErrorRules(
             nack_drops=False,
-            deletion_drops=not server.ignores_resource_deletion,
+            deletion_drops=IGNORE_RESOURCE_DELETION not in server.features,
             server_errors_count=False,
             timeout_s=DOES_NOT_EXIST_TIMEOUT_S,
             timeout_code=StatusCode.NOT_FOUND,
         )
-    drops, is_transient = server.fails_on_data_errors, server.resource_timer_is_transient_error
+    drops = FAIL_ON_DATA_ERRORS in server.features
+    is_transient = RESOURCE_TIMER_IS_TRANSIENT_ERROR in server.features
     return ErrorRules(
         nack_drops=drops,
         deletion_drops=drops,
@@ -69,7 +75,7 @@ def make_rules(server: ServerConfig, options: XdsClientOptions) -> ErrorRules:
 
 
 class ResourceUpdate(NamedTuple):
-    """Change of one watched resource. A response has at most one per resource."""
+    """Change of one watched resource; at most one per resource and response."""
 
     entry: Entry
     # ACKED, NACKED, RECEIVED_ERROR or DOES_NOT_EXIST.
@@ -77,11 +83,11 @@ class ResourceUpdate(NamedTuple):
     # The resource if it is ACKED, otherwise the error.
     value: Any
     serialized: bytes = b""
-    # Whether the error ends the use of the resource.
+    # Whether the resource in use is dropped because of the error.
     drops: bool = False
 
     def apply(self, version: str, now_s: float) -> Notification | None:
-        """Update the entry; return the notification for its watchers, if there is one."""
+        """Update the entry and return the notification for its watchers."""
         entry, status, error, drops = self.entry, self.status, self.value, self.drops
         if status is ResourceStatus.ACKED:
             return entry.on_valid(self.value, self.serialized, version, now_s)
@@ -101,12 +107,12 @@ class Outcome:
     nonce: str
     # In the order of the response.
     updates: Sequence[ResourceUpdate]
-    # Entries whose resource came again, byte for byte: only their version changes.
+    # Entries whose bytes are the same as before: only their version changes.
     unchanged: Sequence[Entry]
     # Numbers of resources, for metrics.
     valid: int
     invalid: int
-    # The text of the NACK; empty for an ACK.
+    # Text of the NACK; empty for an ACK.
     error: str
 
     @property
@@ -127,19 +133,19 @@ class Decision:
         authorities: Mapping[str | None, AuthorityServers[Any]],
         cache: DecodedResourceCache,
     ) -> None:
-        # Fixed at construction. The authorities are those for which the server is in use.
+        # Fixed at construction. `authorities` are those for which the server is in use.
         self._type = resource_type
         self._context = context
         self._rules = rules
         self._authorities = authorities
         self._cache = cache
         self._label = name_type(resource_type.type_url)
-        # Of the outcome.
+        # Parts of the outcome.
         self._updates: list[ResourceUpdate] = []
         self._unchanged: list[Entry] = []
         self._errors: list[str] = []
         self._valid = 0
-        # Names in the response, and whether a resource in it has no known name.
+        # Names in the response, and whether the name of any resource is unknown.
         self._present: set[str] = set()
         self._is_any_nameless = False
 
@@ -152,7 +158,7 @@ class Decision:
         if self._rules.server_errors_count:
             for error in response.errors:
                 self._take_error(error)
-        # A resource without a known name may be any of those that seem to be missing.
+        # A resource of unknown name may be any of those that seem to be missing.
         if self._type.is_full_state and not self._is_any_nameless:
             self._delete_missing()
         return Outcome(
@@ -169,14 +175,14 @@ class Decision:
     def _take(self, index: int, raw: RawResource) -> None:
         if raw.type_url != self._type.type_url:
             self._is_any_nameless = True
-            got, wanted = quote(raw.type_url), quote(self._type.type_url)
-            self._errors.append(f"{self._label} #{index}: is {got}, wanted {wanted}")
+            got, expected = quote(raw.type_url), quote(self._type.type_url)
+            self._errors.append(f"{self._label} #{index}: is {got}, wanted {expected}")
             return
         cached = self._cache.find(raw.serialized)
         if cached is None or raw.name not in ("", cached.name):
             self._take_new(index, raw)
         elif cached.entry is not None and self._is_in_use(cached.entry, raw.serialized):
-            # In most responses, this is nearly all resources.
+            # The case of nearly all resources of most responses.
             self._present.add(cached.name)
             self._unchanged.append(cached.entry)
             self._valid += 1
@@ -197,7 +203,7 @@ class Decision:
         """Whether decoding again is needless: the resource is invalid, or still not watched."""
         if cached.entry is not None:
             return bool(cached.error)
-        # A watch may have started since then.
+        # A watch may have started since the resource was decoded.
         return not cached.name or self._find(cached.name)[1] is None
 
     def _take_new(self, index: int, raw: RawResource) -> None:
@@ -229,7 +235,7 @@ class Decision:
         return decoded
 
     def _note_present(self, name: str) -> bool:
-        """Whether this is the first of its name in the response; the others are errors."""
+        """Whether this is the first resource of its name; any further one is an error."""
         if not name:
             self._is_any_nameless = True
             return True
@@ -255,9 +261,9 @@ class Decision:
         if entry is None or entry.name in self._present:
             return
         self._present.add(entry.name)
-        reason = one_line(error.text) or "nothing more"
+        reason = one_line(error.text) or "no text"
         server = quote(self._context.server.uri)
-        text = f"{self._label} {quote(entry.name)}: xds server {server} says: {reason}"
+        text = f"{self._label} {quote(entry.name)}: xds server {server} sent an error: {reason}"
         drops, code = self._rules.nack_drops, StatusCode(error.code)
         self._fail(entry, ResourceStatus.RECEIVED_ERROR, code, text, drops=drops)
 

@@ -1,12 +1,10 @@
-"""Transport to a control plane: the interface that the client needs, and the sharing of transports.
+"""Interface of a transport to a control plane, and the transports of one client.
 
-A transport opens streams of serialized messages and reports when the control plane is unreachable.
-`xds.grpc_transport` implements it with gRPC; that of a test is a list. The ADS and the LRS stream
-to one server share a transport, which is closed when its last user releases it.
+A transport opens streams of serialized messages and reports when the control plane is unreachable;
+`xds.grpc_transport` implements it. The ADS and the LRS stream to one server share a transport.
 
-Rules for both sides: a listener is never called inside a call to the transport or the stream, and
-never after `close`. Messages come one at a time, each requested by `read_next`, which holds back a
-control plane that is faster than the client.
+A listener is never called inside a call to the transport or the stream, and never after `close`.
+Each message is requested by `read_next`, which holds back a control plane that is too fast.
 """
 
 from __future__ import annotations
@@ -26,45 +24,42 @@ class StreamListener(Protocol):
     """Callbacks of a stream. No method may raise or block."""
 
     def on_ready(self) -> None:
-        """The stream is on a connection: what was sent is on its way. At most once."""
+        """The stream has a connection. Called at most once."""
 
     def on_message(self, message: bytes) -> None:
         """One message, requested by `read_next`."""
 
     def on_end(self, status: Status) -> None:
-        """The stream has ended, with any status; nothing follows."""
+        """The stream has ended; no other call follows."""
 
 
 class Stream(Protocol):
     """One bidirectional stream."""
 
     def send(self, message: bytes) -> None:
-        """Send, or keep until there is a connection. No-op after the end."""
+        """Send the message when there is a connection. No-op after the end."""
 
     @property
     def is_writable(self) -> bool:
-        """Whether what was sent has left, so that the server takes what it is sent."""
-        ...
+        """Whether all sent messages have left, so that the server reads."""
 
     def read_next(self) -> None:
-        """Request one message; the next one only after it came. No-op after the end."""
+        """Request one message, after the last one has come. No-op after the end."""
 
     def close(self) -> None:
-        """End it from this side; the listener is not called any more. Idempotent."""
+        """End the stream; the listener is not called any more. Idempotent."""
 
 
 class Transport(Protocol):
     """Connection to one control plane."""
 
     def open(self, method_path: str, listener: StreamListener) -> Stream:
-        """Start a stream, which waits for as long as there is no connection (wait-for-ready)."""
-        ...
+        """Start a stream, which waits for a connection (wait-for-ready)."""
 
     def watch_connectivity(self, listener: Callable[[Status], None]) -> None:
         """Call back with the reason each time the control plane becomes unreachable.
 
-        And in the next turn, if it is unreachable now. At most one listener, the last one. A stream
-        shows when the control plane is reachable again.
+        Calls back in the next turn if it is unreachable now. Replaces the listener before.
         """
 
     def close(self) -> None:
@@ -75,12 +70,11 @@ class TransportFactory(Protocol):
     """Creates transports."""
 
     def create(self, server: ServerConfig) -> Transport:
-        """May raise ValueError if the configuration cannot be used."""
-        ...
+        """Raise ValueError if the configuration cannot be used."""
 
 
 class Transports:
-    """Transports of one client by server, with the number of their users."""
+    """Transports of one client, by server."""
 
     def __init__(self, factory: TransportFactory, queue: NotificationQueue) -> None:
         self._factory = factory
@@ -89,17 +83,16 @@ class Transports:
         self._users: dict[ServerConfig, int] = {}
 
     def acquire(self, server: ServerConfig) -> Transport:
-        """Transport to this server; to be released as often as it was acquired."""
+        """Transport to this server, to be released; the last release closes it."""
         if server not in self._transports:
-            self._transports[server] = self._create(server)
+            try:
+                transport = self._factory.create(server)
+            except ValueError as error:
+                status = Status(StatusCode.UNAVAILABLE, str(error))
+                transport = UnusableTransport(status, self._queue)
+            self._transports[server] = transport
         self._users[server] = self._users.get(server, 0) + 1
         return self._transports[server]
-
-    def _create(self, server: ServerConfig) -> Transport:
-        try:
-            return self._factory.create(server)
-        except ValueError as error:
-            return UnusableTransport(Status(StatusCode.UNAVAILABLE, str(error)), self._queue)
 
     def release(self, server: ServerConfig) -> None:
         self._users[server] -= 1
@@ -131,7 +124,7 @@ class UnusableTransport:
 
 
 class _SilentStream:
-    """A stream that never gets a connection."""
+    """Stream that never gets a connection."""
 
     is_writable = False
 

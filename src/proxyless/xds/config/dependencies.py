@@ -1,20 +1,21 @@
-"""What is needed, and what is the config, given what is known?
+"""Decision of the dependency manager: which resources a target needs, and its XdsConfig.
 
 Specs: A74-04..26, A74-28..40 and A37 (aggregates); decisions D23, D24, D25.
 
-One pure function, `resolve`, from everything that watches and DNS have said so far to a `Plan`: the
-resources that must be watched for that, and the outcome. The outcome is a config only if nothing
-that routes name is missing; until then it is None, and whoever has an older config goes on with it.
+`resolve` is a pure function from the states of all resources to a `Plan`: the resources to watch,
+and the outcome. The outcome is a config only if no resource that the routes need is missing; until
+then it is None, and the previous config stays in use.
 
-A cluster that no route names, but that somebody subscribed to, never holds a config back: while
-something of it is missing, what the previous config said about it stands (D25).
+A cluster that is subscribed to, but in no route, never delays a config: while a resource of it is
+missing, its entry of the previous config is used (D25).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from operator import is_
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from proxyless.base import OK, Status, StatusCode, quote
 from proxyless.base.frozen import frozen
@@ -57,7 +58,7 @@ T = TypeVar("T")
 
 # Clusters in one chain of aggregates, root and leaf included (A74-13).
 DEPTH_MAX: Final = 16
-# Clusters below one aggregate, and how many of those that are in error its note names.
+# Clusters below one aggregate, and how many of its leaves in error are named in the note.
 GRAPH_MAX: Final = 10_000
 NOTES_MAX: Final = 5
 
@@ -66,12 +67,12 @@ DnsName = tuple[str, int]
 
 
 @frozen
-class Answer(Generic[T]):
-    """What is known about one resource. Without a resource, the error says why."""
+class ResourceState(Generic[T]):
+    """The last notification about one resource: the resource or an error; neither if missing."""
 
     resource: T | None = None
     error: Status = OK
-    # Trouble that leaves the resource in use.
+    # An error that leaves the resource in use.
     ambient_error: Status = OK
 
     @property
@@ -83,46 +84,48 @@ class Answer(Generic[T]):
         return self.error.code is StatusCode.NOT_FOUND
 
 
-@dataclass(slots=True)
-class Known:
-    """Everything that was said so far, by name of resource."""
+_MISSING: Final[ResourceState[Any]] = ResourceState()
 
-    listener: Answer[Listener] = field(default_factory=Answer)
-    route_configs: dict[str, Answer[RouteConfiguration]] = field(default_factory=dict)
-    clusters: dict[str, Answer[Cluster]] = field(default_factory=dict)
-    endpoints: dict[str, Answer[EndpointResource]] = field(default_factory=dict)
-    dns: dict[DnsName, Answer[EndpointResource]] = field(default_factory=dict)
+
+@dataclass(slots=True)
+class ResourceStates:
+    """The states of all watched resources, by name."""
+
+    listeners: dict[str, ResourceState[Listener]] = field(default_factory=dict)
+    route_configs: dict[str, ResourceState[RouteConfiguration]] = field(default_factory=dict)
+    clusters: dict[str, ResourceState[Cluster]] = field(default_factory=dict)
+    endpoints: dict[str, ResourceState[EndpointResource]] = field(default_factory=dict)
+    dns: dict[DnsName, ResourceState[EndpointResource]] = field(default_factory=dict)
 
 
 @frozen
-class Wanted:
-    """Whose config it is."""
+class ConfigTarget:
+    """The listener and the authority, which selects the virtual host."""
 
     listener_name: str
-    # Which virtual host is asked for.
     authority: str
     # For error texts.
     node_id: str = ""
 
 
 @frozen
-class Trouble:
-    """There is no config, because of the listener or the route configuration."""
+class ConfigError:
+    """The error of the listener or the route configuration that prevents a config."""
 
-    # Which resource it is about: what the status's text begins with.
+    # The resource; the status's text begins with it.
     context: str
-    # One that RPCs may end with, unless the resource does not exist.
+    # The status of RPCs, unless the resource does not exist.
     status: Status
     does_not_exist: bool = False
 
 
 @frozen
 class Missing:
-    """A resource or a DNS name without an answer, for which a config is withheld."""
+    """A missing resource or DNS name that delays a config."""
 
-    # As every text about it begins: `endpoints "a"`, `dns name "a:80"`.
+    # As in error texts: `endpoints "a"`, `dns name "a:80"`.
     subject: str
-    # The cluster that needs it: whose endpoints it has, or the aggregate above. Empty for others.
+    # The cluster of the endpoints or DNS name, or the aggregate of the cluster; otherwise empty.
     cluster: str = ""
 
     def __str__(self) -> str:
@@ -131,34 +134,34 @@ class Missing:
 
 @dataclass(slots=True)
 class Plan:
-    """What has to be watched, in the order in which it was found, and what came out."""
+    """The resources to watch, in the order in which they were found, and the outcome."""
 
     route_configs: dict[str, None] = field(default_factory=dict)
     clusters: dict[str, None] = field(default_factory=dict)
     endpoints: dict[str, None] = field(default_factory=dict)
     dns: dict[DnsName, None] = field(default_factory=dict)
-    # None: something is missing, and this is what.
-    outcome: XdsConfig | Trouble | None = None
+    # None if `missing` is not empty.
+    outcome: XdsConfig | ConfigError | None = None
     missing: dict[Missing, None] = field(default_factory=dict)
-    # Without a config: what is known about the clusters that are subscribed to.
+    # Results of the subscribed clusters, set if the outcome is not a config.
     subscribed: dict[str, ClusterResult] = field(default_factory=dict)
 
 
 def resolve(
-    wanted: Wanted,
-    known: Known,
+    target: ConfigTarget,
+    states: ResourceStates,
     subscribed: Collection[str] = (),
     previous: XdsConfig | None = None,
 ) -> Plan:
-    """What is needed for this listener and these subscriptions, and the config if all is there.
+    """The plan for this target and these subscriptions.
 
-    Parts of the previous config that did not change are taken over as the same objects.
+    Unchanged parts of the previous config are reused as the same objects.
     """
-    return _Resolution(wanted, known, subscribed, previous).run()
+    return _Resolution(target, states, subscribed, previous).run()
 
 
 def routed_clusters(host: VirtualHost) -> dict[str, None]:
-    """The clusters that a virtual host's routes name, each once, in their order (A74-09)."""
+    """The clusters that a virtual host's routes name, in order (A74-09)."""
     return dict.fromkeys(name for route in host.routes for name in _clusters_of(route.action))
 
 
@@ -178,21 +181,20 @@ class _Resolution:
 
     def __init__(
         self,
-        wanted: Wanted,
-        known: Known,
+        target: ConfigTarget,
+        states: ResourceStates,
         subscribed: Collection[str],
         previous: XdsConfig | None,
     ) -> None:
-        self._wanted = wanted
-        self._known = known
+        self._target = target
+        self._states = states
         self._subscribed = subscribed
         self._previous: Mapping[str, ClusterResult] = previous.clusters if previous else {}
         self.plan = Plan()
-        # Trouble with listener and routes that stay in use, for every cluster's note.
+        # Ambient errors of listener and routes, for every cluster's note.
         self._ambient: list[str] = []
-        # What has no answer yet, of what was looked at so far.
         self._missing: dict[Missing, None] = {}
-        # Clusters that are no aggregates, as far as they were looked at.
+        # Shared by all aggregates.
         self._leaves: dict[str, ClusterConfig | Missing] = {}
 
     def run(self) -> Plan:
@@ -203,13 +205,13 @@ class _Resolution:
                 result = self._resolve_cluster(name)
                 if result is not None:
                     clusters[name] = result
-        # Before the clusters that are only subscribed to: those hold nothing back (D25).
+        # A copy: clusters that are only subscribed to do not delay a config (D25).
         self.plan.missing = dict(self._missing)
         self._add_subscribed(clusters)
         if isinstance(found, tuple) and not self.plan.missing:
-            self.plan.outcome = XdsConfig(*found, clusters, self._wanted.node_id)
+            self.plan.outcome = XdsConfig(*found, clusters, self._target.node_id)
             return self.plan
-        self.plan.outcome = found if isinstance(found, Trouble) else None
+        self.plan.outcome = found if isinstance(found, ConfigError) else None
         names = self._subscribed
         self.plan.subscribed = {name: clusters[name] for name in names if name in clusters}
         return self.plan
@@ -218,82 +220,75 @@ class _Resolution:
 
     def _find_virtual_host(
         self,
-    ) -> tuple[Listener, RouteConfiguration, VirtualHost] | Trouble | None:
-        answer = self._known.listener
-        context = name_listener(self._wanted.listener_name)
-        if answer.resource is None:
-            return self._trouble(context, answer)
-        self._note_ambient(context, answer)
-        listener = answer.resource
+    ) -> tuple[Listener, RouteConfiguration, VirtualHost] | ConfigError | None:
+        name = self._target.listener_name
+        state = self._states.listeners.get(name, _MISSING)
+        listener = state.resource
+        if listener is None:
+            return self._missing_or_error(name_listener(name), state)
+        if not state.ambient_error.is_ok:
+            self._ambient.append(about(name_listener(name), state.ambient_error.details))
         if listener.api_listener is None:
             text = "is not an API listener, wanted one with api_listener"
-            return self._trouble_text(context, text)
-        routes = listener.api_listener.routes
-        if isinstance(routes, RouteConfiguration):
-            return self._choose_host(listener, routes, context)
-        context = name_route_config(routes)
-        self.plan.route_configs[routes] = None
-        route_answer: Answer[RouteConfiguration] = self._known.route_configs.get(routes, Answer())
-        if route_answer.resource is None:
-            return self._trouble(context, route_answer)
-        self._note_ambient(context, route_answer)
-        return self._choose_host(listener, route_answer.resource, context)
-
-    def _choose_host(
-        self, listener: Listener, routes: RouteConfiguration, context: str
-    ) -> tuple[Listener, RouteConfiguration, VirtualHost] | Trouble:
-        host = find_virtual_host(routes.virtual_hosts, self._wanted.authority)
+            return self._config_error(name_listener(name), text)
+        routes, name_it = listener.api_listener.routes, name_listener
+        if isinstance(routes, str):
+            name, name_it = routes, name_route_config
+            self.plan.route_configs[name] = None
+            route_state = self._states.route_configs.get(name, _MISSING)
+            if route_state.resource is None:
+                return self._missing_or_error(name_it(name), route_state)
+            if not route_state.ambient_error.is_ok:
+                self._ambient.append(about(name_it(name), route_state.ambient_error.details))
+            routes = route_state.resource
+        host = find_virtual_host(routes.virtual_hosts, self._target.authority)
         if host is None:
-            text = f"has no virtual host for {quote(self._wanted.authority)}"
-            return self._trouble_text(context, text)
+            text = f"has no virtual host for {quote(self._target.authority)}"
+            return self._config_error(name_it(name), text)
         return listener, routes, host
 
     # Clusters
 
     def _resolve_cluster(self, name: str) -> ClusterResult | None:
-        """What the config says about this cluster; None if something is missing."""
+        """The config's entry of this cluster; None if a resource is missing."""
         self.plan.clusters[name] = None
-        answer = self.cluster_answer(name)
-        if answer.is_missing:
+        state = self.cluster_state(name)
+        if state.is_missing:
             self._missing[Missing(name_cluster(name))] = None
             return None
-        if answer.resource is None:
-            return self._cluster_error(name, answer.error)
-        if isinstance(answer.resource.discovery, AggregateCluster):
-            return self._resolve_aggregate(name, answer.resource)
-        entry = self.resolve_leaf(name, answer.resource)
+        if state.resource is None:
+            status = self._status(name_cluster(name), state.error.details)
+            return ClusterError(status, state.does_not_exist)
+        if isinstance(state.resource.discovery, AggregateCluster):
+            return self._resolve_aggregate(name, state.resource)
+        entry = self.resolve_leaf(name, state.resource)
         if isinstance(entry, Missing):
             self._missing[entry] = None
             return None
-        return self._kept(name, (entry,))
+        return self._reuse_previous(name, (entry,))
 
     def resolve_leaf(self, name: str, cluster: Cluster) -> ClusterConfig | Missing:
-        """One entry for all clusters that lead to this one, or what it has no endpoints from."""
         if name not in self._leaves:
             self._leaves[name] = self._make_leaf(name, cluster)
         return self._leaves[name]
 
     def _make_leaf(self, name: str, cluster: Cluster) -> ClusterConfig | Missing:
         discovery = cluster.discovery
-        answer: Answer[EndpointResource]
         if isinstance(discovery, EdsCluster):
             eds_name = discovery.service_name or name
             self.plan.endpoints[eds_name] = None
-            answer = self._known.endpoints.get(eds_name, Answer())
-            context = name_endpoints(eds_name)
+            state = self._states.endpoints.get(eds_name, _MISSING)
         else:
             assert isinstance(discovery, LogicalDnsCluster), "an aggregate is no leaf"
             dns_name = (discovery.host, discovery.port)
             self.plan.dns[dns_name] = None
-            answer = self._known.dns.get(dns_name, Answer())
-            context = name_dns(discovery.host, discovery.port)
-        if answer.is_missing:
-            return Missing(context, name)
-        note = self._note(name, context, answer)
-        return ClusterConfig(name, cluster, answer.resource, note)
+            state = self._states.dns.get(dns_name, _MISSING)
+        if state.is_missing:
+            return Missing(_name_endpoints_of(name, cluster), name)
+        return ClusterConfig(name, cluster, state.resource, self._note(name, cluster, state))
 
     def _resolve_aggregate(self, name: str, cluster: Cluster) -> ClusterResult | None:
-        walk = _Walk(self, name)
+        walk = _AggregateWalk(self, name)
         walk.visit(name, cluster, depth=1)
         if walk.limit:
             return self._aggregate_error(name, walk.limit)
@@ -302,104 +297,107 @@ class _Resolution:
             return None
         notes = walk.notes
         if not walk.leaves:
-            said = [*notes, walk.loop] if walk.loop else notes
-            why = f": {'; '.join(said)}" if said else ""
-            return self._aggregate_error(name, f"has no leaf cluster{why}")
+            causes = "; ".join([*notes, walk.loop] if walk.loop else notes)
+            text = f"has no leaf cluster: {causes}" if causes else "has no leaf cluster"
+            return self._aggregate_error(name, text)
         # "skip it, with a note; error only when no leaf is left" - D24
-        aggregate = ClusterConfig(name, cluster, None, self._join_notes(notes))
-        return self._kept(name, (aggregate, *walk.leaves.values()))
+        note = with_node("; ".join(notes), self._target.node_id) if notes else ""
+        aggregate = ClusterConfig(name, cluster, None, note)
+        return self._reuse_previous(name, (aggregate, *walk.leaves.values()))
 
-    def cluster_answer(self, name: str) -> Answer[Cluster]:
-        return self._known.clusters.get(name, Answer())
+    def cluster_state(self, name: str) -> ResourceState[Cluster]:
+        return self._states.clusters.get(name, _MISSING)
 
-    def _kept(self, name: str, entries: tuple[ClusterConfig, ...]) -> tuple[ClusterConfig, ...]:
-        """The same objects as before where nothing changed, so that policies see it cheaply."""
+    def _reuse_previous(
+        self, name: str, entries: tuple[ClusterConfig, ...]
+    ) -> tuple[ClusterConfig, ...]:
+        """Unchanged entries as the previous objects: policies compare by identity."""
         before = self._previous.get(name)
         if not isinstance(before, tuple):
             return entries
-        kept = {entry.cluster_name: entry for entry in before}
+        by_name = {entry.cluster_name: entry for entry in before}
         merged = tuple(
-            old if (old := kept.get(new.cluster_name)) is not None and _is_same(old, new) else new
+            old if (old := by_name.get(new.cluster_name)) and _is_same(old, new) else new
             for new in entries
         )
-        is_unchanged = len(merged) == len(before) and all(map(_is_identical, merged, before))
+        is_unchanged = len(merged) == len(before) and all(map(is_, merged, before))
         return before if is_unchanged else merged
 
     def _add_subscribed(self, clusters: dict[str, ClusterResult]) -> None:
         for name in self._subscribed:
-            if name in self.plan.clusters and name in clusters:
-                continue
-            result = self._resolve_cluster(name) or self._previous.get(name)
-            if result is not None:
-                clusters[name] = result
+            if name not in clusters:
+                result = self._resolve_cluster(name) or self._previous.get(name)
+                if result is not None:
+                    clusters[name] = result
 
     # Texts
 
-    def _note_ambient(self, context: str, answer: Answer[T]) -> None:
-        if not answer.ambient_error.is_ok:
-            self._ambient.append(about(context, answer.ambient_error.details))
-
-    def _note(self, name: str, context: str, answer: Answer[EndpointResource]) -> str:
-        """Why this cluster may have no or old endpoints; who asked, if there is nothing to say."""
-        notes = []
-        if answer.resource is None:
-            notes.append(about(context, answer.error.details))
-        elif not answer.resource.has_endpoints:
-            notes.append(about(context, NO_ENDPOINT))
-        if answer.resource is not None and not answer.ambient_error.is_ok:
-            notes.append(about(context, answer.ambient_error.details))
-        cluster = self.cluster_answer(name)
-        if not cluster.ambient_error.is_ok:
-            notes.append(about(name_cluster(name), cluster.ambient_error.details))
-        notes.extend(self._ambient)
-        return self._join_notes(notes) if notes else node_phrase(self._wanted.node_id)
-
-    def _join_notes(self, notes: list[str]) -> str:
-        return with_node("; ".join(notes), self._wanted.node_id) if notes else ""
+    def _note(self, name: str, cluster: Cluster, state: ResourceState[EndpointResource]) -> str:
+        """Why the cluster may have no endpoints or old ones; otherwise only the node ID."""
+        # Texts are made only if there is something to report: this runs for every update.
+        texts = []
+        if state.resource is None:
+            texts.append(state.error.details)
+        else:
+            if not state.resource.has_endpoints:
+                texts.append(NO_ENDPOINT)
+            if not state.ambient_error.is_ok:
+                texts.append(state.ambient_error.details)
+        notes = [about(_name_endpoints_of(name, cluster), text) for text in texts] if texts else []
+        cluster_error = self.cluster_state(name).ambient_error
+        if not cluster_error.is_ok:
+            notes.append(about(name_cluster(name), cluster_error.details))
+        notes += self._ambient
+        node_id = self._target.node_id
+        return with_node("; ".join(notes), node_id) if notes else node_phrase(node_id)
 
     def _status(self, context: str, text: str) -> Status:
-        """What RPCs end with, and what is logged: which resource, why, who we are."""
-        whole = with_node(about(context, text), self._wanted.node_id)
-        return Status(StatusCode.UNAVAILABLE, whole)
+        """The status of RPCs: resource, cause, node ID."""
+        details = with_node(about(context, text), self._target.node_id)
+        return Status(StatusCode.UNAVAILABLE, details)
 
-    def _trouble(self, context: str, answer: Answer[T]) -> Trouble | None:
-        """Why there is no resource; None if it has not come yet."""
-        if answer.is_missing:
+    def _missing_or_error(self, context: str, state: ResourceState[T]) -> ConfigError | None:
+        if state.is_missing:
             self._missing[Missing(context)] = None
             return None
-        status = self._status(context, answer.error.details)
-        return Trouble(context, status, answer.does_not_exist)
+        status = self._status(context, state.error.details)
+        return ConfigError(context, status, state.does_not_exist)
 
-    def _trouble_text(self, context: str, text: str) -> Trouble:
-        return Trouble(context, self._status(context, text))
+    def _config_error(self, context: str, text: str) -> ConfigError:
+        return ConfigError(context, self._status(context, text))
 
-    def _cluster_error(self, name: str, error: Status) -> ClusterError:
-        status = self._status(name_cluster(name), error.details)
-        return ClusterError(status, error.code is StatusCode.NOT_FOUND)
-
-    def _aggregate_error(self, name: str, what: str) -> ClusterError:
-        return ClusterError(self._status(name_cluster(name), f"aggregate {what}"))
+    def _aggregate_error(self, name: str, text: str) -> ClusterError:
+        return ClusterError(self._status(name_cluster(name), f"aggregate {text}"))
 
 
-class _Walk:
-    """One aggregate's graph: depth first, in listed order, each cluster once (A74-12, A74-13)."""
+def _name_endpoints_of(name: str, cluster: Cluster) -> str:
+    """Subject of texts about the endpoints of a leaf cluster."""
+    discovery = cluster.discovery
+    if isinstance(discovery, LogicalDnsCluster):
+        return name_dns(discovery.host, discovery.port)
+    assert isinstance(discovery, EdsCluster), "an aggregate is no leaf"
+    return name_endpoints(discovery.service_name or name)
+
+
+class _AggregateWalk:
+    """A walk over one aggregate's graph: depth first, each cluster once (A74-12, A74-13)."""
 
     def __init__(self, resolution: _Resolution, root: str) -> None:
         self._resolution = resolution
         self._root = root
-        self._seen: set[str] = set()
+        self._visited: set[str] = set()
         self.leaves: dict[str, ClusterConfig] = {}
         self.errors: dict[str, Status] = {}
         self.missing: dict[Missing, None] = {}
-        # Which limit the graph exceeds, and where; empty if it does not.
+        # The error text of an exceeded limit; empty if there is none.
         self.limit = ""
-        # The clusters from the root to the one that is visited; and the first loop, in words.
+        # The clusters from the root to the current one; and the text about the first loop.
         self._path: list[str] = []
         self.loop = ""
 
     @property
     def notes(self) -> list[str]:
-        """What is wrong with the leaves in error, as far as anybody can read it."""
+        """The errors of leaves: the first ones, and the number of others."""
         named = islice(self.errors.items(), NOTES_MAX)
         notes = [about(name_cluster(leaf), status.details) for leaf, status in named]
         if len(self.errors) > NOTES_MAX:
@@ -407,54 +405,47 @@ class _Walk:
         return notes
 
     def visit(self, name: str, cluster: Cluster, depth: int) -> None:
-        self._seen.add(name)
+        self._visited.add(name)
         if depth > DEPTH_MAX:
             self.limit = f"is nested more than {DEPTH_MAX} deep at {name_cluster(name)}"
             return
         if not isinstance(cluster.discovery, AggregateCluster):
-            self._add_leaf(name, cluster)
+            entry = self._resolution.resolve_leaf(name, cluster)
+            if isinstance(entry, Missing):
+                self.missing[entry] = None
+            else:
+                self.leaves[name] = entry
             return
         self._path.append(name)
         for child in cluster.discovery.clusters:
             if child in self._path and not self.loop:
                 loop = [*self._path[self._path.index(child) :], child]
                 self.loop = f"{' > '.join(map(quote, loop))} is a loop"
-            if child not in self._seen and not self.limit:
+            if child not in self._visited and not self.limit:
                 self._visit_child(child, depth + 1)
         self._path.pop()
 
     def _visit_child(self, name: str, depth: int) -> None:
-        if len(self._seen) > GRAPH_MAX:
+        if len(self._visited) > GRAPH_MAX:
             self.limit = f"has more than {GRAPH_MAX} clusters below it at {name_cluster(name)}"
             return
         resolution = self._resolution
         resolution.plan.clusters[name] = None
-        answer = resolution.cluster_answer(name)
-        if answer.resource is not None:
-            self.visit(name, answer.resource, depth)
+        state = resolution.cluster_state(name)
+        if state.resource is not None:
+            self.visit(name, state.resource, depth)
             return
-        self._seen.add(name)
-        if answer.is_missing:
+        self._visited.add(name)
+        if state.is_missing:
             self.missing[Missing(name_cluster(name), self._root)] = None
         else:
-            self.errors[name] = answer.error
-
-    def _add_leaf(self, name: str, cluster: Cluster) -> None:
-        entry = self._resolution.resolve_leaf(name, cluster)
-        if isinstance(entry, Missing):
-            self.missing[entry] = None
-        else:
-            self.leaves[name] = entry
+            self.errors[name] = state.error
 
 
 def _is_same(old: ClusterConfig, new: ClusterConfig) -> bool:
-    """By identity: a resource that is delivered again unchanged is the same object."""
+    """Compares by identity: an unchanged resource that is delivered again is the same object."""
     return (
         old.cluster is new.cluster
         and old.endpoints is new.endpoints
         and old.resolution_note == new.resolution_note
     )
-
-
-def _is_identical(left: object, right: object) -> bool:
-    return left is right

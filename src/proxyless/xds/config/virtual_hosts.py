@@ -1,7 +1,7 @@
-"""Which virtual host answers for an authority?
+"""Virtual host of an authority: the one with the best matching domain.
 
-Specs: A28-01. An exact domain beats a suffix (`*.example`), that beats a prefix (`example.*`), that
-beats `*`; in one class the longest pattern wins, and of equals the first.
+Specs: A28-01. An exact domain is better than a suffix (`*.example`), that is better than a prefix
+(`example.*`), that is better than `*`; in one class the longest pattern wins, then the first.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from proxyless.xds.resources import VirtualHost
 
-# Classes of patterns, the best one last, and what they are called.
+# Classes of patterns, the best one last, and their names.
 _UNIVERSAL, _PREFIX, _SUFFIX, _EXACT = range(4)
 PATTERN_CLASSES: Final = ("universal", "prefix", "suffix", "exact")
 
@@ -21,32 +21,32 @@ _NO_MATCH: Final = (-1, 0)
 
 
 def find_virtual_host(hosts: Sequence[VirtualHost], authority: str) -> VirtualHost | None:
-    """The best match for this authority, or None. Case does not matter."""
-    wanted = authority.lower()
+    """The best match for this authority, or None. Not case-sensitive."""
+    authority = authority.lower()
     best, best_rank = None, _NO_MATCH
     for host in hosts:
         for domain in host.domains:
-            rank = _rank(domain.lower(), wanted)
+            rank = _rank(domain.lower(), authority)
             if rank > best_rank:
                 best, best_rank = host, rank
     return best
 
 
 def best_domain(host: VirtualHost, authority: str) -> tuple[str, str] | None:
-    """The domain by which a host matches best, and its class; None if it does not match."""
-    wanted = authority.lower()
-    ranked = [(_rank(domain.lower(), wanted), domain) for domain in host.domains]
+    """The host's best matching domain, and its class; None if none matches."""
+    authority = authority.lower()
+    ranked = [(_rank(domain.lower(), authority), domain) for domain in host.domains]
     rank, domain = max(ranked, key=lambda each: each[0], default=(_NO_MATCH, ""))
     return None if rank == _NO_MATCH else (domain, PATTERN_CLASSES[rank[0]])
 
 
 def _rank(domain: str, authority: str) -> tuple[int, int]:
-    """How well a pattern matches: the greater, the better."""
+    """The class and length of a pattern that matches; greater is better."""
     if domain == authority:
         return (_EXACT, len(domain))
     if domain == "*":
         return (_UNIVERSAL, 1)
-    # The star stands for at least one character.
+    # The star matches at least one character.
     if len(domain) <= len(authority):
         if domain.startswith("*") and authority.endswith(domain[1:]):
             return (_SUFFIX, len(domain))

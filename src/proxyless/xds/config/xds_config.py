@@ -1,8 +1,7 @@
-"""What is a complete xDS configuration?
+"""XdsConfig: an immutable snapshot of all resources of one target; and its watcher.
 
-Specs: A74 (XdsConfig and its watcher). The shape is the seed's: a map from the clusters that routes
-name, or that somebody subscribed to, to a list. Of a plain cluster the list has one entry; of an
-aggregate, the aggregate itself and then its leaves, the preferred one first (D23).
+Specs: A74. `clusters` has a key for each cluster of a route or a subscription. Its value is a tuple
+of one entry; for an aggregate, of the aggregate and then its leaves, the preferred one first (D23).
 """
 
 from __future__ import annotations
@@ -29,55 +28,53 @@ class ClusterConfig:
 
     cluster_name: str
     cluster: Cluster
-    # None for an aggregate, and if there was an error: then the note says which.
+    # None for an aggregate, and if there was an error, which is in the note.
     endpoints: EndpointResource | None = None
-    # Where the endpoints came from or what is wrong with them, for error texts (A74-39).
+    # Errors of the endpoints, and the node ID, for error texts (A74-39).
     resolution_note: str = ""
 
 
 @frozen
 class ClusterError:
-    """Why there is nothing for a cluster. The status is one that an RPC may end with."""
+    """The error of a cluster. RPCs end with this status."""
 
     status: Status
-    # The control plane says that there is no such cluster: its RPCs are dropped (A31-41).
+    # RPCs of a cluster that does not exist are dropped (A31-41).
     does_not_exist: bool = False
 
 
-# What is known about a cluster: it, and the leaves if it is an aggregate; or why nothing is.
 ClusterResult = tuple[ClusterConfig, ...] | ClusterError
 
 
 @frozen(eq=False)
 class XdsConfig:
-    """Everything an RPC of one target needs, from one moment. Never changes (A74-26)."""
+    """All resources that RPCs of one target need, from one point in time (A74-26)."""
 
     listener: Listener
-    # Also if it came inside the listener.
+    # From RDS, or inline in the listener.
     route_config: RouteConfiguration
-    # An element of the route configuration's (A74-21).
+    # One of the route configuration's (A74-21).
     virtual_host: VirtualHost
     clusters: dict[str, ClusterResult]
-    # Who asked, for error texts.
+    # For error texts.
     node_id: str = ""
-    # Leaves that have no key of their own; made at the first question.
+    # All entries by cluster, filled by the first `find` of a name without a key.
     _leaves: dict[str, ClusterConfig] = field(default_factory=dict, repr=False)
 
     def with_clusters(self, clusters: dict[str, ClusterResult]) -> XdsConfig:
-        """The same listener and routes with other clusters."""
         return XdsConfig(
             self.listener, self.route_config, self.virtual_host, clusters, self.node_id
         )
 
     def find(self, name: str) -> ClusterConfig | ClusterError | None:
-        """What is known about this cluster, also if it is only a leaf of an aggregate."""
+        """The entry of this cluster, even if it is only a leaf of an aggregate."""
         result = self.clusters.get(name)
         if isinstance(result, ClusterError):
             return result
         if result is not None:
             return result[0]
         if not self._leaves:
-            # Clusters that routes name come first, and are never out of date (D25): they win.
+            # Reversed: clusters of routes come first, are never out of date (D25), and must win.
             self._leaves.update(
                 (entry.cluster_name, entry)
                 for entries in reversed(self.clusters.values())
@@ -88,37 +85,35 @@ class XdsConfig:
 
 
 class XdsConfigWatcher(Protocol):
-    """Who wants configs. Driven by the dependency manager."""
+    """Called by the dependency manager."""
 
-    def on_update(self, config: XdsConfig) -> None:
-        """Everything that is needed is there."""
-        ...
+    def on_update(self, config: XdsConfig) -> None: ...
 
     def on_error(self, context: str, status: Status, held: XdsConfig | None) -> None:
-        """The listener or the route configuration cannot be had; the context says which.
+        """The listener or the route configuration is in error; the context names it.
 
-        The status is one that RPCs may end with: its text begins with the context. `held` is for
-        RPCs that were routed before: the last config, with what is known now about the clusters
-        that are subscribed to; None if there was no config. Called again whenever it changes.
+        The status is that of RPCs: its text begins with the context. `held` is for RPCs that were
+        routed before: the last config, with the current state of the subscribed clusters; None if
+        there was no config. Called again whenever it changes.
         """
         ...
 
     def on_does_not_exist(self, context: str, status: Status, held: XdsConfig | None) -> None:
-        """The listener or the route configuration does not exist; the rest as for `on_error`."""
+        """The listener or the route configuration does not exist; arguments as in `on_error`."""
         ...
 
 
 class ClusterSubscription(Protocol):
-    """A wish to know a cluster that no route may name."""
+    """Keeps a cluster in configs that no route may name."""
 
     def release(self) -> None:
-        """It is not needed any more. Idempotent (A74-44)."""
+        """Idempotent (A74-44)."""
         ...
 
 
 class ClusterSubscriptions(Protocol):
-    """What policies and selectors see of the dependency manager (A74-42)."""
+    """The dependency manager, as policies and selectors call it (A74-42)."""
 
     def subscribe(self, name: str) -> ClusterSubscription:
-        """Have this cluster in configs, as soon as something is known about it."""
+        """Include this cluster in configs as soon as its resource, or an error, is there."""
         ...

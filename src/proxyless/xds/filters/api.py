@@ -1,8 +1,8 @@
-"""What is an HTTP filter, and which ones does a client know?
+"""FilterFactory, the interface of an HTTP filter, and FilterRegistry.
 
 Specs: A39 "HTTP Filter Registry". A filter is found by the full name of the message that configures
-it, or that overrides its config for a virtual host, a route or a weighted cluster. A registry is an
-object handed over; nothing registers itself (ADR 0003).
+it, or that overrides its config for a virtual host, a route or a weighted cluster. Registries are
+passed as arguments; there is no global one (ADR 0003).
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
     from proxyless.base import ValidationErrors
     from proxyless.protos import Proto
     from proxyless.runtime import Random
-    from proxyless.xds.filters.calls import ClientFilter
+    from proxyless.xds.filters.rpc_filter import ClientFilter
     from proxyless.xds.parsing.http_filters import FilterMessage
 
 
 class FilterFactory(FilterParser, Protocol):
-    """One kind of filter: the parser of its configs, and what creates it for a route."""
+    """One type of filter: parses its configs, and creates the filter of a route."""
 
     def create(
         self, config: object, override: object | None, random: Random
     ) -> ClientFilter | None:
-        """The filter as one route has it, or None if it has nothing to do there.
+        """The filter of one route, or None if it does nothing there.
 
-        Config and override are what this factory's parsers made; no override is None.
+        Config and override are results of this factory's parsers; without an override it is None.
         """
         ...
 
 
 class FilterRegistry:
-    """Finds filters by type of message. Does not change; `extended` makes a new one."""
+    """Immutable index of filters by the type of their messages."""
 
     __slots__ = ("_by_type", "_factories")
 
@@ -51,7 +51,7 @@ class FilterRegistry:
                 self._by_type[type_name] = factory
 
     def get(self, type_name: str) -> FilterFactory | None:
-        """The filter that a message of this type configures or overrides; None if there is none."""
+        """The filter that a message of this type configures or overrides."""
         return self._by_type.get(type_name)
 
     @property
@@ -59,12 +59,12 @@ class FilterRegistry:
         return tuple(self._by_type)
 
     def extended(self, factories: Iterable[FilterFactory]) -> FilterRegistry:
-        """A registry that knows these, too."""
+        """A new registry with these filters added."""
         return FilterRegistry([*self._factories, *factories])
 
 
 def want_message(message: FilterMessage, wanted: str, errors: ValidationErrors) -> Proto | None:
-    """The message, for a filter that has one of its own. None adds an error: it was an object."""
+    """The message, for a filter that does not accept a TypedStruct. None adds an error."""
     if isinstance(message, Mapping):
         errors.add(f"is a TypedStruct, wanted {wanted}")
         return None

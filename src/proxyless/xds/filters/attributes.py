@@ -1,4 +1,4 @@
-"""Attributes of an RPC, from the ConfigSelector and the HTTP filters to the pickers.
+"""Attribute keys of an RPC, set by the ConfigSelector and the HTTP filters for the pickers.
 
 Specs: A31, A55, A81.
 """
@@ -17,19 +17,16 @@ AUTO_HOST_REWRITE: Final[Key[bool]] = Key("auto_host_rewrite")
 
 
 class OverrideHost:
-    """The endpoint of a session: set by the filter from the cookie, and by the picker (A55).
-
-    Addresses are texts, as in the cookie: those of one endpoint, the preferred one first.
-    """
+    """The endpoint of a session, by its addresses: from the cookie, and from the picker (A55)."""
 
     __slots__ = ("actual_addresses", "cookie_addresses")
 
     def __init__(self, cookie_addresses: tuple[str, ...] = ()) -> None:
-        # Fixed at construction. Empty: the session is new.
+        # The preferred address first; empty if the session is new.
         self.cookie_addresses: Final = cookie_addresses
-        # Set by the picker: the connected one, then the others. Empty: no picker has set it.
+        # Set by the picker: the connected address, then the others. Empty until then.
         self.actual_addresses: tuple[str, ...] = ()
 
 
-# Of an RPC that belongs to a session, old or new.
+# Present if the RPC belongs to a session, even a new one.
 OVERRIDE_HOST: Final[Key[OverrideHost]] = Key("override_host")

@@ -1,7 +1,7 @@
-"""Which RPCs are delayed or aborted on purpose?
+"""Config of the fault injection filter, which delays or aborts a share of the RPCs.
 
-Specs: A33 (fault injection). `upstream_cluster`, `downstream_nodes`, `headers`, the response rate
-limit and everything about Envoy's runtime are not looked at.
+Specs: A33. `upstream_cluster`, `downstream_nodes`, `headers`, the response rate limit and all
+fields about Envoy's runtime are ignored.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from proxyless.base import StatusCode
 from proxyless.base.frozen import frozen
 from proxyless.wire.status import status_of_http
 from proxyless.xds.filters.api import want_message
-from proxyless.xds.filters.fault_calls import FaultFilter, find_abort, find_delay
+from proxyless.xds.filters.fault_filter import FaultFilter, find_abort, find_delay
 from proxyless.xds.parsing.proto_fields import read_denominator, read_duration_s, read_uint32
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ FAULT_TYPE: Final = "envoy.extensions.filters.http.fault.v3.HTTPFault"
 
 @frozen
 class Percentage:
-    """So many of so many. A header may give another, smaller numerator (A33)."""
+    """The share of affected RPCs. A header may give a smaller numerator (A33)."""
 
     numerator: int = 0
     # 100, 10,000 or a million.
@@ -35,29 +35,29 @@ class Percentage:
 
 @frozen
 class FaultDelay:
-    """Some RPCs wait before anything of them is sent."""
+    """Delay of RPCs before they are sent."""
 
-    # None: a header of the RPC says how long.
+    # None: a header of the RPC sets it.
     delay_s: float | None
     percentage: Percentage
 
 
 @frozen
 class FaultAbort:
-    """Some RPCs end with this status and are never sent."""
+    """Status code of RPCs that are not sent."""
 
-    # None: a header of the RPC says which.
+    # None: a header of the RPC sets it.
     code: StatusCode | None
     percentage: Percentage
 
 
 @frozen
 class FaultConfig:
-    """What may happen to an RPC; each draws on its own."""
+    """Delay and abort, which are independent random choices."""
 
     delay: FaultDelay | None = None
     abort: FaultAbort | None = None
-    # How many RPCs of the process may suffer at a time; None is no limit.
+    # No further faults while this many RPCs of the process are delayed; None is no limit.
     max_active_faults: int | None = None
 
     def describe(self, metadata: Metadata) -> str:
@@ -79,14 +79,13 @@ class FaultConfig:
         return f"aborts {share} with {abort.value.name}"
 
     def aborts_every_rpc(self, metadata: Metadata) -> bool:
-        """Whether no RPC with this metadata gets past the filter."""
         abort = find_abort(self, metadata)
-        is_each = abort is not None and abort.numerator >= abort.denominator
-        return is_each and self.max_active_faults is None
+        is_certain = abort is not None and abort.numerator >= abort.denominator
+        return is_certain and self.max_active_faults is None
 
 
 class FaultFilterFactory:
-    """Injects faults. Driven by the parsers of listeners and routes."""
+    """Factory of the fault injection filter."""
 
     config_types: Final = (FAULT_TYPE,)
     override_types: Final = (FAULT_TYPE,)
@@ -96,13 +95,12 @@ class FaultFilterFactory:
         fault = want_message(message, FAULT_TYPE, errors)
         return FaultConfig() if fault is None else _parse_fault(fault, errors)
 
-    def parse_override(self, message: FilterMessage, errors: ValidationErrors) -> FaultConfig:
-        return self.parse_config(message, errors)
+    parse_override = parse_config
 
     def create(self, config: object, override: object | None, random: Random) -> FaultFilter | None:
-        """The override, if there is one, stands in place of the whole config."""
+        # An override replaces the whole config.
         fault = config if override is None else override
-        assert isinstance(fault, FaultConfig), "the config is one of ours"
+        assert isinstance(fault, FaultConfig), "the config has this filter's type"
         if fault.delay is None and fault.abort is None:
             return None
         return FaultFilter(fault, random)
@@ -154,7 +152,7 @@ def _parse_code(number: int, errors: ValidationErrors) -> StatusCode:
 
 
 def _parse_percentage(fault: Proto, errors: ValidationErrors) -> Percentage:
-    """The field of a delay or an abort. Unset is none at all."""
+    """The field of a delay or an abort. Unset is 0 %."""
     if not fault.HasField("percentage"):
         return Percentage()
     with errors.field("percentage"):

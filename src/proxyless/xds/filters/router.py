@@ -1,7 +1,6 @@
-"""What does the router filter say?
+"""The router filter, which ends every chain; it does nothing, because routing is built in.
 
-Specs: A39 "The Router Filter". That the chain ends here and routing begins; routing itself is built
-in. "All fields will be ignored" - A39
+Specs: A39 "The Router Filter". "All fields will be ignored" - A39
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ ROUTER_TYPE: Final = "envoy.extensions.filters.http.router.v3.Router"
 
 @frozen
 class RouterConfig:
-    """Nothing: there is nothing to configure."""
+    """The router filter has no settings."""
 
     def describe(self) -> str:
         """The effect on an RPC, for explanations."""
@@ -29,7 +28,7 @@ class RouterConfig:
 
 
 class RouterFilterFactory:
-    """The end of every chain. Driven by the parsers of listeners and routes."""
+    """Factory of the router filter."""
 
     config_types: Final = (ROUTER_TYPE,)
     override_types: Final[tuple[str, ...]] = ()
@@ -40,7 +39,7 @@ class RouterFilterFactory:
         return RouterConfig()
 
     def parse_override(self, message: FilterMessage, errors: ValidationErrors) -> RouterConfig:
-        raise AssertionError("a filter without override types is never asked for an override")
+        raise AssertionError("a filter without override types has no override to parse")
 
     def create(self, config: object, override: object | None, random: Random) -> None:
-        """Nothing: what it stands for is what happens without it."""
+        return None

@@ -1,6 +1,6 @@
-"""Which cookie keeps the RPCs of a session on one backend?
+"""Config of the stateful session filter: the cookie that keeps a session's RPCs on one backend.
 
-Specs: A55 (the filter and its overrides), A60 (what the cookie's value says).
+Specs: A55 (the filter and its overrides), A60 (the cookie's value).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from proxyless.base import quote
 from proxyless.base.frozen import frozen
 from proxyless.xds.filters.api import want_message
-from proxyless.xds.filters.session_calls import SessionFilter
+from proxyless.xds.filters.session_filter import SessionFilter
 from proxyless.xds.parsing.proto_fields import decode_any_as, read_duration_s
 
 if TYPE_CHECKING:
@@ -29,20 +29,19 @@ COOKIE_STATE_TYPE: Final = (
 
 @frozen
 class SessionCookie:
-    """The cookie that says where a session lives."""
+    """The cookie that holds the endpoint of a session."""
 
     name: str
-    # Of an RPC, for the cookie to have a meaning; empty is every path.
+    # The filter applies to RPCs of this path; empty is every path.
     path: str = ""
-    # Told to the client with the cookie, not enforced by us; 0 is until the client ends.
+    # Max-Age of the cookie, which the client enforces; 0 is a session cookie.
     ttl_s: float = 0.0
 
 
 @frozen
 class StatefulSessionConfig:
-    """How sessions are kept."""
+    """The cookie; None if the filter does nothing."""
 
-    # None: they are not.
     cookie: SessionCookie | None = None
 
     def describe(self) -> str:
@@ -53,7 +52,7 @@ class StatefulSessionConfig:
 
 
 class StatefulSessionFilterFactory:
-    """Keeps sessions. Driven by the parsers of listeners and routes."""
+    """Factory of the stateful session filter."""
 
     config_types: Final = (STATEFUL_SESSION_TYPE,)
     override_types: Final = (STATEFUL_SESSION_PER_ROUTE_TYPE,)
@@ -69,7 +68,7 @@ class StatefulSessionFilterFactory:
         self, message: FilterMessage, errors: ValidationErrors
     ) -> StatefulSessionConfig:
         per_route = want_message(message, STATEFUL_SESSION_PER_ROUTE_TYPE, errors)
-        # The only other override is `disabled`.
+        # The other override is `disabled`.
         if per_route is None or per_route.WhichOneof("override") != "stateful_session":
             return StatefulSessionConfig()
         with errors.field("stateful_session"):
@@ -78,14 +77,14 @@ class StatefulSessionFilterFactory:
     def create(
         self, config: object, override: object | None, random: Random
     ) -> SessionFilter | None:
-        """The override, if there is one, stands in place of the whole config."""
+        # An override replaces the whole config.
         session = config if override is None else override
-        assert isinstance(session, StatefulSessionConfig), "the config is one of ours"
+        assert isinstance(session, StatefulSessionConfig), "the config has this filter's type"
         return None if session.cookie is None else SessionFilter(session.cookie)
 
 
 def _parse_session(message: Proto, errors: ValidationErrors) -> StatefulSessionConfig:
-    """A StatefulSession. Without a state it does nothing, which is no error (A55-01)."""
+    """Without a session_state the filter does nothing; that is no error (A55-01)."""
     if not message.HasField("session_state"):
         return StatefulSessionConfig()
     with errors.field("session_state"), errors.field("typed_config"):

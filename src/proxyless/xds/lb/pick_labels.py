@@ -1,9 +1,9 @@
-"""What do the policies of a cluster tell whoever measures an RPC?
+"""Pickers that record the cluster and the locality of a pick, for metrics.
 
 Specs: A78 (locality), A89 (backend service).
 
-Pickers that say where an RPC goes, each time it is picked for. They are there only on channels that
-somebody measures; an RPC brings where to write it (`lb.attributes.PICK_LABELS`).
+They write into the dict of the RPC's attribute `lb.attributes.PICK_LABELS`. Policies use them only
+on channels with a stats plugin.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ServicePicker(Picker):
-    """Says which cluster picks. That of a leaf: of an aggregate, one of several (A89)."""
+    """Records the cluster; below an aggregate that is the leaf (A89)."""
 
     __slots__ = ("_cluster", "_picker")
 
@@ -40,14 +40,14 @@ class ServicePicker(Picker):
         return self._picker.status
 
 
-class Located(Protocol):
-    """A subchannel that knows where its backend is."""
+class SubchannelWithLocality(Protocol):
+    """The type of the subchannels that `LocalityPicker` gets from its child."""
 
     locality: Locality
 
 
 class LocalityPicker(Picker):
-    """Says where the backend is that was picked (A78). The picker's subchannels are `Located`."""
+    """Records the locality of the picked backend (A78)."""
 
     __slots__ = ("_picker",)
 
@@ -59,7 +59,7 @@ class LocalityPicker(Picker):
         if type(result) is Complete:
             labels = info.attributes.get(PICK_LABELS)
             if labels is not None:
-                subchannel: Located = result.subchannel  # type: ignore[assignment]
+                subchannel: SubchannelWithLocality = result.subchannel  # type: ignore[assignment]
                 labels[LOCALITY] = subchannel.locality.label
         return result
 

@@ -1,7 +1,7 @@
-"""How are the RPCs of one priority spread over its localities?
+"""The xds_wrr_locality policy: spreads the RPCs of one priority over its localities by weight.
 
-Specs: A52 (xds_wrr_locality_experimental): by weighted_target, with the weights that the control
-plane gave the localities, each with the same child policy.
+Specs: A52. It configures a weighted_target policy with one target for each locality. The weights
+are those of the EDS resource; all targets have the same child policy.
 """
 
 from __future__ import annotations
@@ -11,35 +11,36 @@ from typing import TYPE_CHECKING, Final
 from proxyless.base import Locality, Status
 from proxyless.base.frozen import frozen
 from proxyless.base.json_fields import JsonObject
-from proxyless.lb.config import parse_child_policy
+from proxyless.lb.config import PolicyConfig, parse_child_policy
+from proxyless.lb.delegating import DelegatingPolicy
 from proxyless.lb.hierarchy import path_of
 from proxyless.lb.policies.weighted_target import (
     TargetConfig,
     WeightedTargetConfig,
     WeightedTargetFactory,
-    WeightedTargetPolicy,
 )
-from proxyless.lb.view import LbNode, describe_policy, wrap
 from proxyless.xds.config.attributes import LOCALITY, LOCALITY_WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from proxyless.base import Endpoint, ValidationErrors
-    from proxyless.lb import Helper, Policy, PolicyConfig, PolicyRegistry, Update
+    from proxyless.lb import Helper, PolicyRegistry, Update
 
 NAME: Final = "xds_wrr_locality_experimental"
+
+_WEIGHTED_TARGET: Final = WeightedTargetFactory()
 
 
 @frozen
 class WrrLocalityConfig:
-    """What each locality is balanced by; None stands for a config that was refused."""
+    """The policy of each locality; None stands for a config that was rejected."""
 
     child_policy: PolicyConfig | None
 
 
 def targets_of(endpoints: tuple[Endpoint, ...], policy: PolicyConfig) -> dict[str, TargetConfig]:
-    """A target for each locality, in the order in which they come."""
+    """One target for each locality, in order of their first endpoints."""
     targets: dict[str, TargetConfig] = {}
     for endpoint in endpoints:
         path = path_of(endpoint)
@@ -50,45 +51,33 @@ def targets_of(endpoints: tuple[Endpoint, ...], policy: PolicyConfig) -> dict[st
     return targets
 
 
-class WrrLocalityPolicy:
-    """A weighted_target whose targets are the localities. Driven by its parent and its child."""
+class WrrLocalityPolicy(DelegatingPolicy):
+    """Delegates to a weighted_target policy whose targets are the localities."""
+
+    __slots__ = ("_config",)
 
     def __init__(self, helper: Helper) -> None:
-        self._child = WeightedTargetPolicy(helper)
-        # From the last update: what the targets were made of, and they.
+        super().__init__(helper)
+        # From the last update with endpoints.
         self._config = WeightedTargetConfig()
 
-    def update(self, update: Update) -> Status:
+    def delegate(self, update: Update) -> Update:
         config = update.config
-        assert isinstance(config, WrrLocalityConfig), "the config is one of ours"
-        assert config.child_policy is not None, "a refused config is never used"
+        assert isinstance(config, WrrLocalityConfig), "the config has this policy's type"
+        assert config.child_policy is not None, "a rejected config is never used"
         if not isinstance(update.endpoints, Status):
             targets = targets_of(update.endpoints, config.child_policy)
             self._config = WeightedTargetConfig(targets)
-        return self._child.update(update.with_config(self._config))
-
-    def exit_idle(self) -> None:
-        self._child.exit_idle()
-
-    def reset_backoff(self) -> None:
-        self._child.reset_backoff()
-
-    def close(self) -> None:
-        self._child.close()
-
-    def describe(self) -> LbNode:
-        return wrap(describe_policy(self._child, WeightedTargetFactory.name))
+        return update.with_config(PolicyConfig(_WEIGHTED_TARGET, self._config))
 
 
 class WrrLocalityFactory:
-    """What the registry knows of xds_wrr_locality_experimental."""
+    """Factory of xds_wrr_locality_experimental."""
 
     name: Final = NAME
+    create = WrrLocalityPolicy
 
     def parse_config(
         self, json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
     ) -> WrrLocalityConfig:
         return WrrLocalityConfig(parse_child_policy(JsonObject(json, errors), registry))
-
-    def create(self, helper: Helper) -> Policy:
-        return WrrLocalityPolicy(helper)

@@ -1,24 +1,19 @@
-"""Is what a control plane sent valid, and what does it say?
+"""Parsers of xDS resources: Envoy's protobuf messages to validated `xds.resources`.
 
-Envoy's messages in, frozen `resources` out. What is wrong is collected by field path and becomes
-one text for the NACK; nothing here raises because of what came in, and every list has a bound.
+Errors are collected by field path and become one text for the NACK. Invalid input never raises.
 
-proto_fields    fields of protobuf messages: durations, wrappers, Any, bounded lists
-decoding        bytes to a resource or a text: the outer layer of each type of resource
-parts           what did not change since the last version of a resource
-limits          how large a resource may be
-listener        LDS: ListenerType, parse_listener
-route           RDS: RouteConfigurationType, parse_route_configuration
-route_policies  when an RPC of a route is sent again (A44), what its hash is made of (A42)
-matchers        paths, headers, texts, fractions (A28, A63)
-http_filters    a listener's chain, and overrides of it (A39)
+listener, route, cluster, endpoint   the resource types LDS, RDS, CDS and EDS
+decoding        serialized bytes to a resource or an error text
+proto_fields    fields of protobuf messages: durations, wrappers, Any
+part_cache      cache of the parts that did not change since the last version of a resource
+limits          limits on lists
+route_policies  retry policies (A44) and hash policies (A42)
+matchers        paths, headers, strings, fractions (A28, A63)
+http_filters    filters of a listener, and their overrides (A39)
 plugins         cluster specifier plugins
 http_proxy      HTTP CONNECT proxies of endpoints (A86)
-cluster         CDS, with tls (A29) and lb_policy (A52)
-endpoint        EDS
-
-Each type of resource has two layers: a pure function over a decoded message, and a class that the
-xDS client calls. What parsers share is `proto_fields`, and `xds.resources.regex`.
+tls             TLS of a cluster (A29)
+lb_policy       LB policy of a cluster (A52)
 """
 
 from proxyless.xds.parsing.cluster import ClusterType

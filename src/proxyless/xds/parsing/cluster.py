@@ -1,10 +1,9 @@
-"""How is a cluster reached and balanced, and what is wrong with what a control plane says about it?
+"""CDS: parser of Cluster resources.
 
 Specs: A27, A37 (discovery), A52 (LB policy), A50 (outlier detection), A32 (circuit breaking),
-A29 (TLS), A86 (HTTP CONNECT), A75 (idle_timeout, and whose LB policy counts in an aggregate),
-A55-05, LRS-01.
-
-What stands in fields that gRPC does not know is ignored, as other clients of the same mesh do.
+A29 (TLS), A86 (HTTP CONNECT), A75 (idle_timeout, and the LB policy of an aggregate), A55-05,
+LRS-03, A85 (metrics in load reports). Fields that gRPC does not support are ignored unless that
+would weaken security.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import os
 from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
+from proxyless.base.endpoint import PORT_MAX
 from proxyless.base.environment import read_flag
 from proxyless.base.frozen import frozen
 from proxyless.xds.parsing.decoding import TYPE_URL_PREFIX, decode_resource
@@ -22,9 +22,11 @@ from proxyless.xds.parsing.lb_policy import (
     DEFAULT_CONVERSIONS,
     Conversion,
     LbConfigConverter,
+    name_enum_value,
     parse_duration_text,
 )
 from proxyless.xds.parsing.proto_fields import (
+    add_error,
     check_config_source,
     decode_any_as,
     read_duration_s,
@@ -42,8 +44,11 @@ from proxyless.xds.resources import (
 )
 from proxyless.xds.resources.cluster import (
     IDLE_TIMEOUT_DEFAULT_S,
+    LEGACY_PROPAGATION,
     MAX_REQUESTS_DEFAULT,
+    NAMED_METRICS_PREFIX,
     OVERRIDE_HOST_STATUS_DEFAULT,
+    BackendMetricPropagation,
 )
 
 if TYPE_CHECKING:
@@ -59,41 +64,43 @@ CLUSTER: Final = "envoy.config.cluster.v3.Cluster"
 AGGREGATE: Final = "envoy.extensions.clusters.aggregate.v3.ClusterConfig"
 HTTP_PROTOCOL_OPTIONS: Final = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
-# "true": leaves use the LB policy of the aggregate above them, so it has to be valid (D27).
+# If "true", leaf clusters use the LB policy of their aggregate, so it has to be valid (D27).
 AGGREGATE_BACKWARD_COMPAT: Final = "GRPC_XDS_AGGREGATE_CLUSTER_BACKWARD_COMPAT"
 
 TELEMETRY_LABELS: Final = "com.google.csm.telemetry_labels"
 
-PORT_MAX: Final = 65535
+# If "false", load reports have the metrics of A64, not of A85 (D49).
+PROPAGATION_GUARD: Final = "GRPC_EXPERIMENTAL_XDS_ORCA_LRS_PROPAGATION"
+
 PERCENT_MAX: Final = 100
 
-# envoy.config.core.v3.RoutingPriority
+# DEFAULT of the enum envoy.config.core.v3.RoutingPriority.
 _DEFAULT_PRIORITY: Final = 0
 
 _MISSING: Final = "is missing"
 
+_UTILIZATION: Final = ("cpu_utilization", "mem_utilization", "application_utilization")
+
 
 @frozen
 class ClusterType:
-    """CDS. Driven by the xDS client; `policies` are those that clusters may ask for."""
+    """The CDS resource type."""
 
     policies: PolicyRegistry
     conversions: Sequence[Conversion] = DEFAULT_CONVERSIONS
-    # Read at each resource.
+    # Read for each resource.
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
     type_url = f"{TYPE_URL_PREFIX}{CLUSTER}"
-    # "a missing one is deleted": responses hold all clusters.
     is_full_state = True
 
     def decode(self, serialized: bytes, context: DecodeContext) -> Decoded[Cluster]:
-        """The cluster in these bytes, or why there is none. Raises nothing."""
         return decode_resource(
             CLUSTER, serialized, lambda message, errors: self.parse(message, errors, context)
         )
 
     def parse(self, message: Proto, errors: ValidationErrors, context: DecodeContext) -> Cluster:
-        """The cluster. Counts only if nothing was added to errors."""
+        """A Cluster message. The result is valid only if no error was added."""
         return Cluster(
             name=message.name,
             discovery=parse_discovery(message, errors),
@@ -103,6 +110,7 @@ class ClusterType:
             tls=self._parse_tls(message, context, errors),
             has_http_proxies=has_http_proxies(message.transport_socket, self.environ),
             lrs_server=context.server if _parse_has_lrs(message, errors) else None,
+            metric_propagation=self._parse_metric_propagation(message),
             idle_timeout_s=_parse_idle_timeout_s(message, errors),
             override_host_status=_parse_override_host_status(message),
             telemetry_labels=_parse_telemetry_labels(message),
@@ -111,7 +119,7 @@ class ClusterType:
     def _parse_lb_config(
         self, message: Proto, errors: ValidationErrors
     ) -> tuple[Mapping[str, object], ...]:
-        # The policy of an aggregate counts for nothing, so nobody looks at it (A75-12).
+        # The policy of an aggregate is not used, so it is not parsed (A75-12).
         is_aggregate = message.HasField("cluster_type")
         if is_aggregate and not read_flag(self.environ, AGGREGATE_BACKWARD_COMPAT, default=False):
             return ()
@@ -122,9 +130,9 @@ class ClusterType:
         self, message: Proto, context: DecodeContext, errors: ValidationErrors
     ) -> UpstreamTls | None:
         if message.transport_socket_matches:
-            # "we don't (currently) support transport_socket_matches" - A29; and to ignore them
-            # would be to connect without the TLS that they ask for.
-            _add(errors, "transport_socket_matches", "is set, which is not supported")
+            # "we don't (currently) support transport_socket_matches" - A29. Ignoring the field
+            # would mean connections without the TLS that it configures.
+            add_error(errors, "transport_socket_matches", "is set, which is not supported")
         if not message.HasField("transport_socket"):
             return None
         providers = context.bootstrap.certificate_providers
@@ -137,13 +145,24 @@ class ClusterType:
                 return parse_proxied_socket(message.transport_socket, parse_tls, errors)
             return parse_tls(message.transport_socket)
 
+    def _parse_metric_propagation(self, message: Proto) -> BackendMetricPropagation | None:
+        if not read_flag(self.environ, PROPAGATION_GUARD, default=True):
+            return LEGACY_PROPAGATION
+        # "implementations should ignore any strings that do not match a currently supported ORCA
+        # field" - A85
+        names = frozenset(message.lrs_report_endpoint_metrics)
+        utilization = tuple(name for name in _UTILIZATION if name in names)
+        if f"{NAMED_METRICS_PREFIX}*" in names:
+            return BackendMetricPropagation(utilization, None)
+        named = (name for name in names if name.startswith(NAMED_METRICS_PREFIX))
+        keys = frozenset(name.removeprefix(NAMED_METRICS_PREFIX) for name in named)
+        return BackendMetricPropagation(utilization, keys) if utilization or keys else None
 
-# ---------------------------------------------------------------------------------------------
-# Where endpoints come from (A37)
+
+# Discovery of endpoints: A37
 
 
 def parse_discovery(message: Proto, errors: ValidationErrors) -> Discovery:
-    """Exactly one of EDS, LOGICAL_DNS and aggregate."""
     if message.HasField("cluster_type"):
         with errors.field("cluster_type.typed_config"):
             return _parse_aggregate(message.cluster_type.typed_config, errors)
@@ -154,9 +173,8 @@ def parse_discovery(message: Proto, errors: ValidationErrors) -> Discovery:
     if message.type == kind.LOGICAL_DNS:
         with errors.field("load_assignment"):
             return _parse_logical_dns(message, errors)
-    known = kind.DESCRIPTOR.enum_types_by_name["DiscoveryType"].values_by_number.get(message.type)
-    got = known.name if known is not None else message.type
-    _add(errors, "type", f"is {got}, wanted EDS, LOGICAL_DNS or an aggregate cluster_type")
+    got = name_enum_value(message, "DiscoveryType", message.type)
+    add_error(errors, "type", f"is {got}, wanted EDS, LOGICAL_DNS or an aggregate cluster_type")
     return EdsCluster()
 
 
@@ -167,44 +185,46 @@ def _parse_eds(message: Proto, errors: ValidationErrors) -> EdsCluster:
         return EdsCluster()
     with errors.field("eds_config"):
         check_config_source(config.eds_config, errors)
-    # The name of an EDS resource cannot be that of another type's (A47).
+    # The xdstp name of a cluster has the resource type in it, so it cannot name endpoints (A47).
     if not config.service_name and message.name.startswith("xdstp:"):
-        _add(errors, "service_name", "is empty, wanted a name, as the cluster has an xdstp name")
+        text = "is empty, wanted a name, as the cluster has an xdstp name"
+        add_error(errors, "service_name", text)
     return EdsCluster(config.service_name)
 
 
 def _parse_logical_dns(message: Proto, errors: ValidationErrors) -> LogicalDnsCluster:
-    """The one endpoint of the one locality, which has a name in place of an address."""
-    nowhere = LogicalDnsCluster("", 0)
+    """The DNS name and port in the address of the only endpoint of the only locality."""
+    invalid = LogicalDnsCluster("", 0)
     if not message.HasField("load_assignment"):
         errors.add(_MISSING)
-        return nowhere
+        return invalid
     localities = message.load_assignment.endpoints
     if len(localities) != 1:
-        _add(errors, "endpoints", f"has {len(localities)} localities, wanted 1")
-        return nowhere
+        add_error(errors, "endpoints", f"has {len(localities)} localities, wanted 1")
+        return invalid
     endpoints = localities[0].lb_endpoints
     if len(endpoints) != 1:
-        _add(errors, "endpoints[0].lb_endpoints", f"has {len(endpoints)} endpoints, wanted 1")
-        return nowhere
+        add_error(errors, "endpoints[0].lb_endpoints", f"has {len(endpoints)} endpoints, wanted 1")
+        return invalid
     path = "endpoints[0].lb_endpoints[0].endpoint.address.socket_address"
     address = endpoints[0].endpoint.address
     if not address.HasField("socket_address"):
-        _add(errors, path, _MISSING)
-        return nowhere
+        add_error(errors, path, _MISSING)
+        return invalid
     with errors.field(path):
         return _parse_dns_name(address.socket_address, errors)
 
 
 def _parse_dns_name(socket_address: Proto, errors: ValidationErrors) -> LogicalDnsCluster:
     if socket_address.resolver_name:
-        _add(errors, "resolver_name", f"is {socket_address.resolver_name!r}, wanted none")
+        add_error(errors, "resolver_name", f"is {socket_address.resolver_name!r}, wanted none")
     if not socket_address.address:
-        _add(errors, "address", "is empty, wanted a name")
+        add_error(errors, "address", "is empty, wanted a name")
     if not socket_address.HasField("port_value"):
-        _add(errors, "port_value", _MISSING)
+        add_error(errors, "port_value", _MISSING)
     elif socket_address.port_value > PORT_MAX:
-        _add(errors, "port_value", f"is {socket_address.port_value}, wanted at most {PORT_MAX}")
+        text = f"is {socket_address.port_value}, wanted at most {PORT_MAX}"
+        add_error(errors, "port_value", text)
     return LogicalDnsCluster(socket_address.address, socket_address.port_value)
 
 
@@ -214,21 +234,20 @@ def _parse_aggregate(typed_config: Proto, errors: ValidationErrors) -> Aggregate
         return AggregateCluster(())
     if not config.clusters:
         with errors.key(AGGREGATE):
-            _add(errors, "clusters", "is empty, wanted at least one cluster")
+            add_error(errors, "clusters", "is empty, wanted at least one cluster")
     return AggregateCluster(tuple(config.clusters))
 
 
-# ---------------------------------------------------------------------------------------------
-# How connections and RPCs are treated
+# Connections and RPCs
 
 
 def _parse_has_lrs(message: Proto, errors: ValidationErrors) -> bool:
-    """Whether load is reported: only to the server that the cluster came from."""
+    """Whether load is reported, which is possible only to the server that sent the cluster."""
     if not message.HasField("lrs_server"):
         return False
     kind = message.lrs_server.WhichOneof("config_source_specifier")
     if kind != "self":
-        _add(errors, "lrs_server", f"is {kind or 'unset'}, wanted self")
+        add_error(errors, "lrs_server", f"is {kind or 'unset'}, wanted self")
     return True
 
 
@@ -247,7 +266,7 @@ def _parse_idle_timeout_s(message: Proto, errors: ValidationErrors) -> float:
 
 
 def _parse_max_requests(message: Proto) -> int:
-    """Of the first threshold for the default priority (A32-01)."""
+    """The limit in the first threshold for the default priority (A32-01)."""
     for threshold in message.circuit_breakers.thresholds:
         if threshold.priority == _DEFAULT_PRIORITY:
             limit = read_uint32(threshold, "max_requests")
@@ -273,10 +292,9 @@ def _parse_telemetry_labels(message: Proto) -> tuple[tuple[str, str], ...]:
     return tuple((name, fields[name].string_value) for name in sorted(texts))
 
 
-# ---------------------------------------------------------------------------------------------
-# Outlier detection (A50): fields that are unset keep the defaults of the policy's own config
+# Outlier detection (A50)
 
-# Field of the message -> field of the config.
+# From fields of the message to fields of the policy's config, which has the defaults.
 _DURATIONS: Final = {
     "interval": "interval",
     "base_ejection_time": "baseEjectionTime",
@@ -315,10 +333,10 @@ def _parse_outlier_detection(message: Proto, errors: ValidationErrors) -> Outlie
                 config[name] = text
         config |= _parse_numbers(detection, {"max_ejection_percent": "maxEjectionPercent"}, errors)
         # "if the enforcing_success_rate field is set to 0, the config success_rate_ejection field
-        # will be null" - A50; unset, it is 100.
+        # will be null" - A50. The default is 100.
         if read_uint32(detection, "enforcing_success_rate") != 0:
             config["successRateEjection"] = _parse_numbers(detection, _SUCCESS_RATE, errors)
-        # The other algorithm is off "if set to 0 or null" - A50; so it has to be asked for.
+        # Failure percentage ejection is off "if set to 0 or null" - A50.
         if read_uint32(detection, "enforcing_failure_percentage"):
             numbers = _parse_numbers(detection, _FAILURE_PERCENTAGE, errors)
             config["failurePercentageEjection"] = numbers
@@ -328,18 +346,13 @@ def _parse_outlier_detection(message: Proto, errors: ValidationErrors) -> Outlie
 def _parse_numbers(
     message: Proto, fields: Mapping[str, str], errors: ValidationErrors
 ) -> dict[str, object]:
-    """Those of these fields that are set, under their names in the config."""
+    """The fields that are set, by their names in the config."""
     numbers: dict[str, object] = {}
     for source, name in fields.items():
         value = read_uint32(message, source)
         if value is None:
             continue
         if source in _PERCENTAGES and value > PERCENT_MAX:
-            _add(errors, source, f"is {value}, wanted at most {PERCENT_MAX}")
+            add_error(errors, source, f"is {value}, wanted at most {PERCENT_MAX}")
         numbers[name] = value
     return numbers
-
-
-def _add(errors: ValidationErrors, path: str, text: str) -> None:
-    with errors.field(path):
-        errors.add(text)

@@ -1,8 +1,4 @@
-"""How do bytes become a resource, or a text that says everything that is wrong with them?
-
-The outer layer of each type of resource: it decodes the message, lets a pure function parse it, and
-turns what that function disliked into the one text that goes into the NACK.
-"""
+"""Decoding of serialized resources: bytes to a validated resource, or to the error of the NACK."""
 
 from __future__ import annotations
 
@@ -14,6 +10,7 @@ from proxyless.base import ValidationErrors
 from proxyless.protos import Proto, message_class
 from proxyless.xds.client.api import Decoded
 from proxyless.xds.error_texts import name_resource, name_type
+from proxyless.xds.parsing.proto_fields import add_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +26,7 @@ def decode_resource(
     parse: Callable[[Proto, ValidationErrors], T | None],
     name_field: str = "name",
 ) -> Decoded[T]:
-    """The resource in these bytes, or why there is none. Bytes of any kind raise nothing."""
+    """The resource in these bytes, or all errors in one text. Does not raise for any bytes."""
     try:
         message = message_class(full_name).FromString(serialized)
     except DecodeError:
@@ -37,8 +34,7 @@ def decode_resource(
     errors = ValidationErrors()
     name: str = getattr(message, name_field)
     if not name:
-        with errors.field(name_field):
-            errors.add("is empty, wanted the resource's name")
+        add_error(errors, name_field, "is empty, wanted the resource's name")
     resource = parse(message, errors)
     if not errors.ok:
         return Decoded(name, error=f"{name_resource(full_name, name)}: {errors}")

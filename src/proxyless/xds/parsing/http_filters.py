@@ -1,6 +1,6 @@
-"""Which filters does a listener name, and what do routes say about them?
+"""Parser of a listener's HTTP filters and of their overrides in routes.
 
-Specs: A39. What a config means, only its filter knows (`xds.filters`).
+Specs: A39. The configs themselves are parsed by the filters (`xds.filters`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from proxyless.xds.parsing.limits import FILTER_OVERRIDES_MAX, HTTP_FILTERS_MAX
 from proxyless.xds.parsing.proto_fields import (
     Extension,
     check_count,
+    check_unique_name,
     decode_any_as,
-    decode_extension,
-    guard_parser,
+    parse_extension,
     unwrap_any,
 )
 from proxyless.xds.resources.filter import (
@@ -24,19 +24,18 @@ from proxyless.xds.resources.filter import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from proxyless.base import ValidationErrors
     from proxyless.protos import Proto
 
 FILTER_CONFIG_TYPE: Final = "envoy.config.route.v3.FilterConfig"
 
-_JUST_ENABLED: Final = FilterOverride()
-_JUST_DISABLED: Final = FilterOverride(is_disabled=True)
+_ENABLED: Final = FilterOverride()
+_DISABLED: Final = FilterOverride(is_disabled=True)
 
-
-# What configures a filter: a message; or the object of a TypedStruct, for filters whose message
-# this package does not carry.
+# The config of a filter. It is the object of a TypedStruct if the package has no descriptor of the
+# filter's message type.
 FilterMessage: TypeAlias = "Proto | Mapping[str, object]"
 
 
@@ -45,34 +44,34 @@ class FilterParser(Protocol):
 
     @property
     def config_types(self) -> tuple[str, ...]:
-        """The full names of the messages that configure it in a listener."""
+        """The full names of the message types of its config in a listener."""
 
     @property
     def override_types(self) -> tuple[str, ...]:
-        """The full names of the messages that override its config; empty if none does."""
+        """The full names of the message types that override its config; may be empty."""
 
     @property
     def is_terminal(self) -> bool:
-        """Whether the filter ends a chain: it is the last one, and the only terminal one."""
+        """Whether the filter ends a chain. The last filter, and no other, must be terminal."""
 
     def parse_config(self, message: FilterMessage, errors: ValidationErrors) -> object:
-        """A frozen value that compares by content. It counts only if no error was added."""
+        """A frozen value that compares by content. It is valid only if no error was added."""
 
     def parse_override(self, message: FilterMessage, errors: ValidationErrors) -> object:
-        """The same for a message of an override type. Not called if there are none."""
+        """The same for a message of one of the `override_types`."""
 
 
 class FilterParsers(Protocol):
-    """The filters that a client supports, by type of message. Implemented by `FilterRegistry`."""
+    """The supported filters, by message type. Implemented by `FilterRegistry`."""
 
     def get(self, type_name: str) -> FilterParser | None:
-        """The filter that a message of this type configures or overrides; None if there is none."""
+        """The filter that a message of this type configures or overrides, if any."""
 
 
 def parse_http_filters(
     messages: Sequence[Proto], filters: FilterParsers, errors: ValidationErrors
 ) -> tuple[HttpFilter, ...]:
-    """The chain of a connection manager, at the path of its list."""
+    """The filter chain of a connection manager. The current path is that of the list."""
     if not check_count(messages, HTTP_FILTERS_MAX, errors):
         return ()
     chain: list[tuple[int, HttpFilter, FilterParser]] = []
@@ -80,7 +79,8 @@ def parse_http_filters(
     errors_before = errors.count
     for index, message in enumerate(messages):
         with errors.index(index):
-            _check_name(message.name, names, errors)
+            check_unique_name(message.name, names, errors)
+            names.add(message.name)
             parsed = _parse_http_filter(message, filters, errors)
         if parsed is not None:
             chain.append((index, *parsed))
@@ -92,19 +92,12 @@ def parse_http_filters(
     return tuple(entry for _, entry, _ in chain)
 
 
-def _check_name(name: str, names: set[str], errors: ValidationErrors) -> None:
-    if not name or name in names:
-        with errors.field("name"):
-            errors.add(f"is {name!r} again, wanted a unique one" if name else "is empty")
-    names.add(name)
-
-
 def _parse_http_filter(
     message: Proto, filters: FilterParsers, errors: ValidationErrors
 ) -> tuple[HttpFilter, FilterParser] | None:
-    """None if the filter is not there: because it is optional, or because of an error."""
+    """None for an optional filter that is not supported, and after an error."""
     if not message.HasField("typed_config"):
-        # Configs that come by a discovery of their own are not supported.
+        # config_discovery is not supported.
         if not message.is_optional:
             errors.add(
                 f"{message.WhichOneof('config_type') or 'nothing'} is set, wanted typed_config"
@@ -123,14 +116,13 @@ def _parse_http_filter(
         if extension.type_name not in factory.config_types:
             errors.add(f"is {extension.type_name!r}, wanted {' or '.join(factory.config_types)}")
             return None
-        config = _parse(factory.parse_config, extension, errors)
+        config = parse_extension(factory.parse_config, extension, errors)
     return HttpFilter(message.name, extension.type_name, config, message.disabled), factory
 
 
 def _check_terminal(
     chain: Sequence[tuple[int, HttpFilter, FilterParser]], errors: ValidationErrors
 ) -> None:
-    """The last filter ends the chain, and no other one does."""
     last = len(chain) - 1
     for position, (index, entry, factory) in enumerate(chain):
         if factory.is_terminal == (position == last):
@@ -145,7 +137,7 @@ def _check_terminal(
 def parse_filter_overrides(
     messages: Mapping[str, Proto], filters: FilterParsers, errors: ValidationErrors
 ) -> FilterOverrides:
-    """A typed_per_filter_config, at the path of the virtual host, route or cluster that has it."""
+    """The typed_per_filter_config of a virtual host, route or weighted cluster."""
     if not messages:
         return NO_OVERRIDES
     overrides: dict[str, FilterOverride] = {}
@@ -175,13 +167,12 @@ def _parse_override(
 def _parse_filter_config(
     wrapper: Proto, filters: FilterParsers, errors: ValidationErrors
 ) -> FilterOverride | None:
-    """A FilterConfig: an override with a say about whether the filter runs at all."""
     if wrapper.disabled:
-        return _JUST_DISABLED
+        return _DISABLED
     with errors.key(FILTER_CONFIG_TYPE), errors.field("config"):
-        # Without a config it turns a filter on that is off in the listener.
+        # A FilterConfig without a config enables a filter that is disabled in the listener.
         if not wrapper.config.type_url and not wrapper.config.value:
-            return _JUST_ENABLED
+            return _ENABLED
         inner = unwrap_any(wrapper.config, errors)
         if inner is None or (wrapper.is_optional and filters.get(inner.type_name) is None):
             return None
@@ -199,16 +190,4 @@ def _parse_override_config(
         wanted = " or ".join(factory.override_types) or "none: this filter has no overrides"
         errors.add(f"is {extension.type_name!r}, wanted {wanted}")
         return None
-    return FilterOverride(_parse(factory.parse_override, extension, errors))
-
-
-def _parse(
-    parse: Callable[[FilterMessage, ValidationErrors], object],
-    extension: Extension,
-    errors: ValidationErrors,
-) -> object:
-    message = decode_extension(extension, errors)
-    if message is None:
-        return None
-    with errors.key(extension.type_name):
-        return guard_parser(parse, message, errors)
+    return FilterOverride(parse_extension(factory.parse_override, extension, errors))

@@ -1,14 +1,11 @@
-"""Which of our LB policies does a cluster ask for, and with which config?
+"""Converter of a cluster's LB policy to a LoadBalancingConfig list in JSON, with one entry.
 
 Specs: A52 (conversions), A42 (ring_hash), A48 (least_request), A58 and A114 (weighted_round_robin),
 A62-25 to A62-29 (pick_first).
 
-A cluster names its policy in a list of typed configs, the first known one of which counts, or in an
-older enum. Either becomes a LoadBalancingConfig list in JSON with one entry, which has been parsed
-once by the policies themselves: what is valid here builds a tree later.
-
-A `Conversion` is the knowledge about one type. A policy of a user's own needs none: its config
-comes as a TypedStruct, whose type is the policy's name.
+A cluster configures its policy by a list of typed configs, of which the first supported one is
+used, or by the older enum lb_policy. The result is validated by the policies' own parsers. A custom
+policy needs no `Conversion`: its config is a TypedStruct whose type is the policy's name.
 """
 
 from __future__ import annotations
@@ -17,11 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Final
 
+from proxyless.base.environment import read_flag
 from proxyless.base.frozen import frozen
 from proxyless.lb.config import parse_policy_list
 from proxyless.lb.policies.pick_first.config import CONFIG_GUARD
 from proxyless.xds.parsing.proto_fields import (
     Extension,
+    add_error,
     decode_extension,
     read_duration_s,
     read_uint32,
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from proxyless.protos import Proto
 
 Json = dict[str, object]
-# One entry: the policy and its config.
 LbConfig = list[Json]
 
 WRR_LOCALITY: Final = "xds_wrr_locality_experimental"
@@ -48,34 +46,30 @@ RING_SIZE_LIMIT: Final = 8 * 1024 * 1024
 RING_SIZE_MIN_DEFAULT: Final = 1024
 CHOICE_COUNT_MIN: Final = 2
 
-# ---------------------------------------------------------------------------------------------
 # Conversions
 
-
-# Converts a list inside a policy's config, such as the policy of each locality.
+# Converts a LoadBalancingPolicy inside a policy's config, such as the child policy.
 ConvertList = Callable[["Proto"], LbConfig]
 
 
 @frozen
 class Conversion:
-    """How the typed config of one LB policy becomes the JSON config of one of ours."""
+    """Conversion of one message type to the JSON config of a registered LB policy."""
 
-    # The full name of the typed config's message.
+    # The full name of the message type.
     type_name: str
-    # The name under which our policy is registered. An entry for one that is not is skipped.
+    # Entries are skipped if no policy of this name is registered.
     policy: str
-    # Makes the JSON config; errors are at the typed config's path.
     convert: Callable[[Proto, ValidationErrors, ConvertList], Json]
-    # A variable of the environment that says "false" to have entries of this type skipped.
+    # Entries are skipped if this environment variable is "false".
     guard: str = ""
 
     def is_enabled(self, environ: Mapping[str, str]) -> bool:
-        """Whether the environment lets us use it now."""
-        return not self.guard or environ.get(self.guard, "").strip().lower() != "false"
+        return not self.guard or read_flag(environ, self.guard, default=True)
 
 
 def _convert_nothing(_message: Proto, _errors: ValidationErrors, _convert: ConvertList) -> Json:
-    """For policies without a config, or all of whose fields are ignored."""
+    """For policies without a config, and those whose fields are all ignored."""
     return {}
 
 
@@ -97,11 +91,10 @@ def _convert_least_request(message: Proto, errors: ValidationErrors, _convert: C
 
 def _convert_ring_hash(message: Proto, errors: ValidationErrors, _convert: ConvertList) -> Json:
     kind = type(message)
-    # Unset means XX_HASH, too.
     return parse_ring_hash(message, errors, (kind.DEFAULT_HASH, kind.XX_HASH))
 
 
-# Field of the message -> field of the policy's config (A58).
+# From fields of the message to fields of the policy's config (A58).
 _WRR_DURATIONS: Final = {
     "oob_reporting_period": "oobReportingPeriod",
     "blackout_period": "blackoutPeriod",
@@ -122,8 +115,8 @@ def _convert_weighted_round_robin(
     if message.HasField("error_utilization_penalty"):
         penalty: float = message.error_utilization_penalty.value
         if not (isfinite(penalty) and penalty >= 0):
-            with errors.field("error_utilization_penalty"):
-                errors.add(f"is {penalty:g}, wanted a number from 0")
+            text = f"is {penalty:g}, wanted a number from 0"
+            add_error(errors, "error_utilization_penalty", text)
         config["errorUtilizationPenalty"] = penalty
     if message.metric_names_for_computing_utilization:
         names = list(message.metric_names_for_computing_utilization)
@@ -149,47 +142,43 @@ DEFAULT_CONVERSIONS: Final = (
     ),
 )
 
-# ---------------------------------------------------------------------------------------------
-# What the typed configs share with the older fields of a cluster
+# Parsers for the typed configs and for the older fields of a cluster
 
 
 def parse_ring_hash(
     message: Proto, errors: ValidationErrors, hash_functions: Sequence[int]
 ) -> Json:
-    """Sizes of a RingHash or a RingHashLbConfig, whose hash function must be one of these."""
+    """The config of a RingHash or a RingHashLbConfig with one of these hash functions."""
     if message.hash_function not in hash_functions:
-        with errors.field("hash_function"):
-            errors.add(f"is {message.hash_function}, wanted XX_HASH")
+        add_error(errors, "hash_function", f"is {message.hash_function}, wanted XX_HASH")
     largest = _parse_ring_size(message, "maximum_ring_size", RING_SIZE_LIMIT, errors)
     smallest = _parse_ring_size(message, "minimum_ring_size", RING_SIZE_MIN_DEFAULT, errors)
     if smallest > largest:
-        with errors.field("minimum_ring_size"):
-            errors.add(f"is {smallest}, wanted at most maximum_ring_size, which is {largest}")
+        text = f"is {smallest}, wanted at most maximum_ring_size, which is {largest}"
+        add_error(errors, "minimum_ring_size", text)
     return {"minRingSize": smallest, "maxRingSize": largest}
 
 
 def _parse_ring_size(message: Proto, field: str, default: int, errors: ValidationErrors) -> int:
     size: int = getattr(message, field).value if message.HasField(field) else default
     if not 1 <= size <= RING_SIZE_LIMIT:
-        with errors.field(field):
-            errors.add(f"is {size}, wanted 1 to {RING_SIZE_LIMIT}")
+        add_error(errors, field, f"is {size}, wanted 1 to {RING_SIZE_LIMIT}")
         return default
     return size
 
 
 def parse_least_request(message: Proto, errors: ValidationErrors) -> Json:
-    """How many endpoints to compare, of a LeastRequest or a LeastRequestLbConfig (A48)."""
+    """The config of a LeastRequest or a LeastRequestLbConfig (A48)."""
     count = read_uint32(message, "choice_count")
     if count is None:
         return {}
     if count < CHOICE_COUNT_MIN:
-        with errors.field("choice_count"):
-            errors.add(f"is {count}, wanted at least {CHOICE_COUNT_MIN}")
+        add_error(errors, "choice_count", f"is {count}, wanted at least {CHOICE_COUNT_MIN}")
     return {"choiceCount": count}
 
 
 def parse_duration_text(message: Proto, field: str, errors: ValidationErrors) -> str | None:
-    """A Duration as JSON has it, to the nanosecond; None if the field is unset."""
+    """A Duration in JSON, such as "1.5s", without loss; None if the field is unset."""
     if read_duration_s(message, field, errors) is None:
         return None
     duration = getattr(message, field)
@@ -197,15 +186,8 @@ def parse_duration_text(message: Proto, field: str, errors: ValidationErrors) ->
     return f"{duration.seconds}{fraction}s"
 
 
-# ---------------------------------------------------------------------------------------------
-# Conversion
-
-
 class LbConfigConverter:
-    """Turns what clusters say into JSON that `policies` can parse. Keeps nothing between clusters.
-
-    The environment is read at each conversion, so that a process may change its mind.
-    """
+    """Converter of clusters' LB policies to JSON that `policies` can parse."""
 
     def __init__(
         self,
@@ -220,7 +202,7 @@ class LbConfigConverter:
     def convert_cluster(
         self, cluster: Proto, errors: ValidationErrors
     ) -> tuple[Mapping[str, object], ...]:
-        """The policy of an envoy Cluster. Counts only if nothing was added to errors."""
+        """The policy of a Cluster message. The result is valid only if no error was added."""
         # "load_balancing_policy beats lb_policy" (A52-01)
         if cluster.HasField("load_balancing_policy"):
             with errors.field("load_balancing_policy"):
@@ -239,12 +221,12 @@ class LbConfigConverter:
         return tuple(config)
 
     def _check(self, config: LbConfig, errors: ValidationErrors, errors_before: int) -> None:
-        """Let the policies themselves say whether they can use it."""
+        """Validate the config by the policies' own parsers."""
         if errors.count != errors_before:
             return
         try:
             parse_policy_list(config, errors, self._policies)
-        except Exception as error:  # A policy of a user's own must not end the ADS stream.
+        except Exception as error:  # A bug in a custom policy must not end the ADS stream.
             errors.add(f"its policy could not parse it: {error!r}")
 
     def _convert_list(self, message: Proto, errors: ValidationErrors, level: int) -> LbConfig:
@@ -267,12 +249,12 @@ class LbConfigConverter:
     def _convert_entry(
         self, extension: Extension, errors: ValidationErrors, level: int
     ) -> LbConfig | None:
-        """None: this client has no such policy, look at the next entry."""
+        """None if the policy is not supported, and the next entry is tried."""
         if not isinstance(extension.value, bytes):
             # "If the type name [...] does not correspond to a registered policy [...], this policy
             # is unsupported and should be skipped" - A52
-            is_known = self._policies.find(extension.type_name) is not None
-            return [{extension.type_name: dict(extension.value)}] if is_known else None
+            is_registered = self._policies.find(extension.type_name) is not None
+            return [{extension.type_name: dict(extension.value)}] if is_registered else None
         conversion = self._conversions.get(extension.type_name)
         if (
             conversion is None
@@ -301,26 +283,26 @@ def _unwrap(entry: Proto, errors: ValidationErrors) -> Extension | None:
 
 
 def _convert_enum(cluster: Proto, errors: ValidationErrors) -> LbConfig:
-    """The policy in the older field lb_policy. Empty adds an error."""
+    """The policy of the older field lb_policy. An empty list adds an error."""
     kind = type(cluster)
     match cluster.lb_policy:
         case kind.ROUND_ROBIN:
             return _in_each_locality({"round_robin": {}})
         case kind.LEAST_REQUEST:
             # "the locality-picking policy is weighted_target and the endpoint-picking policy is
-            # least_request_experimental" - A48. C-core, which has no such policy, refuses it.
+            # least_request_experimental" - A48. C-core has no such policy and rejects the cluster.
             with errors.field("least_request_lb_config"):
                 config = parse_least_request(cluster.least_request_lb_config, errors)
             return _in_each_locality({LEAST_REQUEST: config})
         case kind.RING_HASH:
-            # A ring spans the localities of a priority (A42).
+            # One ring has all localities of a priority (A42).
             ring_hash = cluster.ring_hash_lb_config
             with errors.field("ring_hash_lb_config"):
                 config = parse_ring_hash(ring_hash, errors, (type(ring_hash).XX_HASH,))
             return [{RING_HASH: config}]
         case other:
-            with errors.field("lb_policy"):
-                errors.add(f"is {_enum_name(cluster, other)}, which is not supported")
+            got = name_enum_value(cluster, "LbPolicy", other)
+            add_error(errors, "lb_policy", f"is {got}, which is not supported")
             return []
 
 
@@ -328,6 +310,7 @@ def _in_each_locality(policy: Json) -> LbConfig:
     return [{WRR_LOCALITY: {"childPolicy": [policy]}}]
 
 
-def _enum_name(cluster: Proto, number: int) -> str:
-    value = cluster.DESCRIPTOR.enum_types_by_name["LbPolicy"].values_by_number.get(number)
+def name_enum_value(message: Proto, enum: str, number: int) -> str:
+    """The name of a value of a nested enum; the number if it has no name."""
+    value = message.DESCRIPTOR.enum_types_by_name[enum].values_by_number.get(number)
     return value.name if value is not None else str(number)

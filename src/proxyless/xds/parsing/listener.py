@@ -1,26 +1,25 @@
-"""Is this Listener valid, and what does it say?
+"""LDS: parser of Listener resources.
 
-Specs: A27-20 (API listener), A27-15 (where routes come from), A39 (filters), A41 (fields about
-clients behind proxies), D20 (stream duration).
+Specs: A27-20 (API listener), A27-15 (source of the routes), A39 (filters), A41 (original client
+addresses), D20 (stream duration).
 """
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Final
 
 from proxyless.xds.parsing.decoding import TYPE_URL_PREFIX, decode_resource
 from proxyless.xds.parsing.http_filters import parse_http_filters
-from proxyless.xds.parsing.parts import PartMemory
+from proxyless.xds.parsing.part_cache import PartCache
 from proxyless.xds.parsing.plugins import NO_PLUGINS
-from proxyless.xds.parsing.proto_fields import check_config_source, decode_any_as, read_duration_s
-from proxyless.xds.parsing.route import (
-    RouteContext,
-    may_rewrite_authority,
-    parse_route_configuration,
+from proxyless.xds.parsing.proto_fields import (
+    add_error,
+    check_config_source,
+    decode_any_as,
+    read_duration_s,
 )
+from proxyless.xds.parsing.route import RouteContext, parse_route_configuration
 from proxyless.xds.resources.listener import HttpConnectionManager, Listener
-from proxyless.xds.resources.route import Route
 
 if TYPE_CHECKING:
     from proxyless.base import ValidationErrors
@@ -37,78 +36,59 @@ HTTP_CONNECTION_MANAGER: Final = (
 
 
 class ListenerType:
-    """LDS resources. Driven by the xDS client."""
+    """The LDS resource type."""
 
     type_url: Final = TYPE_URL_PREFIX + LISTENER
     is_full_state: Final = True
 
     def __init__(self, filters: FilterParsers, plugins: PluginParsers = NO_PLUGINS) -> None:
-        self._filters: Final = filters
-        self._plugins: Final = plugins
-        self._memory: Final = PartMemory[Route]()
+        self._context: Final = RouteContext(filters, plugins, cache=PartCache())
 
     def decode(self, serialized: bytes, context: DecodeContext) -> Decoded[Listener]:
-        """The listener in these bytes, or why there is none. Raises nothing."""
-        may_rewrite = may_rewrite_authority(context.server, os.environ)
-        routes = RouteContext(self._filters, self._plugins, may_rewrite)
+        routes = self._context.for_server(context.server)
         return decode_resource(
-            LISTENER,
-            serialized,
-            lambda message, errors: parse_listener(message, routes, errors, self._memory),
+            LISTENER, serialized, lambda message, errors: parse_listener(message, routes, errors)
         )
 
 
 def parse_listener(
-    message: Proto,
-    context: RouteContext,
-    errors: ValidationErrors,
-    memory: PartMemory[Route] | None = None,
+    message: Proto, context: RouteContext, errors: ValidationErrors
 ) -> Listener | None:
-    """An envoy.config.listener.v3.Listener. It counts only if no error was added."""
+    """A Listener message. The result is valid only if no error was added."""
     if not message.HasField("api_listener"):
         if not message.HasField("address"):
             errors.add("neither api_listener nor address is set")
-        # A socket listener is a valid resource, of no use for a client (A27-20).
+        # A socket listener is a valid resource that a client cannot use (A27-20).
         return Listener(message.name, api_listener=None)
     with errors.field("api_listener"), errors.field("api_listener"):
         manager = decode_any_as(HTTP_CONNECTION_MANAGER, message.api_listener.api_listener, errors)
         if manager is None:
             return None
         with errors.key(HTTP_CONNECTION_MANAGER):
-            return Listener(
-                message.name, parse_connection_manager(manager, context, errors, memory)
-            )
+            return Listener(message.name, _parse_connection_manager(manager, context, errors))
 
 
-def parse_connection_manager(
-    manager: Proto,
-    context: RouteContext,
-    errors: ValidationErrors,
-    memory: PartMemory[Route] | None = None,
+def _parse_connection_manager(
+    manager: Proto, context: RouteContext, errors: ValidationErrors
 ) -> HttpConnectionManager:
-    """An HttpConnectionManager. It counts only if no error was added."""
     with errors.field("http_filters"):
         http_filters = parse_http_filters(manager.http_filters, context.filters, errors)
-    # What both say is not supported (A41).
+    # Detection of the original client address is not supported (A41).
     if manager.xff_num_trusted_hops:
-        with errors.field("xff_num_trusted_hops"):
-            errors.add(f"is {manager.xff_num_trusted_hops}, wanted 0")
+        text = f"is {manager.xff_num_trusted_hops}, wanted 0"
+        add_error(errors, "xff_num_trusted_hops", text)
     if manager.original_ip_detection_extensions:
-        with errors.field("original_ip_detection_extensions"):
-            errors.add("is set, wanted none")
+        add_error(errors, "original_ip_detection_extensions", "is set, wanted none")
     with errors.field("common_http_protocol_options"):
         options = manager.common_http_protocol_options
         max_stream_duration_s = read_duration_s(options, "max_stream_duration", errors)
     return HttpConnectionManager(
-        _parse_routes(manager, context, errors, memory), http_filters, max_stream_duration_s
+        _parse_routes(manager, context, errors), http_filters, max_stream_duration_s
     )
 
 
 def _parse_routes(
-    manager: Proto,
-    context: RouteContext,
-    errors: ValidationErrors,
-    memory: PartMemory[Route] | None,
+    manager: Proto, context: RouteContext, errors: ValidationErrors
 ) -> str | RouteConfiguration:
     match kind := manager.WhichOneof("route_specifier"):
         case "rds":
@@ -116,7 +96,7 @@ def _parse_routes(
                 return _parse_rds(manager.rds, errors)
         case "route_config":
             with errors.field("route_config"):
-                return parse_route_configuration(manager.route_config, context, errors, memory)
+                return parse_route_configuration(manager.route_config, context, errors)
         case _:
             errors.add(f"route_specifier is {kind or 'unset'}, wanted rds or route_config")
             return ""
@@ -127,6 +107,5 @@ def _parse_rds(rds: Proto, errors: ValidationErrors) -> str:
         check_config_source(rds.config_source, errors)
     name: str = rds.route_config_name
     if not name:
-        with errors.field("route_config_name"):
-            errors.add("is empty, wanted the name of a RouteConfiguration")
+        add_error(errors, "route_config_name", "is empty, wanted the name of a RouteConfiguration")
     return name

@@ -1,13 +1,13 @@
-"""What does a control plane want compared, and can it be?
+"""Parsers of path, header and string matchers; `resources.matching` compiles the results.
 
-Specs: A28 (paths, headers, fractions), A63 (string matchers). What matches is decided in `routing`.
+Specs: A28 (paths, headers, fractions), A63 (string matchers).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from proxyless.xds.parsing.proto_fields import check_regex, parse_fraction
+from proxyless.xds.parsing.proto_fields import add_error, check_regex, parse_fraction
 from proxyless.xds.resources.matcher import (
     Fraction,
     HeaderMatcher,
@@ -33,12 +33,12 @@ _STRING_KINDS: Final[dict[str, StringMatchKind]] = {
     "contains_match": "contains",
 }
 
-# A method's path is /service/method.
+# As in /service/method.
 _PATH_SLASHES: Final = 2
 
 
 def parse_regex(matcher: Proto, errors: ValidationErrors) -> str:
-    """The source of a RegexMatcher, which RE2 has to take."""
+    """The source of a RegexMatcher; adds an error unless RE2 accepts it."""
     source: str = matcher.regex
     with errors.field("regex"):
         check_regex(source, errors)
@@ -91,14 +91,13 @@ def _parse_header_match(
 
 def _parse_range(message: Proto, errors: ValidationErrors) -> RangeMatcher:
     if message.end < message.start:
-        with errors.field("range_match"):
-            errors.add(f"ends at {message.end}, wanted at least its start {message.start}")
+        text = f"ends at {message.end}, wanted at least its start {message.start}"
+        add_error(errors, "range_match", text)
     return RangeMatcher(message.start, message.end)
 
 
 def parse_path_matcher(match: Proto, errors: ValidationErrors) -> PathMatcher | None:
     """The path of an envoy.config.route.v3.RouteMatch. None adds an error."""
-    # "case_sensitive" is true unless it is set to false.
     case_sensitive = not match.HasField("case_sensitive") or match.case_sensitive.value
     match field := match.WhichOneof("path_specifier"):
         case "prefix":
@@ -114,7 +113,7 @@ def parse_path_matcher(match: Proto, errors: ValidationErrors) -> PathMatcher | 
 
 
 def can_match_a_method(path: PathMatcher) -> bool:
-    """Whether some /service/method matches. Of a regular expression nobody asks (A28-02)."""
+    """Whether some /service/method matches. A regular expression is assumed to match (A28-02)."""
     value = path.value
     if path.kind == "regex" or (path.kind == "prefix" and not value):
         return True
@@ -127,7 +126,7 @@ def can_match_a_method(path: PathMatcher) -> bool:
 
 
 def parse_runtime_fraction(fraction: Proto, errors: ValidationErrors) -> Fraction | None:
-    """The default_value of a RuntimeFractionalPercent: there is no runtime to ask for another."""
+    """The default_value of a RuntimeFractionalPercent: gRPC has no runtime to override it."""
     if not fraction.HasField("default_value"):
         return None
     with errors.field("default_value"):

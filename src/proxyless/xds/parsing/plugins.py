@@ -1,7 +1,6 @@
-"""Which plugins of a RouteConfiguration choose clusters?
+"""Parser of a RouteConfiguration's cluster specifier plugins, each to its load balancing config.
 
-A route may name a plugin instead of a cluster; the plugin stands for a load balancing config that
-takes the route's RPCs. There is none in this package: an application hands in what it has.
+A route may name a plugin instead of a cluster. Plugins are registered by applications.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from proxyless.xds.parsing.limits import CLUSTER_SPECIFIER_PLUGINS_MAX
 from proxyless.xds.parsing.proto_fields import (
     check_count,
-    decode_extension,
-    guard_parser,
+    check_unique_name,
+    parse_extension,
     unwrap_any,
 )
 from proxyless.xds.resources.route import ClusterSpecifierPlugin
@@ -24,12 +23,12 @@ if TYPE_CHECKING:
     from proxyless.base import ValidationErrors
     from proxyless.protos import Proto
 
-# Makes a LoadBalancingConfig list in JSON of the plugin's message, or of a TypedStruct's object. It
-# counts only if no error was added.
+# Converts the plugin's message, or the object of a TypedStruct, to a LoadBalancingConfig list in
+# JSON. The result is valid only if no error was added.
 PluginParser: TypeAlias = (
     "Callable[[Proto | Mapping[str, object], ValidationErrors], Sequence[Mapping[str, object]]]"
 )
-# By the full name of the message that configures the plugin.
+# By the full name of the plugin's message type.
 PluginParsers: TypeAlias = "Mapping[str, PluginParser]"
 
 NO_PLUGINS: Final[Mapping[str, PluginParser]] = MappingProxyType({})
@@ -38,16 +37,14 @@ NO_PLUGINS: Final[Mapping[str, PluginParser]] = MappingProxyType({})
 def parse_plugins(
     messages: Sequence[Proto], parsers: PluginParsers, errors: ValidationErrors
 ) -> dict[str, ClusterSpecifierPlugin | None]:
-    """The cluster_specifier_plugins by name; None is one that is not known, but optional."""
+    """The cluster_specifier_plugins by name; None for an optional plugin that is not supported."""
     plugins: dict[str, ClusterSpecifierPlugin | None] = {}
     if not check_count(messages, CLUSTER_SPECIFIER_PLUGINS_MAX, errors):
         return plugins
     for index, message in enumerate(messages):
         name = message.extension.name
         with errors.index(index), errors.field("extension"):
-            if not name or name in plugins:
-                with errors.field("name"):
-                    errors.add(f"is {name!r} again, wanted a unique one" if name else "is empty")
+            check_unique_name(name, plugins, errors)
             plugins[name] = _parse_plugin(message, parsers, errors)
     return plugins
 
@@ -64,9 +61,5 @@ def _parse_plugin(
             if not message.is_optional:
                 errors.add(f"is of type {extension.type_name!r}, wanted one of a known plugin")
             return None
-        config = decode_extension(extension, errors)
-        if config is None:
-            return None
-        with errors.key(extension.type_name):
-            lb_config = guard_parser(parse, config, errors)
+        lb_config = parse_extension(parse, extension, errors)
     return ClusterSpecifierPlugin(message.extension.name, tuple(lb_config or ()))

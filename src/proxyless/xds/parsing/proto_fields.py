@@ -1,15 +1,8 @@
-"""What does a message say in a field, and what is wrong there?
+"""Parsers of protobuf fields that many messages share: durations, wrappers, extensions.
 
-What parsers of Envoy's messages share. A function that takes `errors` adds what it dislikes, at the
-current path, and returns something harmless: what was made counts only if nothing was added.
-
-- `read_duration_s`, `read_uint32`: a field that may be unset. `parse_duration_s`: one that is set.
-- `parse_fraction`: a FractionalPercent. `check_regex`: RE2 source. `check_count`: a list's bound.
-- `check_config_source`: resources come from the stream that named them (A27-15).
-- `unwrap_any`: an Any, or the TypedStruct in it, becomes an `Extension`: the name of its type and
-  its bytes or JSON object. `decode_extension` makes a message of it; `decode_any_as` takes only one
-  of a certain type. Errors inside an extension stand at `errors.key(extension.type_name)`.
-- `guard_parser`: an application's own parser may raise; nothing else here does.
+A function that takes `errors` adds each error at the current path and returns a placeholder: its
+result is valid only if no error was added. None of them raises. Errors inside an extension are
+added at `errors.key(extension.type_name)`.
 """
 
 from __future__ import annotations
@@ -25,7 +18,7 @@ from proxyless.xds.resources.matcher import Fraction
 from proxyless.xds.resources.regex import compile_regex
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sized
+    from collections.abc import Callable, Container, Mapping, Sequence, Sized
 
     from proxyless.base import ValidationErrors
 
@@ -38,29 +31,33 @@ DURATION_NANOS_MAX: Final = 999_999_999
 UINT32_MAX: Final = 2**32 - 1
 
 _MILLION: Final = 1_000_000
-# By the number of the enum FractionalPercent.DenominatorType.
+# The enum FractionalPercent.DenominatorType.
 _DENOMINATORS: Final = {0: 100, 1: 10_000, 2: _MILLION}
 
 _TYPED_STRUCTS: Final = frozenset({"xds.type.v3.TypedStruct", "udpa.type.v1.TypedStruct"})
 
-# Above it a double does not hold every integer.
+# The largest integer up to which a double holds every integer.
 _EXACT_MAX: Final = 2**53
+
+
+def add_error(errors: ValidationErrors, field: str, text: str) -> None:
+    """Add an error at a field of the current path; `field` may be a path such as `a.b[0]`."""
+    with errors.field(field):
+        errors.add(text)
 
 
 # Numbers and times
 
 
 def parse_duration_s(duration: Proto, errors: ValidationErrors) -> float:
-    """The seconds of a Duration that is there; 0 is the least."""
+    """The seconds of a Duration, which must not be negative."""
     seconds: int = duration.seconds
     nanos: int = duration.nanos
     if not 0 <= seconds <= DURATION_SECONDS_MAX:
-        with errors.field("seconds"):
-            errors.add(f"is {seconds}, wanted 0 to {DURATION_SECONDS_MAX}")
+        add_error(errors, "seconds", f"is {seconds}, wanted 0 to {DURATION_SECONDS_MAX}")
         return 0.0
     if not 0 <= nanos <= DURATION_NANOS_MAX:
-        with errors.field("nanos"):
-            errors.add(f"is {nanos}, wanted 0 to {DURATION_NANOS_MAX}")
+        add_error(errors, "nanos", f"is {nanos}, wanted 0 to {DURATION_NANOS_MAX}")
         return 0.0
     return seconds + nanos / 1e9
 
@@ -82,26 +79,26 @@ def read_uint32(message: Proto, field: str) -> int | None:
 
 
 def read_denominator(percent: Proto, errors: ValidationErrors) -> int:
-    """What a FractionalPercent is a fraction of: 100, 10,000 or a million."""
+    """The denominator of a FractionalPercent: 100, 10,000 or a million."""
     denominator = _DENOMINATORS.get(percent.denominator)
     if denominator is None:
-        with errors.field("denominator"):
-            errors.add(f"is {percent.denominator}, wanted HUNDRED, TEN_THOUSAND or MILLION")
+        text = f"is {percent.denominator}, wanted HUNDRED, TEN_THOUSAND or MILLION"
+        add_error(errors, "denominator", text)
         return _MILLION
     return denominator
 
 
 def parse_fraction(percent: Proto, errors: ValidationErrors) -> Fraction:
-    """A FractionalPercent; more than all is all."""
-    worth = _MILLION // read_denominator(percent, errors)
-    return Fraction(min(percent.numerator * worth, _MILLION))
+    """A FractionalPercent, at most 1."""
+    scale = _MILLION // read_denominator(percent, errors)
+    return Fraction(min(percent.numerator * scale, _MILLION))
 
 
 # Texts and lists
 
 
 def check_regex(source: str, errors: ValidationErrors) -> None:
-    """Add an error unless RE2 takes the source."""
+    """Add an error unless RE2 accepts the source."""
     try:
         compile_regex(source)
     except ValueError as error:
@@ -109,18 +106,43 @@ def check_regex(source: str, errors: ValidationErrors) -> None:
 
 
 def check_count(elements: Sized, count_max: int, errors: ValidationErrors) -> bool:
-    """Whether there are no more than so many; if not, nobody should walk them."""
+    """Whether there are at most `count_max` elements; adds an error if not."""
     if len(elements) <= count_max:
         return True
     errors.add(f"has {len(elements)} elements, wanted at most {count_max}")
     return False
 
 
+def parse_list(
+    messages: Sequence[Proto],
+    count_max: int | None,
+    parse: Callable[[Proto, ValidationErrors], T | None],
+    errors: ValidationErrors,
+) -> tuple[T, ...]:
+    """The results for the elements that are not None; empty if there are too many elements."""
+    if count_max is not None and not check_count(messages, count_max, errors):
+        return ()
+    results: list[T] = []
+    for index, message in enumerate(messages):
+        with errors.index(index):
+            result = parse(message, errors)
+        if result is not None:
+            results.append(result)
+    return tuple(results)
+
+
 def check_config_source(source: Proto, errors: ValidationErrors) -> None:
-    """Add an error unless the source is the stream that the message itself came by (A27-15)."""
+    """Add an error unless the source is the ADS stream of the message itself (A27-15)."""
     kind = source.WhichOneof("config_source_specifier")
     if kind not in ("ads", "self"):
         errors.add(f"is {kind or 'unset'}, wanted ads or self")
+
+
+def check_unique_name(name: str, names: Container[str], errors: ValidationErrors) -> None:
+    """Add an error at the field `name` if it is empty or one of `names`."""
+    if not name or name in names:
+        text = f"is {name!r} again, wanted a unique one" if name else "is empty"
+        add_error(errors, "name", text)
 
 
 # Extensions
@@ -128,16 +150,15 @@ def check_config_source(source: Proto, errors: ValidationErrors) -> None:
 
 @frozen
 class Extension:
-    """What an Any holds: a message of some type, or a JSON object in its place (A39)."""
+    """Content of an Any: a serialized message, or the JSON object of a TypedStruct (A39)."""
 
-    # The full name of the type, without the host of a type URL.
+    # The full name of the message type.
     type_name: str
-    # Serialized; or the object, if it came as a TypedStruct.
     value: bytes | Mapping[str, object]
 
 
 def unwrap_any(any_message: Proto, errors: ValidationErrors) -> Extension | None:
-    """What is in a google.protobuf.Any. None adds an error."""
+    """The content of a google.protobuf.Any. None adds an error."""
     type_name = _read_type_name(any_message, errors)
     if type_name in _TYPED_STRUCTS:
         with errors.key(type_name):
@@ -157,7 +178,7 @@ def _unwrap_struct(typed_struct: Proto | None, errors: ValidationErrors) -> Exte
 def decode_extension(
     extension: Extension, errors: ValidationErrors
 ) -> Proto | Mapping[str, object] | None:
-    """The message, or the object as it is. None adds an error."""
+    """The message, or the JSON object of a TypedStruct. None adds an error."""
     if not isinstance(extension.value, bytes):
         return extension.value
     with errors.key(extension.type_name):
@@ -165,40 +186,40 @@ def decode_extension(
 
 
 def decode_any_as(full_name: str, any_message: Proto, errors: ValidationErrors) -> Proto | None:
-    """The message of this type that an Any holds; None adds an error if it holds another one."""
+    """The message of this type in an Any. None adds an error, such as for another type."""
     extension = unwrap_any(any_message, errors)
     if extension is None:
         return None
     if extension.type_name != full_name or not isinstance(extension.value, bytes):
-        errors.add(f"is {_describe(extension)}, wanted {full_name}")
+        form = "" if isinstance(extension.value, bytes) else "a TypedStruct of "
+        errors.add(f"is {form}{extension.type_name}, wanted {full_name}")
         return None
     return decode_extension(extension, errors)
 
 
-def guard_parser(
+def parse_extension(
     parse: Callable[[Proto | Mapping[str, object], ValidationErrors], T],
-    message: Proto | Mapping[str, object],
+    extension: Extension,
     errors: ValidationErrors,
 ) -> T | None:
-    """What a parser from outside this package makes of a message; it may have bugs of its own."""
-    try:
-        return parse(message, errors)
-    except Exception as error:  # whatever it is, the resource is refused and the client lives on
-        errors.add(f"its parser raised {type(error).__name__}: {error}")
+    """The result of an application's parser. None adds an error."""
+    message = decode_extension(extension, errors)
+    if message is None:
         return None
-
-
-def _describe(extension: Extension) -> str:
-    form = "" if isinstance(extension.value, bytes) else "a TypedStruct of "
-    return f"{form}{extension.type_name}"
+    with errors.key(extension.type_name):
+        try:
+            return parse(message, errors)
+        except Exception as error:  # A bug in the parser must reject the resource only.
+            errors.add(f"its parser raised {type(error).__name__}: {error}")
+            return None
 
 
 def _read_type_name(holder: Proto, errors: ValidationErrors) -> str:
     """The name in the type_url of an Any or a TypedStruct; empty adds an error."""
     _, slash, name = holder.type_url.rpartition("/")
     if not slash or not name:
-        with errors.field("type_url"):
-            errors.add(f"is {holder.type_url!r}, wanted one such as 'host/package.Type'")
+        text = f"is {holder.type_url!r}, wanted one such as 'host/package.Type'"
+        add_error(errors, "type_url", text)
         return ""
     return str(name)
 
@@ -213,7 +234,7 @@ def _decode(full_name: str, serialized: bytes, errors: ValidationErrors) -> Prot
     return None
 
 
-# The depth of what follows is bounded: protobuf decodes at most 100 messages inside each other.
+# protobuf decodes at most 100 nested messages, which bounds the recursion below.
 
 
 def _read_struct(struct: Proto, errors: ValidationErrors) -> dict[str, object]:
@@ -249,7 +270,7 @@ def _read_value(value: Proto, errors: ValidationErrors) -> object:
 
 
 def _read_number(number: float, errors: ValidationErrors) -> float:
-    """JSON knows one kind of number; what counts something is an integer here."""
+    """An int where the value is exact: a Struct has only doubles."""
     if not isfinite(number):
         errors.add(f"is {number}, wanted a finite number")
         return 0

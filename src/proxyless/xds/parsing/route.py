@@ -1,18 +1,19 @@
-"""Is this RouteConfiguration valid, and what does it say?
+"""RDS: parser of RouteConfiguration resources.
 
 Specs: A28 (virtual hosts, matches, weights), A31 and D20 (timeouts), A39 (overrides),
 A81 (auto_host_rewrite). Retries and hash policies are in `route_policies`.
 
-What is wrong is an error; what is merely unknown is not: a route that asks for something that this
-client does not have is dropped, so that a control plane can serve clients of all ages.
+An invalid field is an error. A route that needs an unsupported feature is dropped without an error,
+so that one control plane can serve clients of several versions.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import field
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
+from proxyless.base.environment import read_flag
 from proxyless.base.frozen import frozen
 from proxyless.xds.parsing.decoding import TYPE_URL_PREFIX, decode_resource
 from proxyless.xds.parsing.http_filters import parse_filter_overrides
@@ -29,11 +30,13 @@ from proxyless.xds.parsing.matchers import (
     parse_path_matcher,
     parse_runtime_fraction,
 )
-from proxyless.xds.parsing.parts import PartMemory
+from proxyless.xds.parsing.part_cache import PartCache
 from proxyless.xds.parsing.plugins import NO_PLUGINS, parse_plugins
 from proxyless.xds.parsing.proto_fields import (
     UINT32_MAX,
+    add_error,
     check_count,
+    parse_list,
     read_duration_s,
     read_uint32,
 )
@@ -59,6 +62,7 @@ if TYPE_CHECKING:
     from proxyless.xds.client.api import DecodeContext, Decoded
     from proxyless.xds.parsing.http_filters import FilterParsers
     from proxyless.xds.parsing.plugins import PluginParsers
+    from proxyless.xds.resources.filter import FilterOverrides
     from proxyless.xds.resources.matcher import Fraction, HeaderMatcher, PathMatcher
     from proxyless.xds.resources.route import ClusterSpecifierPlugin, RetryOnPolicy
 
@@ -74,82 +78,73 @@ Choice = ClusterChoice | WeightedChoice | PluginChoice
 
 @frozen
 class RouteContext:
-    """What the meaning of routes depends on, beside their bytes."""
+    """Settings for parsing routes."""
 
     filters: FilterParsers
     plugins: PluginParsers = field(default_factory=lambda: NO_PLUGINS)
-    # Whether the server may have authorities rewritten, and nobody has turned that off (A81, D44).
+    # Whether auto_host_rewrite is used: the server is trusted and the guard is on (A81, D44).
     may_rewrite: bool = False
+    # Routes of the last versions, parsed with these filters and plugins.
+    cache: PartCache[Route] | None = None
+
+    def for_server(self, server: ServerConfig) -> RouteContext:
+        """These settings for resources that this server sent."""
+        return replace(self, may_rewrite=may_rewrite_authority(server, os.environ))
 
 
 def may_rewrite_authority(server: ServerConfig, environ: Mapping[str, str]) -> bool:
-    """Whether what this server says about the authority of RPCs counts."""
-    is_on = environ.get(AUTHORITY_REWRITE_GUARD, "").strip().lower() != "false"
-    return server.is_trusted and is_on
+    """Whether the auto_host_rewrite of this server's routes is used."""
+    return server.is_trusted and read_flag(environ, AUTHORITY_REWRITE_GUARD, default=True)
 
 
 class RouteConfigurationType:
-    """RDS resources. Driven by the xDS client."""
+    """The RDS resource type."""
 
     type_url: Final = TYPE_URL_PREFIX + ROUTE_CONFIGURATION
     is_full_state: Final = False
 
     def __init__(self, filters: FilterParsers, plugins: PluginParsers = NO_PLUGINS) -> None:
-        self._filters: Final = filters
-        self._plugins: Final = plugins
-        self._memory: Final = PartMemory[Route]()
+        self._context: Final = RouteContext(filters, plugins, cache=PartCache())
 
     def decode(self, serialized: bytes, context: DecodeContext) -> Decoded[RouteConfiguration]:
-        """The routes in these bytes, or why there are none. Raises nothing."""
-        may_rewrite = may_rewrite_authority(context.server, os.environ)
-        routes = RouteContext(self._filters, self._plugins, may_rewrite)
+        routes = self._context.for_server(context.server)
         return decode_resource(
             ROUTE_CONFIGURATION,
             serialized,
-            lambda message, errors: parse_route_configuration(
-                message, routes, errors, self._memory
-            ),
+            lambda message, errors: parse_route_configuration(message, routes, errors),
         )
 
 
 def parse_route_configuration(
-    message: Proto,
-    context: RouteContext,
-    errors: ValidationErrors,
-    memory: PartMemory[Route] | None = None,
+    message: Proto, context: RouteContext, errors: ValidationErrors
 ) -> RouteConfiguration:
-    """A RouteConfiguration. It counts only if no error was added.
-
-    The memory spares parsing routes that are as they were; it belongs to one choice of filters and
-    plugins.
-    """
-    if memory is None:
-        return _Parser(context, errors, {}).parse(message)
+    """A RouteConfiguration message. The result is valid only if no error was added."""
+    cache = context.cache
     key = (message.name, context.may_rewrite)
-    parser = _Parser(context, errors, memory.parts_of(key))
+    parser = _RouteConfigurationParser(context, errors, {} if cache is None else cache.get(key))
     resource = parser.parse(message)
-    if errors.ok:
-        memory.keep(key, parser.parts)
+    if cache is not None and errors.ok:
+        cache.put(key, parser.parsed)
     return resource
 
 
-class _Parser:
-    """Walks one RouteConfiguration. Driven by `parse_route_configuration`, once.
+class _RouteConfigurationParser:
+    """Parser of one RouteConfiguration.
 
-    Methods that return None for a route drop it; an error may or may not have been added.
+    A method that returns None for a route drops it, with or without an error.
     """
 
     def __init__(
-        self, context: RouteContext, errors: ValidationErrors, remembered: Mapping[bytes, Route]
+        self, context: RouteContext, errors: ValidationErrors, cached: Mapping[bytes, Route]
     ) -> None:
         self._context: Final = context
         self._errors: Final = errors
-        # Valid routes by their bytes: of the last version, and of this one.
-        self._remembered: Final = remembered
-        self.parts: Final[dict[bytes, Route]] = {}
-        # Equal parts are one object: tables of thousands of routes repeat few of them.
+        # Valid routes by their bytes: those of the last version, and those of this one.
+        self._cached: Final = cached
+        self.parsed: Final[dict[bytes, Route]] = {}
+        # Equal matchers and policies are one object: large route tables repeat few of them.
         self._shared: Final[dict[Hashable, object]] = {}
-        # By name. None is a plugin that is not known, but optional.
+        # By name. None is an optional plugin that is not supported.
         self._plugins: dict[str, ClusterSpecifierPlugin | None] = {}
         self._plugins_used: Final[set[str]] = set()
         self._routes_left = ROUTES_MAX
@@ -160,19 +155,14 @@ class _Parser:
             self._plugins = parse_plugins(
                 message.cluster_specifier_plugins, self._context.plugins, errors
             )
-        hosts: list[VirtualHost] = []
         with errors.field("virtual_hosts"):
-            if check_count(message.virtual_hosts, VIRTUAL_HOSTS_MAX, errors):
-                for index, host in enumerate(message.virtual_hosts):
-                    with errors.index(index):
-                        hosts.append(self._parse_virtual_host(host))
+            hosts = parse_list(
+                message.virtual_hosts, VIRTUAL_HOSTS_MAX, self._parse_virtual_host, errors
+            )
         plugins = (p for p in self._plugins.values() if p and p.name in self._plugins_used)
-        return RouteConfiguration(
-            name=message.name, virtual_hosts=tuple(hosts), plugins=tuple(plugins)
-        )
+        return RouteConfiguration(name=message.name, virtual_hosts=hosts, plugins=tuple(plugins))
 
-    def _parse_virtual_host(self, host: Proto) -> VirtualHost:
-        errors = self._errors
+    def _parse_virtual_host(self, host: Proto, errors: ValidationErrors) -> VirtualHost:
         with errors.field("domains"):
             _check_domains(host.domains, errors)
         retry = self._parse_retry(host)
@@ -181,9 +171,7 @@ class _Parser:
             domains=tuple(host.domains),
             routes=self._parse_routes(host.routes),
             retry=retry if retry is not None and retry.codes else None,
-            filter_overrides=parse_filter_overrides(
-                host.typed_per_filter_config, self._context.filters, errors
-            ),
+            filter_overrides=self._parse_overrides(host),
         )
 
     def _parse_routes(self, messages: Sequence[Proto]) -> tuple[Route, ...]:
@@ -193,33 +181,31 @@ class _Parser:
             if check_count(messages, self._routes_left, errors):
                 self._routes_left -= len(messages)
                 for index, message in enumerate(messages):
-                    route = self._recall_route(message, index)
+                    route = self._reuse_or_parse_route(message, index)
                     if route is not None:
                         routes.append(route)
         return tuple(routes)
 
-    def _recall_route(self, message: Proto, index: int) -> Route | None:
-        """The route, which is parsed only if no equal one is known."""
+    def _reuse_or_parse_route(self, message: Proto, index: int) -> Route | None:
         serialized = message.SerializeToString()
-        route = self._remembered.get(serialized) or self.parts.get(serialized)
+        route = self._cached.get(serialized) or self.parsed.get(serialized)
         errors_before = self._errors.count
         if route is None:
             with self._errors.index(index):
                 route = self._parse_route(message)
-            # A route to a plugin depends on more than its own bytes.
+            # A route to a plugin is not cached: it depends on the plugin's config, too.
             if route is None or self._errors.count > errors_before or _names_plugin(route):
                 return route
-        self.parts[serialized] = route
+        self.parsed[serialized] = route
         return route
 
     def _parse_route(self, message: Proto) -> Route | None:
         errors = self._errors
         if not message.HasField("match"):
-            with errors.field("match"):
-                errors.add("is unset")
+            add_error(errors, "match", "is unset")
             return None
         match = message.match
-        # "query_parameters drops the route" (A28-04)
+        # "query_parameters drops the route" (A28-19)
         if match.query_parameters:
             return None
         with errors.field("match"):
@@ -231,19 +217,21 @@ class _Parser:
         action = self._parse_action(message)
         if action is None:
             return None
-        overrides = parse_filter_overrides(
-            message.typed_per_filter_config, self._context.filters, errors
-        )
         return Route(
             path=path,
             headers=headers,
             fraction=fraction,
             action=action,
-            filter_overrides=overrides,
+            filter_overrides=self._parse_overrides(message),
             name=message.name,
         )
 
-    # What a route matches
+    def _parse_overrides(self, owner: Proto) -> FilterOverrides:
+        return parse_filter_overrides(
+            owner.typed_per_filter_config, self._context.filters, self._errors
+        )
+
+    # Matches
 
     def _parse_path(self, match: Proto) -> PathMatcher | None:
         path = parse_path_matcher(match, self._errors)
@@ -252,17 +240,13 @@ class _Parser:
         return self._share(path)
 
     def _parse_headers(self, messages: Sequence[Proto]) -> tuple[HeaderMatcher, ...]:
-        errors = self._errors
-        headers: list[HeaderMatcher] = []
-        with errors.field("headers"):
-            if not check_count(messages, HEADERS_MAX, errors):
-                return ()
-            for index, message in enumerate(messages):
-                with errors.index(index):
-                    header = self._parse_shared(message, parse_header_matcher)
-                if header is not None:
-                    headers.append(header)
-        return tuple(headers)
+        with self._errors.field("headers"):
+            return parse_list(
+                messages,
+                HEADERS_MAX,
+                lambda message, _: self._parse_shared(message, parse_header_matcher),
+                self._errors,
+            )
 
     def _parse_fraction(self, match: Proto) -> Fraction | None:
         if not match.HasField("runtime_fraction"):
@@ -274,18 +258,18 @@ class _Parser:
         return cast("T", self._shared.setdefault(value, value))
 
     def _parse_shared(self, message: Proto, parse: Callable[[Proto, ValidationErrors], T]) -> T:
-        """What `parse` makes of the message, which it is asked only once for equal ones."""
+        """Parse the message, or return the result for an equal one."""
         key = (parse, message.SerializeToString())
-        known = self._shared.get(key)
-        if known is not None:
-            return cast("T", known)
+        shared = self._shared.get(key)
+        if shared is not None:
+            return cast("T", shared)
         errors_before = self._errors.count
         value = parse(message, self._errors)
         if self._errors.count == errors_before:
             self._shared[key] = value
         return value
 
-    # What a route does
+    # Actions
 
     def _parse_action(self, message: Proto) -> RouteAction | NonForwardingAction | None:
         kind = message.WhichOneof("action")
@@ -320,7 +304,7 @@ class _Parser:
         )
 
     def _parse_retry(self, holder: Proto) -> RetryOnPolicy | None:
-        """Of a virtual host or a route action; None if it says nothing about retries."""
+        """The retry_policy of a virtual host or a route action; None if it is unset."""
         if not holder.HasField("retry_policy"):
             return None
         with self._errors.field("retry_policy"):
@@ -331,8 +315,7 @@ class _Parser:
         match action.WhichOneof("cluster_specifier"):
             case "cluster":
                 if not action.cluster:
-                    with errors.field("cluster"):
-                        errors.add("is empty, wanted the name of a cluster")
+                    add_error(errors, "cluster", "is empty, wanted the name of a cluster")
                 return self._share(ClusterChoice(action.cluster))
             case "weighted_clusters":
                 with errors.field("weighted_clusters"):
@@ -355,38 +338,30 @@ class _Parser:
 
     def _parse_weighted_clusters(self, weighted: Proto) -> WeightedChoice:
         errors = self._errors
-        clusters: list[WeightedCluster] = []
         errors_before = errors.count
         with errors.field("clusters"):
-            if check_count(weighted.clusters, WEIGHTED_CLUSTERS_MAX, errors):
-                for index, message in enumerate(weighted.clusters):
-                    with errors.index(index):
-                        cluster = self._parse_weighted_cluster(message)
-                    if cluster is not None:
-                        clusters.append(cluster)
+            clusters = parse_list(
+                weighted.clusters, WEIGHTED_CLUSTERS_MAX, self._parse_weighted_cluster, errors
+            )
         total = sum(cluster.weight for cluster in clusters)
         if total > UINT32_MAX:
             errors.add(f"has weights of {total} in all, wanted at most {UINT32_MAX}")
         if not clusters and errors.count == errors_before:
             errors.add("has no cluster with a weight above 0")
-        return WeightedChoice(tuple(clusters))
+        return WeightedChoice(clusters)
 
-    def _parse_weighted_cluster(self, message: Proto) -> WeightedCluster | None:
-        errors = self._errors
+    def _parse_weighted_cluster(
+        self, message: Proto, errors: ValidationErrors
+    ) -> WeightedCluster | None:
         if not message.name:
-            with errors.field("name"):
-                errors.add("is empty, wanted the name of a cluster")
+            add_error(errors, "name", "is empty, wanted the name of a cluster")
         weight = read_uint32(message, "weight")
         if weight is None:
-            with errors.field("weight"):
-                errors.add("is unset")
-        # "zero-weight entries skipped" (A28-05)
+            add_error(errors, "weight", "is unset")
+        # "zero-weight entries skipped" (A28-21)
         if not weight:
             return None
-        overrides = parse_filter_overrides(
-            message.typed_per_filter_config, self._context.filters, errors
-        )
-        return WeightedCluster(message.name, weight, overrides)
+        return WeightedCluster(message.name, weight, self._parse_overrides(message))
 
 
 def _names_plugin(route: Route) -> bool:

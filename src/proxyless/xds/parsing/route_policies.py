@@ -1,7 +1,4 @@
-"""When is an RPC of a route sent again, and what is its hash made of?
-
-Specs: A44 (retries), A42 (hash policies).
-"""
+"""Parsers of a route's retry policy (A44) and hash policies (A42)."""
 
 from __future__ import annotations
 
@@ -10,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 from proxyless.base import StatusCode
 from proxyless.xds.parsing.limits import HASH_POLICIES_MAX
 from proxyless.xds.parsing.proto_fields import (
-    check_count,
+    add_error,
     check_regex,
+    parse_list,
     read_duration_s,
     read_uint32,
 )
@@ -45,29 +43,27 @@ _CHANNEL_ID_KEY: Final = "io.grpc.channel_id"
 
 
 def parse_retry(policy: Proto, errors: ValidationErrors) -> RetryOnPolicy:
-    """An envoy.config.route.v3.RetryPolicy. Its codes may be none at all."""
+    """A RetryPolicy message. The set of status codes may be empty."""
     num_retries = read_uint32(policy, "num_retries")
     if num_retries is None:
         num_retries = _NUM_RETRIES_DEFAULT
     elif num_retries == 0:
-        with errors.field("num_retries"):
-            errors.add("is 0, wanted at least 1")
+        add_error(errors, "num_retries", "is 0, wanted at least 1")
     base_s, max_s = _parse_backoff(policy, errors)
-    # Other conditions are about HTTP: "will ignore any other conditions" - A44
-    wanted = (condition.strip() for condition in policy.retry_on.split(","))
-    codes = frozenset(_RETRY_ON[condition] for condition in wanted if condition in _RETRY_ON)
+    # "will ignore any other conditions" - A44
+    conditions = (condition.strip() for condition in policy.retry_on.split(","))
+    codes = frozenset(_RETRY_ON[condition] for condition in conditions if condition in _RETRY_ON)
     return RetryOnPolicy(codes, min(num_retries, _NUM_RETRIES_MAX), base_s, max_s)
 
 
 def _parse_backoff(policy: Proto, errors: ValidationErrors) -> tuple[float, float]:
-    """The base and the greatest interval."""
+    """The base and the maximum interval."""
     if not policy.HasField("retry_back_off"):
         return _BACKOFF_BASE_DEFAULT_S, _BACKOFF_MAX_DEFAULT_S
     backoff = policy.retry_back_off
     with errors.field("retry_back_off"):
         if not backoff.HasField("base_interval"):
-            with errors.field("base_interval"):
-                errors.add("is unset")
+            add_error(errors, "base_interval", "is unset")
         base_s = _parse_interval_s(backoff, "base_interval", errors)
         max_s = _parse_interval_s(backoff, "max_interval", errors)
         if base_s is None:
@@ -75,20 +71,19 @@ def _parse_backoff(policy: Proto, errors: ValidationErrors) -> tuple[float, floa
         if max_s is None:
             max_s = base_s * _BACKOFF_MAX_TIMES_BASE
         elif max_s < base_s:
-            with errors.field("max_interval"):
-                errors.add(f"is {max_s} s, wanted at least the base_interval of {base_s} s")
+            text = f"is {max_s} s, wanted at least the base_interval of {base_s} s"
+            add_error(errors, "max_interval", text)
     return max(base_s, _BACKOFF_MIN_S), max(max_s, _BACKOFF_MIN_S)
 
 
 def _parse_interval_s(backoff: Proto, field: str, errors: ValidationErrors) -> float | None:
-    """None if the field is unset or wrong."""
+    """None if the field is unset or invalid."""
     errors_before = errors.count
     interval_s = read_duration_s(backoff, field, errors)
     if interval_s is None or errors.count > errors_before:
         return None
     if interval_s == 0:
-        with errors.field(field):
-            errors.add("is 0 s, wanted more")
+        add_error(errors, field, "is 0 s, wanted more")
         return None
     return interval_s
 
@@ -96,19 +91,11 @@ def _parse_interval_s(backoff: Proto, field: str, errors: ValidationErrors) -> f
 def parse_hash_policies(
     messages: Sequence[Proto], errors: ValidationErrors
 ) -> tuple[HashPolicy, ...]:
-    """The hash_policy list of a route action, without those kinds that never have a result."""
+    """The hash_policy list of a route action, without the kinds that gRPC ignores."""
     if not messages:
         return ()
-    policies: list[HashPolicy] = []
     with errors.field("hash_policy"):
-        if not check_count(messages, HASH_POLICIES_MAX, errors):
-            return ()
-        for index, message in enumerate(messages):
-            with errors.index(index):
-                policy = _parse_hash_policy(message, errors)
-            if policy is not None:
-                policies.append(policy)
-    return tuple(policies)
+        return parse_list(messages, HASH_POLICIES_MAX, _parse_hash_policy, errors)
 
 
 def _parse_hash_policy(message: Proto, errors: ValidationErrors) -> HashPolicy | None:
@@ -125,8 +112,7 @@ def _parse_hash_policy(message: Proto, errors: ValidationErrors) -> HashPolicy |
 
 def _parse_header_policy(header: Proto, is_terminal: bool, errors: ValidationErrors) -> HashPolicy:
     if not header.header_name:
-        with errors.field("header_name"):
-            errors.add("is empty, wanted the name of a header")
+        add_error(errors, "header_name", "is empty, wanted the name of a header")
     rewrite = None
     if header.HasField("regex_rewrite"):
         with errors.field("regex_rewrite"):
@@ -135,7 +121,7 @@ def _parse_header_policy(header: Proto, is_terminal: bool, errors: ValidationErr
 
 
 def _parse_rewrite(rewrite: Proto, errors: ValidationErrors) -> tuple[str, str]:
-    """A RegexMatchAndSubstitute, as source and substitution."""
+    """The source and substitution of a RegexMatchAndSubstitute."""
     source: str = rewrite.pattern.regex
     substitution: str = rewrite.substitution
     errors_before = errors.count
@@ -145,6 +131,5 @@ def _parse_rewrite(rewrite: Proto, errors: ValidationErrors) -> tuple[str, str]:
         try:
             compile_rewrite(source, substitution)
         except ValueError as error:
-            with errors.field("substitution"):
-                errors.add(str(error))
+            add_error(errors, "substitution", str(error))
     return source, substitution

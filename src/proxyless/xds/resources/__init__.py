@@ -1,12 +1,9 @@
-"""Validated xDS resources: frozen values without protobuf, made by `parsing`.
+"""Validated xDS resources: frozen values without protobuf, created by `xds.parsing`.
 
-Times are seconds, names are the specification's.
-
-listener  LDS          route     RDS
-cluster   CDS          endpoint  EDS
+listener, route, cluster, endpoint   LDS, RDS, CDS and EDS
 filter    HTTP filters and their overrides
-matcher   matchers of paths, headers and strings; matching compiles them to tests
-regex     RE2 expressions within a bound on memory
+matcher   matchers of paths, headers and strings; matching compiles them to functions
+regex     RE2 expressions with a memory limit
 """
 
 from proxyless.xds.resources.cluster import (

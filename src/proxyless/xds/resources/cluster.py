@@ -1,6 +1,7 @@
-"""What is a cluster, and how is it reached?
+"""CDS resources: discovery of endpoints, LB policy, TLS and limits of a cluster.
 
-Specs: A27, A37 (discovery), A52 (LB policies), A50, A32, A29, A75 (idle_timeout), A55 (override).
+Specs: A27, A37 (discovery), A52 (LB policies), A50, A32, A29, A75 (idle_timeout), A55 (override),
+A85 (metrics in load reports).
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ MAX_REQUESTS_DEFAULT: Final = 1024
 IDLE_TIMEOUT_DEFAULT_S: Final = 3600.0
 # "unset -> {UNKNOWN, HEALTHY}" (A55-05)
 OVERRIDE_HOST_STATUS_DEFAULT: Final = frozenset({HealthStatus.UNKNOWN, HealthStatus.HEALTHY})
+NAMED_METRICS_PREFIX: Final = "named_metrics."
 
 
 @frozen
 class EdsCluster:
     """Endpoints come from an EDS resource."""
 
-    # Empty: the resource has the cluster's own name.
+    # If empty, the EDS resource has the name of the cluster.
     service_name: str = ""
 
 
@@ -40,7 +42,7 @@ class LogicalDnsCluster:
 
 @frozen
 class AggregateCluster:
-    """Other clusters, the preferred one first."""
+    """A list of clusters in the order of preference."""
 
     clusters: tuple[str, ...]
 
@@ -50,15 +52,14 @@ Discovery = EdsCluster | LogicalDnsCluster | AggregateCluster
 
 @frozen
 class OutlierDetection:
-    """The JSON config of outlier_detection without its child policy; compares by content."""
+    """The JSON config of the outlier_detection policy, without its child policy."""
 
-    # Durations are texts such as "10s", as the policy's own config has them.
     config: Mapping[str, object]
 
 
 @frozen
 class CertificateInstance:
-    """A certificate provider of the bootstrap, and which of its certificates."""
+    """A certificate of a certificate provider in the bootstrap."""
 
     instance_name: str
     certificate_name: str = ""
@@ -69,7 +70,7 @@ SanType = Literal["DNS", "URI", "email", "IP"]
 
 @frozen
 class SanMatcher:
-    """What a name of one type is compared with."""
+    """A matcher for subject alternative names of one type."""
 
     san_type: SanType
     matcher: StringMatcher
@@ -77,21 +78,36 @@ class SanMatcher:
 
 @frozen
 class UpstreamTls:
-    """How connections to the cluster are secured (A29)."""
+    """TLS settings of connections to a cluster (A29)."""
 
-    # Who vouches for servers. None: the system's roots (A82).
+    # The provider of the CA certificates. None: the system's roots (A82).
     ca: CertificateInstance | None
-    # What we show. None: nothing.
+    # The client certificate, if any.
     identity: CertificateInstance | None = None
-    # A server's certificate shows a name that one of them accepts, of any type unless the matcher
-    # is for a certain one; empty: not checked further.
+    # One of them must match a name in the server's certificate. Empty: no check.
     san_matchers: tuple[StringMatcher | SanMatcher, ...] = ()
-    # Sent to the server if not empty.
+    # Empty: no SNI is sent.
     sni: str = ""
-    # A101: the endpoint's hostname, if it has one, is sent in place of `sni`.
+    # Whether the endpoint's hostname, if it has one, is sent instead of `sni` (A101).
     auto_host_sni: bool = False
-    # A101: what was sent has to be a DNS name of the certificate, in place of `san_matchers`.
+    # Whether the certificate must have the sent SNI, which replaces `san_matchers` (A101).
     auto_sni_san_validation: bool = False
+
+
+@frozen
+class BackendMetricPropagation:
+    """Metrics of per-call ORCA reports that are copied to load reports (A85)."""
+
+    # Fields that an ORCA report and UpstreamLocalityStats both have.
+    utilization: tuple[str, ...] = ()
+    # Keys of the map named_metrics. None: all.
+    named_metrics: frozenset[str] | None = frozenset()
+    # Before the keys in load reports. A64 has none.
+    prefix: str = NAMED_METRICS_PREFIX
+
+
+# A64: all named metrics, under their own names.
+LEGACY_PROPAGATION: Final = BackendMetricPropagation(named_metrics=None, prefix="")
 
 
 @frozen(kw_only=True)
@@ -100,18 +116,20 @@ class Cluster:
 
     name: str
     discovery: Discovery
-    # The cluster's LB policy as a LoadBalancingConfig list in JSON: exactly one policy, one that we
-    # know. Empty for an aggregate whose policy was not looked at (D27).
+    # The LB policy as a LoadBalancingConfig list in JSON with one entry. Empty for an aggregate,
+    # whose policy is not parsed (D27).
     lb_config: tuple[Mapping[str, object], ...] = ()
-    # None: a policy that does nothing still stands in the tree (A50-01).
+    # None: the outlier_detection policy is in the tree, as a no-op (A50-01).
     outlier_detection: OutlierDetection | None = None
     max_concurrent_requests: int = MAX_REQUESTS_DEFAULT
     tls: UpstreamTls | None = None
-    # Endpoints that have an HTTP proxy are reached through it (A86).
+    # Whether connections use the HTTP proxies of endpoints that have one (A86).
     has_http_proxies: bool = False
-    # Where load reports go: to the server that the cluster came from. None: nowhere.
+    # The server for load reports, which is the one that sent the cluster. None: no reports.
     lrs_server: ServerConfig | None = None
+    # None: load reports have no metrics of backends.
+    metric_propagation: BackendMetricPropagation | None = None
     idle_timeout_s: float = IDLE_TIMEOUT_DEFAULT_S
     override_host_status: frozenset[HealthStatus] = OVERRIDE_HOST_STATUS_DEFAULT
-    # Names and values of metadata.filter_metadata["com.google.csm.telemetry_labels"], for metrics.
+    # From metadata.filter_metadata["com.google.csm.telemetry_labels"], for metrics.
     telemetry_labels: tuple[tuple[str, str], ...] = ()

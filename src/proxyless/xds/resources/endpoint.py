@@ -1,4 +1,4 @@
-"""Which endpoints does a cluster have, where, and how many RPCs are to be dropped?
+"""EDS resources: endpoints by priority and locality, and drop categories.
 
 Specs: A27-21..24, A55 (health for overrides), A61 (several addresses), A75, A86 (proxies).
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class HealthStatus(Enum):
-    """What the control plane says about an endpoint; of other values there is no endpoint."""
+    """Health of an endpoint. Endpoints with another value of Envoy's enum are not in a resource."""
 
     UNKNOWN = "UNKNOWN"
     HEALTHY = "HEALTHY"
@@ -24,18 +24,17 @@ class HealthStatus(Enum):
 
 @frozen
 class EndpointInfo:
-    """One backend."""
+    """One endpoint, with one or more addresses (A61-02)."""
 
-    # The first, then the additional ones (A61-01).
     addresses: tuple[Address, ...]
     # At least 1.
     weight: int = 1
     health: HealthStatus = HealthStatus.UNKNOWN
-    # Of the endpoint itself, for :authority (A81); often empty.
+    # For :authority (A81) and SNI (A101).
     hostname: str = ""
-    # metadata envoy.lb hash_key (A76); often empty.
+    # From the metadata of envoy.lb (A76).
     hash_key: str = ""
-    # Its own, which clusters may use (A86). None: that of its locality.
+    # For clusters with proxies (A86). None: the proxy of its locality.
     http_proxy: IpAddress | None = None
 
 
@@ -44,16 +43,16 @@ class LocalityEndpoints:
     """The endpoints of one locality in one priority."""
 
     locality: Locality
-    # At least 1: localities without weight are not here.
+    # At least 1: localities without weight are skipped.
     weight: int
     endpoints: tuple[EndpointInfo, ...]
-    # Of endpoints that have none of their own (A86). None: they are reached directly.
+    # The proxy of endpoints without their own (A86), if any.
     http_proxy: IpAddress | None = None
 
 
 @frozen
 class DropCategory:
-    """RPCs to drop, for a reason; the categories are tried in their order."""
+    """A share of RPCs to drop. Categories are evaluated in order."""
 
     name: str
     per_million: int
@@ -61,16 +60,16 @@ class DropCategory:
 
 @frozen(kw_only=True)
 class EndpointResource:
-    """An EDS resource (ClusterLoadAssignment), or what DNS said in the same form."""
+    """An EDS resource (ClusterLoadAssignment), or a DNS result in the same form."""
 
     name: str
-    # By priority, 0 first; the localities of each in the order in which they came.
+    # Indexed by priority; localities are in the order of the message.
     priorities: tuple[tuple[LocalityEndpoints, ...], ...] = ()
     drops: tuple[DropCategory, ...] = ()
 
     @property
     def has_endpoints(self) -> bool:
-        """Whether there is one for RPCs without a session: those that drain take no others."""
+        """Whether any endpoint takes RPCs without a session: draining ones do not."""
         return any(
             endpoint.health is not HealthStatus.DRAINING
             for priority in self.priorities

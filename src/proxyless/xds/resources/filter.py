@@ -1,7 +1,6 @@
-"""Which filters stand between the application and the router, and how is each configured?
+"""HTTP filters of a listener, and their overrides (A39).
 
-What a filter's config is, only the filter knows (`xds.filters`): here it is an opaque value that
-compares by content.
+A config is an opaque value that compares by content; only its filter uses it (`xds.filters`).
 """
 
 from collections.abc import Mapping
@@ -16,24 +15,23 @@ class HttpFilter:
 
     # Unique in its chain; overrides refer to it.
     name: str
-    # The full name of the config's message, by which the filter is found.
+    # The full name of the config's message type.
     type_name: str
-    # What the filter's parser made.
     config: object = None
-    # Off unless an override turns it on (A39).
+    # Whether the filter is disabled unless an override enables it.
     is_disabled: bool = False
 
 
 @frozen
 class FilterOverride:
-    """What a virtual host, a route or a weighted cluster says about one filter of the chain."""
+    """Override of one filter by a virtual host, a route or a weighted cluster."""
 
-    # What the filter's parser made of it; None if nothing was said but on or off.
+    # None: the override only enables or disables the filter.
     config: object = None
     is_disabled: bool = False
 
 
-# By the filter's name in the chain. A name that the chain does not have is no error (A39-02).
+# By the filter's name in the chain. A name that is not in the chain is no error (A39-02).
 FilterOverrides = Mapping[str, FilterOverride]
 
 NO_OVERRIDES: Final[FilterOverrides] = {}

@@ -1,4 +1,4 @@
-"""What is at the name that an application dials?
+"""LDS resources: the routes and HTTP filters of a target.
 
 Specs: A27 (API listener), A31 (D20: the stream duration of the connection manager), A39 (filters).
 """
@@ -10,12 +10,12 @@ from proxyless.xds.resources.route import RouteConfiguration
 
 @frozen
 class HttpConnectionManager:
-    """How HTTP requests to this listener are handled."""
+    """Routes and HTTP filters of a listener."""
 
-    # Where the routes are: the name of an RDS resource, or the routes themselves.
+    # The name of an RDS resource, or inline routes.
     routes: str | RouteConfiguration
     http_filters: tuple[HttpFilter, ...] = ()
-    # common_http_protocol_options.max_stream_duration; None if unset, 0 if there is no limit.
+    # common_http_protocol_options.max_stream_duration; None if unset. 0: no limit.
     max_stream_duration_s: float | None = None
 
 
@@ -24,5 +24,5 @@ class Listener:
     """An LDS resource."""
 
     name: str
-    # None is a socket listener: a valid resource that a client cannot use (A27-20).
+    # None for a socket listener, a valid resource that a client cannot use (A27-20).
     api_listener: HttpConnectionManager | None

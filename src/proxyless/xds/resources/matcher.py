@@ -1,9 +1,6 @@
-"""What does a control plane compare, and with what?
+"""Matchers of paths, headers and strings, as values; `matching` compiles them.
 
-Specs: A28 (paths, headers, fractions), A63 (string matchers).
-
-Values only: `routing` compiles them, `security` compares names of certificates with them. A regular
-expression is RE2 source that was compiled once to know that it is valid.
+Specs: A28 (paths, headers, fractions), A63 (string matchers). A regex is valid RE2 source.
 """
 
 from typing import Literal
@@ -15,27 +12,27 @@ StringMatchKind = Literal["exact", "prefix", "suffix", "contains", "regex"]
 
 @frozen
 class StringMatcher:
-    """A text is equal to this, starts with it, ends with it, contains it or is described by it."""
+    """Matches a string with a value or a regex. A regex must match the whole string."""
 
     kind: StringMatchKind
     value: str
-    # Has no effect on a regex.
+    # Not used for a regex.
     ignore_case: bool = False
 
 
 @frozen
 class PathMatcher:
-    """Which method paths: exactly this one, those that start so, those a regex describes whole."""
+    """Matches method paths by equality, prefix or a regex for the whole path."""
 
     kind: Literal["path", "prefix", "regex"]
     value: str
-    # Has no effect on a regex (A28-09).
+    # Not used for a regex (A28-09).
     case_sensitive: bool = True
 
 
 @frozen
 class RangeMatcher:
-    """An integer from start up to, but not including, end."""
+    """Matches integers in [start, end)."""
 
     start: int
     end: int
@@ -43,14 +40,14 @@ class RangeMatcher:
 
 @frozen
 class PresentMatcher:
-    """The header is there; or, if told so, is not."""
+    """Matches if the header is present, or absent if `present` is False."""
 
     present: bool
 
 
 @frozen
 class HeaderMatcher:
-    """What one request header has to be."""
+    """Matches one header of a request."""
 
     # Lower case.
     name: str
@@ -60,6 +57,6 @@ class HeaderMatcher:
 
 @frozen
 class Fraction:
-    """So many of a million."""
+    """A fraction in parts per million."""
 
     per_million: int

@@ -1,8 +1,6 @@
-"""Does this text, header or path match?
+"""Compiler of matchers to plain functions, called once per route table.
 
 Specs: A28-02, A28-03, A28-09 (paths and headers), A63 (string matchers).
-
-Matchers are compiled once per route table into plain functions: an RPC only calls them.
 """
 
 from __future__ import annotations
@@ -22,13 +20,19 @@ if TYPE_CHECKING:
 TextTest = Callable[[str], bool]
 HeaderTest = Callable[["Metadata"], bool]
 
+_COMPARISONS: Final[dict[str, Callable[[str, str], bool]]] = {
+    "exact": str.__eq__,
+    "prefix": str.startswith,
+    "suffix": str.endswith,
+    "contains": str.__contains__,
+}
+
 
 def compile_string(matcher: StringMatcher) -> TextTest:
-    """Whether a text is what the matcher describes."""
     if matcher.kind == "regex":
         regex = compile_regex(matcher.value)
         return lambda text: regex.fullmatch(text) is not None
-    compare = _comparison(matcher.kind)
+    compare = _COMPARISONS[matcher.kind]
     if matcher.ignore_case:
         folded = matcher.value.lower()
         return lambda text: compare(text.lower(), folded)
@@ -36,20 +40,7 @@ def compile_string(matcher: StringMatcher) -> TextTest:
     return lambda text: compare(text, value)
 
 
-def _comparison(kind: str) -> Callable[[str, str], bool]:
-    match kind:
-        case "exact":
-            return str.__eq__
-        case "prefix":
-            return str.startswith
-        case "suffix":
-            return str.endswith
-        case _:
-            return str.__contains__
-
-
 def compile_path(matcher: PathMatcher) -> TextTest:
-    """Whether a method path is one of the matcher's."""
     if matcher.kind == "regex":
         return compile_string(StringMatcher("regex", matcher.value))
     kind: StringMatchKind = "exact" if matcher.kind == "path" else "prefix"
@@ -58,12 +49,11 @@ def compile_path(matcher: PathMatcher) -> TextTest:
 
 
 def compile_header(matcher: HeaderMatcher) -> HeaderTest:
-    """Whether an RPC's headers are as the matcher wants them."""
-    name, wanted, invert = matcher.name, matcher.match, matcher.invert
-    if isinstance(wanted, PresentMatcher):
-        is_wanted = wanted.present is not invert
-        return lambda metadata: (header_value(metadata, name) is not None) is is_wanted
-    test = _compile_value(wanted)
+    name, match, invert = matcher.name, matcher.match, matcher.invert
+    if isinstance(match, PresentMatcher):
+        must_be_present = match.present is not invert
+        return lambda metadata: (header_value(metadata, name) is not None) is must_be_present
+    test = _compile_value(match)
 
     def matches(metadata: Metadata) -> bool:
         value = header_value(metadata, name)
@@ -73,20 +63,20 @@ def compile_header(matcher: HeaderMatcher) -> HeaderTest:
     return matches
 
 
-def _compile_value(wanted: StringMatcher | RangeMatcher) -> TextTest:
-    match wanted:
+def _compile_value(matcher: StringMatcher | RangeMatcher) -> TextTest:
+    match matcher:
         case StringMatcher():
-            return compile_string(wanted)
+            return compile_string(matcher)
         case RangeMatcher(start, end):
             return lambda text: (
                 (number := _parse_integer(text)) is not None and start <= number < end
             )
         case _:
-            assert_never(wanted)
+            assert_never(matcher)
 
 
-# What absl::SimpleAtoi takes, which C-core and Envoy use: blanks on either side, one sign, digits.
-# Those of the longest 64-bit integer are 19; a longer one is in no range.
+# The syntax of absl::SimpleAtoi, which C-core and Envoy use: blanks on either side, one sign,
+# digits. A 64-bit integer has at most 19 digits.
 _INTEGER: Final = re.compile(r"[ \t\n\v\f\r]*([+-]?)0*([0-9]{1,19})[ \t\n\v\f\r]*")
 
 
@@ -96,7 +86,7 @@ def _parse_integer(text: str) -> int | None:
 
 
 def header_value(metadata: Metadata, name: str) -> str | None:
-    """A request header as a matcher sees it: values joined, binary ones invisible (A28-03)."""
+    """The joined values of a header; None for binary headers (A28-03)."""
     if name.endswith("-bin"):
         return None
     if name == "content-type":

@@ -1,9 +1,4 @@
-"""Which regular expressions of a control plane do we run?
-
-Those that RE2 accepts within a bound on its memory: RE2 matches in linear time, and the bound keeps
-one expression from taking more of the process than it is worth. `parsing` asks whether a source is
-valid; `routing` and the filters compile it again.
-"""
+"""Regular expressions of a control plane: RE2, for linear time, with a memory limit."""
 
 from __future__ import annotations
 
@@ -13,37 +8,37 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# For the program and the states that matching remembers: about 40,000 instructions.
+# For the program, of about 40,000 instructions, and the cached states.
 MEMORY_BYTES_MAX: Final = 1 << 20
 
-# The pieces of a substitution: a backslash and what follows it, or text without any.
+# The pieces of a substitution: an escape of two characters, or literal text.
 _REWRITE_PIECES: Final = re.compile(r"\\.?|[^\\]+", re.DOTALL)
 
 
 class Regex(Protocol):
-    """What we use of a compiled expression. It never changes; any thread may match with it."""
+    """A compiled expression; thread-safe."""
 
     def fullmatch(self, text: str) -> object | None:
-        """Something if the expression describes the whole text."""
+        """A match object if the expression matches the whole text."""
         ...
 
 
 def compile_regex(source: str) -> Regex:
-    """The compiled expression. ValueError says what is wrong with the source."""
+    """The compiled expression; ValueError if the source is invalid."""
     regex: Regex = _compile(source)
     return regex
 
 
 def compile_rewrite(source: str, substitution: str) -> Callable[[str], str]:
-    r"""A function that replaces every match in a text, as RE2 does: \1 is the first group, \0 all.
+    r"""A function that replaces every match in a text; \1 is the first group, \0 the match.
 
-    ValueError says what is wrong with the source or the substitution.
+    Raises ValueError if the source or the substitution is invalid.
     """
     regex = _compile(source)
     pieces = [_parse_piece(piece, regex.groups) for piece in _REWRITE_PIECES.findall(substitution)]
 
     def expand(match: Any) -> str:  # noqa: ANN401 - RE2's match has no type
-        # A group that took no part in the match is empty.
+        # A group that did not participate in the match is empty.
         return "".join(
             piece if isinstance(piece, str) else match.group(piece) or "" for piece in pieces
         )
@@ -69,7 +64,7 @@ def _parse_piece(piece: str, groups: int) -> str | int:
 
 
 def _compile(source: str) -> Any:  # noqa: ANN401 - RE2's binding has no types
-    # Few configs have expressions, so few processes load the library.
+    # Lazy import: most configs have no expressions.
     import re2  # noqa: PLC0415
 
     options = re2.Options()
@@ -82,6 +77,6 @@ def _compile(source: str) -> Any:  # noqa: ANN401 - RE2's binding has no types
 
 
 def _error_text(error: Exception) -> str:
-    """What RE2 says, which is bytes."""
-    said = error.args[0] if error.args else b""
-    return said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+    """The message of an RE2 error, which is bytes."""
+    text = error.args[0] if error.args else b""
+    return text.decode(errors="replace") if isinstance(text, bytes) else str(text)

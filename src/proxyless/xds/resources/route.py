@@ -1,4 +1,4 @@
-"""Where does an RPC go, and under which rules?
+"""RDS resources: virtual hosts, routes and their actions.
 
 Specs: A28 (matching, weights), A31 (timeouts), A39 (overrides), A42 (hash policies), A44 (retries).
 """
@@ -20,55 +20,55 @@ if TYPE_CHECKING:
 
 @frozen
 class WeightedCluster:
-    """One of several clusters that share a route's RPCs."""
+    """One cluster of a WeightedChoice."""
 
     name: str
-    # At least 1: entries of weight zero are neither chosen nor subscribed to (A28-10).
+    # At least 1: entries with weight 0 are neither chosen nor subscribed to (A28-10).
     weight: int
     filter_overrides: FilterOverrides = field(default_factory=lambda: NO_OVERRIDES)
 
 
 @frozen
 class ClusterChoice:
-    """All RPCs go to this cluster."""
+    """All RPCs are routed to this cluster."""
 
     cluster: str
 
 
 @frozen
 class WeightedChoice:
-    """Each RPC goes to one of these clusters, drawn by weight."""
+    """Each RPC is routed to one of these clusters, at random by weight."""
 
     clusters: tuple[WeightedCluster, ...]
 
 
 @frozen
 class PluginChoice:
-    """A policy of this plugin's own decides (an entry of the route configuration's plugins)."""
+    """RPCs are routed by the LB policy of this cluster specifier plugin."""
 
     plugin: str
 
 
 @frozen
 class HashPolicy:
-    """One ingredient of an RPC's hash (A42)."""
+    """One input of an RPC's hash (A42)."""
 
     kind: Literal["header", "channel_id"]
-    # Ends the list if the hash has a value by now.
+    # Whether later policies are ignored if a hash was computed so far.
     is_terminal: bool = False
-    # Of a header policy: its name in lower case, and what to rewrite in its value.
+    # For the kind "header": its name in lower case, and a rewrite of its value by RE2 source and
+    # substitution.
     header: str = ""
-    # RE2 source and substitution, as in RegexMatchAndSubstitute.
     rewrite: tuple[str, str] | None = None
 
 
 @frozen
 class RetryOnPolicy:
-    """When and how often to send again (A44)."""
+    """Retry policy (A44)."""
 
-    # May be empty: nothing is sent again, also if the virtual host has a policy with codes.
+    # If empty, RPCs are not retried, even if the virtual host has a policy with codes.
     codes: frozenset[StatusCode]
-    # At least 1, at most 4: there are never more than 5 attempts.
+    # 1 to 4.
     num_retries: int
     backoff_base_s: float
     backoff_max_s: float
@@ -76,14 +76,16 @@ class RetryOnPolicy:
 
 @frozen(kw_only=True)
 class RouteAction:
-    """What happens to RPCs of a route. A time is None if its field is unset; D20 combines them."""
+    """Cluster, timeouts, retries and hash of a route's RPCs.
+
+    A time is None if its field is unset. D20 combines the times.
+    """
 
     choice: ClusterChoice | WeightedChoice | PluginChoice
-    # The seed's dialect (A31): timeout and max_grpc_timeout of the action itself.
+    # The fields of the base gRFC A31: timeout and max_grpc_timeout of the action.
     timeout_s: float | None = None
     max_grpc_timeout_s: float | None = None
-    # The final one: the message max_stream_duration, with its fields. A route for which the
-    # message is absent has None twice and `has_max_stream_duration` False.
+    # The newer message max_stream_duration and its fields.
     has_max_stream_duration: bool = False
     max_stream_duration_s: float | None = None
     grpc_timeout_header_max_s: float | None = None
@@ -94,40 +96,40 @@ class RouteAction:
 
 @frozen
 class NonForwardingAction:
-    """Matches, but sends nowhere: an RPC fails with UNAVAILABLE (A28-06)."""
+    """An action that fails RPCs with UNAVAILABLE (A28-24)."""
 
-    # The field of the action, such as `redirect`, for the error text.
+    # The field name of the action, such as `redirect`, for the error text.
     kind: str
 
 
 @frozen(kw_only=True)
 class Route:
-    """The first route of a virtual host that matches decides."""
+    """A matcher and an action. The first matching route of a virtual host is used."""
 
     path: PathMatcher
     headers: tuple[HeaderMatcher, ...] = ()
     fraction: Fraction | None = None
     action: RouteAction | NonForwardingAction
     filter_overrides: FilterOverrides = field(default_factory=lambda: NO_OVERRIDES)
-    # For explanations; control planes often leave it empty.
+    # Optional; for `explain`.
     name: str = ""
 
 
 @frozen(kw_only=True)
 class VirtualHost:
-    """The routes of some domains."""
+    """Routes for a list of domains."""
 
     name: str = ""
     domains: tuple[str, ...]
     routes: tuple[Route, ...]
-    # For routes that have none of their own (A44-01).
+    # For routes without their own (A44-01).
     retry: RetryOnPolicy | None = None
     filter_overrides: FilterOverrides = field(default_factory=lambda: NO_OVERRIDES)
 
 
 @frozen
 class ClusterSpecifierPlugin:
-    """A plugin that a route may name: the load balancing config that takes its RPCs."""
+    """A plugin that routes may name, with the LB policy for their RPCs."""
 
     name: str
     # A LoadBalancingConfig list in JSON.
@@ -136,7 +138,7 @@ class ClusterSpecifierPlugin:
 
 @frozen(kw_only=True)
 class RouteConfiguration:
-    """An RDS resource, or the same inside a listener."""
+    """An RDS resource, or the inline routes of a listener."""
 
     name: str
     virtual_hosts: tuple[VirtualHost, ...]

@@ -5,5 +5,5 @@ Specs: A28, A31, A42 (hashes), A44 (retries).
 route_table   the routes of one virtual host: the first match wins; timeouts and retries of each
 selector      ConfigSelector of an xDS target: route, cluster, filters, request hash
 request_hash  hash policies of a route
-cluster_refs  references to clusters, held by selectors and RPCs (A31)
+cluster_refs  counted references to clusters, held by selectors and RPCs (A31)
 """

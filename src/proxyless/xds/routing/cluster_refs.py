@@ -1,11 +1,10 @@
-"""Who keeps a cluster alive?
+"""Counted references to clusters: a cluster stays in the LB config while it has any.
 
 Specs: A31-32..42 (removal in two steps), A74-48.
 
-A reference exists for every cluster that somebody still needs: the selector in force, and each RPC
-that was sent to it and may still be picked for. It holds a subscription to the cluster's resources.
-When nobody holds it any more both end, and the resolver leaves the cluster out of the next load
-balancing config.
+The current selector holds each cluster of its routes, and each RPC that is not committed holds its
+own. A reference owns a subscription to the cluster's resources. When the last holder releases it,
+the resolver drops it and leaves the cluster out of the next LB config.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ PLUGIN_PREFIX: Final = "cluster_specifier_plugin:"
 
 
 class ClusterRef:
-    """One child of xds_cluster_manager, as long as somebody may pick from it."""
+    """The holders of one child of xds_cluster_manager, and the child's subscription."""
 
     __slots__ = ("_on_unused", "count", "key", "subscription")
 
@@ -31,28 +30,28 @@ class ClusterRef:
         self, key: str, subscription: ClusterSubscription | None, on_unused: Callable[[], None]
     ) -> None:
         self.key = key
-        # A plugin's child has none: its clusters are found out at run time.
+        # None for a plugin's child: its clusters are found at run time.
         self.subscription = subscription
         self._on_unused = on_unused
-        # Selectors, and RPCs that were selected and are not committed (A31-32).
+        # Selectors, and RPCs that are not committed (A31-32).
         self.count = 0
 
     def release(self) -> None:
-        """One less. The commit hook of RPCs."""
+        """Called by the selector, and as the commit hook of RPCs."""
         self.count -= 1
         if self.count == 0:
             self._on_unused()
 
 
 class ClusterRefs:
-    """The references of one resolver, by key of the child."""
+    """The references of one resolver, by the child's key."""
 
     def __init__(self, on_unused: Callable[[], None]) -> None:
         self._on_unused = on_unused
         self._refs: dict[str, ClusterRef] = {}
 
     def acquire(self, key: str, subscriptions: ClusterSubscriptions) -> ClusterRef:
-        """One more for this child."""
+        """Add a holder of this child."""
         ref = self._refs.get(key)
         if ref is None:
             subscription = None
@@ -63,7 +62,7 @@ class ClusterRefs:
         return ref
 
     def drop_unused(self) -> None:
-        """Forget those that nobody holds, and what they were subscribed to (A31-35)."""
+        """Remove the references without holders, and their subscriptions (A31-35)."""
         for key, ref in list(self._refs.items()):
             if ref.count == 0:
                 del self._refs[key]

@@ -1,6 +1,6 @@
-"""What is an RPC's hash?
+"""Request hash of an RPC, computed by the hash policies of its route.
 
-Specs: A42 "xDS Hash Policy": the policies of a route in order, each result rotated into the next.
+Specs: A42 "xDS Hash Policy".
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ class RequestHash:
         ]
 
     def compute(self, metadata: Metadata, random: Random) -> int:
-        """The hash of an RPC with this metadata; a random one if no policy gives any."""
+        """The hash of an RPC with this metadata; a random number if no policy gives a hash."""
         result: int | None = None
         for policy, rewrite in self._steps:
-            part = self._part(policy, rewrite, metadata)
-            if part is not None:
+            policy_hash = self._hash(policy, rewrite, metadata)
+            if policy_hash is not None:
                 # "the old value is rotated left by 1 bit and XORed with the new" - A42
                 rotated = 0 if result is None else (result << 1 | result >> (_BITS - 1)) & _MASK
-                result = rotated ^ part
+                result = rotated ^ policy_hash
             if policy.is_terminal and result is not None:
                 break
         return random.getrandbits(_BITS) if result is None else result
 
-    def _part(
+    def _hash(
         self, policy: HashPolicy, rewrite: Callable[[str], str] | None, metadata: Metadata
     ) -> int | None:
         if policy.kind == "channel_id":

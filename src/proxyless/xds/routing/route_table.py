@@ -1,13 +1,11 @@
-"""Which route takes an RPC?
+"""Route table of one virtual host: the route of an RPC, and the timeout and retries of a route.
 
 Specs: A28 (matching, in order), A31-45..62 and D20 (timeouts), A44 (retries).
 
 Theory of operation
-    The set of methods that a client calls is small, the set of routes may be large. So a table
-    remembers, for each path it was asked about, the routes that can match it; and among those it
-    finds by its value a header for which a route asks for an exact one.
-    What is left is compared one by one, in the order of the routes, as the specification says.
-    A table belongs to one virtual host and never changes, but for what it remembers.
+    A client calls few methods, but there may be many routes. So the table caches, for each path,
+    the routes that can match it; among those it looks up routes with an exact header matcher by the
+    header's value. The remaining routes are compared in order.
 """
 
 from __future__ import annotations
@@ -42,10 +40,9 @@ if TYPE_CHECKING:
 
 # "with a default of 15s" - A31
 DEFAULT_TIMEOUT_S: Final = 15.0
-# Paths that a table remembers, and routes that it remembers for all of them; callers choose the
-# paths, so there are limits.
-REMEMBERED_PATHS_MAX: Final = 4096
-REMEMBERED_ROUTES_MAX: Final = 100_000
+# Limits of a table's cache: applications choose the paths.
+CACHED_PATHS_MAX: Final = 4096
+CACHED_ROUTES_MAX: Final = 100_000
 # The largest denominator of a fraction.
 _MILLION: Final = 1_000_000
 # "the backoff … exponential" - A44 leaves the factor to gRPC's retries, where it is 2.
@@ -54,65 +51,49 @@ _BACKOFF_MULTIPLIER: Final = 2.0
 
 @frozen
 class RouteDefaults:
-    """What holds for routes that do not say otherwise."""
+    """Settings of routes that do not set their own."""
 
     # common_http_protocol_options.max_stream_duration of the connection manager; None if unset.
     max_stream_duration_s: float | None = None
-    # What the seed's table gives to a route without any time (D20).
+    # The default of A31's table (D20).
     timeout_s: float = DEFAULT_TIMEOUT_S
     retry: RetryOnPolicy | None = None
 
 
 @frozen
 class TimeoutChoice:
-    """How long an RPC of a route may last, and which field says so."""
+    """The timeout of a route's RPCs, and the field that sets it."""
 
     # inf if there is no limit.
     timeout_s: float
-    # Which table of D20 applies: "final" (max_stream_duration) or "seed" (timeout, 15 s).
-    table: Literal["final", "seed"]
-    # The field that decided; "default" if none did.
+    # The table of D20: "final" (max_stream_duration) or "base" (A31: timeout, 15 s).
+    table: Literal["final", "base"]
+    # "default" if no field is set.
     field: str
 
 
 def choose_timeout(action: RouteAction, defaults: RouteDefaults) -> TimeoutChoice:
-    """The first field of the table that applies which is set (D20)."""
-    table: Literal["final", "seed"]
-    fields: tuple[tuple[str, float | None], ...]
-    if action.has_max_stream_duration or defaults.max_stream_duration_s is not None:
-        table, fields = (
-            "final",
-            (
-                ("max_stream_duration.grpc_timeout_header_max", action.grpc_timeout_header_max_s),
-                ("max_stream_duration.max_stream_duration", action.max_stream_duration_s),
-                ("the listener's max_stream_duration", defaults.max_stream_duration_s),
-            ),
-        )
-    else:
-        # "If max_grpc_timeout is present, then timeout is ignored" - A31
-        table, fields = (
-            "seed",
-            (
-                ("max_grpc_timeout", action.max_grpc_timeout_s),
-                ("timeout", action.timeout_s),
-            ),
-        )
-    default_s = 0.0 if table == "final" else defaults.timeout_s
-    name, time_s = next(
-        ((name, time_s) for name, time_s in fields if time_s is not None), ("default", default_s)
+    """The first field that is set, of the table that applies (D20)."""
+    table: Literal["final", "base"] = "final"
+    fields: tuple[tuple[str, float | None], ...] = (
+        ("max_stream_duration.grpc_timeout_header_max", action.grpc_timeout_header_max_s),
+        ("max_stream_duration.max_stream_duration", action.max_stream_duration_s),
+        ("the listener's max_stream_duration", defaults.max_stream_duration_s),
     )
-    # Zero is "no limit" wherever it stands (A31-48, A31-60).
+    default_s = 0.0
+    if not action.has_max_stream_duration and defaults.max_stream_duration_s is None:
+        # "If max_grpc_timeout is present, then timeout is ignored" - A31
+        fields = (("max_grpc_timeout", action.max_grpc_timeout_s), ("timeout", action.timeout_s))
+        table, default_s = "base", defaults.timeout_s
+    is_set = ((name, time_s) for name, time_s in fields if time_s is not None)
+    name, time_s = next(is_set, ("default", default_s))
+    # Zero means no limit in every field (A31-48, A31-60).
     return TimeoutChoice(time_s or inf, table, name)
 
 
-def route_timeout_s(action: RouteAction, defaults: RouteDefaults) -> float:
-    """How long an RPC of this route may last at most; inf if the route does not say (D20)."""
-    return choose_timeout(action, defaults).timeout_s
-
-
 def route_method_config(action: RouteAction, defaults: RouteDefaults) -> MethodConfig:
-    """The settings of RPCs that take this route (A31-17)."""
-    timeout_s = route_timeout_s(action, defaults)
+    """The settings of a route's RPCs (A31-17)."""
+    timeout_s = choose_timeout(action, defaults).timeout_s
     return MethodConfig(
         timeout_s=None if timeout_s == inf else timeout_s,
         retry_policy=_retry_policy(action.retry or defaults.retry),
@@ -120,7 +101,7 @@ def route_method_config(action: RouteAction, defaults: RouteDefaults) -> MethodC
 
 
 def _retry_policy(retry: RetryOnPolicy | None) -> RetryPolicy | None:
-    # "empty codes -> none" (A44-01)
+    # "empty codes -> none" (A44-14)
     if retry is None or not retry.codes:
         return None
     return RetryPolicy(
@@ -138,22 +119,22 @@ def _retry_policy(retry: RetryOnPolicy | None) -> RetryPolicy | None:
 
 @frozen(eq=False)
 class TableRoute:
-    """A route and what is compared for it beside the path."""
+    """A route with its compiled header matchers."""
 
-    # Its place in the virtual host: the lowest that matches decides.
+    # Position in the virtual host: the lowest that matches is used.
     index: int
     route: Route
     header_tests: tuple[HeaderTest, ...]
-    # Of a million RPCs; the whole million if there is no fraction.
+    # The matching fraction; a million if the route has none.
     per_million: int
 
     @property
     def is_unconditional(self) -> bool:
-        """Takes every RPC whose path it matches."""
+        """Whether the path alone decides."""
         return not self.header_tests and self.per_million >= _MILLION
 
-    def takes(self, metadata: Metadata, random: Random) -> bool:
-        """Whether it takes an RPC whose path matches. A fraction is drawn for each RPC."""
+    def accepts(self, metadata: Metadata, random: Random) -> bool:
+        """Whether the route matches an RPC whose path matches. Fractions are random per RPC."""
         return all(test(metadata) for test in self.header_tests) and (
             self.per_million >= _MILLION or random.randrange(_MILLION) < self.per_million
         )
@@ -172,7 +153,7 @@ class RouteTable:
     def __init__(self, host: VirtualHost, random: Random) -> None:
         self._random = random
         self._routes: Final = tuple(map(_table_route, range(len(host.routes)), host.routes))
-        # Routes for one path each, by that path; and all others, which are asked.
+        # Routes with an exact path, by that path; and all others, with their path matchers.
         self._exact: dict[str, list[TableRoute]] = {}
         self._others: list[tuple[TableRoute, Callable[[str], bool]]] = []
         for entry in self._routes:
@@ -181,48 +162,48 @@ class RouteTable:
                 self._exact.setdefault(path.value, []).append(entry)
             else:
                 self._others.append((entry, compile_path(path)))
-        self._known: dict[str, TableRoute | _Candidates] = {}
-        # By their places in the virtual host: paths with the same routes share them.
-        self._candidates_of: dict[tuple[int, ...], _Candidates] = {}
-        self._remembered = 0
+        self._by_path: dict[str, TableRoute | _Candidates] = {}
+        # By the indexes of the routes: paths that match the same routes share them.
+        self._candidates: dict[tuple[int, ...], _Candidates] = {}
+        self._cached_routes = 0
 
     @property
     def routes(self) -> Sequence[TableRoute]:
         return self._routes
 
     def find(self, path: str, metadata: Metadata) -> TableRoute | None:
-        """The first route that takes the RPC."""
-        known = self._known.get(path)
-        if known is None:
-            known = self._look_up(path)
-        if isinstance(known, TableRoute):
-            return known
-        for entry in known.for_headers(metadata):
-            if entry.takes(metadata, self._random):
+        """The first route that matches the RPC."""
+        cached = self._by_path.get(path)
+        if cached is None:
+            cached = self._add_path(path)
+        if isinstance(cached, TableRoute):
+            return cached
+        for entry in cached.for_headers(metadata):
+            if entry.accepts(metadata, self._random):
                 return entry
         return None
 
-    def _look_up(self, path: str) -> TableRoute | _Candidates:
-        if len(self._known) >= REMEMBERED_PATHS_MAX or self._remembered >= REMEMBERED_ROUTES_MAX:
-            self._known.clear()
-            self._candidates_of.clear()
-            self._remembered = 0
-        found = self._candidates(path)
-        # Mostly the first one decides, and no header has to be looked at.
+    def _add_path(self, path: str) -> TableRoute | _Candidates:
+        if len(self._by_path) >= CACHED_PATHS_MAX or self._cached_routes >= CACHED_ROUTES_MAX:
+            self._by_path.clear()
+            self._candidates.clear()
+            self._cached_routes = 0
+        found = self._match_path(path)
+        # Mostly the first route matches by path alone.
         is_decided = bool(found) and found[0].is_unconditional
-        known = self._known[path] = found[0] if is_decided else self._share(found)
-        return known
+        cached = self._by_path[path] = found[0] if is_decided else self._share(found)
+        return cached
 
     def _share(self, found: list[TableRoute]) -> _Candidates:
-        places = tuple(entry.index for entry in found)
-        candidates = self._candidates_of.get(places)
+        indexes = tuple(entry.index for entry in found)
+        candidates = self._candidates.get(indexes)
         if candidates is None:
-            candidates = self._candidates_of[places] = _Candidates(found)
-            self._remembered += len(found)
+            candidates = self._candidates[indexes] = _Candidates(found)
+            self._cached_routes += len(found)
         return candidates
 
-    def _candidates(self, path: str) -> list[TableRoute]:
-        """The routes whose path matches, in order, up to the first that takes every RPC."""
+    def _match_path(self, path: str) -> list[TableRoute]:
+        """The routes whose path matches, in order, up to the first unconditional one."""
         exact = self._exact.get(path, ())
         others = (entry for entry, test in self._others if test(path))
         found = []
@@ -234,12 +215,12 @@ class RouteTable:
 
 
 class _Candidates:
-    """The routes that can match one path, and which of them a header's value leaves."""
+    """The routes that match one path, indexed by the first exact header matcher of each."""
 
     def __init__(self, entries: list[TableRoute]) -> None:
-        # Those that no header's value rules out at once.
+        # Routes without an exact header matcher.
         self._always: list[TableRoute] = []
-        # By name of header and its value: routes that take no other value.
+        # By name and value of the header.
         self._by_header: dict[str, dict[str, list[TableRoute]]] = {}
         for entry in entries:
             matcher = next(filter(_is_indexable, entry.route.headers), None)
@@ -251,7 +232,7 @@ class _Candidates:
                 by_value.setdefault(matcher.match.value, []).append(entry)
 
     def for_headers(self, metadata: Metadata) -> Iterator[TableRoute]:
-        """In order, the routes that these headers may satisfy."""
+        """The routes that may match this metadata, in order."""
         if not self._by_header:
             return iter(self._always)
         parts = [self._always]
@@ -282,24 +263,24 @@ def _is_indexable(matcher: HeaderMatcher) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------
-# Answers that are no route
+# Errors
 
 
 def no_route(config: XdsConfig, path: str) -> Status:
-    """No route takes the RPC (A28-06)."""
+    """The status of an RPC that matches no route (A28-06)."""
     host = config.virtual_host
     name = quote(host.name or ",".join(host.domains[:3]))
     return _unroutable(config, f"no route in virtual host {name} matches {quote(path)}")
 
 
 def not_forwarding(config: XdsConfig, route: Route, kind: str) -> Status:
-    """The route that takes the RPC sends it nowhere (A28-06)."""
+    """The status of an RPC whose route has another action than `route` (A28-24)."""
     name = f"route {quote(route.name)}" if route.name else "the matching route"
     return _unroutable(config, f"{name} has the action {kind}, wanted route")
 
 
 def _unroutable(config: XdsConfig, text: str) -> Status:
-    """With the resource that the routes are in, which may be the listener."""
+    """The text begins with the resource of the routes, which may be the listener."""
     manager = config.listener.api_listener
     if manager is not None and isinstance(manager.routes, str):
         subject = name_route_config(manager.routes)

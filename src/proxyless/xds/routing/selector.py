@@ -1,24 +1,27 @@
-"""Which cluster does an RPC go to, and under which settings?
+"""ConfigSelector of an xDS target: chooses the route and the cluster of an RPC.
 
-Specs: A31-16..22 (selection), A31-32 (marks), A39 (filters), A42 (hashes), A60, A81 (authority).
+Specs: A31-16..22 (selection), A31-32 (references), A39 (filters), A42 (hashes), A60, A81
+(authority).
 
-A selector is made for one config. What it says about an RPC is prepared for each route and cluster;
-an RPC without filters only counts itself in and takes the prepared answer.
+A selector is made for one XdsConfig. The CallConfig is prepared for each route and cluster; for an
+RPC without filters and hash, only the reference count of the cluster changes.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base import EMPTY_ATTRIBUTES, Attributes, Status
+from proxyless.base.frozen import frozen
 from proxyless.channel.config_selector import CallConfig
 from proxyless.lb import REQUEST_HASH
 from proxyless.xds.config.dependencies import routed_clusters
 from proxyless.xds.filters.attributes import AUTO_HOST_REWRITE, CLUSTER
-from proxyless.xds.filters.calls import FilterOrigin, FilterStack, RoutedRpc
+from proxyless.xds.filters.rpc_filter import FilterOrigin, FilterStack, RoutedRpc
 from proxyless.xds.resources import (
     ClusterChoice,
     PluginChoice,
@@ -36,14 +39,12 @@ from proxyless.xds.routing.route_table import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from proxyless.base import Metadata
     from proxyless.channel.service_config import MethodConfig
     from proxyless.runtime import Random
     from proxyless.xds.config import ClusterSubscriptions, XdsConfig
     from proxyless.xds.filters.api import FilterRegistry
-    from proxyless.xds.filters.calls import ClientFilter
+    from proxyless.xds.filters.rpc_filter import ClientFilter
     from proxyless.xds.resources import HttpConnectionManager, HttpFilter, VirtualHost
     from proxyless.xds.resources.filter import FilterOverride, FilterOverrides
     from proxyless.xds.routing.cluster_refs import ClusterRef, ClusterRefs
@@ -54,14 +55,9 @@ _RING_HASH: Final = "ring_hash_experimental"
 
 
 class XdsConfigSelector:
-    """Routes the RPCs of one config. Driven by the channel."""
+    """Routes RPCs by one config; holds a reference to each cluster of its routes until closed."""
 
-    def __init__(
-        self,
-        config: XdsConfig,
-        table: RouteTable,
-        tools: SelectorTools,
-    ) -> None:
+    def __init__(self, config: XdsConfig, table: RouteTable, tools: SelectorTools) -> None:
         self._config = config
         self._table = table
         self._tools = tools
@@ -70,11 +66,10 @@ class XdsConfigSelector:
             tools.default_timeout_s,
             config.virtual_host.retry,
         )
-        # Every child that a route may go to, held as long as the selector may be asked.
         self._refs = {
             key: tools.refs.acquire(key, tools.subscriptions) for key in tools.keys_of(config)
         }
-        # Prepared at the first RPC of each route.
+        # By index; made for the first RPC of each route.
         self._prepared: dict[int, _PreparedRoute | Status] = {}
         self._is_closed = False
 
@@ -99,33 +94,32 @@ class XdsConfigSelector:
         action = entry.route.action
         if not isinstance(action, RouteAction):
             return not_forwarding(self._config, entry.route, action.kind)
+        common = EMPTY_ATTRIBUTES
+        if action.auto_host_rewrite:
+            common = common.with_(AUTO_HOST_REWRITE, True)
         return _PreparedRoute(
             self._choices(entry, action),
             route_method_config(action, self._defaults),
             self._request_hash(action),
-            _common_attributes(action),
+            common,
             self._tools,
         )
 
     def _choices(self, entry: TableRoute, action: RouteAction) -> list[_Choice]:
-        host, route = self._config.virtual_host, entry.route
+        layers = (self._config.virtual_host.filter_overrides, entry.route.filter_overrides)
         match action.choice:
             case ClusterChoice(cluster):
                 clusters: tuple[WeightedCluster, ...] = (WeightedCluster(cluster, 1),)
             case WeightedChoice(weighted):
                 clusters = weighted
             case PluginChoice(plugin):
-                ref = self._refs[PLUGIN_PREFIX + plugin]
-                layers = (host.filter_overrides, route.filter_overrides)
-                return [_Choice("", 1, ref, *self._chain(layers))]
+                return [_Choice("", 1, self._refs[PLUGIN_PREFIX + plugin], *self._chain(layers))]
         return [
             _Choice(
                 each.name,
                 each.weight,
                 self._refs[CLUSTER_PREFIX + each.name],
-                *self._chain(
-                    (host.filter_overrides, route.filter_overrides, each.filter_overrides)
-                ),
+                *self._chain((*layers, each.filter_overrides)),
             )
             for each in clusters
         ]
@@ -133,7 +127,7 @@ class XdsConfigSelector:
     def _chain(
         self, layers: tuple[FilterOverrides, ...]
     ) -> tuple[tuple[ClientFilter, ...], FilterOrigin]:
-        """The filters of a route, each with the most specific override (A39-01), and whose."""
+        """The filters of a route with their most specific overrides (A39-06), and their names."""
         chain: list[ClientFilter] = []
         names: list[str] = []
         for each in _manager(self._config).http_filters:
@@ -155,36 +149,27 @@ class XdsConfigSelector:
         )
 
     def _request_hash(self, action: RouteAction) -> RequestHash | None:
-        """How RPCs of the route are hashed, if any cluster it goes to may ask for that."""
-        if not action.hash_policies and not _wants_hash(self._config, action):
+        """None if no cluster of the route can use a hash."""
+        if not action.hash_policies and not _uses_hash(self._config, action):
             return None
         from proxyless.xds.routing.request_hash import RequestHash  # noqa: PLC0415
 
         return RequestHash(action.hash_policies, self._tools.channel_id)
 
 
+@frozen(eq=False)
 class _Choice:
-    """One cluster that a route may go to."""
+    """One cluster of a route; its name is empty if a plugin chooses the cluster."""
 
-    __slots__ = ("cluster", "filters", "origin", "ref", "weight")
-
-    def __init__(
-        self,
-        cluster: str,
-        weight: int,
-        ref: ClusterRef,
-        filters: tuple[ClientFilter, ...],
-        origin: FilterOrigin,
-    ) -> None:
-        self.cluster = cluster
-        self.weight = weight
-        self.ref = ref
-        self.filters = filters
-        self.origin = origin
+    cluster: str
+    weight: int
+    ref: ClusterRef
+    filters: tuple[ClientFilter, ...]
+    origin: FilterOrigin
 
 
 class _PreparedRoute:
-    """A route whose every answer is ready."""
+    """A route with a CallConfig for each of its clusters."""
 
     def __init__(
         self,
@@ -200,15 +185,15 @@ class _PreparedRoute:
         self._hash = request_hash
         self._common = common
         self._random = tools.random
-        # A cluster may become balanced by hash while an RPC waits that had no need of one (D34).
-        self._any_hash = common.with_(REQUEST_HASH, tools.channel_id)
-        # Where each choice ends on the way from 0 to the sum of all weights.
+        # A cluster may become balanced by hash while an RPC without one is queued (D34).
+        self._default_hash = common.with_(REQUEST_HASH, tools.channel_id)
+        # Cumulative weights.
         self._ends = list(accumulate(choice.weight for choice in choices))
-        # What RPCs of a choice have in common: everything, unless there is a hash or a filter.
+        # Shared by all RPCs of a cluster if the route is plain.
         self._shared = {
             choice.cluster: CallConfig(
                 method_config,
-                self._any_hash.with_(CLUSTER, choice.ref.key),
+                self._default_hash.with_(CLUSTER, choice.ref.key),
                 choice.ref.release,
             )
             for choice in choices
@@ -216,7 +201,7 @@ class _PreparedRoute:
         self._is_plain = request_hash is None and not any(each.filters for each in choices)
 
     def select(self, path: str, metadata: Metadata) -> CallConfig:
-        """The RPC's own draw, its cluster marked as in use."""
+        """Choose a cluster at random and add a reference to it."""
         choices = self._choices
         if len(choices) == 1:
             choice = choices[0]
@@ -232,11 +217,11 @@ class _PreparedRoute:
         attributes = self._attributes(metadata)
         clusters = self._by_cluster if choice.cluster else ()
         rpc = RoutedRpc(path, metadata, clusters, choice.cluster, attributes)
-        answers = [each.on_rpc(rpc) for each in choice.filters]
-        # Before the mark: who marks and then raises is never unmarked.
-        is_touched = answers.count(None) < len(answers)
-        stack = FilterStack(answers, choice.origin) if is_touched else None
-        # On the final cluster (A60-02); this selector holds all of them till then.
+        rpc_filters = [each.on_rpc(rpc) for each in choice.filters]
+        # Before the reference is added: a filter that raises would leak it.
+        is_filtered = rpc_filters.count(None) < len(rpc_filters)
+        stack = FilterStack(rpc_filters, choice.origin) if is_filtered else None
+        # A filter may have chosen another cluster of the route (A60-02).
         final = self._by_cluster.get(rpc.cluster, choice)
         attributes = rpc.attributes.with_(CLUSTER, final.ref.key)
         final.ref.count += 1
@@ -244,61 +229,53 @@ class _PreparedRoute:
 
     def _attributes(self, metadata: Metadata) -> Attributes:
         if self._hash is None:
-            return self._any_hash
+            return self._default_hash
         return self._common.with_(REQUEST_HASH, self._hash.compute(metadata, self._random))
 
 
+@dataclass(slots=True, eq=False)
 class SelectorTools:
-    """What all selectors of one resolver share."""
+    """Tools and cache that the selectors of one resolver share."""
 
-    def __init__(
-        self,
-        refs: ClusterRefs,
-        subscriptions: ClusterSubscriptions,
-        filters: FilterRegistry,
-        random: Random,
-        default_timeout_s: float,
-    ) -> None:
-        self.refs = refs
-        self.subscriptions = subscriptions
-        self.filters = filters
-        self.random = random
-        self.default_timeout_s = default_timeout_s
-        # "a random value … unique to the channel" - A42
-        self.channel_id = random.getrandbits(64)
-        # Of the last config: most changes are not about routes, and there may be many of those.
-        self._host: VirtualHost | None = None
-        self._keys: tuple[str, ...] = ()
+    refs: ClusterRefs
+    subscriptions: ClusterSubscriptions
+    filters: FilterRegistry
+    random: Random
+    default_timeout_s: float
+    # Hash of the `channel_id` hash policy (A42).
+    channel_id: int = field(init=False)
+    # From the last config: there may be many routes, and most updates do not change them.
+    _host: VirtualHost | None = field(default=None, init=False)
+    _keys: tuple[str, ...] = field(default=(), init=False)
+
+    def __post_init__(self) -> None:
+        self.channel_id = self.random.getrandbits(64)
 
     def keys_of(self, config: XdsConfig) -> tuple[str, ...]:
-        """The children that the routes of a config may go to."""
-        if config.virtual_host is not self._host:
-            self._host, self._keys = config.virtual_host, tuple(_keys_of(config.virtual_host))
+        """The keys of the children that the routes of a config name."""
+        host = config.virtual_host
+        if host is not self._host:
+            clusters = (CLUSTER_PREFIX + name for name in routed_clusters(host))
+            plugins = (PLUGIN_PREFIX + name for name in routed_plugins(host))
+            self._host, self._keys = host, (*clusters, *plugins)
         return self._keys
 
 
 def _manager(config: XdsConfig) -> HttpConnectionManager:
     manager = config.listener.api_listener
-    assert manager is not None, "a config is made of an API listener only"
+    assert manager is not None, "the listener of a config is an API listener"
     return manager
 
 
-def _keys_of(host: VirtualHost) -> Iterator[str]:
-    for name in routed_clusters(host):
-        yield CLUSTER_PREFIX + name
-    for name in routed_plugins(host):
-        yield PLUGIN_PREFIX + name
-
-
 def routed_plugins(host: VirtualHost) -> dict[str, None]:
-    """The plugins that a virtual host's routes name, each once, in their order."""
+    """The cluster specifier plugins that a virtual host's routes name, in order."""
     actions = (route.action for route in host.routes)
     choices = (action.choice for action in actions if isinstance(action, RouteAction))
     return dict.fromkeys(each.plugin for each in choices if isinstance(each, PluginChoice))
 
 
 def override_layer(name: str, layers: tuple[FilterOverrides, ...]) -> int | None:
-    """Which layer decides about a filter: the most specific, so the last, that says anything."""
+    """The index of the most specific layer, so the last, that overrides a filter."""
     return next((each for each in reversed(range(len(layers))) if name in layers[each]), None)
 
 
@@ -308,18 +285,10 @@ def _override(name: str, layers: tuple[FilterOverrides, ...]) -> FilterOverride 
 
 
 def is_filter_disabled(http_filter: HttpFilter, override: FilterOverride | None) -> bool:
-    """Whether a filter is left out of a route's chain."""
     return http_filter.is_disabled if override is None else override.is_disabled
 
 
-def _common_attributes(action: RouteAction) -> Attributes:
-    """What every RPC of a route tells the pickers."""
-    if not action.auto_host_rewrite:
-        return EMPTY_ATTRIBUTES
-    return EMPTY_ATTRIBUTES.with_(AUTO_HOST_REWRITE, True)
-
-
-def _wants_hash(config: XdsConfig, action: RouteAction) -> bool:
+def _uses_hash(config: XdsConfig, action: RouteAction) -> bool:
     """Whether a cluster of the route is balanced by hash, so that each RPC needs one."""
     match action.choice:
         case ClusterChoice(cluster):
@@ -338,7 +307,7 @@ def _wants_hash(config: XdsConfig, action: RouteAction) -> bool:
 
 
 def _names_policy(json: object, name: str) -> bool:
-    """Whether a load balancing config has this policy anywhere in it."""
+    """Whether an LB config has this policy at any depth."""
     if isinstance(json, Mapping):
         return name in json or any(_names_policy(value, name) for value in json.values())
     if isinstance(json, list | tuple):

@@ -1,14 +1,10 @@
-"""Where do certificates and keys for connections in a mesh come from?
+"""Certificate providers of the bootstrap: plugins, and the built-in file_watcher.
 
 Specs: A29 ("Certificate Provider Plugin Framework", file_watcher), A87 (SPIFFE trust bundles).
 
-Three parts: what a provider is, the one that reads files, and who shares them. A control plane
-names an instance; the bootstrap says which plugin that is, and how it is configured. Certificates
-are asked for when a connection is made, so a provider has nothing to announce: file_watcher looks
-at its files when it is asked and its interval is over, and runs no timer. What cannot be used, such
-as a file that is half written, leaves what was read before in force.
-
-Nothing here shows a key: texts name files and instances only.
+A provider is called for each new connection. file_watcher reads its files again if its interval is
+over at that time, and has no timer. While a file is invalid, for example half written, the last
+valid content stays in use. Error texts contain names of files and instances, and no keys.
 """
 
 from __future__ import annotations
@@ -40,84 +36,80 @@ LOGGER: Final = logging.getLogger("proxyless.xds.certificates")
 
 FILE_WATCHER: Final = "file_watcher"
 
-# Says "false" to have spiffe_trust_bundle_map_file ignored (D40).
+# If "false", spiffe_trust_bundle_map_file is ignored (D40).
 SPIFFE_GUARD: Final = "GRPC_EXPERIMENTAL_XDS_MTLS_SPIFFE"
 
-# Maps that were read last: files are read again and again, and hardly ever change.
-_MAPS_KEPT: Final = 4
+# The cache size for parsed trust bundle maps, which are read often and seldom change.
+_CACHED_MAPS_MAX: Final = 4
 
 T = TypeVar("T")
-
-# ---------------------------------------------------------------------------------------------
-# What a provider is
 
 
 @frozen
 class Identity:
-    """What we show of ourselves, in PEM."""
+    """A certificate chain and its private key, in PEM."""
 
     certificate_chain: bytes
     private_key: bytes
 
     def __repr__(self) -> str:
-        """Without the key: this may end up in a log."""
+        """Without the key, because a repr may be logged."""
         return "Identity()"
 
 
 class CertificateProvider(Protocol):
-    """One instance of a plugin. Asked for each connection; a status says why there is nothing."""
+    """One instance of a plugin. Called for each connection; returns a Status on failure."""
 
     def roots(self, certificate_name: str) -> bytes | TrustBundles | Status:
-        """Who vouches for servers: all of them, in PEM, or those of a trust domain for its own."""
+        """The trusted roots: in PEM for all servers, or by trust domain."""
         ...
 
     def identity(self, certificate_name: str) -> Identity | Status: ...
 
     def close(self) -> None:
-        """Nobody asks any more."""
+        """Release all resources. Called when the last channel that uses the provider is closed."""
         ...
 
 
 class CertificatePlugin(Protocol):
-    """A kind of provider, which the bootstrap knows by its name."""
+    """A kind of certificate provider, which the bootstrap refers to by name."""
 
     @property
     def name(self) -> str: ...
 
-    def parse_config(self, config: JsonObject) -> Any:  # noqa: ANN401 - the plugin's own
-        """What the plugin makes of a config; errors are added at their paths."""
+    def parse_config(self, config: JsonObject) -> Any:  # noqa: ANN401 - the plugin's own type
+        """The plugin's config. It is valid only if no error was added."""
         ...
 
     def create(self, config: Any, clock: Clock) -> CertificateProvider:  # noqa: ANN401 - as above
-        """A provider with a config of `parse_config`, one that had no errors."""
+        """A provider with a valid result of `parse_config`."""
         ...
 
 
-# ---------------------------------------------------------------------------------------------
 # file_watcher
 
 
 @frozen
 class FileWatcherConfig:
-    """Which files, and how often they are read. Empty: there is no such file."""
+    """Paths and interval of a file_watcher. An empty path is unset."""
 
     certificate_file: str = ""
     private_key_file: str = ""
     ca_certificate_file: str = ""
-    # Counts in place of ca_certificate_file.
+    # Takes precedence over ca_certificate_file.
     spiffe_trust_bundle_map_file: str = ""
     refresh_interval_s: float = REFRESH_INTERVAL_S
 
 
 class FileWatcher:
-    """Certificates in files that somebody else keeps fresh. Driven by those who connect."""
+    """Provider of certificates that another process renews in files."""
 
     def __init__(self, config: FileWatcherConfig, clock: Clock) -> None:
         interval_s = config.refresh_interval_s
-        self._roots = _Watched[bytes | TrustBundles](
+        self._roots = _CachedFiles[bytes | TrustBundles](
             partial(_read_roots, config), interval_s, clock
         )
-        self._identity = _Watched(partial(_read_identity, config), interval_s, clock)
+        self._identity = _CachedFiles(partial(_read_identity, config), interval_s, clock)
 
     # "the certificate_name value is currently ignored by this plugin" - A29
 
@@ -131,99 +123,95 @@ class FileWatcher:
         return
 
 
-class _Watched(Generic[T]):
-    """What was read and could be used; read again when the interval is over."""
+class _CachedFiles(Generic[T]):
+    """The last valid content of files, refreshed by `current` when the interval is over."""
 
-    def __init__(self, read: Callable[[], T | Status], interval_s: float, clock: Clock) -> None:
+    def __init__(self, read: Callable[[], T], interval_s: float, clock: Clock) -> None:
         # Fixed at construction.
         self._read = read
         self._interval_s = interval_s
         self._clock = clock
-        # From the last look.
-        self._next_look_s = -inf
+        # From the last refresh.
+        self._next_refresh_s = -inf
         self._value: T | Status | None = None
-        self._trouble = ""
+        self._last_error = ""
 
     def current(self) -> T | Status:
         now_s = self._clock.now_s()
-        if self._value is None or now_s >= self._next_look_s:
-            self._look(now_s)
-        assert self._value is not None, "the first look says what there is, or why there is not"
+        if self._value is None or now_s >= self._next_refresh_s:
+            self._refresh(now_s)
+        assert self._value is not None, "the first refresh sets a value or a status"
         return self._value
 
-    def _look(self, now_s: float) -> None:
-        found = self._read()
-        if not isinstance(found, Status):
-            self._value, self._trouble = found, ""
-            self._next_look_s = now_s + self._interval_s
-            return
-        # Soon again, not after the interval: whoever writes the files may be in the middle of it.
-        self._next_look_s = now_s + min(REFRESH_INTERVAL_MIN_S, self._interval_s)
-        if self._value is None or isinstance(self._value, Status):
-            self._value = found
-        elif found.details != self._trouble:
-            LOGGER.warning("%s: what was read before stays in use", found.details)
-        self._trouble = found.details
+    def _refresh(self, now_s: float) -> None:
+        try:
+            self._value, self._last_error = self._read(), ""
+            self._next_refresh_s = now_s + self._interval_s
+        except ValueError as error:
+            text = str(error)
+            # Retried soon, because a file may be half written.
+            self._next_refresh_s = now_s + min(REFRESH_INTERVAL_MIN_S, self._interval_s)
+            if self._value is None or isinstance(self._value, Status):
+                self._value = _unavailable(text)
+            elif text != self._last_error:
+                LOGGER.warning("%s: what was read before stays in use", text)
+            self._last_error = text
 
 
-def _read_roots(config: FileWatcherConfig) -> bytes | TrustBundles | Status:
+# These raise ValueError if the files are not usable.
+
+
+def _read_roots(config: FileWatcherConfig) -> bytes | TrustBundles:
     # "If the ca_certificate_file field is also set, it will be ignored" - A87
     if config.spiffe_trust_bundle_map_file:
         return _read_trust_bundles(config.spiffe_trust_bundle_map_file)
     if not config.ca_certificate_file:
-        return _unavailable("has no root certificates, wanted ca_certificate_file in its config")
+        raise ValueError("has no root certificates, wanted ca_certificate_file in its config")
     content = read_file(config.ca_certificate_file)
-    if isinstance(content, Status):
-        return content
     try:
         check_roots(content)
     except ValueError as error:
-        return _unavailable(f"file {config.ca_certificate_file!r}: {error}")
+        raise ValueError(f"file {config.ca_certificate_file!r}: {error}") from error
     return content
 
 
-def _read_trust_bundles(path: str) -> TrustBundles | Status:
-    content = read_file(path)
-    if isinstance(content, Status):
-        return content
-    found = _parse_known(content)
-    return _unavailable(f"file {path!r}: {found}") if isinstance(found, str) else found
+def _read_trust_bundles(path: str) -> TrustBundles:
+    found = _parse_trust_bundles(read_file(path))
+    if isinstance(found, str):
+        raise ValueError(f"file {path!r}: {found}")
+    return found
 
 
-@lru_cache(maxsize=_MAPS_KEPT)
-def _parse_known(content: bytes) -> TrustBundles | str:
-    """The map, or what is wrong with it."""
+@lru_cache(maxsize=_CACHED_MAPS_MAX)
+def _parse_trust_bundles(content: bytes) -> TrustBundles | str:
+    """The bundles, or the error text."""
     errors = ValidationErrors()
     bundles = parse_trust_bundles(content, errors)
     return bundles if errors.ok else str(errors)
 
 
-def _read_identity(config: FileWatcherConfig) -> Identity | Status:
+def _read_identity(config: FileWatcherConfig) -> Identity:
     if not config.certificate_file:
-        return _unavailable("has no identity, wanted certificate_file in its config")
-    chain = read_file(config.certificate_file)
-    if isinstance(chain, Status):
-        return chain
-    key = read_file(config.private_key_file)
-    if isinstance(key, Status):
-        return key
+        raise ValueError("has no identity, wanted certificate_file in its config")
+    chain, key = read_file(config.certificate_file), read_file(config.private_key_file)
     try:
         check_identity(chain, key)
     except ValueError as error:
         files = f"{config.certificate_file!r} and {config.private_key_file!r}"
-        return _unavailable(f"files {files}: {error}")
+        raise ValueError(f"files {files}: {error}") from error
     return Identity(chain, key)
 
 
 class FileWatcherPlugin:
-    """What the bootstrap calls file_watcher."""
+    """The plugin file_watcher."""
 
     name: Final = FILE_WATCHER
 
     def parse_config(self, config: JsonObject) -> FileWatcherConfig:
         certificate, key = config.text("certificate_file"), config.text("private_key_file")
         roots = config.text("ca_certificate_file")
-        bundles = config.text("spiffe_trust_bundle_map_file") if _is_spiffe_enabled() else ""
+        is_spiffe_enabled = read_flag(os.environ, SPIFFE_GUARD, default=True)
+        bundles = config.text("spiffe_trust_bundle_map_file") if is_spiffe_enabled else ""
         if certificate and not key:
             config.add("private_key_file", "is missing, wanted the key of certificate_file")
         if key and not certificate:
@@ -238,17 +226,11 @@ class FileWatcherPlugin:
         return FileWatcher(config, clock)
 
 
-def _is_spiffe_enabled() -> bool:
-    """On, unless the environment says false now."""
-    return read_flag(os.environ, SPIFFE_GUARD, default=True)
-
-
-# ---------------------------------------------------------------------------------------------
-# Who shares them
+# Sharing of providers
 
 
 class Certificates:
-    """The providers of one bootstrap. Driven by those who connect."""
+    """The certificate providers of one bootstrap, created on first use."""
 
     def __init__(
         self,
@@ -260,22 +242,20 @@ class Certificates:
         self.configs: Final = configs
         self._plugins = plugins
         self._clock = clock
-        # Made when they are first asked, or why they cannot be.
+        # By instance name; a status if the provider cannot be created.
         self._providers: dict[str, CertificateProvider | Status] = {}
 
     def roots(self, instance: CertificateInstance) -> bytes | TrustBundles | Status:
-        """Who vouches for servers."""
         provider = self._provider(instance.instance_name)
         if isinstance(provider, Status):
             return provider
-        return _named(instance, provider.roots(instance.certificate_name))
+        return _name_error(instance, provider.roots(instance.certificate_name))
 
     def identity(self, instance: CertificateInstance) -> Identity | Status:
-        """What we show of ourselves."""
         provider = self._provider(instance.instance_name)
         if isinstance(provider, Status):
             return provider
-        return _named(instance, provider.identity(instance.certificate_name))
+        return _name_error(instance, provider.identity(instance.certificate_name))
 
     def close(self) -> None:
         providers, self._providers = self._providers, {}
@@ -295,9 +275,9 @@ class Certificates:
             return _unavailable(f"certificate provider {name!r} is not in the bootstrap")
         plugin = self._plugins.get(entry.plugin_name)
         if plugin is None:
-            known = ", ".join(map(repr, self._plugins)) or "none"
-            what = f"plugin_name is {entry.plugin_name!r}, wanted one of: {known}"
-            return _unavailable(f"certificate provider {name!r}: {what}")
+            names = ", ".join(map(repr, self._plugins)) or "none"
+            text = f"plugin_name is {entry.plugin_name!r}, wanted one of: {names}"
+            return _unavailable(f"certificate provider {name!r}: {text}")
         errors = ValidationErrors()
         with errors.field("config"):
             config = plugin.parse_config(JsonObject(entry.config, errors))
@@ -307,25 +287,24 @@ class Certificates:
 
 
 class CertificateStore:
-    """All that the channels of one loop have certificates from. Driven by the channels.
+    """Certificate providers shared by the channels of one event loop, with reference counts.
 
-    "a plugin of a given kind and configuration is instantiated only once" - A29. Here that holds
-    for those with the same bootstrap, which are all of a process as a rule.
+    "a plugin of a given kind and configuration is instantiated only once" - A29. Here, providers
+    are shared between channels with the same bootstrap.
     """
 
     def __init__(self, clock: Clock, plugins: Iterable[CertificatePlugin] = ()) -> None:
-        """Knows file_watcher, and these."""
+        """`plugins` are added to file_watcher."""
         self._clock = clock
         self._plugins = {plugin.name: plugin for plugin in (FileWatcherPlugin(), *plugins)}
-        # Who is there, and how many use it.
+        # Reference counts.
         self._users: dict[Certificates, int] = {}
 
     def __len__(self) -> int:
-        """How many bootstraps are in use."""
         return len(self._users)
 
     def acquire(self, configs: Mapping[str, CertificateProviderConfig]) -> Certificates:
-        """The providers of a bootstrap, to be given back."""
+        """The providers of a bootstrap. Each call needs one call of `release`."""
         for certificates in self._users:
             if certificates.configs == configs:
                 break
@@ -341,8 +320,8 @@ class CertificateStore:
             certificates.close()
 
 
-def _named(instance: CertificateInstance, found: T | Status) -> T | Status:
-    """What a provider found; trouble with its name."""
+def _name_error(instance: CertificateInstance, found: T | Status) -> T | Status:
+    """The result of a provider, with the provider's name in an error."""
     if isinstance(found, Status):
         details = f"certificate provider {instance.instance_name!r}: {found.details}"
         return Status(found.code, details)

@@ -1,15 +1,15 @@
-"""How is a connection to a cluster secured, and is its server one of the cluster's?
+"""xDS credentials: TLS of connections to a cluster, and authorization of its servers.
 
-Specs: A29 (server authorization), A74-66 to A74-68 (each leaf its own TLS), A82 (system roots),
+Specs: A29 (server authorization), A74-66 to A74-68 (TLS per leaf cluster), A82 (system roots),
 A87 (SPIFFE trust bundles), A101 (SNI).
 
-Who brings xDS credentials lets the control plane decide: a cluster with TLS config gets TLS with
-the certificates of the bootstrap's providers, one without gets the channel's fallback credentials.
-"the fallback credentials is *not* used in case of errors" - A29: then there is no connection.
+A cluster with a TLS config gets TLS with certificates of the bootstrap's providers; a cluster
+without one gets the channel's fallback credentials. "the fallback credentials is *not* used in case
+of errors" - A29: an error fails the connection.
 
-Names: the host of the target is never checked. "This check is in lieu of the canonical hostname
-check" - A29: a server's certificate must show a name that a SAN matcher of the cluster accepts, and
-without matchers whoever the roots vouch for is accepted.
+The hostname of the target is not checked. "This check is in lieu of the canonical hostname check" -
+A29: a SAN matcher of the cluster must match a name in the server's certificate. Without matchers
+every certificate that the roots signed is accepted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from proxyless.base import Status
 from proxyless.base.environment import read_flag
 from proxyless.base.frozen import frozen
 from proxyless.transport import ClientTls, TrustBundles
-from proxyless.transport.names import match_dns_name, server_name_of
+from proxyless.transport.server_names import match_dns_name, server_name_of
 from proxyless.xds.config.attributes import HAS_HOST_SNI, HOSTNAME
 from proxyless.xds.resources import SanMatcher
 from proxyless.xds.resources.matching import compile_string
@@ -40,44 +40,40 @@ if TYPE_CHECKING:
     from proxyless.xds.security.certificates import Certificates, CertificateStore
     from proxyless.xds.security.cluster_tls import ClusterTls
 
-# How many names of a certificate are shown to say why it is refused, and how long each may be.
+# Limits for the names of a certificate in an error text.
 SHOWN_NAMES_MAX: Final = 8
 _SHOWN_LENGTH_MAX: Final = 256
-_MATCHERS_KEPT: Final = 1024
+_CACHED_MATCHERS_MAX: Final = 1024
 
 # "to revert back to the old behavior of sending the xds channel authority" - A101
 AUTHORITY_AS_SNI: Final = "GRPC_USE_CHANNEL_AUTHORITY_IF_NO_SNI_APPLICABLE"
 
-# ---------------------------------------------------------------------------------------------
-# Server authorization
-
 
 @frozen
 class SanCheck:
-    """Whether a certificate shows a name that one of the matchers accepts."""
+    """Check that one of the matchers, of which there is at least one, matches a name."""
 
-    # At least one.
     matchers: tuple[StringMatcher | SanMatcher, ...]
 
     def __call__(self, certificate: PeerCertificate) -> str | None:
-        """Why the certificate is refused, or None."""
+        """The error text; None if the certificate is accepted."""
         names = tuple(_names(certificate))
-        if any(_accepts(each, kind, name) for each in self.matchers for kind, name in names):
+        if any(_matches(each, kind, name) for each in self.matchers for kind, name in names):
             return None
-        return _refusal(certificate, f"wanted {', '.join(map(_describe, self.matchers))}")
+        return _rejection(certificate, f"wanted {', '.join(map(_describe, self.matchers))}")
 
 
 @frozen
 class SniCheck:
-    """Whether a certificate has the DNS name that the server was asked by (A101)."""
+    """Check that a certificate has the DNS name that was sent as SNI (A101)."""
 
     sni: str
 
     def __call__(self, certificate: PeerCertificate) -> str | None:
-        """Why the certificate is refused, or None."""
+        """The error text; None if the certificate is accepted."""
         if any(match_dns_name(name, self.sni) for name in certificate.dns_names):
             return None
-        return _refusal(certificate, f"wanted DNS {self.sni!r}")
+        return _rejection(certificate, f"wanted DNS {self.sni!r}")
 
 
 def _describe(matcher: StringMatcher | SanMatcher) -> str:
@@ -86,9 +82,9 @@ def _describe(matcher: StringMatcher | SanMatcher) -> str:
     return f"{matcher.kind} {matcher.value!r}"
 
 
-def _accepts(matcher: StringMatcher | SanMatcher, kind: str, name: str) -> bool:
+def _matches(matcher: StringMatcher | SanMatcher, kind: str, name: str) -> bool:
     if isinstance(matcher, SanMatcher):
-        return matcher.san_type == kind and _accepts(matcher.matcher, kind, name)
+        return matcher.san_type == kind and _matches(matcher.matcher, kind, name)
     # "exact match supports subdomain matching for wildcard DNS SAN entries" - A29
     if kind == "DNS" and matcher.kind == "exact":
         return match_dns_name(name, matcher.value)
@@ -97,7 +93,7 @@ def _accepts(matcher: StringMatcher | SanMatcher, kind: str, name: str) -> bool:
 
 
 def _names(certificate: PeerCertificate) -> Iterator[tuple[str, str]]:
-    """Every name that counts, and of which kind it is."""
+    """The subject alternative names, each with its type."""
     yield from (("DNS", name) for name in certificate.dns_names)
     yield from (("URI", uri) for uri in certificate.uris)
     yield from (("email", email) for email in certificate.emails)
@@ -112,32 +108,28 @@ def _canonical(address: str) -> str:
         return address
 
 
-@lru_cache(maxsize=_MATCHERS_KEPT)
+@lru_cache(maxsize=_CACHED_MATCHERS_MAX)
 def _compiled(matcher: StringMatcher) -> TextTest:
     return compile_string(matcher)
 
 
-def _refusal(certificate: PeerCertificate, wanted: str) -> str:
+def _rejection(certificate: PeerCertificate, wanted: str) -> str:
     names = [f"{kind} {name[:_SHOWN_LENGTH_MAX]!r}" for kind, name in _names(certificate)]
     more = len(names) - SHOWN_NAMES_MAX
     shown = ", ".join(names[:SHOWN_NAMES_MAX]) + (f" and {more} more" if more > 0 else "")
     # "the connection attempt fails with "certificate check failure"" - A29
-    return f"certificate check failure: server is {shown or 'nobody by name'}, {wanted}"
-
-
-# ---------------------------------------------------------------------------------------------
-# What a connection is made with
+    return f"certificate check failure: server is {shown or 'without a name'}, {wanted}"
 
 
 def choose_sni(tls: UpstreamTls, hostname: str) -> str:
-    """The name that the server is asked by; empty: none (A101)."""
+    """The SNI to send (A101); empty for none."""
     if tls.auto_host_sni and (name := _sendable(server_name_of(hostname))):
         return name
     return _sendable(tls.sni)
 
 
 def _sendable(name: str) -> str:
-    """The name as TLS asks for it, "without a trailing dot"; an address is none (RFC 6066, 3)."""
+    """The name "without a trailing dot"; empty for an IP address (RFC 6066, section 3)."""
     try:
         ip_address(name)
     except ValueError:
@@ -146,14 +138,14 @@ def _sendable(name: str) -> str:
 
 
 def choose_check(tls: UpstreamTls, sni: str) -> CheckPeer | None:
-    """Who looks at the server's names; nobody if there is nothing to compare them with."""
+    """The check of the names in the server's certificate, if any."""
     if tls.auto_sni_san_validation and sni:
         return SniCheck(sni)
     return SanCheck(tls.san_matchers) if tls.san_matchers else None
 
 
 def choose_tls(tls: UpstreamTls, certificates: Certificates, hostname: str) -> ClientTls | Status:
-    """TLS with the certificates as they are now, or which of them cannot be had."""
+    """TLS with the current certificates, or the error of a certificate provider."""
     roots = None if tls.ca is None else certificates.roots(tls.ca)
     if isinstance(roots, Status):
         return roots
@@ -174,19 +166,19 @@ def choose_tls(tls: UpstreamTls, certificates: Certificates, hostname: str) -> C
 
 @frozen
 class ClusterSecurity:
-    """The TLS of a cluster, for one endpoint: as config and files are when a connection is made."""
+    """The TLS of connections to one endpoint. Equal values can share a subchannel."""
 
     certificates: Certificates
     cluster: ClusterTls
-    # That of the endpoint as it was when the subchannel was made.
+    # The hostname of the endpoint when the subchannel was created.
     hostname: str = field(compare=False)
-    # The same where connections are made by it, otherwise empty: they are the same by any hostname.
+    # The hostname if it is sent as SNI, otherwise empty: then endpoints may differ in hostname.
     host_sni: str = ""
-    # Where no name is to be sent, that of the channel's authority is. Nobody compares it.
+    # Whether the channel's authority is sent if there is no other SNI. It is not checked.
     sends_authority: bool = False
 
     def current(self) -> ClientTls | Status | None:
-        """None: the cluster has no TLS config, so the fallback credentials count (A74-67)."""
+        """The TLS for a new connection; None if the fallback credentials are used (A74-67)."""
         tls = self.cluster.tls
         if tls is None:
             return None
@@ -197,13 +189,13 @@ class ClusterSecurity:
 
 
 class XdsSecurity:
-    """What xDS credentials do for one channel: its `SecuritySource`. Driven by the channel."""
+    """The `SecuritySource` of a channel with xDS credentials."""
 
     def __init__(self, store_of_running_loop: Callable[[], CertificateStore]) -> None:
         # Fixed at construction.
         self._store_of_running_loop = store_of_running_loop
         self._sends_authority = read_flag(os.environ, AUTHORITY_AS_SNI, default=False)
-        # Present while the channel has clusters.
+        # Set while the channel has clusters.
         self._held: tuple[CertificateStore, Certificates] | None = None
 
     def choose(self, attributes: Attributes) -> ClusterSecurity | None:
@@ -223,7 +215,7 @@ class XdsSecurity:
 
     def _certificates(self, cluster: ClusterTls) -> Certificates:
         if self._held is not None and self._held[1].configs != cluster.providers:
-            # Another bootstrap: the channel was idle, and its resolver has read it anew.
+            # The bootstrap changed: the resolver reads it again after the channel was idle.
             self.release()
         if self._held is None:
             store = self._store_of_running_loop()

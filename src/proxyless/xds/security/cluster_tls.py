@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ClusterTls:
-    """The TLS settings that new connections to a cluster use (A29); they change (A74-68).
+    """TLS settings for new connections to a cluster.
 
     Set by xds_cluster_impl, read by the connector of a subchannel.
     """
@@ -30,20 +30,20 @@ class ClusterTls:
     __slots__ = ("__weakref__", "providers", "tls")
 
     def __init__(self, providers: Mapping[str, CertificateProviderConfig]) -> None:
-        # Fixed at construction: the certificate providers of the bootstrap.
+        # The certificate providers of the bootstrap.
         self.providers: Final = providers
         # None: the channel's fallback credentials secure the connection.
         self.tls: UpstreamTls | None = None
 
 
-_known_tls: Final[WeakValueDictionary[tuple[XdsClient, str], ClusterTls]] = WeakValueDictionary()
+_shared_tls: Final[WeakValueDictionary[tuple[XdsClient, str], ClusterTls]] = WeakValueDictionary()
 
 
 def cluster_tls(client: XdsClient, cluster: str) -> ClusterTls:
     """The settings of a cluster: one object for all channels of its client."""
     new = ClusterTls(client.bootstrap.certificate_providers)
-    return _known_tls.setdefault((client, cluster), new)
+    return _shared_tls.setdefault((client, cluster), new)
 
 
-# Of every endpoint of a cluster, with TLS or without.
+# Every endpoint of a cluster has this attribute, with TLS or without.
 UPSTREAM_TLS: Final[Key[ClusterTls]] = Key("upstream_tls")

@@ -1,9 +1,8 @@
-"""What does a bootstrap's credentials config mean for a connection to a control plane?
+"""Credentials of a connection to a control plane, by the bootstrap's config.
 
 Specs: A27 (google_default), A65 (tls), A97 (jwt_token_file).
 
-Files are read when a connection or a stream is made, so what was renewed on disk is used from then
-on, and nothing has to watch it. They are small, so they are read at once.
+Files are read for each connection or stream, so renewed files are used without a watch.
 """
 
 from __future__ import annotations
@@ -25,59 +24,57 @@ _SCOPES: Final = ("https://www.googleapis.com/auth/cloud-platform",)
 
 
 def read_tls(creds: ChannelCreds) -> ClientTls | Status | None:
-    """The certificates as they are now; None for a connection without TLS."""
+    """TLS with the current certificates; None for a connection without TLS."""
     if creds.type == INSECURE:
         return None
     config = creds.config
     if config is None:
         return ClientTls()
     files = (config.ca_certificate_file, config.certificate_file, config.private_key_file)
-    contents: list[bytes | None] = []
-    for path in files:
-        content = read_file(path) if path else None
-        if isinstance(content, Status):
-            return content
-        contents.append(content)
-    roots, chain, key = contents
+    try:
+        roots, chain, key = (read_file(path) if path else None for path in files)
+    except ValueError as error:
+        return Status(StatusCode.UNAVAILABLE, str(error))
     return ClientTls(root_certificates=roots, certificate_chain=chain, private_key=key)
 
 
-def read_file(path: str) -> bytes | Status:
-    """A small file as it is now, or why it cannot be read."""
+def read_file(path: str) -> bytes:
+    """The content of a small file; ValueError if it cannot be read. Blocks the thread."""
     try:
         with open(path, "rb") as file:
             content = file.read(FILE_BYTES_MAX + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        return Status(StatusCode.UNAVAILABLE, f"file {path!r} cannot be read: {reason}")
+        raise ValueError(f"file {path!r} cannot be read: {reason}") from error
     if len(content) > FILE_BYTES_MAX:
-        text = f"file {path!r} is too large, wanted at most {FILE_BYTES_MAX} bytes"
-        return Status(StatusCode.UNAVAILABLE, text)
+        raise ValueError(f"file {path!r} is too large, wanted at most {FILE_BYTES_MAX} bytes")
     return content
 
 
 class TokenFile:
-    """Call credentials from a file that somebody else keeps fresh (A97)."""
+    """Call credentials from a token file (A97), which is read for each stream."""
 
     def __init__(self, path: str) -> None:
         self._path = path
 
     def request(self, service_url: str, path: str, on_metadata: OnMetadata) -> None:
-        content = read_file(self._path)
-        found = content if isinstance(content, Status) else _bearer(content, f"file {self._path!r}")
-        on_metadata(found)
+        try:
+            result = _bearer(read_file(self._path), f"file {self._path!r}")
+        except ValueError as error:
+            result = Status(StatusCode.UNAVAILABLE, str(error))
+        on_metadata(result)
 
 
 def _bearer(token: bytes, source: str) -> Metadata | Status:
     stripped = token.strip()
-    # What a token consists of: RFC 7515, section 3.1, and RFC 6750.
+    # The characters of a token: RFC 7515, section 3.1, and RFC 6750.
     if not stripped or not all(0x21 <= byte <= 0x7E for byte in stripped):  # noqa: PLR2004
         return Status(StatusCode.UNAVAILABLE, f"{source} holds no token")
     return (("authorization", f"Bearer {stripped.decode('ascii')}"),)
 
 
 class GoogleTokens:
-    """Call credentials of Google's application default, by the package google-auth."""
+    """Call credentials by Google's application default credentials, from google-auth."""
 
     def __init__(self) -> None:
         """Raises ValueError if the package is not installed."""
@@ -105,7 +102,7 @@ class GoogleTokens:
             on_metadata(_bearer(token.encode(), "google_default"))
 
     def _fetch(self) -> str:
-        """In a thread: this asks servers, and waits."""
+        """Runs in a thread: google-auth does blocking I/O."""
         if self._credentials is None:
             self._credentials, _ = self._auth.default(scopes=_SCOPES)
         if not self._credentials.valid:

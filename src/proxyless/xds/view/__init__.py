@@ -1,26 +1,25 @@
-"""Read-only view of the xDS stack, for explanations, lint and CSDS.
+"""Read-only queries of the xDS stack, for explanations, lint and CSDS.
 
-The only part of `xds` beside its values (`resources`, `bootstrap`, `error_texts`) that `observe`
-and `cli` may import (`make layers`). Each query calls the function that an RPC or the xDS client
-calls, and changes nothing. Clients never load this package.
+With the values of `resources`, `bootstrap` and `error_texts`, all of `xds` that `observe` and `cli`
+may import (`make layers`). Queries call the functions that RPCs and the xDS client use.
 
-routing   the routes of a config, their timeouts, retries and HTTP filters, keys of LB policies
-sessions  the session of an RPC, and the host that it would stay on
-targets   the config of a running target and the resources of the xDS clients
-parsers   the parsers by type of message, and what they make of single messages
-offline   the config that resources without a control plane make
+routing   routes of a config, their timeouts, retries and HTTP filters, keys of LB policies
+sessions  session of an RPC, and the choice of its host
+targets   state of a running target, and resources of the xDS clients
+parsers   parsers of resource messages, and of single messages in them
+offline   config of a target without a control plane
 """
 
 from proxyless.xds.client import DecodeContext, ResourceDump, ResourceStatus, XdsClients
 from proxyless.xds.client.api import ServerView
 from proxyless.xds.config import ClusterConfig, ClusterError, ClusterResult, XdsConfig
-from proxyless.xds.config.dependencies import Missing, Plan, Trouble, Wanted
-from proxyless.xds.config.manager import ResourceTypes
+from proxyless.xds.config.dependencies import ConfigError, ConfigTarget, Missing, Plan
+from proxyless.xds.config.dependency_manager import ResourceTypes
 from proxyless.xds.config.virtual_hosts import best_domain
 from proxyless.xds.filters import FilterRegistry
 from proxyless.xds.lb.override_host.hosts import Verdict
 from proxyless.xds.parsing.http_proxy import HTTP_CONNECT_GUARD, has_http_proxies
-from proxyless.xds.resolver import XdsView, default_timeout_s
+from proxyless.xds.resolver import XdsView, default_timeout_s, resource_types
 from proxyless.xds.routing.route_table import DEFAULT_TIMEOUT_S, TableRoute
 from proxyless.xds.view.offline import resolve_offline
 from proxyless.xds.view.parsers import (
@@ -29,7 +28,6 @@ from proxyless.xds.view.parsers import (
     is_usable_health,
     message_parsers,
     read_retry,
-    resource_types,
     unmatchable_path,
 )
 from proxyless.xds.view.routing import FilterView, RoutingView, cluster_key, plugin_key
@@ -44,6 +42,8 @@ __all__ = [
     "ClusterConfig",
     "ClusterError",
     "ClusterResult",
+    "ConfigError",
+    "ConfigTarget",
     "DecodeContext",
     "FilterRegistry",
     "FilterView",
@@ -57,9 +57,7 @@ __all__ = [
     "ServerView",
     "Session",
     "TableRoute",
-    "Trouble",
     "Verdict",
-    "Wanted",
     "XdsClients",
     "XdsConfig",
     "XdsView",

@@ -1,7 +1,6 @@
-"""Config that a target would have with a fixed set of resources, without a control plane.
+"""Config of a target for a fixed set of resources, without a control plane.
 
-Specs: A74 (the resources that a target needs). Resources go through the parsers and the dependency
-resolution of a client. Names in DNS count as resolved.
+Specs: A74. DNS names count as resolved.
 """
 
 from __future__ import annotations
@@ -10,50 +9,55 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from proxyless.base import Status, StatusCode
-from proxyless.xds.config.dependencies import Answer, Known, resolve
+from proxyless.xds.config.dependencies import (
+    ConfigTarget,
+    Plan,
+    ResourceState,
+    ResourceStates,
+    resolve,
+)
 from proxyless.xds.resources import EndpointResource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from proxyless.xds.client.api import DecodeContext, ResourceType
-    from proxyless.xds.config.dependencies import Plan, Wanted
-    from proxyless.xds.config.manager import ResourceTypes
+    from proxyless.xds.config.dependency_manager import ResourceTypes
 
 T = TypeVar("T")
 
-# The bytes of a resource by type URL and name, None if there are none; and its error. Without
-# bytes the error is not OK.
+# Finds a resource by type URL and name: its bytes, and its error, which is not OK without bytes.
 FindSerialized: TypeAlias = Callable[[str, str], tuple[bytes | None, Status]]
 
 
 def resolve_offline(
-    wanted: Wanted, types: ResourceTypes, context: DecodeContext, find: FindSerialized
+    target: ConfigTarget, types: ResourceTypes, context: DecodeContext, find: FindSerialized
 ) -> Plan:
-    """The plan for a target. Its outcome is a config or an error: no resource stays missing."""
+    """Plan for a target. Its outcome is a config or an error: no resource stays missing."""
 
-    def answer(resource_type: ResourceType[T], name: str) -> Answer[T]:
+    def load(resource_type: ResourceType[T], name: str) -> ResourceState[T]:
         serialized, error = find(resource_type.type_url, name)
         if serialized is None:
-            return Answer(error=error)
+            return ResourceState(error=error)
         decoded = resource_type.decode(serialized, context)
         if decoded.error:
-            return Answer(error=Status(StatusCode.UNAVAILABLE, decoded.error))
-        return Answer(decoded.resource, ambient_error=error)
+            return ResourceState(error=Status(StatusCode.UNAVAILABLE, decoded.error))
+        return ResourceState(decoded.resource, ambient_error=error)
 
-    def learn(
-        names: Iterable[str], answers: dict[str, Answer[T]], resource_type: ResourceType[T]
+    def load_all(
+        names: Iterable[str], states: dict[str, ResourceState[T]], resource_type: ResourceType[T]
     ) -> None:
         for name in names:
-            if name not in answers:
-                answers[name] = answer(resource_type, name)
+            if name not in states:
+                states[name] = load(resource_type, name)
 
-    known = Known(listener=answer(types.listener, wanted.listener_name))
-    while (plan := resolve(wanted, known)).outcome is None:
-        # Each turn answers what the last one asked for. The graph is finite, so the loop ends.
-        learn(plan.route_configs, known.route_configs, types.route_config)
-        learn(plan.clusters, known.clusters, types.cluster)
-        learn(plan.endpoints, known.endpoints, types.endpoint)
+    listener_name = target.listener_name
+    states = ResourceStates(listeners={listener_name: load(types.listener, listener_name)})
+    while (plan := resolve(target, states)).outcome is None:
+        # Each turn loads the resources that the last plan needs; their graph is finite.
+        load_all(plan.route_configs, states.route_configs, types.route_config)
+        load_all(plan.clusters, states.clusters, types.cluster)
+        load_all(plan.endpoints, states.endpoints, types.endpoint)
         for host, port in plan.dns:
-            known.dns[host, port] = Answer(EndpointResource(name=f"{host}:{port}"))
+            states.dns[host, port] = ResourceState(EndpointResource(name=f"{host}:{port}"))
     return plan

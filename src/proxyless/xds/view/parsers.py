@@ -1,4 +1,4 @@
-"""Parsers of resources by type of message, and what they make of single messages, for lint."""
+"""Parsers of resource messages and of single messages in them, for lint."""
 
 from __future__ import annotations
 
@@ -7,12 +7,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from proxyless.base import ValidationErrors
 from proxyless.xds.client import DecodeContext
-from proxyless.xds.config.manager import ResourceTypes
 from proxyless.xds.parsing import (
     ClusterType,
-    EndpointType,
-    ListenerType,
-    RouteConfigurationType,
     RouteContext,
     parse_listener,
     parse_route_configuration,
@@ -40,24 +36,14 @@ if TYPE_CHECKING:
 
 Parse: TypeAlias = "Callable[[Proto, ValidationErrors], object]"
 
-# Full names of the messages in a cluster's load_balancing_policy that are converted.
+# Full names of the supported messages in a cluster's load_balancing_policy.
 LB_POLICY_TYPES: Final = frozenset(conversion.type_name for conversion in DEFAULT_CONVERSIONS)
-
-
-def resource_types(policies: PolicyRegistry, filters: FilterRegistry) -> ResourceTypes:
-    """The four types, as a channel with these registries decodes them."""
-    return ResourceTypes(
-        ListenerType(filters),
-        RouteConfigurationType(filters),
-        ClusterType(policies),
-        EndpointType(),
-    )
 
 
 def message_parsers(
     policies: PolicyRegistry, filters: FilterRegistry, bootstrap: Bootstrap
 ) -> Mapping[str, Parse]:
-    """By full name of message; resources come from the first server of the bootstrap."""
+    """Parsers by full name of message, for resources from the bootstrap's first server."""
     decode = DecodeContext(bootstrap.servers[0], bootstrap)
     may_rewrite = may_rewrite_authority(decode.server, os.environ)
     routes = RouteContext(filters, may_rewrite=may_rewrite)
@@ -73,16 +59,16 @@ def message_parsers(
 
 
 def is_usable_health(status: int) -> bool:
-    """Whether an endpoint with this health_status is taken at all."""
+    """Whether endpoints with this health_status are used."""
     return status in HEALTH_STATUSES
 
 
 def unmatchable_path(match: Proto) -> str | None:
-    """The path of a RouteMatch if no method has such a path, else None (A28-02)."""
+    """The path of a RouteMatch if it matches no method (A28-02)."""
     path = parse_path_matcher(match, ValidationErrors())
     return None if path is None or can_match_a_method(path) else path.value
 
 
 def read_retry(policy: Proto) -> RetryOnPolicy:
-    """The RetryPolicy as far as it is valid."""
+    """Parse the valid parts of a RetryPolicy."""
     return parse_retry(policy, ValidationErrors())

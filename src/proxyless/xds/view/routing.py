@@ -1,4 +1,4 @@
-"""Routing of one config: routes, and the timeout, retries, filters and session of each.
+"""Routes of one config, with the timeout, retries, filters and session of each.
 
 Specs: A28 (routes), A31 with D20 (timeouts), A39 (filters), A44 (retries), A55 (sessions).
 """
@@ -17,6 +17,8 @@ from proxyless.xds.routing.route_table import (
     DEFAULT_TIMEOUT_S,
     RouteDefaults,
     RouteTable,
+    TableRoute,
+    TimeoutChoice,
     choose_timeout,
     no_route,
     not_forwarding,
@@ -40,18 +42,17 @@ if TYPE_CHECKING:
         WeightedCluster,
     )
     from proxyless.xds.resources.filter import FilterOverrides
-    from proxyless.xds.routing.route_table import TableRoute, TimeoutChoice
 
 _LAYERS: Final = ("virtual host", "route", "weighted cluster")
 
 
 def cluster_key(name: str) -> str:
-    """The key of a cluster's LB policy in a channel."""
+    """Key of a cluster's LB policy in a channel."""
     return CLUSTER_PREFIX + name
 
 
 def plugin_key(name: str) -> str:
-    """The key of the LB policy of a cluster specifier plugin."""
+    """Key of the LB policy of a cluster specifier plugin."""
     return PLUGIN_PREFIX + name
 
 
@@ -63,12 +64,12 @@ class FilterView:
     type_name: str
     # None if the filter is disabled.
     config: object | None
-    # The most specific layer with an override, in words; None if the listener's config holds.
+    # Name of the most specific layer with an override; None if there is none.
     override: str | None = None
 
     @staticmethod
     def of(http_filter: HttpFilter, layers: Sequence[FilterOverrides]) -> FilterView:
-        """Layers are those of the virtual host, the route and the weighted cluster (A39-01)."""
+        """`layers`: overrides of the virtual host, the route and the weighted cluster (A39-06)."""
         name, type_name = http_filter.name, http_filter.type_name
         layer = override_layer(name, tuple(layers))
         override = None if layer is None else layers[layer][name]
@@ -80,7 +81,7 @@ class FilterView:
         return FilterView(name, type_name, config, None if layer is None else _LAYERS[layer])
 
     def describe(self, metadata: Metadata) -> str:
-        """The effect on an RPC with this metadata; of filters of other packages, their config."""
+        """Effect on an RPC with this metadata; for unknown types of config, the config."""
         match self.config:
             case None:
                 return "off"
@@ -92,7 +93,7 @@ class FilterView:
                 return str(config)
 
     def describe_abort(self, metadata: Metadata) -> str:
-        """The share of RPCs with this metadata that are aborted; empty if none are."""
+        """Share of RPCs with this metadata that are aborted; empty if none are."""
         config = self.config
         return config.describe_abort(metadata) if isinstance(config, FaultConfig) else ""
 
@@ -102,23 +103,23 @@ class FilterView:
 
 @frozen
 class RoutingView:
-    """The routes of a config. No random choice is made: a fraction is shown, not drawn."""
+    """Routes of a config. No random choice is made: fractions are returned as they are."""
 
     config: XdsConfig
-    # D20: the timeout of routes without any.
+    # Timeout of routes that set none (D20).
     default_timeout_s: float = DEFAULT_TIMEOUT_S
 
     @property
     def routes(self) -> Sequence[TableRoute]:
-        """In order: the first one without a mismatch takes the RPC."""
+        """Routes in order: the first one without a mismatch is taken."""
         return RouteTable(self.config.virtual_host, seeded_random(0)).routes
 
     def describe_no_route(self, path: str) -> str:
-        """The error of an RPC that no route takes."""
+        """Error text of an RPC that matches no route."""
         return no_route(self.config, path).details
 
     def describe_not_forwarding(self, route: Route, action: NonForwardingAction) -> str:
-        """The error of an RPC whose route has an action other than to forward it."""
+        """Error text of an RPC whose route does not forward."""
         return not_forwarding(self.config, route, action.kind).details
 
     def timeout(self, action: RouteAction) -> TimeoutChoice:
@@ -130,20 +131,20 @@ class RoutingView:
     def filters(
         self, route: Route, cluster: WeightedCluster | None = None
     ) -> tuple[FilterView, ...]:
-        """The chain of a route, for RPCs to one of its clusters or before one is chosen."""
+        """HTTP filters of a route, with the overrides of one of its clusters, if given."""
         layers = [self.config.virtual_host.filter_overrides, route.filter_overrides]
         if cluster is not None:
             layers.append(cluster.filter_overrides)
         return tuple(FilterView.of(each, layers) for each in self._manager.http_filters)
 
     def session(self, route: Route, path: str, metadata: Metadata) -> Session | None:
-        """The session of an RPC that takes this route; None if the route keeps none."""
+        """Session of an RPC on this route; None if the route has no sessions."""
         return find_session([each.config for each in self.filters(route)], path, metadata)
 
     @property
     def _manager(self) -> HttpConnectionManager:
         manager = self.config.listener.api_listener
-        assert manager is not None, "a config is made of an API listener only"
+        assert manager is not None, "a config has an API listener"
         return manager
 
     @property

@@ -1,6 +1,6 @@
-"""Session of an RPC, and the host that it would stay on.
+"""Session of an RPC, and the choice of its host.
 
-Specs: A55 (the cookie), A60 (its cluster), A75 (the choice of a host).
+Specs: A55 (cookie), A60 (cluster of the session), A75 (choice of a host).
 """
 
 from __future__ import annotations
@@ -8,17 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base.frozen import frozen
-from proxyless.xds.filters.session_calls import matches_path, read_place
+from proxyless.xds.filters.session_filter import matches_path, read_session_endpoint
 from proxyless.xds.filters.stateful_session import StatefulSessionConfig
 from proxyless.xds.lb.override_host import policy
-from proxyless.xds.lb.override_host.hosts import choose_host
+from proxyless.xds.lb.override_host.hosts import Verdict, choose_host
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from proxyless.base import Metadata, State
     from proxyless.xds.config import ClusterConfig
-    from proxyless.xds.lb.override_host.hosts import Verdict
     from proxyless.xds.resources import HealthStatus
 
 # The LB policy that keeps sessions on their hosts.
@@ -27,18 +26,18 @@ OVERRIDE_HOST_POLICY: Final = policy.NAME
 
 @frozen
 class SessionHost:
-    """The choice of a host for an RPC of a session."""
+    """Choice of a host for an RPC of a session."""
 
     verdict: Verdict
-    # The chosen one; empty if none is.
+    # Empty if no host is chosen.
     address: str
-    # That of the first host of the session that the cluster has; None if it has none.
+    # Health of the session's first host in the cluster; None if there is none.
     health: HealthStatus | None
 
 
 @frozen
 class Session:
-    """The cookie that keeps a session, and its value in the RPC."""
+    """Session cookie, and its value in the RPC."""
 
     cookie: str
     # Empty if the RPC has no such cookie.
@@ -46,7 +45,7 @@ class Session:
     cluster: str = ""
 
     def choose_host(self, entry: ClusterConfig | None, states: Mapping[str, State]) -> SessionHost:
-        """By the endpoints of the cluster, and by the states of subchannels, as far as known."""
+        """Choose among the endpoints of the cluster. `states`: known states of subchannels."""
         listed = () if entry is None else _hosts(entry, states)
         hosts = {each.address: each for each in listed}
         usable = () if entry is None else entry.cluster.override_host_status
@@ -61,7 +60,7 @@ class Session:
 
 @frozen
 class _Host:
-    """One address, as `choose_host` sees it."""
+    """Argument of `choose_host`: one address."""
 
     address: str
     health: HealthStatus
@@ -70,12 +69,12 @@ class _Host:
 
 
 def find_session(configs: Iterable[object], path: str, metadata: Metadata) -> Session | None:
-    """The session that the first such filter among these configs keeps; None if none does."""
+    """Session by the first session filter among these configs; None if there is none."""
     for config in configs:
         if isinstance(config, StatefulSessionConfig) and (cookie := config.cookie) is not None:
             if not matches_path(cookie.path, path):
                 return None
-            return Session(cookie.name, *read_place(metadata, cookie.name))
+            return Session(cookie.name, *read_session_endpoint(metadata, cookie.name))
     return None
 
 

@@ -1,6 +1,6 @@
-"""State of a running target, and the resources that the xDS clients of a process hold.
+"""State of a running target, and resources of the xDS clients of a process.
 
-Specs: A40 (CSDS), A74 (the config of a target).
+Specs: A40 (CSDS), A74 (config of a target).
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from proxyless.xds.client import codec
-from proxyless.xds.resolver import XdsResolver
+from proxyless.xds.resolver import XdsResolver, XdsView
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -16,11 +16,10 @@ if TYPE_CHECKING:
     from proxyless.protos import Proto
     from proxyless.xds.bootstrap import Node
     from proxyless.xds.client import ResourceDump, XdsClients
-    from proxyless.xds.resolver import XdsView
 
 
 def view_target(resolver: object) -> XdsView | None:
-    """The target of an xDS resolver; None for resolvers of other kinds."""
+    """State of the target of an xDS resolver; None for other resolvers."""
     return resolver.view() if isinstance(resolver, XdsResolver) else None
 
 
@@ -32,5 +31,5 @@ def dump_clients(clients: XdsClients) -> Iterator[tuple[str, Node, Sequence[Reso
 
 
 def encode_node(node: Node) -> Proto:
-    """The node as ADS requests have it."""
+    """The node as in ADS requests."""
     return codec.encode_node(node, codec.ADS_FEATURES)

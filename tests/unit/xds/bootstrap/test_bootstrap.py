@@ -71,7 +71,7 @@ def tls(**config: object) -> list[dict[str, object]]:
 
 
 class Files:
-    """Files by path, and which of them were read."""
+    """File reader with contents by path; records the paths."""
 
     def __init__(self, **contents: bytes) -> None:
         self.contents = contents
@@ -84,7 +84,7 @@ class Files:
         return self.contents[path]
 
 
-def spell(document: Mapping[str, object]) -> bytes:
+def encode(document: Mapping[str, object]) -> bytes:
     return json.dumps(document).encode()
 
 
@@ -99,11 +99,11 @@ def details_of(status: Bootstrap | Status) -> str:
     return status.details
 
 
-# Where it comes from
+# Sources
 
 
 def test_argument_wins_over_file_wins_over_inline_json() -> None:
-    files = Files(arg=spell({"xds_servers": [server("arg")]}), env=spell(minimal()))
+    files = Files(arg=encode({"xds_servers": [server("arg")]}), env=encode(minimal()))
     environ = {
         "GRPC_XDS_BOOTSTRAP": "env",
         "GRPC_XDS_BOOTSTRAP_CONFIG": json.dumps({"xds_servers": [server("inline")]}),
@@ -119,7 +119,7 @@ def test_argument_wins_over_file_wins_over_inline_json() -> None:
     assert files.read == ["arg", "arg", "env"]
 
 
-def test_a_source_that_is_wrong_is_not_passed_over() -> None:
+def test_source_is_not_skipped_when_it_is_wrong() -> None:
     environ = {
         "GRPC_XDS_BOOTSTRAP": "gone",
         "GRPC_XDS_BOOTSTRAP_CONFIG": json.dumps(minimal()),
@@ -136,7 +136,7 @@ def test_a_source_that_is_wrong_is_not_passed_over() -> None:
 @pytest.mark.parametrize(
     "environ", [{}, {"GRPC_XDS_BOOTSTRAP": "", "GRPC_XDS_BOOTSTRAP_CONFIG": ""}]
 )
-def test_without_any_source_the_status_says_what_to_set(environ: dict[str, str]) -> None:
+def test_status_names_the_variables_when_there_is_no_source(environ: dict[str, str]) -> None:
     assert details_of(load_bootstrap(None, environ, Files())) == (
         "xds bootstrap is missing: wanted GRPC_XDS_BOOTSTRAP with the path of a file, "
         "GRPC_XDS_BOOTSTRAP_CONFIG with JSON, or the argument bootstrap="
@@ -157,34 +157,34 @@ def test_without_any_source_the_status_says_what_to_set(environ: dict[str, str])
         (b"null", "[error:is null, wanted an object]"),
     ],
 )
-def test_a_file_that_is_no_bootstrap_is_a_status(content: bytes, reason: str) -> None:
+def test_file_is_rejected_when_it_is_no_bootstrap(content: bytes, reason: str) -> None:
     details = details_of(load_bootstrap("f", {}, Files(f=content)))
     assert details.startswith("xds bootstrap: file 'f': ")
     assert reason in details
 
 
-def test_a_large_file_is_read_only_as_far_as_needed(tmp_path: Path) -> None:
+def test_large_file_is_read_up_to_the_limit(tmp_path: Path) -> None:
     path = tmp_path / "large"
     path.write_bytes(b" " * (BYTES_MAX + 100))
     assert len(read_bootstrap_file(str(path))) == BYTES_MAX + 1
     assert "is too large" in details_of(load_bootstrap(path, {}))
 
 
-def test_a_path_that_no_file_can_have_is_a_status() -> None:
+def test_path_is_rejected_when_it_has_a_null_byte() -> None:
     assert "cannot be read: embedded null byte" in details_of(load_bootstrap("a\0b", {}))
 
 
-def test_a_real_file_is_read(tmp_path: Path) -> None:
+def test_file_is_read_with_byte_order_mark(tmp_path: Path) -> None:
     path = tmp_path / "bootstrap.json"
-    path.write_bytes(b"\xef\xbb\xbf" + spell(minimal()))
+    path.write_bytes(b"\xef\xbb\xbf" + encode(minimal()))
     assert uri_of(load_bootstrap(None, {"GRPC_XDS_BOOTSTRAP": str(path)})) == "xds.example:443"
 
 
-def test_a_directory_is_a_status(tmp_path: Path) -> None:
+def test_directory_is_rejected(tmp_path: Path) -> None:
     assert "cannot be read: Is a directory" in details_of(load_bootstrap(tmp_path, {}))
 
 
-def test_an_argument_of_another_type_is_misuse() -> None:
+def test_load_raises_when_the_argument_has_another_type() -> None:
     with pytest.raises(TypeError):
         load_bootstrap(3, {}, Files())  # type: ignore[arg-type]
 
@@ -192,7 +192,7 @@ def test_an_argument_of_another_type_is_misuse() -> None:
 # Servers
 
 
-def test_defaults_of_a_minimal_bootstrap() -> None:
+def test_minimal_bootstrap_has_defaults() -> None:
     assert parse(minimal()) == Bootstrap(
         servers=(ServerConfig("xds.example:443", ChannelCreds("insecure")),),
         node=Node(),
@@ -200,7 +200,7 @@ def test_defaults_of_a_minimal_bootstrap() -> None:
     )
 
 
-def test_null_is_as_good_as_absent() -> None:
+def test_null_counts_as_absent() -> None:
     creds = [{"type": "insecure", "config": None}]
     full_of_nulls = {
         "xds_servers": [
@@ -220,12 +220,12 @@ def test_servers_keep_their_order() -> None:
 
 
 @pytest.mark.parametrize("servers", [None, []])
-def test_servers_must_be_there(servers: object) -> None:
-    wanted = "[field:xds_servers error:is missing or empty, wanted at least one server]"
-    assert errors_of({"xds_servers": servers}) == wanted
+def test_bootstrap_is_rejected_without_servers(servers: object) -> None:
+    expected = "[field:xds_servers error:is missing or empty, wanted at least one server]"
+    assert errors_of({"xds_servers": servers}) == expected
 
 
-def test_all_that_is_wrong_with_servers_is_said_at_once() -> None:
+def test_all_errors_of_servers_are_reported_together() -> None:
     document = {
         "xds_servers": [
             {"channel_creds": [{"type": "alts"}, {"type": "local"}]},
@@ -252,7 +252,7 @@ def test_all_that_is_wrong_with_servers_is_said_at_once() -> None:
     )
 
 
-def test_the_number_of_servers_is_bounded() -> None:
+def test_number_of_servers_is_bounded() -> None:
     assert len(parse({"xds_servers": [server()] * SERVERS_MAX}).servers) == SERVERS_MAX
     assert errors_of({"xds_servers": [server()] * (SERVERS_MAX + 1)}) == (
         "[field:xds_servers error:has 33 elements, wanted at most 32]"
@@ -270,12 +270,12 @@ def test_the_number_of_servers_is_bounded() -> None:
         (["alts", "tls"], "tls"),
     ],
 )
-def test_the_first_supported_channel_creds_are_used(types: list[str], chosen: str) -> None:
+def test_first_supported_channel_creds_are_used(types: list[str], chosen: str) -> None:
     creds = [{"type": creds_type} for creds_type in types]
     assert parse_server(channel_creds=creds).channel_creds.type == chosen
 
 
-def test_config_of_creds_that_are_not_used_is_not_looked_at() -> None:
+def test_config_of_unused_channel_creds_is_not_validated() -> None:
     creds = [
         {"type": "alts", "config": 3},
         {"type": "insecure", "config": "none"},
@@ -284,7 +284,7 @@ def test_config_of_creds_that_are_not_used_is_not_looked_at() -> None:
     assert parse_server(channel_creds=creds).channel_creds == ChannelCreds("insecure")
 
 
-def test_google_default_is_tls_with_the_roots_of_the_system() -> None:
+def test_google_default_is_tls_with_system_roots() -> None:
     creds = parse_server(channel_creds=[{"type": "google_default"}]).channel_creds
     assert creds == ChannelCreds("google_default", TlsConfig())
 
@@ -316,7 +316,7 @@ def test_tls_creds_have_files_and_an_interval(config: dict[str, object], parsed:
     ("given", "missing"),
     [("certificate_file", "private_key_file"), ("private_key_file", "certificate_file")],
 )
-def test_certificate_and_key_come_together(given: str, missing: str) -> None:
+def test_certificate_needs_key_and_key_needs_certificate(given: str, missing: str) -> None:
     path = f"field:xds_servers[0].channel_creds[0].config.{missing} error:is missing"
     creds = tls(**{given: "/x"})
     assert path in errors_of({"xds_servers": [server(channel_creds=creds)]})
@@ -342,7 +342,7 @@ def test_call_creds_of_every_supported_type_are_used() -> None:
         ({"jwt_token_file": ""}, ".config.jwt_token_file error:is missing or empty"),
     ],
 )
-def test_a_token_needs_its_file(config: object, error: str) -> None:
+def test_token_needs_its_file(config: object, error: str) -> None:
     creds = [{"type": "jwt_token_file", "config": config}]
     path = f"[field:xds_servers[0].call_creds[0]{error}"
     assert errors_of({"xds_servers": [server(call_creds=creds)]}).startswith(path)
@@ -351,23 +351,18 @@ def test_a_token_needs_its_file(config: object, error: str) -> None:
 # Features
 
 
-def test_known_features_have_names_and_unknown_ones_are_left_out() -> None:
+def test_server_has_only_its_known_features() -> None:
     features = ["xds_v3", 3, None, {"a": []}, [], "trusted_xds_server", "fail_on_data_errors"]
     config = parse_server(server_features=features)
     assert config.features == {"trusted_xds_server", "fail_on_data_errors"}
     assert config.is_trusted
-    assert config.fails_on_data_errors
-    assert not config.ignores_resource_deletion
-    assert not config.resource_timer_is_transient_error
-    rest = ["ignore_resource_deletion", "resource_timer_is_transient_error"]
-    config = parse_server(server_features=rest)
-    assert config.ignores_resource_deletion
-    assert config.resource_timer_is_transient_error
+    others = ["ignore_resource_deletion", "resource_timer_is_transient_error"]
+    config = parse_server(server_features=others)
+    assert config.features == set(others)
     assert not config.is_trusted
-    assert not config.fails_on_data_errors
 
 
-def test_any_server_may_be_the_trusted_one() -> None:
+def test_bootstrap_has_a_trusted_server_when_any_server_is_trusted() -> None:
     plain, trusted = parse_server(), parse_server(server_features=["trusted_xds_server"])
     assert not Bootstrap(servers=(plain,)).has_trusted_server
     assert Bootstrap(servers=(plain, trusted)).has_trusted_server
@@ -375,7 +370,7 @@ def test_any_server_may_be_the_trusted_one() -> None:
     assert Bootstrap(servers=(plain,), authorities={"other": of_another}).has_trusted_server
 
 
-def test_servers_that_differ_only_in_unknown_things_are_one() -> None:
+def test_servers_are_equal_when_they_differ_only_in_unknown_fields() -> None:
     plain = parse_server()
     assert plain == parse_server(server_features=["xds_v3", {}], later=1)
     assert len({plain, parse_server(server_features=["new"])}) == 1
@@ -403,7 +398,7 @@ def test_metadata_is_a_copy_of_any_json() -> None:
         parsed["d"] = 1  # type: ignore[index]
 
 
-def test_equal_bootstraps_hash_alike() -> None:
+def test_equal_bootstraps_have_equal_hashes() -> None:
     document = minimal(node={"metadata": {"a": []}}, authorities={"x": {}})
     assert hash(parse(document)) == hash(parse(document))
 
@@ -411,7 +406,7 @@ def test_equal_bootstraps_hash_alike() -> None:
 # Authorities and certificate providers
 
 
-def test_an_authority_has_defaults() -> None:
+def test_authority_has_defaults() -> None:
     authorities = parse(minimal(authorities={"a b": {}, "": {"xds_servers": None}})).authorities
     assert authorities == {
         "a b": Authority((), "xdstp://a%20b/envoy.config.listener.v3.Listener/%s"),
@@ -419,7 +414,7 @@ def test_an_authority_has_defaults() -> None:
     }
 
 
-def test_an_authority_says_its_own_servers_and_template() -> None:
+def test_authority_has_its_own_servers_and_template() -> None:
     template = "xdstp://auth/envoy.config.listener.v3.Listener/x/%s?p=1"
     entry = {
         "xds_servers": [server("other")],
@@ -433,7 +428,7 @@ def test_an_authority_says_its_own_servers_and_template() -> None:
 
 
 @pytest.mark.parametrize("template", ["%s", "xdstp://other/%s", "xdstp://authx/T/%s"])
-def test_the_template_of_an_authority_must_be_its_own(template: str) -> None:
+def test_template_must_begin_with_the_prefix_of_its_authority(template: str) -> None:
     entry = {"client_listener_resource_name_template": template}
     assert errors_of(minimal(authorities={"auth": entry})) == (
         '[field:authorities["auth"].client_listener_resource_name_template '
@@ -456,12 +451,12 @@ def test_errors_of_authorities_have_their_path() -> None:
     )
 
 
-def test_the_number_of_authorities_is_bounded() -> None:
+def test_number_of_authorities_is_bounded() -> None:
     authorities: dict[str, object] = {str(number): {} for number in range(AUTHORITIES_MAX + 1)}
     assert "has 1001 entries" in errors_of(minimal(authorities=authorities))
 
 
-def test_a_certificate_provider_needs_a_plugin() -> None:
+def test_certificate_provider_needs_a_plugin() -> None:
     providers = {"p": {"config": {"a": 1}}, "q": {"plugin_name": "x", "config": []}}
     assert errors_of(minimal(certificate_providers=providers)) == (
         '[field:certificate_providers["p"].plugin_name '
@@ -470,7 +465,7 @@ def test_a_certificate_provider_needs_a_plugin() -> None:
     )
 
 
-# What generators write
+# Bootstraps of generators
 
 
 def load_fixture(name: str) -> Bootstrap:
@@ -479,7 +474,7 @@ def load_fixture(name: str) -> Bootstrap:
     return bootstrap
 
 
-def test_what_the_istio_agent_writes_loads() -> None:
+def test_bootstrap_of_the_istio_agent_is_loaded() -> None:
     bootstrap = load_fixture("istio.json")
     [only] = bootstrap.servers
     assert only == ServerConfig("unix:///./etc/istio/proxy/XDS", ChannelCreds("insecure"))
@@ -491,12 +486,12 @@ def test_what_the_istio_agent_writes_loads() -> None:
     assert provider.config["refresh_interval"] == "900s"
 
 
-def test_what_the_traffic_director_generator_writes_loads() -> None:
+def test_bootstrap_of_the_traffic_director_generator_is_loaded() -> None:
     bootstrap = load_fixture("traffic_director.json")
     [only] = bootstrap.servers
     assert only.uri == "trafficdirector.googleapis.com:443"
     assert only.channel_creds == ChannelCreds("google_default", TlsConfig())
-    assert only.ignores_resource_deletion
+    assert only.features == {"ignore_resource_deletion"}
     assert bootstrap.node.locality == Locality(zone="europe-west1-b")
     c2p = bootstrap.authorities["traffic-director-c2p.xds.googleapis.com"]
     assert [each.uri for each in c2p.servers] == ["dns:///directpath-pa.googleapis.com"]
@@ -509,16 +504,16 @@ def test_what_the_traffic_director_generator_writes_loads() -> None:
     [
         ("unix:///./etc/istio/proxy/XDS", "/./etc/istio/proxy/XDS"),
         ("unix:///etc/istio/proxy/XDS", "/etc/istio/proxy/XDS"),
-        # The agent puts three slashes before whatever path it is given.
+        # The agent puts three slashes before any path.
         ("unix:////run/istio/proxy/XDS", "//run/istio/proxy/XDS"),
     ],
 )
-def test_a_socket_of_the_istio_agent_is_a_target(uri: str, path: str) -> None:
+def test_socket_of_the_istio_agent_is_a_valid_target(uri: str, path: str) -> None:
     target = parse_target(parse_server(server_uri=uri).uri, {"unix"})
     assert parse_address(f"unix:{target.path}") == UnixAddress(path)
 
 
-# Anything at all
+# Random documents
 
 FIELD_NAMES = st.sampled_from(
     [
@@ -551,7 +546,7 @@ ANY_JSON = st.recursive(
 
 
 @given(ANY_JSON)
-def test_any_json_is_a_bootstrap_or_a_status(document: object) -> None:
+def test_load_returns_bootstrap_or_status_for_any_json(document: object) -> None:
     loaded = load_bootstrap("f", {}, Files(f=json.dumps(document).encode()))
     assert isinstance(loaded, Bootstrap | Status)
     if isinstance(loaded, Bootstrap):
@@ -561,7 +556,7 @@ def test_any_json_is_a_bootstrap_or_a_status(document: object) -> None:
 
 
 @given(st.dictionaries(FIELD_NAMES, ANY_JSON), st.dictionaries(FIELD_NAMES, ANY_JSON))
-def test_whatever_is_put_over_a_good_bootstrap_it_is_one_or_a_status(
+def test_load_returns_bootstrap_or_status_for_any_change_of_a_valid_bootstrap(
     fields: dict[str, object], server_fields: dict[str, object]
 ) -> None:
     document = {"xds_servers": [server() | server_fields]} | fields
@@ -569,5 +564,5 @@ def test_whatever_is_put_over_a_good_bootstrap_it_is_one_or_a_status(
 
 
 @given(st.binary() | st.text().map(str.encode))
-def test_any_bytes_are_a_bootstrap_or_a_status(content: bytes) -> None:
+def test_load_returns_bootstrap_or_status_for_any_bytes(content: bytes) -> None:
     assert isinstance(load_bootstrap("f", {}, Files(f=content)), Bootstrap | Status)

@@ -30,7 +30,7 @@ def make_bootstrap(**fields: object) -> Bootstrap:
     return bootstrap
 
 
-# Its authorities are those of A47's last example.
+# With the authorities of A47's last example.
 FEDERATED = make_bootstrap(
     client_default_listener_resource_name_template=(
         f"xdstp://xds.authority.com/{LISTENER}/grpc/client/%s?project_id=1234"
@@ -56,7 +56,7 @@ def parse(text: str, resource_type: str = LISTENER) -> ResourceName:
     return name
 
 
-def refusal_of(text: str) -> str:
+def error_of(text: str) -> str:
     status = parse_resource_name(text, LISTENER)
     assert isinstance(status, Status)
     assert status.code is StatusCode.UNAVAILABLE
@@ -67,7 +67,7 @@ def refusal_of(text: str) -> str:
 
 
 @pytest.mark.parametrize("text", ["orders", "orders:8080", "", "a/b?c#d", "xdst://x", "%zz"])
-def test_an_old_style_name_is_any_text(text: str) -> None:
+def test_old_style_name_is_any_text(text: str) -> None:
     name = parse(text)
     assert name == ResourceName(None, LISTENER, text)
     assert str(name) == text
@@ -85,13 +85,14 @@ def test_an_old_style_name_is_any_text(text: str) -> None:
         (f"xdstp://a/{LISTENER}/x?k=1&k=2", "a", "x", (("k", "2"),)),
     ],
 )
-def test_a_new_style_name_is_taken_apart(
+def test_new_style_name_is_parsed(
     text: str, authority: str, resource_id: str, params: tuple[tuple[str, str], ...]
 ) -> None:
     name = parse(text)
     assert name == ResourceName(authority, LISTENER, resource_id, params)
 
 
+@pytest.mark.spec("A47-02")
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -102,7 +103,7 @@ def test_a_new_style_name_is_taken_apart(
         ("x", "x?"),
     ],
 )
-def test_spellings_of_one_name_are_equal(one: str, other: str) -> None:
+def test_names_are_equal_when_only_their_spelling_differs(one: str, other: str) -> None:
     prefix = f"xdstp://a/{LISTENER}/"
     assert parse(prefix + one) == parse(prefix + other)
     assert hash(parse(prefix + one)) == hash(parse(prefix + other))
@@ -115,7 +116,7 @@ def test_different_names_are_not_equal(other: str) -> None:
     assert parse(prefix + "x?a=1&b=2") != parse(prefix + other)
 
 
-def test_the_same_text_in_another_authority_or_type_is_another_name() -> None:
+def test_names_differ_when_authority_or_type_differs() -> None:
     assert parse(f"xdstp://a/{LISTENER}/x") != parse(f"xdstp://b/{LISTENER}/x")
     assert parse(f"xdstp://a/{LISTENER}/x") != parse(f"xdstp://a/{CLUSTER}/x", CLUSTER)
     assert parse("x") != parse(f"xdstp:///{LISTENER}/x")
@@ -135,8 +136,8 @@ def test_the_same_text_in_another_authority_or_type_is_another_name() -> None:
         (f"xdstp://a/{LISTENER}/x?%ff=1", "wanted UTF-8 percent-encoded"),
     ],
 )
-def test_a_bad_new_style_name_is_a_status(text: str, what: str) -> None:
-    assert refusal_of(text) == f"xds resource name {text!r} is not valid: {what}"
+def test_invalid_new_style_name_is_rejected(text: str, what: str) -> None:
+    assert error_of(text) == f"xds resource name {text!r} is not valid: {what}"
 
 
 @given(
@@ -144,23 +145,24 @@ def test_a_bad_new_style_name_is_a_status(text: str, what: str) -> None:
     st.text(min_size=1),
     st.dictionaries(st.text(), st.text()).map(lambda params: tuple(sorted(params.items()))),
 )
-def test_parsing_the_canonical_text_gives_the_name(
+def test_parsing_the_canonical_form_gives_an_equal_name(
     authority: str, resource_id: str, params: tuple[tuple[str, str], ...]
 ) -> None:
-    # A param without name and value has no spelling.
+    # A param with empty name and value cannot be written.
     params = tuple(param for param in params if param != ("", ""))
     name = ResourceName(authority, LISTENER, resource_id, params)
     assert parse(str(name)) == name
 
 
 @given(st.text() | st.text().map(lambda tail: f"xdstp://a/{LISTENER}/{tail}"))
-def test_any_text_is_a_name_or_a_status(text: str) -> None:
+def test_parser_returns_name_or_status_for_any_text(text: str) -> None:
     assert isinstance(parse_resource_name(text, LISTENER), ResourceName | Status)
 
 
 # Templates
 
 
+@pytest.mark.spec("A47-06")
 @pytest.mark.parametrize(
     ("template", "name", "expanded"),
     [
@@ -184,25 +186,26 @@ def test_names_are_percent_encoded_only_in_xdstp_templates(
 
 
 @pytest.mark.parametrize("path", ["orders.example:80", "/orders.example:80"])
-def test_without_templates_the_path_is_the_name_and_the_authority(path: str) -> None:
+def test_path_is_name_and_authority_without_templates(path: str) -> None:
     expected = ListenerName("orders.example:80", "orders.example:80")
     assert listener_name_for_target(PLAIN, "", path) == expected
 
 
 @pytest.mark.parametrize("path", ["", "/", "a/", "/a/b/", "//"])
-def test_a_path_must_name_something(path: str) -> None:
+def test_path_is_rejected_when_it_has_no_name(path: str) -> None:
     status = listener_name_for_target(PLAIN, "", path)
     assert isinstance(status, Status)
     assert status.code is StatusCode.UNAVAILABLE
-    wanted = f"xds target has path {path!r}, wanted a name that does not end in '/'"
-    assert status.details == wanted
+    expected = f"xds target has path {path!r}, wanted a name that does not end in '/'"
+    assert status.details == expected
 
 
-def test_slashes_in_the_path_are_encoded_in_the_authority_only() -> None:
+def test_slashes_are_encoded_only_in_the_authority() -> None:
     assert listener_name_for_target(PLAIN, "", "/a/b") == ("a/b", "a%2Fb")
 
 
-def test_the_default_template_may_be_an_xdstp_one() -> None:
+@pytest.mark.spec("A47-04", "A47-05")
+def test_default_template_may_be_an_xdstp_template() -> None:
     name = f"xdstp://xds.authority.com/{LISTENER}/grpc/client/server.example.com?project_id=1234"
     expected = (name, "server.example.com")
     assert listener_name_for_target(FEDERATED, "", "server.example.com") == expected
@@ -210,24 +213,26 @@ def test_the_default_template_may_be_an_xdstp_one() -> None:
     assert listener_name_for_target(FEDERATED, *target) == expected
 
 
-def test_an_authority_without_template_has_a_default_one() -> None:
+@pytest.mark.spec("A47-04")
+def test_authority_has_a_default_template() -> None:
     name = f"xdstp://xds.other.com/{LISTENER}/server.other.com"
     found = listener_name_for_target(FEDERATED, "xds.other.com", "server.other.com")
     assert found == (name, "server.other.com")
 
 
+@pytest.mark.spec("A47-07")
 @pytest.mark.parametrize(
-    ("bootstrap", "known"),
+    ("bootstrap", "names"),
     [(PLAIN, "none"), (FEDERATED, "'', 'xds.authority.com', 'xds.other.com'")],
 )
-def test_an_unknown_authority_is_a_status(bootstrap: Bootstrap, known: str) -> None:
-    text = f"xds authority 'nobody' is not in the bootstrap, which knows {known}"
+def test_unknown_authority_is_rejected(bootstrap: Bootstrap, names: str) -> None:
+    text = f"xds authority 'unknown' is not in the bootstrap, which has {names}"
     status = Status(StatusCode.UNAVAILABLE, text)
-    assert listener_name_for_target(bootstrap, "nobody", "x") == status
-    assert servers_of(bootstrap, "nobody") == status
+    assert listener_name_for_target(bootstrap, "unknown", "x") == status
+    assert servers_of(bootstrap, "unknown") == status
 
 
-def test_a_default_template_of_an_unknown_authority_is_a_status() -> None:
+def test_default_template_is_rejected_when_its_authority_is_unknown() -> None:
     bootstrap = make_bootstrap(
         client_default_listener_resource_name_template=f"xdstp://gone/{LISTENER}/%s"
     )
@@ -236,18 +241,19 @@ def test_a_default_template_of_an_unknown_authority_is_a_status() -> None:
     assert "xds authority 'gone' is not in the bootstrap" in status.details
 
 
-def test_a_template_of_another_type_is_a_status() -> None:
+def test_template_is_rejected_when_it_has_another_type() -> None:
     bootstrap = make_bootstrap(
         client_default_listener_resource_name_template=f"xdstp:///{CLUSTER}/%s"
     )
     assert isinstance(listener_name_for_target(bootstrap, "", "x"), Status)
 
 
+@pytest.mark.spec("A47-03")
 @pytest.mark.parametrize(
     ("authority", "uris"),
     [(None, ["top"]), ("xds.authority.com", ["top"]), ("xds.other.com", ["other"]), ("", ["top"])],
 )
-def test_an_authority_without_servers_has_those_of_the_bootstrap(
+def test_authority_has_the_servers_of_the_bootstrap_when_it_has_none(
     authority: str | None, uris: list[str]
 ) -> None:
     servers = servers_of(FEDERATED, authority)
@@ -256,6 +262,6 @@ def test_an_authority_without_servers_has_those_of_the_bootstrap(
 
 
 @given(st.text(), st.text())
-def test_any_target_has_a_name_or_a_status(authority: str, path: str) -> None:
+def test_any_target_has_a_listener_name_or_a_status(authority: str, path: str) -> None:
     found = listener_name_for_target(FEDERATED, authority, path)
     assert isinstance(found, ListenerName | Status)

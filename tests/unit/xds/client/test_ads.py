@@ -11,7 +11,7 @@ def requests(state: AdsState) -> list[DiscoveryRequest]:
     return [change.request for change in state.take_changes()]
 
 
-def test_nothing_is_asked_without_a_stream() -> None:
+def test_state_has_no_requests_when_there_is_no_stream() -> None:
     state = AdsState(NODE)
     state.subscribe("T", "x")
     assert state.take_changes() == []
@@ -20,7 +20,7 @@ def test_nothing_is_asked_without_a_stream() -> None:
     assert state.take_changes() == []
 
 
-def test_changes_say_which_names_are_new_on_this_stream() -> None:
+def test_changes_have_the_names_that_are_new_on_the_stream() -> None:
     state = AdsState(NODE)
     state.subscribe("T", "x")
     state.open_stream()
@@ -36,7 +36,7 @@ def test_changes_say_which_names_are_new_on_this_stream() -> None:
     assert [change.added for change in state.take_changes()] == [["y"]]
 
 
-def test_a_name_that_came_and_went_in_one_turn_is_not_new() -> None:
+def test_name_is_not_new_when_it_is_removed_in_the_same_turn() -> None:
     state = AdsState(NODE)
     state.open_stream()
     state.subscribe("T", "x")
@@ -48,7 +48,7 @@ def test_a_name_that_came_and_went_in_one_turn_is_not_new() -> None:
     assert [change.added for change in state.take_changes()] == [["y"]]
 
 
-def test_a_type_without_names_is_not_said_on_a_new_stream() -> None:
+def test_type_is_not_requested_on_a_new_stream_when_it_has_no_names() -> None:
     state = AdsState(NODE)
     state.open_stream()
     state.subscribe("T", "x")
@@ -61,7 +61,7 @@ def test_a_type_without_names_is_not_said_on_a_new_stream() -> None:
     assert not state.is_expected("T")
 
 
-def test_answers_carry_what_was_accepted() -> None:
+def test_answers_have_the_accepted_version() -> None:
     state = AdsState(NODE)
     state.subscribe("T", "x")
     state.open_stream()
@@ -78,7 +78,7 @@ def test_answers_carry_what_was_accepted() -> None:
     assert requests(state) == [DiscoveryRequest("T", ("x",), "3", "", node=NODE)]
 
 
-def test_subscriptions_are_all_that_is_asked_for() -> None:
+def test_subscriptions_are_all_subscribed_names() -> None:
     state = AdsState(NODE)
     state.subscribe("T", "x")
     state.subscribe("U", "x")
@@ -93,11 +93,11 @@ def test_errors_are_joined_up_to_a_limit() -> None:
     many = ["e" * 100] * 1000
     joined = join_errors(many)
     assert len(joined) < NACK_TEXT_MAX + 100
-    said = joined.count("eee; ")
-    assert joined.endswith(f"; and {1000 - said} more errors")
+    count = joined.count("eee; ")
+    assert joined.endswith(f"; and {1000 - count} more errors")
 
 
-def test_each_error_is_on_the_one_line_of_the_nack() -> None:
+def test_each_error_is_one_line_of_bounded_length() -> None:
     assert join_errors(["a\nb", "c\x1b"]) == r"a b; c\x1b"
     cut = "... (5000 characters)"
     assert join_errors(["x" * 5_000]) == f"{'x' * (4_096 - len(cut))}{cut}"

@@ -15,7 +15,7 @@ from proxyless.xds.client.api import XdsClientOptions
         ({"GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING": ""}, False),
     ],
 )
-def test_the_environment_chooses_data_error_handling(
+def test_options_have_data_error_handling_when_the_variable_is_true(
     environ: dict[str, str], expected: bool
 ) -> None:
     assert XdsClientOptions.from_environment(environ).has_data_error_handling is expected

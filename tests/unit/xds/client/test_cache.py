@@ -13,7 +13,7 @@ from proxyless.xds.client.notifications import (
     Notification,
     ResourceNotification,
 )
-from tests.xds_client_world import Text
+from tests.worlds.xds_clients import TextType
 
 BAD = Status(StatusCode.INVALID_ARGUMENT, "bad")
 GONE = Status(StatusCode.NOT_FOUND, "gone")
@@ -39,7 +39,7 @@ EVENTS: dict[str, Event] = {
 
 
 def new_entry() -> Entry:
-    return Entry(Text(), "x", None)
+    return Entry(TextType(), "x", None)
 
 
 def publish(*events: str) -> list[Notification | None]:
@@ -68,13 +68,13 @@ class Model:
 
 
 @pytest.mark.parametrize("first", EVENTS)
-def test_late_and_early_watchers_know_the_same_whatever_happened(first: str) -> None:
-    for rest in product(EVENTS, repeat=2):
+def test_late_and_early_watchers_have_the_same_state_after_any_events(first: str) -> None:
+    for others in product(EVENTS, repeat=2):
         entry, early = new_entry(), Model()
-        for event in (first, *rest):
+        for event in (first, *others):
             early.notify(EVENTS[event](entry))
             if event == "reachable" and early.resource == OUT:
-                # The outage has ended. There is no notification, also not for new watchers.
+                # The outage has ended. There is no notification, not even for new watchers.
                 early.resource = None
             late = Model()
             for notification in entry.initial_notifications():
@@ -84,7 +84,7 @@ def test_late_and_early_watchers_know_the_same_whatever_happened(first: str) -> 
             assert bool(entry.dump().serialized) == entry.has_resource
 
 
-def test_an_outage_does_not_hide_an_answer() -> None:
+def test_outage_does_not_replace_a_data_error() -> None:
     assert publish("bad", "outage")[1] is None
     assert publish("timeout", "outage")[1] is None
     assert publish("v1", "outage")[1] == AmbientErrorNotification(OUT)
@@ -101,7 +101,7 @@ def test_entry_publishes_the_data_error_again_when_the_outage_ends() -> None:
     assert publish("v1", "reachable")[1] is None
 
 
-def test_only_errors_about_the_data_drop_a_resource() -> None:
+def test_server_error_drops_a_resource_only_when_it_is_a_data_error() -> None:
     assert publish("v1", "denied, dropped")[1] == ResourceNotification(DENIED)
     entry = new_entry()
     entry.on_valid("v1", b"v1", "1", 0.0)
@@ -115,7 +115,7 @@ def test_entry_ends_the_ambient_error_when_a_resource_comes() -> None:
     assert publish("v1", "v1")[1] is None
 
 
-def test_what_counts_as_an_answer() -> None:
+def test_entry_is_answered_when_the_resource_is_there_or_does_not_exist() -> None:
     answered = {}
     for name, event in EVENTS.items():
         entry = new_entry()
@@ -130,7 +130,7 @@ def test_what_counts_as_an_answer() -> None:
     }
 
 
-def test_a_dump_shows_what_is_in_use_and_what_is_wrong() -> None:
+def test_dump_has_the_resource_in_use_and_the_error() -> None:
     entry = new_entry()
     entry.on_valid("v1", b"v1", "1", 5.0)
     entry.on_invalid(BAD, "2", drops=False)

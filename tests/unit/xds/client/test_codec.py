@@ -9,12 +9,12 @@ from proxyless.base import Locality
 from proxyless.protos import message_class
 from proxyless.xds.bootstrap import Node
 from proxyless.xds.client import codec
-from tests.xds_client_world import WRAPPER_URL, DiscoveryRequest, DiscoveryResponse
+from tests.worlds.xds_clients import WRAPPER_URL, DiscoveryRequest, DiscoveryResponse
 
 TYPE_URL = "type.googleapis.com/test.v3.Text"
 
 
-def test_a_nack_has_an_error_and_an_ack_has_none() -> None:
+def test_request_has_error_detail_when_it_is_a_nack() -> None:
     request = codec.DiscoveryRequest("T", ("x", "y"), "1", "n")
     message = DiscoveryRequest.FromString(codec.encode_request(request))
     assert not message.HasField("error_detail")
@@ -24,7 +24,7 @@ def test_a_nack_has_an_error_and_an_ack_has_none() -> None:
     assert message.error_detail.message == "bad"
 
 
-def test_a_node_without_locality_and_metadata_says_nothing_of_them() -> None:
+def test_node_has_no_locality_and_metadata_fields_when_they_are_empty() -> None:
     request = codec.DiscoveryRequest("T", (), node=Node("me"))
     message = DiscoveryRequest.FromString(codec.encode_request(request))
     assert message.node.id == "me"
@@ -32,7 +32,7 @@ def test_a_node_without_locality_and_metadata_says_nothing_of_them() -> None:
     assert not message.node.HasField("metadata")
 
 
-def test_metadata_of_any_shape_is_sent() -> None:
+def test_metadata_is_encoded_with_any_json() -> None:
     metadata = MappingProxyType({"a": {"b": [1, 2.5, None, "x", {"c": False}]}})
     request = codec.DiscoveryRequest("T", (), node=Node("me", metadata=metadata))
     message = DiscoveryRequest.FromString(codec.encode_request(request))
@@ -40,7 +40,7 @@ def test_metadata_of_any_shape_is_sent() -> None:
     assert [inner[0], inner[1], inner[2], inner[3], inner[4]["c"]] == [1, 2.5, None, "x", False]
 
 
-def test_halves_of_characters_do_not_stop_a_request() -> None:
+def test_lone_surrogates_are_replaced() -> None:
     broken = "a\ud800b"
     node = Node(broken, broken, Locality(broken), {broken: [broken]})
     request = codec.DiscoveryRequest("T", (), error=broken, node=node)
@@ -51,7 +51,7 @@ def test_halves_of_characters_do_not_stop_a_request() -> None:
     assert DiscoveryRequest.FromString(codec.encode_request(whole)).node.id == "Zürich"
 
 
-def test_a_wrapped_resource_is_unwrapped_once() -> None:
+def test_wrapped_resource_is_unwrapped() -> None:
     wrapper = message_class("envoy.service.discovery.v3.Resource")(name="x", version="7")
     wrapper.resource.type_url = TYPE_URL
     wrapper.resource.value = b"inner"
@@ -68,7 +68,7 @@ def test_a_wrapped_resource_is_unwrapped_once() -> None:
     )
 
 
-def test_an_error_code_that_is_none_is_unknown() -> None:
+def test_error_code_is_unknown_when_it_is_out_of_range() -> None:
     response = DiscoveryResponse()
     for code in (0, 5, 16, 17, -1):
         error = response.resource_errors.add()
@@ -80,16 +80,16 @@ def test_an_error_code_that_is_none_is_unknown() -> None:
 
 
 @given(st.binary(max_size=200))
-def test_bytes_of_any_kind_raise_nothing(serialized: bytes) -> None:
+def test_decoding_raises_nothing_for_any_bytes(serialized: bytes) -> None:
     codec.decode_response(serialized)
     codec.decode_load_response(serialized)
 
 
-def test_a_load_response_names_clusters_or_wants_all() -> None:
+def test_load_response_has_clusters_or_requests_all() -> None:
     message = message_class("envoy.service.load_stats.v3.LoadStatsResponse")(clusters=["c", "d"])
     message.load_reporting_interval.FromMilliseconds(1500)
-    wanted = codec.decode_load_response(message.SerializeToString())
-    assert wanted == codec.LoadStatsResponse(1.5, frozenset({"c", "d"}))
+    response = codec.decode_load_response(message.SerializeToString())
+    assert response == codec.LoadStatsResponse(1.5, frozenset({"c", "d"}))
     message.send_all_clusters = True
     assert codec.decode_load_response(message.SerializeToString()) == codec.LoadStatsResponse(
         1.5, None

@@ -6,22 +6,22 @@ import pytest
 
 from proxyless.base import Status, StatusCode
 from proxyless.xds.client.lrs import UNUSED_MAX
-from tests.xds_client_world import ClientWorld, LoadStatsResponse, server_config
+from tests.worlds.xds_clients import LoadStatsResponse, XdsClientWorld, server_config
 
 
-def ask_for_reports(world: ClientWorld, seconds: int, *clusters: str) -> None:
-    """Of these clusters; of all, without any."""
+def request_reports(world: XdsClientWorld, seconds: int, *clusters: str) -> None:
+    """Respond with these clusters; without any, with send_all_clusters."""
     response = LoadStatsResponse(send_all_clusters=not clusters, clusters=clusters)
     response.load_reporting_interval.seconds = seconds
-    world.server().lrs.say(response.SerializeToString())
+    world.server().lrs.send_to_client(response.SerializeToString())
     world.settle()
 
 
-@pytest.mark.parametrize(("asked_s", "interval_s"), [(-5, 1), (0, 1), (7, 7), (10**9, 86_400)])
-def test_an_interval_is_kept_between_sane_bounds(asked_s: int, interval_s: int) -> None:
-    world = ClientWorld()
+@pytest.mark.parametrize(("requested_s", "interval_s"), [(-5, 1), (0, 1), (7, 7), (10**9, 86_400)])
+def test_interval_is_bounded(requested_s: int, interval_s: int) -> None:
+    world = XdsClientWorld()
     world.client.load_stats(server_config(), "c", "")
-    ask_for_reports(world, asked_s)
+    request_reports(world, requested_s)
     world.server().lrs.take_requests()
     world.clock.advance(interval_s - 0.5)
     assert world.server().lrs.take_requests() == []
@@ -30,17 +30,17 @@ def test_an_interval_is_kept_between_sane_bounds(asked_s: int, interval_s: int) 
     world.close()
 
 
-def test_the_same_wish_again_does_not_delay_a_report() -> None:
-    world = ClientWorld()
+def test_report_is_not_delayed_when_the_server_repeats_its_response() -> None:
+    world = XdsClientWorld()
     world.client.load_stats(server_config(), "c", "")
-    ask_for_reports(world, 10)
+    request_reports(world, 10)
     world.server().lrs.take_requests()
     world.clock.advance(9)
-    ask_for_reports(world, 10)
+    request_reports(world, 10)
     world.clock.advance(1)
     assert len(world.server().lrs.take_requests()) == 1
     world.clock.advance(5)
-    ask_for_reports(world, 20)
+    request_reports(world, 20)
     world.clock.advance(19)
     assert world.server().lrs.take_requests() == []
     world.clock.advance(1)
@@ -49,9 +49,9 @@ def test_the_same_wish_again_does_not_delay_a_report() -> None:
 
 
 def test_load_report_is_sent_later_when_the_server_does_not_read() -> None:
-    world = ClientWorld()
+    world = XdsClientWorld()
     load = world.client.load_stats(server_config(), "c", "")
-    ask_for_reports(world, 1)
+    request_reports(world, 1)
     lrs = world.server().lrs
     lrs.take_requests()
     lrs.is_writable = False
@@ -66,24 +66,24 @@ def test_load_report_is_sent_later_when_the_server_does_not_read() -> None:
     world.close()
 
 
-def test_a_counter_that_is_used_again_before_its_report_is_the_same_one() -> None:
-    world = ClientWorld()
-    keeps_the_stream = world.client.load_stats(server_config(), "d", "")
+def test_counter_is_reused_when_it_is_acquired_before_its_report() -> None:
+    world = XdsClientWorld()
+    stream_user = world.client.load_stats(server_config(), "d", "")
     load = world.client.load_stats(server_config(), "c", "")
     load.drop(None)
     load.release()
     assert world.client.load_stats(server_config(), "c", "") is load
     load.release()
-    ask_for_reports(world, 1)
+    request_reports(world, 1)
     world.clock.advance(1)
-    # Reported, and not used any more: the next one starts afresh.
+    # The counter was reported and is unused, so it was removed.
     assert world.client.load_stats(server_config(), "c", "") is not load
-    keeps_the_stream.release()
+    stream_user.release()
     world.close()
 
 
 def test_unused_load_counters_are_bounded_when_no_report_is_requested() -> None:
-    world = ClientWorld()
+    world = XdsClientWorld()
     kept = world.client.load_stats(server_config(), "kept", "")
     first = world.client.load_stats(server_config(), "first", "")
     first.release()
@@ -95,20 +95,20 @@ def test_unused_load_counters_are_bounded_when_no_report_is_requested() -> None:
 
 
 def test_load_counter_is_removed_when_it_is_unused_and_not_requested() -> None:
-    world = ClientWorld()
-    keeps_the_stream = world.client.load_stats(server_config(), "wanted", "")
+    world = XdsClientWorld()
+    stream_user = world.client.load_stats(server_config(), "wanted", "")
     load = world.client.load_stats(server_config(), "other", "")
     load.drop(None)
     load.release()
-    ask_for_reports(world, 1, "wanted")
+    request_reports(world, 1, "wanted")
     world.clock.advance(1)
     assert world.client.load_stats(server_config(), "other", "") is not load
-    keeps_the_stream.release()
+    stream_user.release()
     world.close()
 
 
-def test_load_may_be_released_after_its_client_was_closed() -> None:
-    world = ClientWorld()
+def test_counter_can_be_released_after_its_client_was_closed() -> None:
+    world = XdsClientWorld()
     load = world.client.load_stats(server_config(), "c", "")
     world.settle()
     world.close()
@@ -116,25 +116,25 @@ def test_load_may_be_released_after_its_client_was_closed() -> None:
     load.release()
 
 
-def test_a_server_that_takes_no_reports_is_logged_once(
+def test_error_of_the_stream_is_logged_once_when_it_is_repeated(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "proxyless.xds.client.lrs")
-    world = ClientWorld()
+    world = XdsClientWorld()
     world.client.load_stats(server_config(), "c", "")
     for _ in range(5):
         world.server().lrs.end(Status(StatusCode.UNIMPLEMENTED, "no\nsuch service"))
         while not world.server().lrs.is_open:
             assert world.clock.advance_to_next()
-    said = (
+    expected = (
         'xds server "a": load reports: stream ended before any response:'
         ' UNIMPLEMENTED: no such service (node id "edge-7")'
     )
-    assert [record.getMessage() for record in caplog.records] == [said]
-    ask_for_reports(world, 10)
+    assert [record.getMessage() for record in caplog.records] == [expected]
+    request_reports(world, 10)
     for _ in range(2):
         world.server().lrs.end(Status(StatusCode.UNIMPLEMENTED, "no\nsuch service"))
         while not world.server().lrs.is_open:
             assert world.clock.advance_to_next()
-    assert [record.getMessage() for record in caplog.records] == [said, said]
+    assert [record.getMessage() for record in caplog.records] == [expected, expected]
     world.close()

@@ -1,4 +1,4 @@
-"""Unit tests of proxyless.xds.client.metrics; see the spec test of A78 for what a client tells."""
+"""Unit tests of proxyless.xds.client.metrics; metrics of a client are in the spec test of A78."""
 
 import gc
 import os
@@ -15,16 +15,16 @@ from proxyless.metrics.instruments import (
 from proxyless.xds.client.api import ResourceStatus
 from proxyless.xds.client.cache import Entry
 from proxyless.xds.client.metrics import ClientMetrics, name_cache_state, name_resource_type
-from tests.metrics_world import TARGET, RecordingPlugin
-from tests.xds_client_world import ClientWorld, Text
+from tests.worlds.stats_plugins import TARGET, RecordingPlugin
+from tests.worlds.xds_clients import TextType, XdsClientWorld
 
 
 class FakeClient:
-    """What a client shows of itself."""
+    """Servers and entries for the gauges."""
 
     def __init__(self) -> None:
         self.servers = [("a", True), ("b", False)]
-        kind = Text("Listener")
+        kind = TextType("Listener")
         self.entries = [Entry(kind, "x", None), Entry(kind, "y", None), Entry(kind, "z", "auth")]
 
     def reachable_servers(self) -> list[tuple[str, bool]]:
@@ -50,7 +50,7 @@ def test_cache_states_have_the_names_of_a78_and_a88(status: str, fresh: str, cac
     assert name_cache_state(ResourceStatus[status], has_resource=True) == cached
 
 
-def test_a_resource_type_has_no_prefix() -> None:
+def test_resource_type_label_has_no_prefix() -> None:
     url = "type.googleapis.com/envoy.config.listener.v3.Listener"
     assert name_resource_type(url) == "envoy.config.listener.v3.Listener"
 
@@ -71,7 +71,7 @@ def test_gauges_have_the_state_of_the_client_when_they_are_read() -> None:
     assert plugin.gauges(XDS_CONNECTED) == plugin.gauges(XDS_RESOURCES) == {}
 
 
-def test_the_child_of_a_fork_does_not_report_the_gauges_of_its_parent(
+def test_child_of_a_fork_does_not_report_the_gauges_of_its_parent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     plugin, client = RecordingPlugin(), FakeClient()
@@ -84,7 +84,7 @@ def test_the_child_of_a_fork_does_not_report_the_gauges_of_its_parent(
     metrics.close()
 
 
-def test_a_client_that_is_gone_is_not_kept_for_its_gauges() -> None:
+def test_gauges_do_not_keep_their_client_alive() -> None:
     plugin, client = RecordingPlugin(), FakeClient()
     ClientMetrics(plugin.metrics, client)
     del client
@@ -92,7 +92,7 @@ def test_a_client_that_is_gone_is_not_kept_for_its_gauges() -> None:
     assert plugin.gauges(XDS_CONNECTED) == {}
 
 
-def test_only_what_came_is_counted() -> None:
+def test_counters_are_not_incremented_by_zero() -> None:
     plugin, client = RecordingPlugin(), FakeClient()
     metrics = ClientMetrics(plugin.metrics, client)
     metrics.on_response("a", "type.googleapis.com/t.T", 3, 0)
@@ -102,7 +102,7 @@ def test_only_what_came_is_counted() -> None:
     assert len(plugin.order) == 2
 
 
-def test_without_plugins_nothing_happens() -> None:
+def test_metrics_are_no_ops_without_plugins() -> None:
     metrics = ClientMetrics(NO_METRICS, FakeClient())
     metrics.on_response("a", "t", 1, 1)
     metrics.on_server_failure("a")
@@ -110,15 +110,15 @@ def test_without_plugins_nothing_happens() -> None:
 
 
 def test_watches_may_change_while_gauges_are_read() -> None:
-    world = ClientWorld()
+    world = XdsClientWorld()
     for name in ("x", "y"):
         world.watch(world.listeners, name)
-    counting = world.client.all_entries()
-    seen = [next(counting).name]
-    # Meanwhile, on the client's loop: another resource, and another type.
+    entries = world.client.all_entries()
+    names = [next(entries).name]
+    # Meanwhile, another resource and another type are added on the client's loop.
     world.watch(world.listeners, "z")
     world.watch(world.routes, "r")
-    seen += [entry.name for entry in counting]
-    assert seen[:2] == ["x", "y"]
+    names += [entry.name for entry in entries]
+    assert names[:2] == ["x", "y"]
     assert world.client.reachable_servers() == [("a", True)]
     world.close()

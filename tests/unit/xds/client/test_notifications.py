@@ -6,13 +6,13 @@ import pytest
 
 from proxyless.runtime import VirtualClock
 from proxyless.xds.client.notifications import NotificationQueue, ResourceNotification, Watch
-from tests.xds_client_world import Recorder
+from tests.worlds.xds_clients import WatchRecorder
 
 
 def test_queue_runs_notifications_and_callbacks_in_their_order_in_the_next_turn() -> None:
     clock, order = VirtualClock(), list[str]()
     queue = NotificationQueue(clock)
-    recorder = Recorder(lambda: order.append("watcher"))
+    recorder = WatchRecorder(lambda: order.append("watcher"))
     queue.call(lambda: order.append("first"))
     queue.notify((Watch(recorder), Watch(recorder)), ResourceNotification("v1"))
     queue.call(lambda: order.append("last"))
@@ -40,7 +40,7 @@ def test_queue_runs_what_is_added_during_a_turn_in_the_turn_after() -> None:
 
 
 def test_queue_calls_no_watcher_when_its_watch_is_cancelled() -> None:
-    clock, recorder = VirtualClock(), Recorder()
+    clock, recorder = VirtualClock(), WatchRecorder()
     queue, watch = NotificationQueue(clock), Watch(recorder)
     queue.notify((watch,), ResourceNotification("v1"))
     watch.is_cancelled = True
@@ -50,7 +50,7 @@ def test_queue_calls_no_watcher_when_its_watch_is_cancelled() -> None:
 
 @pytest.mark.parametrize("is_during_run", [False, True])
 def test_queue_calls_nothing_when_it_is_closed(is_during_run: bool) -> None:
-    clock, recorder = VirtualClock(), Recorder()
+    clock, recorder = VirtualClock(), WatchRecorder()
     queue = NotificationQueue(clock)
     if is_during_run:
         queue.call(queue.close)
@@ -64,7 +64,7 @@ def test_queue_calls_nothing_when_it_is_closed(is_during_run: bool) -> None:
 
 
 def test_queue_calls_the_others_when_a_callback_raises() -> None:
-    clock, recorder = VirtualClock(), Recorder()
+    clock, recorder = VirtualClock(), WatchRecorder()
     queue = NotificationQueue(clock)
     queue.call(_fail)
     queue.notify((Watch(recorder),), ResourceNotification("v1"))

@@ -5,7 +5,7 @@ import pytest
 from proxyless.xds.bootstrap import Bootstrap, Node
 from proxyless.xds.client import XdsClients
 from proxyless.xds.client.pool import is_agent
-from tests.xds_client_world import ClientWorld, Recorder, server_config
+from tests.worlds.xds_clients import WatchRecorder, XdsClientWorld, server_config
 
 
 def bootstrap(uri: str = "a") -> Bootstrap:
@@ -13,26 +13,26 @@ def bootstrap(uri: str = "a") -> Bootstrap:
 
 
 def new_clients() -> XdsClients:
-    world = ClientWorld()
+    world = XdsClientWorld()
     return XdsClients(world.transports, world.tools)
 
 
-def test_the_last_release_closes_the_client() -> None:
+def test_client_is_closed_by_its_last_release() -> None:
     clients = new_clients()
     client = clients.acquire(bootstrap(), "t")
-    # An equal bootstrap is the same one, whoever has read it.
+    # Equal bootstraps have one client.
     assert clients.acquire(bootstrap(), "t") is client
     clients.release(client)
-    client.watch(ClientWorld().listeners, "x", Recorder())
+    client.watch(XdsClientWorld().listeners, "x", WatchRecorder())
     clients.release(client)
     with pytest.raises(ValueError, match="closed"):
-        client.watch(ClientWorld().listeners, "x", Recorder())
+        client.watch(XdsClientWorld().listeners, "x", WatchRecorder())
     with pytest.raises(ValueError, match="more often"):
         clients.release(client)
     assert clients.acquire(bootstrap(), "t") is not client
 
 
-def test_another_bootstrap_is_another_client_even_if_shared() -> None:
+def test_client_is_not_shared_between_bootstraps() -> None:
     clients = new_clients()
     one = clients.acquire(bootstrap("a"), "t", shared=True)
     two = clients.acquire(bootstrap("b"), "t", shared=True)
@@ -44,14 +44,14 @@ def test_another_bootstrap_is_another_client_even_if_shared() -> None:
     assert clients.by_scope == {}
 
 
-def test_who_knows_other_policies_or_filters_has_a_client_of_its_own_unless_shared() -> None:
+def test_user_with_own_registries_has_its_own_client_unless_shared() -> None:
     clients = new_clients()
     usual = clients.acquire(bootstrap(), "t")
-    custom = clients.acquire(bootstrap(), "t", vocabulary="policies of mine")
+    custom = clients.acquire(bootstrap(), "t", registries="policies of mine")
     assert custom is not usual
-    assert clients.acquire(bootstrap(), "t", vocabulary="policies of mine") is custom
+    assert clients.acquire(bootstrap(), "t", registries="policies of mine") is custom
     assert clients.by_scope == {"t": [usual, custom]}
-    shared = clients.acquire(bootstrap(), "t", shared=True, vocabulary="policies of mine")
+    shared = clients.acquire(bootstrap(), "t", shared=True, registries="policies of mine")
     assert clients.acquire(bootstrap(), "t", shared=True) is shared
     clients.close()
 
@@ -66,5 +66,5 @@ def test_who_knows_other_policies_or_filters_has_a_client_of_its_own_unless_shar
         ("127.0.0.1:15010", False),
     ],
 )
-def test_agents_are_known_by_their_socket(uri: str, expected: bool) -> None:
+def test_server_is_an_agent_when_it_has_a_unix_socket(uri: str, expected: bool) -> None:
     assert is_agent(bootstrap(uri)) is expected

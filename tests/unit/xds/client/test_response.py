@@ -13,7 +13,7 @@ from proxyless.xds.bootstrap import (
 )
 from proxyless.xds.client.api import DecodeContext, Decoded, XdsClientOptions
 from proxyless.xds.client.response import ErrorRules, make_rules
-from tests.xds_client_world import ClientWorld, Text, server_config, text
+from tests.worlds.xds_clients import TextType, XdsClientWorld, server_config, text
 
 PLAIN = ErrorRules(
     nack_drops=False,
@@ -24,7 +24,7 @@ PLAIN = ErrorRules(
 )
 
 
-def test_without_data_error_handling_only_deletions_can_be_chosen() -> None:
+def test_rules_depend_only_on_deletion_feature_without_data_error_handling() -> None:
     options = XdsClientOptions()
     assert make_rules(server_config("a"), options) == PLAIN
     features = (FAIL_ON_DATA_ERRORS, RESOURCE_TIMER_IS_TRANSIENT_ERROR)
@@ -33,7 +33,7 @@ def test_without_data_error_handling_only_deletions_can_be_chosen() -> None:
     assert not kept.deletion_drops
 
 
-def test_with_data_error_handling_the_server_decides_about_all_data_errors() -> None:
+def test_rules_depend_on_features_with_data_error_handling() -> None:
     options = XdsClientOptions(has_data_error_handling=True)
     rules = make_rules(server_config("a"), options)
     assert (rules.nack_drops, rules.deletion_drops) == (False, False)
@@ -43,8 +43,8 @@ def test_with_data_error_handling_the_server_decides_about_all_data_errors() -> 
     assert (rules.timeout_s, rules.timeout_code) == (30.0, StatusCode.UNAVAILABLE)
 
 
-def test_only_what_changed_is_decoded() -> None:
-    world = ClientWorld()
+def test_only_changed_resources_are_decoded() -> None:
+    world = XdsClientWorld()
     for index in range(1000):
         world.watch(world.listeners, f"x{index}")
     resources = [text(f"x{index}") for index in range(1000)]
@@ -58,25 +58,25 @@ def test_only_what_changed_is_decoded() -> None:
     world.close()
 
 
-class CheapClusters(Text):
-    """Decoding that costs about as little as decoding can: a real one costs many times more."""
+class CheapClusters(TextType):
+    """Resource type with cheap decoding, the worst case for the ratio of costs."""
 
     def decode(self, serialized: bytes, context: DecodeContext) -> Decoded[str]:
         document = json.loads(serialized)
         return Decoded(document["name"], document["value"])
 
 
-def test_a_response_in_which_one_resource_changed_costs_a_third_of_the_first() -> None:
-    world = ClientWorld()
+def test_response_with_one_change_costs_at_most_a_third_of_the_first() -> None:
+    world = XdsClientWorld()
     clusters = CheapClusters("Cluster", is_full_state=True)
     for index in range(1000):
-        world.client.watch(clusters, f"x{index}", _Nobody())
+        world.client.watch(clusters, f"x{index}", _IgnoringWatcher())
     world.settle()
     server = world.server()
 
     def cost(*changes: bytes) -> int:
         resources = [text(f"x{index}") for index in range(len(changes), 1000)]
-        server.ads.say(server.response(clusters, [*changes, *resources]))
+        server.ads.send_to_client(server.response(clusters, [*changes, *resources]))
         return _count_calls(world.settle)
 
     first = cost()
@@ -86,7 +86,7 @@ def test_a_response_in_which_one_resource_changed_costs_a_third_of_the_first() -
 
 
 def _count_calls(action: Callable[[], None]) -> int:
-    """How many functions are called, in Python and in C: the same on every machine."""
+    """Number of calls in Python and C, which is the same on every machine."""
     calls = 0
 
     def count(_frame: FrameType, event: str, _argument: object) -> None:
@@ -102,7 +102,7 @@ def _count_calls(action: Callable[[], None]) -> int:
     return calls
 
 
-class _Nobody:
+class _IgnoringWatcher:
     def on_resource(self, resource: object) -> None:
         return
 

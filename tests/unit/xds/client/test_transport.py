@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 from proxyless.runtime import VirtualClock
 from proxyless.xds.client.notifications import NotificationQueue
 from proxyless.xds.client.transport import Transports
-from tests.xds_client_world import FakeTransports, server_config
+from tests.worlds.xds_clients import FakeXdsTransports, server_config
 
 if TYPE_CHECKING:
     from proxyless.base import Status
 
 
-def test_a_transport_is_closed_by_its_last_user() -> None:
+def test_transport_is_closed_by_its_last_user() -> None:
     clock = VirtualClock()
-    fakes = FakeTransports(clock)
+    fakes = FakeXdsTransports(clock)
     transports = Transports(fakes, NotificationQueue(clock))
     one = transports.acquire(server_config("a"))
     assert transports.acquire(server_config("a")) is one
@@ -29,22 +29,22 @@ def test_a_transport_is_closed_by_its_last_user() -> None:
     assert transports.acquire(server_config("a")) is not one
 
 
-def test_a_server_that_cannot_be_configured_says_why_soon() -> None:
+def test_unusable_server_is_reported_as_unreachable_in_the_next_turn() -> None:
     clock = VirtualClock()
-    transports = Transports(FakeTransports(clock), NotificationQueue(clock))
+    transports = Transports(FakeXdsTransports(clock), NotificationQueue(clock))
     transport = transports.acquire(server_config("unusable"))
-    heard: list[Status] = []
-    transport.watch_connectivity(heard.append)
-    assert heard == []
+    statuses: list[Status] = []
+    transport.watch_connectivity(statuses.append)
+    assert statuses == []
     clock.advance(0)
-    assert [status.details for status in heard] == ["no such credentials"]
+    assert [status.details for status in statuses] == ["no such credentials"]
 
 
-def test_it_says_nothing_after_it_was_released() -> None:
+def test_unusable_server_is_not_reported_after_release() -> None:
     clock = VirtualClock()
-    transports = Transports(FakeTransports(clock), NotificationQueue(clock))
-    heard: list[Status] = []
-    transports.acquire(server_config("unusable")).watch_connectivity(heard.append)
+    transports = Transports(FakeXdsTransports(clock), NotificationQueue(clock))
+    statuses: list[Status] = []
+    transports.acquire(server_config("unusable")).watch_connectivity(statuses.append)
     transports.release(server_config("unusable"))
     clock.advance(0)
-    assert heard == []
+    assert statuses == []

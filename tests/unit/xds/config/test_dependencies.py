@@ -1,4 +1,4 @@
-"""The decision: it is pure, it asks for no more than it needs, and keeps what did not change."""
+"""The decision of the dependency manager: pure, with the needed resources only; reuses objects."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from proxyless.xds.config import ClusterError, XdsConfig
 from proxyless.xds.config.dependencies import (
-    Answer,
-    Known,
+    ConfigError,
+    ConfigTarget,
     Missing,
-    Trouble,
-    Wanted,
+    ResourceState,
+    ResourceStates,
     resolve,
     routed_clusters,
 )
 from proxyless.xds.resources import NonForwardingAction, PathMatcher, PluginChoice, Route
-from tests.spec.xds_world import (
+from tests.worlds.xds_resources import (
     NOT_FOUND,
     aggregate,
     cluster,
@@ -35,27 +35,29 @@ from tests.spec.xds_world import (
 if TYPE_CHECKING:
     from proxyless.xds.resources import Cluster, EndpointResource, RouteConfiguration
 
-WANTED = Wanted("orders", "orders", "node-1")
-MISSING: Answer[Any] = Answer()
-GONE: Answer[Any] = Answer(error=NOT_FOUND)
+TARGET = ConfigTarget("orders", "orders", "node-1")
+MISSING: ResourceState[Any] = ResourceState()
+GONE: ResourceState[Any] = ResourceState(error=NOT_FOUND)
 NAMES = st.sampled_from("abcd")
 CLUSTERS = st.one_of(
     st.just(MISSING),
     st.just(GONE),
-    NAMES.map(lambda name: Answer(cluster(name))),
-    NAMES.map(lambda name: Answer(dns(name, "host.example"))),
-    st.lists(NAMES, min_size=1, max_size=3).map(lambda below: Answer(aggregate("x", *below))),
+    NAMES.map(lambda name: ResourceState(cluster(name))),
+    NAMES.map(lambda name: ResourceState(dns(name, "host.example"))),
+    st.lists(NAMES, min_size=1, max_size=3).map(
+        lambda below: ResourceState(aggregate("x", *below))
+    ),
 )
 ENDPOINTS = st.one_of(
     st.just(MISSING),
     st.just(GONE),
-    NAMES.map(lambda name: Answer(endpoints(name, "10.0.0.1:80"))),
+    NAMES.map(lambda name: ResourceState(endpoints(name, "10.0.0.1:80"))),
 )
-KNOWN = st.builds(
-    Known,
-    listener=st.just(Answer(listener())),
+STATES = st.builds(
+    ResourceStates,
+    listeners=st.just({"orders": ResourceState(listener())}),
     route_configs=st.lists(NAMES, max_size=3).map(
-        lambda names: {"routes": Answer(route_config(*names))}
+        lambda names: {"routes": ResourceState(route_config(*names))}
     ),
     clusters=st.dictionaries(NAMES, CLUSTERS),
     endpoints=st.dictionaries(NAMES, ENDPOINTS),
@@ -64,53 +66,56 @@ KNOWN = st.builds(
 
 
 @settings(max_examples=200)
-@given(KNOWN, st.lists(NAMES, max_size=2, unique=True))
-def test_decision_is_pure_and_complete_only_if_nothing_routed_is_missing(
-    known: Known, subscribed: list[str]
+@given(STATES, st.lists(NAMES, max_size=2, unique=True))
+def test_resolve_is_pure_and_has_a_config_only_when_no_routed_resource_is_missing(
+    states: ResourceStates, subscribed: list[str]
 ) -> None:
-    before = deepcopy(known)
-    plan = resolve(WANTED, known, subscribed)
-    assert known == before
-    assert resolve(WANTED, known, subscribed) == plan or isinstance(plan.outcome, XdsConfig)
+    before = deepcopy(states)
+    plan = resolve(TARGET, states, subscribed)
+    assert states == before
+    assert resolve(TARGET, states, subscribed) == plan or isinstance(plan.outcome, XdsConfig)
     assert set(subscribed) <= set(plan.clusters)
-    host_found = known.route_configs["routes"].resource.virtual_hosts[0]  # type: ignore[union-attr]
+    host_found = states.route_configs["routes"].resource.virtual_hosts[0]  # type: ignore[union-attr]
     routed = set(routed_clusters(host_found))
     if isinstance(plan.outcome, XdsConfig):
         assert routed <= set(plan.outcome.clusters) <= routed | set(subscribed)
     else:
-        answers = [known.clusters.get(name, MISSING) for name in plan.clusters]
-        answers += [known.endpoints.get(name, MISSING) for name in plan.endpoints]
-        answers += [known.dns.get(key, MISSING) for key in plan.dns]
+        answers = [states.clusters.get(name, MISSING) for name in plan.clusters]
+        answers += [states.endpoints.get(name, MISSING) for name in plan.endpoints]
+        answers += [states.dns.get(key, MISSING) for key in plan.dns]
         assert plan.outcome is None
         assert any(answer.is_missing for answer in answers)
 
 
 @settings(max_examples=200)
-@given(KNOWN)
-def test_what_did_not_change_is_the_same_object(known: Known) -> None:
-    first = resolve(WANTED, known).outcome
+@given(STATES)
+def test_unchanged_entries_are_the_same_objects(states: ResourceStates) -> None:
+    first = resolve(TARGET, states).outcome
     if isinstance(first, XdsConfig):
-        again = resolve(WANTED, known, previous=first).outcome
+        again = resolve(TARGET, states, previous=first).outcome
         assert isinstance(again, XdsConfig)
         for name, result in again.clusters.items():
             assert result is first.clusters[name] or isinstance(result, ClusterError)
 
 
-def test_nothing_known_needs_nothing_but_the_listener() -> None:
-    plan = resolve(WANTED, Known())
+def test_plan_needs_only_the_listener_at_first() -> None:
+    plan = resolve(TARGET, ResourceStates())
     assert plan.outcome is None
     assert [*plan.route_configs, *plan.clusters, *plan.endpoints, *plan.dns] == []
 
 
-def test_subscribed_clusters_are_needed_even_while_there_is_no_listener() -> None:
-    known = Known(listener=Answer(error=NOT_FOUND), clusters={"a": Answer(cluster("a"))})
-    plan = resolve(WANTED, known, ["a"])
-    assert isinstance(plan.outcome, Trouble)
+def test_subscribed_clusters_are_needed_when_the_listener_does_not_exist() -> None:
+    states = ResourceStates(
+        listeners={"orders": ResourceState(error=NOT_FOUND)},
+        clusters={"a": ResourceState(cluster("a"))},
+    )
+    plan = resolve(TARGET, states, ["a"])
+    assert isinstance(plan.outcome, ConfigError)
     assert plan.outcome.does_not_exist
     assert (list(plan.clusters), list(plan.endpoints)) == (["a"], ["a"])
 
 
-def test_only_actions_that_forward_name_clusters() -> None:
+def test_routed_clusters_are_those_of_forwarding_actions() -> None:
     away = Route(path=PathMatcher("prefix", ""), action=NonForwardingAction("redirect"))
     plugged = route("x")
     object.__setattr__(plugged.action, "choice", PluginChoice("p"))
@@ -122,102 +127,102 @@ def parts() -> tuple[Cluster, EndpointResource, RouteConfiguration]:
     return cluster("a"), endpoints("a", "10.0.0.1:80"), route_config("a")
 
 
-def test_note_says_what_is_wrong_or_who_asks() -> None:
-    found, places, routes = parts()
-    known = Known(
-        listener=Answer(listener(), ambient_error=NOT_FOUND),
-        route_configs={"routes": Answer(routes)},
-        clusters={"a": Answer(found)},
-        endpoints={"a": Answer(places)},
+def test_note_has_ambient_errors_or_only_the_node_id() -> None:
+    found, found_endpoints, routes = parts()
+    states = ResourceStates(
+        listeners={"orders": ResourceState(listener(), ambient_error=NOT_FOUND)},
+        route_configs={"routes": ResourceState(routes)},
+        clusters={"a": ResourceState(found)},
+        endpoints={"a": ResourceState(found_endpoints)},
     )
-    outcome = resolve(WANTED, known).outcome
+    outcome = resolve(TARGET, states).outcome
     assert isinstance(outcome, XdsConfig)
     [entry] = outcome.clusters["a"]  # type: ignore[misc]
     assert entry.resolution_note == 'listener "orders": does not exist (node id "node-1")'
-    known.listener = Answer(listener())
-    outcome = resolve(WANTED, known).outcome
+    states.listeners["orders"] = ResourceState(listener())
+    outcome = resolve(TARGET, states).outcome
     assert isinstance(outcome, XdsConfig)
     [entry] = outcome.clusters["a"]  # type: ignore[misc]
     assert entry.resolution_note == 'node id "node-1"'
 
 
-def test_note_says_that_no_endpoint_may_be_used() -> None:
+def test_note_has_an_error_when_no_endpoint_is_usable() -> None:
     found, _, routes = parts()
-    known = Known(
-        listener=Answer(listener()),
-        route_configs={"routes": Answer(routes)},
-        clusters={"a": Answer(found)},
-        endpoints={"a": Answer(endpoints("a"))},
+    states = ResourceStates(
+        listeners={"orders": ResourceState(listener())},
+        route_configs={"routes": ResourceState(routes)},
+        clusters={"a": ResourceState(found)},
+        endpoints={"a": ResourceState(endpoints("a"))},
     )
-    outcome = resolve(WANTED, known).outcome
+    outcome = resolve(TARGET, states).outcome
     assert isinstance(outcome, XdsConfig)
     [entry] = outcome.clusters["a"]  # type: ignore[misc]
     note = 'endpoints "a": has no endpoint that may be used (node id "node-1")'
     assert entry.resolution_note == note
 
 
-def loop_of(**below: tuple[str, ...]) -> str:
-    """What is said about aggregates that lead to these."""
-    known = Known(
-        listener=Answer(listener()),
-        route_configs={"routes": Answer(route_config("a"))},
-        clusters={name: Answer(aggregate(name, *names)) for name, names in below.items()},
+def error_of_loop(**below: tuple[str, ...]) -> str:
+    """The error text of aggregates with these children."""
+    states = ResourceStates(
+        listeners={"orders": ResourceState(listener())},
+        route_configs={"routes": ResourceState(route_config("a"))},
+        clusters={name: ResourceState(aggregate(name, *names)) for name, names in below.items()},
     )
-    outcome = resolve(WANTED, known).outcome
+    outcome = resolve(TARGET, states).outcome
     assert isinstance(outcome, XdsConfig)
     error = outcome.clusters["a"]
     assert isinstance(error, ClusterError)
     return error.status.details
 
 
-def test_a_loop_of_aggregates_is_named() -> None:
-    assert loop_of(a=("b",), b=("c",), c=("b",)) == (
+def test_error_names_a_loop_of_aggregates() -> None:
+    assert error_of_loop(a=("b",), b=("c",), c=("b",)) == (
         'cluster "a": aggregate has no leaf cluster: "b" > "c" > "b" is a loop (node id "node-1")'
     )
-    assert '"a" > "a" is a loop' in loop_of(a=("a",))
+    assert '"a" > "a" is a loop' in error_of_loop(a=("a",))
 
 
-def missing_texts(known: Known, *subscribed: str) -> list[str]:
-    plan = resolve(WANTED, known, subscribed)
+def missing_texts(states: ResourceStates, *subscribed: str) -> list[str]:
+    plan = resolve(TARGET, states, subscribed)
     assert (plan.outcome is None) is bool(plan.missing)
     return list(map(str, plan.missing))
 
 
-def test_missing_is_what_config_is_withheld_for_at_each_step() -> None:
-    known = Known()
-    assert missing_texts(known) == ['listener "orders"']
-    known.listener = Answer(listener())
-    assert missing_texts(known) == ['route configuration "routes"']
-    known.route_configs["routes"] = Answer(route_config("a", "all"))
-    assert missing_texts(known) == ['cluster "a"', 'cluster "all"']
-    known.clusters["a"] = Answer(eds("a", "service"))
-    known.clusters["all"] = Answer(aggregate("all", "a", "b", "c"))
-    known.clusters["b"] = Answer(dns("b", "host.example"))
-    assert missing_texts(known) == [
+def test_missing_has_the_next_resources_at_each_step() -> None:
+    states = ResourceStates()
+    assert missing_texts(states) == ['listener "orders"']
+    states.listeners["orders"] = ResourceState(listener())
+    assert missing_texts(states) == ['route configuration "routes"']
+    states.route_configs["routes"] = ResourceState(route_config("a", "all"))
+    assert missing_texts(states) == ['cluster "a"', 'cluster "all"']
+    states.clusters["a"] = ResourceState(eds("a", "service"))
+    states.clusters["all"] = ResourceState(aggregate("all", "a", "b", "c"))
+    states.clusters["b"] = ResourceState(dns("b", "host.example"))
+    assert missing_texts(states) == [
         'endpoints "service" of cluster "a"',
         'dns name "host.example:80" of cluster "b"',
         'cluster "c" of cluster "all"',
     ]
-    known.endpoints["service"] = Answer(endpoints("service", "10.0.0.1:80"))
-    known.dns["host.example", 80] = known.clusters["c"] = GONE
-    assert missing_texts(known) == []
+    states.endpoints["service"] = ResourceState(endpoints("service", "10.0.0.1:80"))
+    states.dns["host.example", 80] = states.clusters["c"] = GONE
+    assert missing_texts(states) == []
 
 
 def test_missing_is_empty_when_only_subscribed_cluster_lacks_parts() -> None:
-    found, places, routes = parts()
-    known = Known(
-        listener=Answer(listener()),
-        route_configs={"routes": Answer(routes)},
-        clusters={"a": Answer(found), "c": Answer(cluster("c"))},
-        endpoints={"a": Answer(places)},
+    found, found_endpoints, routes = parts()
+    states = ResourceStates(
+        listeners={"orders": ResourceState(listener())},
+        route_configs={"routes": ResourceState(routes)},
+        clusters={"a": ResourceState(found), "c": ResourceState(cluster("c"))},
+        endpoints={"a": ResourceState(found_endpoints)},
     )
-    assert missing_texts(known, "b", "c") == []
-    del known.clusters["a"]
-    assert missing_texts(known, "b", "c") == ['cluster "a"']
+    assert missing_texts(states, "b", "c") == []
+    del states.clusters["a"]
+    assert missing_texts(states, "b", "c") == ['cluster "a"']
 
 
 def test_missing_is_empty_when_listener_does_not_exist() -> None:
-    plan = resolve(WANTED, Known(listener=GONE), ["a"])
-    assert isinstance(plan.outcome, Trouble)
+    plan = resolve(TARGET, ResourceStates(listeners={"orders": GONE}), ["a"])
+    assert isinstance(plan.outcome, ConfigError)
     assert plan.missing == {}
     assert str(Missing('cluster "a"')) == 'cluster "a"'

@@ -1,7 +1,7 @@
-"""The config: how a cluster is found in it."""
+"""XdsConfig: `find`."""
 
 from proxyless.xds.config import ClusterConfig, ClusterError, ClusterResult, XdsConfig
-from tests.spec.xds_world import aggregate, cluster, listener, route_config, unavailable
+from tests.worlds.xds_resources import aggregate, cluster, listener, route_config, unavailable
 
 LEAF = ClusterConfig("leaf", cluster("leaf"))
 TOP = ClusterConfig("top", aggregate("top", "leaf"))
@@ -17,15 +17,15 @@ def test_leaf_without_a_key_is_found_inside_its_aggregate() -> None:
     assert config.find("leaf") is LEAF
     assert config.find("top") is TOP
     assert config.find("other") is None
-    assert config.find("leaf") is LEAF, "also when it was looked for before"
+    assert config.find("leaf") is LEAF, "the second search uses the cache"
 
 
-def test_key_of_its_own_counts_first() -> None:
+def test_entry_with_a_key_is_preferred() -> None:
     own = ClusterConfig("leaf", cluster("leaf"), resolution_note="own")
     assert config_of({"top": (TOP, LEAF), "leaf": (own,)}).find("leaf") is own
 
 
-def test_errors_are_found_and_have_no_leaves() -> None:
+def test_error_is_found_by_its_key() -> None:
     error = ClusterError(unavailable("gone"))
     config = config_of({"top": error, "other": (TOP, LEAF)})
     assert config.find("top") is error

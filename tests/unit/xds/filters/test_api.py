@@ -1,4 +1,4 @@
-"""How filters are found."""
+"""FilterRegistry."""
 
 import pytest
 
@@ -6,8 +6,8 @@ from proxyless.base import ValidationErrors
 from proxyless.runtime import Random
 from proxyless.xds.filters import FILTER_FACTORIES, FilterMessage, FilterRegistry
 from proxyless.xds.filters.api import want_message
-from proxyless.xds.filters.calls import ClientFilter
 from proxyless.xds.filters.router import ROUTER_TYPE, RouterFilterFactory
+from proxyless.xds.filters.rpc_filter import ClientFilter
 
 
 class OwnFilterFactory:
@@ -29,7 +29,7 @@ class OwnFilterFactory:
         raise NotImplementedError
 
 
-def test_a_filter_is_found_by_each_type_of_its_messages() -> None:
+def test_filter_is_found_by_each_type_of_its_messages() -> None:
     own = OwnFilterFactory()
     registry = FilterRegistry([own])
     assert registry.get("own.Filter") is own
@@ -37,7 +37,7 @@ def test_a_filter_is_found_by_each_type_of_its_messages() -> None:
     assert registry.get("own.Other") is None
 
 
-def test_extending_makes_a_new_registry() -> None:
+def test_extended_returns_a_new_registry() -> None:
     default = FilterRegistry(FILTER_FACTORIES)
     extended = default.extended([OwnFilterFactory()])
     assert extended.get("own.Filter") is not None
@@ -45,12 +45,12 @@ def test_extending_makes_a_new_registry() -> None:
     assert default.get("own.Filter") is None
 
 
-def test_a_type_belongs_to_one_filter() -> None:
+def test_registry_rejects_two_filters_of_one_type() -> None:
     with pytest.raises(ValueError, match=f"filter type '{ROUTER_TYPE}' is registered twice"):
         FilterRegistry(FILTER_FACTORIES).extended([RouterFilterFactory()])
 
 
-def test_the_default_registry_knows_router_fault_and_stateful_session() -> None:
+def test_default_filters_are_router_fault_and_stateful_session() -> None:
     assert sorted(
         name.rpartition(".")[2] for name in FilterRegistry(FILTER_FACTORIES).type_names
     ) == [
@@ -61,7 +61,7 @@ def test_the_default_registry_knows_router_fault_and_stateful_session() -> None:
     ]
 
 
-def test_a_filter_with_a_message_of_its_own_takes_no_object() -> None:
+def test_typed_struct_is_rejected_by_want_message() -> None:
     errors = ValidationErrors()
     assert want_message({}, "own.Filter", errors) is None
     assert str(errors) == "[error:is a TypedStruct, wanted own.Filter]"

@@ -1,4 +1,4 @@
-"""What a fault config says, and what is wrong with one."""
+"""Parser of the fault config."""
 
 import pytest
 
@@ -22,16 +22,16 @@ def parse(message: Proto) -> tuple[FaultConfig, str]:
 
 
 def parse_valid(**fields: object) -> FaultConfig:
-    config, said = parse(make(FAULT_TYPE, fields))
-    assert said == "[]"
+    config, errors = parse(make(FAULT_TYPE, fields))
+    assert errors == "[]"
     return config
 
 
-def test_an_empty_config_injects_nothing() -> None:
+def test_empty_config_has_no_faults() -> None:
     assert parse_valid() == FaultConfig()
 
 
-def test_delay_abort_and_their_limit() -> None:
+def test_delay_abort_and_limit_are_parsed() -> None:
     config = parse_valid(
         delay={"fixed_delay": "1.5s", "percentage": {"numerator": 10}},
         abort={
@@ -47,6 +47,7 @@ def test_delay_abort_and_their_limit() -> None:
     )
 
 
+@pytest.mark.spec("A33-05")
 @pytest.mark.parametrize(
     ("http_status", "code"),
     [
@@ -59,17 +60,17 @@ def test_delay_abort_and_their_limit() -> None:
         (999, StatusCode.UNKNOWN),
     ],
 )
-def test_an_http_status_is_mapped(http_status: int, code: StatusCode) -> None:
+def test_http_status_is_mapped_to_a_status_code(http_status: int, code: StatusCode) -> None:
     config = parse_valid(abort={"http_status": http_status})
     assert config.abort == FaultAbort(code, Percentage())
 
 
-def test_a_grpc_status_of_ok_is_an_abort_too() -> None:
+def test_grpc_status_ok_is_an_abort() -> None:
     config = parse_valid(abort={"grpc_status": 0})
     assert config.abort == FaultAbort(StatusCode.OK, Percentage())
 
 
-def test_headers_may_say_how_long_and_which() -> None:
+def test_value_is_none_when_headers_set_it() -> None:
     percentage: Json = {"numerator": 5, "denominator": "MILLION"}
     config = parse_valid(
         delay={"header_delay": {}, "percentage": percentage},
@@ -79,19 +80,20 @@ def test_headers_may_say_how_long_and_which() -> None:
     assert config.abort == FaultAbort(None, Percentage(5, 1_000_000))
 
 
-def test_a_fault_that_does_not_say_what_is_none() -> None:
+def test_fault_without_a_specifier_is_ignored() -> None:
     percentage = {"numerator": 5}
     config = parse_valid(delay={"percentage": percentage}, abort={"percentage": percentage})
     assert config == FaultConfig()
 
 
-def test_more_than_all_is_all() -> None:
+def test_percentage_is_at_most_100() -> None:
     config = parse_valid(abort={"grpc_status": 14, "percentage": {"numerator": 300}})
     assert config.abort == FaultAbort(StatusCode.UNAVAILABLE, Percentage(100, 100))
 
 
+@pytest.mark.spec("A33-19")
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "text"),
     [
         (
             {"abort": {"grpc_status": 17}},
@@ -103,12 +105,13 @@ def test_more_than_all_is_all() -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_told_at_its_field(fields: Json, said: str) -> None:
-    assert parse(make(FAULT_TYPE, fields))[1] == said
+def test_error_names_the_field(fields: Json, text: str) -> None:
+    assert parse(make(FAULT_TYPE, fields))[1] == text
 
 
+@pytest.mark.spec("A33-19")
 @pytest.mark.parametrize("fault", ["delay", "abort"])
-def test_an_unknown_denominator_is_an_error(fault: str) -> None:
+def test_unknown_denominator_is_rejected(fault: str) -> None:
     message = make(FAULT_TYPE, {})
     getattr(message, fault).percentage.denominator = 9
     assert parse(message)[1] == (
@@ -117,14 +120,14 @@ def test_an_unknown_denominator_is_an_error(fault: str) -> None:
     )
 
 
-def test_an_override_is_a_whole_config() -> None:
+def test_override_is_parsed_as_a_config() -> None:
     errors = ValidationErrors()
     message = make(FAULT_TYPE, {"max_active_faults": 2})
     override = FaultFilterFactory().parse_override(message, errors)
     assert override == FaultConfig(max_active_faults=2)
 
 
-def test_an_object_is_refused() -> None:
+def test_typed_struct_is_rejected() -> None:
     errors = ValidationErrors()
     assert FaultFilterFactory().parse_config({}, errors) == FaultConfig()
     assert str(errors) == f"[error:is a TypedStruct, wanted {FAULT_TYPE}]"

@@ -1,4 +1,4 @@
-"""What a stateful_session config says. What is refused is in tests/spec."""
+"""Parser of the stateful_session config. Rejected configs are in tests/spec."""
 
 from proxyless.base import ValidationErrors
 from proxyless.xds.filters.stateful_session import (
@@ -16,7 +16,7 @@ def session(**cookie: object) -> Json:
     return {"session_state": {"typed_config": any_of(COOKIE_STATE_TYPE, cookie=cookie)}}
 
 
-def test_a_cookie_has_a_name_a_path_and_a_time_to_live() -> None:
+def test_cookie_has_name_path_and_ttl() -> None:
     errors = ValidationErrors()
     message = make(STATEFUL_SESSION_TYPE, session(name="n", path="/p", ttl="2s"))
     config = StatefulSessionFilterFactory().parse_config(message, errors)
@@ -24,7 +24,7 @@ def test_a_cookie_has_a_name_a_path_and_a_time_to_live() -> None:
     assert errors.ok
 
 
-def test_an_override_replaces_or_disables() -> None:
+def test_override_replaces_or_disables_the_config() -> None:
     errors = ValidationErrors()
     factory = StatefulSessionFilterFactory()
     other = make(STATEFUL_SESSION_PER_ROUTE_TYPE, {"stateful_session": session(name="o")})
@@ -36,7 +36,7 @@ def test_an_override_replaces_or_disables() -> None:
     assert errors.ok
 
 
-def test_what_is_wrong_in_an_override_is_told_at_its_field() -> None:
+def test_error_of_an_override_names_the_field() -> None:
     errors = ValidationErrors()
     message = make(STATEFUL_SESSION_PER_ROUTE_TYPE, {"stateful_session": session(path="/")})
     StatefulSessionFilterFactory().parse_override(message, errors)
@@ -46,7 +46,7 @@ def test_what_is_wrong_in_an_override_is_told_at_its_field() -> None:
     )
 
 
-def test_objects_are_refused() -> None:
+def test_typed_struct_is_rejected() -> None:
     errors = ValidationErrors()
     factory = StatefulSessionFilterFactory()
     assert factory.parse_config({}, errors) == StatefulSessionConfig()

@@ -1,4 +1,4 @@
-"""xds_cluster_manager: the rules of all policies, and configs that are wrong."""
+"""The xds_cluster_manager policy: the common rules of policies, and config errors."""
 
 import pytest
 
@@ -13,7 +13,7 @@ RPC = PickInfo("/s/m", (), EMPTY_ATTRIBUTES.with_(CLUSTER, "a"))
 CHILD: dict[str, object] = {"childPolicy": [{"round_robin": {}}]}
 
 
-def test_the_policy_keeps_the_rules_of_all_policies() -> None:
+def test_policy_obeys_the_common_rules() -> None:
     check_policy(
         ClusterManagerFactory(),
         config={"children": {"a": CHILD}},
@@ -32,13 +32,13 @@ def test_the_policy_keeps_the_rules_of_all_policies() -> None:
         ({"cds_config": [1]}, "field:cdsConfig[0] error:is 1, wanted an object"),
     ],
 )
-def test_what_is_wrong_is_said_by_its_place(json: dict[str, object], text: str) -> None:
+def test_config_error_names_the_field(json: dict[str, object], text: str) -> None:
     errors = ValidationErrors()
     ClusterManagerFactory().parse_config(json, errors, Registries().policies)
     assert text in str(errors)
 
 
-def test_both_forms_may_stand_side_by_side() -> None:
+def test_config_may_have_both_forms_of_children() -> None:
     errors = ValidationErrors()
     json = {"children": {"a": CHILD}, "cdsConfig": [{"cluster": "b"}]}
     config = ClusterManagerFactory().parse_config(json, errors, Registries().policies)

@@ -18,8 +18,8 @@ HERE = Complete(cast("Any", SimpleNamespace(locality=Locality("r", "z", "s"))))
 RESULTS = [HERE, QUEUE, Fail(DOWN)]
 
 
-class Answering(Picker):
-    """Answers as told."""
+class FixedPicker(Picker):
+    """Returns one result."""
 
     __slots__ = ("_result",)
 
@@ -36,27 +36,27 @@ def measured() -> tuple[PickInfo, dict[str, str]]:
 
 
 @pytest.mark.parametrize("result", RESULTS)
-def test_the_cluster_is_said_whatever_the_pick_comes_to(result: PickResult) -> None:
+def test_cluster_is_recorded_for_every_pick_result(result: PickResult) -> None:
     info, labels = measured()
-    assert ServicePicker(Answering(result), "orders").pick(info) is result
+    assert ServicePicker(FixedPicker(result), "orders").pick(info) is result
     assert labels == {BACKEND_SERVICE: "orders"}
 
 
 @pytest.mark.parametrize("result", RESULTS)
-def test_the_locality_is_said_if_there_is_a_backend(result: PickResult) -> None:
+def test_locality_is_recorded_when_the_pick_is_complete(result: PickResult) -> None:
     info, labels = measured()
-    assert LocalityPicker(Answering(result)).pick(info) is result
-    wanted = {LOCALITY: '{region="r", zone="z", sub_zone="s"}'} if result is HERE else {}
-    assert labels == wanted
+    assert LocalityPicker(FixedPicker(result)).pick(info) is result
+    expected = {LOCALITY: '{region="r", zone="z", sub_zone="s"}'} if result is HERE else {}
+    assert labels == expected
 
 
 @pytest.mark.parametrize("result", RESULTS)
-def test_an_rpc_that_nobody_measures_is_picked_for_all_the_same(result: PickResult) -> None:
+def test_rpc_without_labels_is_picked(result: PickResult) -> None:
     info = PickInfo("/a/b")
-    assert ServicePicker(LocalityPicker(Answering(result)), "orders").pick(info) is result
+    assert ServicePicker(LocalityPicker(FixedPicker(result)), "orders").pick(info) is result
 
 
-def test_the_status_is_that_of_the_picker_inside() -> None:
-    for picker, status in ((FailPicker(DOWN), DOWN), (Answering(QUEUE), OK)):
+def test_status_is_that_of_the_inner_picker() -> None:
+    for picker, status in ((FailPicker(DOWN), DOWN), (FixedPicker(QUEUE), OK)):
         assert ServicePicker(picker, "orders").status == status
         assert LocalityPicker(picker).status == status

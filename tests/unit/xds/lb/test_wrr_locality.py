@@ -1,4 +1,4 @@
-"""xds_wrr_locality: targets are the localities in the order in which they come."""
+"""The xds_wrr_locality policy: one target for each locality."""
 
 from proxyless.assembly import Registries
 from proxyless.base import EMPTY_ATTRIBUTES, OK, Endpoint, State, ValidationErrors, parse_address
@@ -7,7 +7,7 @@ from proxyless.lb.hierarchy import with_path
 from proxyless.testing import FakeHelper
 from proxyless.xds.config.attributes import LOCALITY_WEIGHT
 from proxyless.xds.lb.wrr_locality import WrrLocalityFactory, targets_of
-from tests.spec.lb_world import unavailable
+from tests.worlds.policies import unavailable
 
 REGISTRY = Registries().policies
 
@@ -20,7 +20,7 @@ def config_of(child: str = "round_robin") -> object:
     return config
 
 
-def place(zone: str, number: int, weight: int | None) -> Endpoint:
+def endpoint_in(zone: str, number: int, weight: int | None) -> Endpoint:
     attributes = (
         EMPTY_ATTRIBUTES if weight is None else EMPTY_ATTRIBUTES.with_(LOCALITY_WEIGHT, weight)
     )
@@ -29,16 +29,21 @@ def place(zone: str, number: int, weight: int | None) -> Endpoint:
 
 def test_each_locality_is_a_target_with_its_weight() -> None:
     policy = config_of().child_policy  # type: ignore[attr-defined]
-    found = (place("x", 1, 3), place("y", 2, 1), place("x", 3, 3), place("z", 4, None))
+    found = (
+        endpoint_in("x", 1, 3),
+        endpoint_in("y", 2, 1),
+        endpoint_in("x", 3, 3),
+        endpoint_in("z", 4, None),
+    )
     targets = targets_of(found, policy)
     assert {name: target.weight for name, target in targets.items()} == {"x": 3, "y": 1, "z": 1}
     assert targets_of((Endpoint((parse_address("10.0.0.1:80"),), EMPTY_ATTRIBUTES),), policy) == {}
 
 
-def test_resolver_s_error_leaves_the_localities_as_they_are() -> None:
+def test_localities_stay_in_use_after_a_resolver_error() -> None:
     helper = FakeHelper(registry=REGISTRY)
     policy = WrrLocalityFactory().create(helper)
-    assert policy.update(Update((place("x", 1, 1),), config_of())) == OK
+    assert policy.update(Update((endpoint_in("x", 1, 1),), config_of())) == OK
     policy.update(Update(unavailable("no answer"), config_of()))
     assert len(helper.subchannels) == 1
     assert helper.reports[-1].state is not State.TRANSIENT_FAILURE

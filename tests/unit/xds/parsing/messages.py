@@ -1,7 +1,7 @@
-"""What tests of parsers have in common: messages written as JSON, and how they are decoded.
+"""Messages for the tests of parsers, written as JSON, and functions to decode them.
 
-`listener` and `routes` are the shortest valid resources with what the test is about put into them.
-`any_of` a type makes the JSON of a google.protobuf.Any.
+`listener` and `routes` are minimal valid resources with the given fields. `any_of` is the JSON of a
+google.protobuf.Any.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MANAGER: Final = "envoy.extensions.filters.network.http_connection_manager.v3.Ht
 ROUTER: Final = "envoy.extensions.filters.http.router.v3.Router"
 FAULT: Final = "envoy.extensions.filters.http.fault.v3.HTTPFault"
 FILTER_CONFIG: Final = "envoy.config.route.v3.FilterConfig"
-# A message that no filter and no plugin knows.
+# A message type that no filter and no plugin supports.
 UNKNOWN: Final = "envoy.config.core.v3.Metadata"
 MANAGER_PATH: Final = f'api_listener.api_listener["{MANAGER}"]'
 
@@ -85,7 +85,7 @@ def decode_listener(
 
 
 def listener_error(**fields: object) -> str:
-    """What is wrong with the connection manager, without the path that leads to it."""
+    """The errors of the connection manager, by paths relative to it."""
     error = decode_listener(listener(**fields)).error
     return error.removeprefix('listener "api.example": ').replace(f"{MANAGER_PATH}.", "")
 
@@ -94,7 +94,7 @@ def listener_error(**fields: object) -> str:
 
 
 def route(**action: object) -> Json:
-    """A route for everything, to one cluster unless the action says another."""
+    """A route for all methods, to the cluster `payments` unless the action has another choice."""
     if not any(field in action for field in CHOICES):
         action = {"cluster": "payments", **action}
     return {"match": {"prefix": ""}, "route": action}
@@ -130,12 +130,12 @@ def decode_routes(
 
 
 def parsed_routes(*of_one_host: Json, trusted: bool = False) -> tuple[Route, ...]:
-    """What became of these routes, which have to be valid."""
+    """The parsed routes, which must be valid."""
     decoded = decode_routes(routes(*of_one_host), trusted=trusted)
     assert decoded.resource is not None, decoded.error
     return decoded.resource.virtual_hosts[0].routes
 
 
 def routes_error(*of_one_host: Json) -> str:
-    """What is wrong with these routes."""
+    """The errors of these routes."""
     return decode_routes(routes(*of_one_host)).error.removeprefix('route configuration "routes": ')

@@ -1,4 +1,4 @@
-"""Clusters: the fields that stand alone, several errors at once, and bytes of any kind."""
+"""Clusters: single fields, several errors at once, and random bytes."""
 
 from typing import Any
 
@@ -13,11 +13,13 @@ from proxyless.xds.parsing.cluster import (
     AGGREGATE_BACKWARD_COMPAT,
     CLUSTER,
     HTTP_PROTOCOL_OPTIONS,
+    PROPAGATION_GUARD,
     ClusterType,
 )
 from proxyless.xds.parsing.tls import UPSTREAM_TLS_CONTEXT
 from proxyless.xds.resources import Cluster
-from tests.cluster_world import (
+from proxyless.xds.resources.cluster import LEGACY_PROPAGATION, BackendMetricPropagation
+from tests.worlds.xds_messages import (
     CONTEXT,
     ROUND_ROBIN,
     SERVER,
@@ -39,19 +41,19 @@ from tests.cluster_world import (
 KIND = ClusterType(known_policies(), environ={})
 
 
-def test_type() -> None:
+def test_cluster_type_is_full_state() -> None:
     assert KIND.type_url == "type.googleapis.com/envoy.config.cluster.v3.Cluster"
     assert KIND.is_full_state
 
 
-def test_a_cluster_without_name_is_refused() -> None:
+def test_cluster_without_name_is_rejected() -> None:
     decoded = decode_cluster(cluster(name=""))
     assert decoded == Decoded(
         "", error='cluster "": [field:name error:is empty, wanted the resource\'s name]'
     )
 
 
-def test_everything_that_is_wrong_is_said_at_once() -> None:
+def test_all_errors_of_a_cluster_are_reported_at_once() -> None:
     message = cluster(
         type="STATIC",
         lb_policy="MAGLEV",
@@ -71,7 +73,6 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
     ]
 
 
-# ---------------------------------------------------------------------------------------------
 # Circuit breaking, load reports, labels
 
 
@@ -80,7 +81,7 @@ def max_requests(*thresholds: dict[str, Any]) -> int:
     return parsed_cluster(message).max_concurrent_requests
 
 
-def test_the_first_threshold_of_the_default_priority_counts() -> None:
+def test_max_requests_is_that_of_the_first_threshold_of_the_default_priority() -> None:
     assert parsed_cluster(cluster()).max_concurrent_requests == 1024
     assert max_requests() == 1024
     assert max_requests({}) == 1024
@@ -97,7 +98,8 @@ def test_the_first_threshold_of_the_default_priority_counts() -> None:
     assert max_requests({}, {"max_requests": {"value": 3}}) == 1024
 
 
-def test_load_is_reported_only_to_the_server_itself() -> None:
+@pytest.mark.spec("LRS-03")
+def test_lrs_server_must_be_self() -> None:
     assert parsed_cluster(cluster()).lrs_server is None
     assert parsed_cluster(cluster(lrs_server={"self": {}})).lrs_server == SERVER
     assert refused_cluster(cluster(lrs_server={"ads": {}})) == (
@@ -108,7 +110,42 @@ def test_load_is_reported_only_to_the_server_itself() -> None:
     )
 
 
-def test_telemetry_labels_are_the_texts_by_name() -> None:
+def propagation_of(*names: str, guard: str = "") -> BackendMetricPropagation | None:
+    message = cluster(lrs_report_endpoint_metrics=names)
+    return parsed_cluster(message, {PROPAGATION_GUARD: guard}).metric_propagation
+
+
+@pytest.mark.spec("A85-01", "A85-02")
+def test_metric_propagation_has_the_supported_names_in_one_form() -> None:
+    assert parsed_cluster(cluster()).metric_propagation is None
+    assert propagation_of("utilization.disk", "named_metrics", "cpu", "") is None
+    utilization = ("cpu_utilization", "mem_utilization", "application_utilization")
+    for names in (utilization, (*reversed(utilization), *utilization)):
+        assert propagation_of(*names) == BackendMetricPropagation(utilization)
+    keys = propagation_of("named_metrics.b", "named_metrics.a.b", "named_metrics.b", "unknown")
+    assert keys == BackendMetricPropagation((), frozenset({"a.b", "b"}))
+    for names in (("named_metrics.*",), ("named_metrics.a", "named_metrics.*")):
+        assert propagation_of(*names) == BackendMetricPropagation((), None)
+
+
+@pytest.mark.spec("A85-01")
+def test_changed_metric_propagation_is_a_changed_resource() -> None:
+    one, two = (
+        parsed_cluster(cluster(lrs_report_endpoint_metrics=[name]))
+        for name in ("named_metrics.a", "named_metrics.b")
+    )
+    assert one != two
+    assert one != parsed_cluster(cluster())
+
+
+@pytest.mark.spec("A85-08")
+def test_metric_propagation_is_that_of_a64_when_the_guard_is_false() -> None:
+    for names in ((), ("cpu_utilization", "named_metrics.a")):
+        assert propagation_of(*names, guard="false") == LEGACY_PROPAGATION
+    assert propagation_of("cpu_utilization", guard="true") == propagation_of("cpu_utilization")
+
+
+def test_telemetry_labels_are_the_string_values_sorted_by_name() -> None:
     fields = {
         "service_namespace": {"string_value": "shop"},
         "service_name": {"string_value": "orders"},
@@ -122,11 +159,10 @@ def test_telemetry_labels_are_the_texts_by_name() -> None:
     assert parsed_cluster(cluster()).telemetry_labels == ()
 
 
-# ---------------------------------------------------------------------------------------------
 # The environment
 
 
-def test_the_environment_is_read_at_each_resource(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_is_read_for_each_resource(monkeypatch: pytest.MonkeyPatch) -> None:
     kind = ClusterType(known_policies())
     serialized = aggregate_cluster("a", lb_policy="MAGLEV").SerializeToString()
     monkeypatch.delenv(AGGREGATE_BACKWARD_COMPAT, raising=False)
@@ -137,19 +173,18 @@ def test_the_environment_is_read_at_each_resource(monkeypatch: pytest.MonkeyPatc
     )
 
 
-# ---------------------------------------------------------------------------------------------
-# Bytes of any kind
+# Random bytes
 
 
-def expect_answer(decoded: Decoded[Cluster]) -> None:
+def expect_resource_or_error(decoded: Decoded[Cluster]) -> None:
     assert (decoded.resource is None) == bool(decoded.error)
     if decoded.resource is not None:
         assert decoded.resource.name == decoded.name != ""
 
 
 @given(st.binary(max_size=200))
-def test_random_bytes_give_a_resource_or_a_text(serialized: bytes) -> None:
-    expect_answer(KIND.decode(serialized, CONTEXT))
+def test_random_bytes_give_a_resource_or_an_error(serialized: bytes) -> None:
+    expect_resource_or_error(KIND.decode(serialized, CONTEXT))
 
 
 TLS = proto(
@@ -171,6 +206,7 @@ EVERYTHING: dict[str, Any] = {
     "outlier_detection": {"interval": {"seconds": 1}, "enforcing_success_rate": {"value": 50}},
     "transport_socket": {"typed_config": any_of(TLS)},
     "lrs_server": {"self": {}},
+    "lrs_report_endpoint_metrics": ["cpu_utilization", "named_metrics.a", "unknown"],
     "upstream_config": {"typed_config": any_of(IDLE)},
     "circuit_breakers": {"thresholds": [{"max_requests": {"value": 5}}]},
     "common_lb_config": {"override_host_status": {"statuses": ["DRAINING"]}},
@@ -184,19 +220,19 @@ MESSAGES = [
 
 
 @pytest.mark.parametrize("message", MESSAGES)
-def test_the_messages_that_are_mutated_are_valid(message: Any) -> None:  # noqa: ANN401 - a message
+def test_unmutated_messages_are_valid(message: Any) -> None:  # noqa: ANN401 - a message
     assert decode_cluster(message).error == ""
 
 
 @given(st.one_of(*map(mutations_of, MESSAGES)))
-def test_mutated_messages_give_a_resource_or_a_text(serialized: bytes) -> None:
-    expect_answer(KIND.decode(serialized, CONTEXT))
+def test_mutated_messages_give_a_resource_or_an_error(serialized: bytes) -> None:
+    expect_resource_or_error(KIND.decode(serialized, CONTEXT))
 
 
 @given(
     st.binary(max_size=60), st.sampled_from(["transport_socket", "upstream_config", "aggregate"])
 )
-def test_random_bytes_inside_extensions_give_a_resource_or_a_text(value: bytes, where: str) -> None:
+def test_random_bytes_in_extensions_give_a_resource_or_an_error(value: bytes, where: str) -> None:
     names = {
         "transport_socket": UPSTREAM_TLS_CONTEXT,
         "upstream_config": HTTP_PROTOCOL_OPTIONS,
@@ -206,4 +242,4 @@ def test_random_bytes_inside_extensions_give_a_resource_or_a_text(value: bytes, 
     field = "cluster_type" if where == "aggregate" else where
     valid = {"name": "orders", "type": "EDS", "eds_cluster_config": {"eds_config": {"ads": {}}}}
     message = message_class(CLUSTER)(**(valid | {field: {"typed_config": typed_config}}))
-    expect_answer(KIND.decode(message.SerializeToString(), CONTEXT))
+    expect_resource_or_error(KIND.decode(message.SerializeToString(), CONTEXT))

@@ -1,4 +1,4 @@
-"""How bytes of any kind end: as a resource or as one text."""
+"""Decoding: any bytes give a resource or one error text."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,7 +24,7 @@ def parse_name(message: Proto, _errors: ValidationErrors) -> str:
     return f"parsed {message.name}"
 
 
-def refuse(_message: Proto, errors: ValidationErrors) -> None:
+def reject(_message: Proto, errors: ValidationErrors) -> None:
     with errors.field("lb_policy"):
         errors.add("unsupported value 9")
 
@@ -33,26 +33,26 @@ def cluster(name: str) -> bytes:
     return bytes(message_class(CLUSTER)(name=name).SerializeToString())
 
 
-def test_what_the_parser_made_is_the_resource() -> None:
+def test_decoded_resource_is_the_result_of_the_parser() -> None:
     decoded = decode_resource(CLUSTER, cluster("a"), parse_name)
     assert decoded == Decoded("a", "parsed a")
 
 
-def test_what_the_parser_disliked_is_the_text() -> None:
-    decoded: Decoded[None] = decode_resource(CLUSTER, cluster("payments"), refuse)
+def test_decoded_error_has_the_errors_of_the_parser() -> None:
+    decoded: Decoded[None] = decode_resource(CLUSTER, cluster("payments"), reject)
     assert decoded == Decoded(
         "payments", error='cluster "payments": [field:lb_policy error:unsupported value 9]'
     )
 
 
-def test_a_resource_has_a_name() -> None:
+def test_resource_without_name_is_an_error() -> None:
     decoded = decode_resource(CLUSTER, b"", parse_name)
     assert decoded == Decoded(
         "", error='cluster "": [field:name error:is empty, wanted the resource\'s name]'
     )
 
 
-def test_the_name_may_be_another_field() -> None:
+def test_name_is_read_from_the_given_field() -> None:
     serialized = message_class(ASSIGNMENT)(cluster_name="a").SerializeToString()
     decoded = decode_resource(
         ASSIGNMENT, serialized, lambda message, _: str(message.cluster_name), "cluster_name"
@@ -60,7 +60,7 @@ def test_the_name_may_be_another_field() -> None:
     assert decoded == Decoded("a", "a")
 
 
-def test_bytes_that_are_no_message_are_an_error() -> None:
+def test_undecodable_bytes_are_an_error() -> None:
     for kind in TYPES:
         decoded = kind.decode(b"\xff", context())
         name = kind.type_url.removeprefix("type.googleapis.com/")
@@ -68,7 +68,7 @@ def test_bytes_that_are_no_message_are_an_error() -> None:
 
 
 def wrap(tag: int, payload: bytes) -> bytes:
-    """A field with a length, around a message."""
+    """A length-delimited field with this payload."""
     length, size = bytearray(), len(payload)
     while size > 0x7F:
         length.append(size & 0x7F | 0x80)
@@ -77,7 +77,7 @@ def wrap(tag: int, payload: bytes) -> bytes:
 
 
 def nested_struct(depth: int) -> bytes:
-    """A TypedStruct's value: a Struct in a Value in an entry of a Struct, and so on."""
+    """The value of a TypedStruct: Structs nested in Values, `depth` times."""
     struct = b""
     for _ in range(depth):
         value = wrap(0x2A, struct)
@@ -85,22 +85,22 @@ def nested_struct(depth: int) -> bytes:
     return wrap(0x12, struct)
 
 
-def test_only_so_many_messages_nest() -> None:
+def test_deeply_nested_messages_are_an_error() -> None:
     typed_struct = message_class("xds.type.v3.TypedStruct")(type_url="host/own.Filter")
     message = routes(route())
     override = message.virtual_hosts[0].typed_per_filter_config["own"]
     override.type_url = "host/xds.type.v3.TypedStruct"
-    ends = {}
+    errors = {}
     for depth in (30, 5_000):
         override.value = typed_struct.SerializeToString() + nested_struct(depth)
-        ends[depth] = TYPES[1].decode(message.SerializeToString(), context()).error
-    assert ends[30].endswith("error:is of type 'own.Filter', wanted one of a known filter]")
-    assert ends[5_000].endswith("error:cannot be decoded as xds.type.v3.TypedStruct]")
+        errors[depth] = TYPES[1].decode(message.SerializeToString(), context()).error
+    assert errors[30].endswith("error:is of type 'own.Filter', wanted one of a known filter]")
+    assert errors[5_000].endswith("error:cannot be decoded as xds.type.v3.TypedStruct]")
 
 
 @given(st.binary(max_size=200))
 @settings(max_examples=300)
-def test_any_bytes_are_a_resource_or_an_error(serialized: bytes) -> None:
+def test_random_bytes_give_a_resource_or_an_error(serialized: bytes) -> None:
     for kind in TYPES:
         decoded = kind.decode(serialized, context())
         assert (decoded.resource is None) == bool(decoded.error)
@@ -108,7 +108,7 @@ def test_any_bytes_are_a_resource_or_an_error(serialized: bytes) -> None:
 
 @given(st.data())
 @settings(max_examples=300)
-def test_damaged_bytes_are_a_resource_or_an_error(data: st.DataObject) -> None:
+def test_damaged_bytes_give_a_resource_or_an_error(data: st.DataObject) -> None:
     serialized = bytearray(routes(route(timeout="1s"), route(cluster="b")).SerializeToString())
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(serialized) - 1))

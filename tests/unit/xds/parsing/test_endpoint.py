@@ -1,4 +1,4 @@
-"""Endpoints: what else they carry, what is remembered of them, and bytes of any kind."""
+"""Endpoints: addresses, hostname and hash key, the cache, and random bytes."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from proxyless.xds.client.api import Decoded
 from proxyless.xds.parsing.endpoint import EndpointType
 from proxyless.xds.parsing.limits import PRIORITIES_MAX
 from proxyless.xds.resources import EndpointInfo, EndpointResource
-from tests.cluster_world import (
+from tests.worlds.xds_messages import (
     CONTEXT,
     assignment,
     decode_endpoints,
@@ -33,13 +33,13 @@ def socket_address(host: str, port: int = 80) -> dict[str, Any]:
     return {"address": {"socket_address": {"address": host, "port_value": port}}}
 
 
-def test_type() -> None:
+def test_endpoint_type_is_not_full_state() -> None:
     kind = EndpointType()
     assert kind.type_url == "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
     assert not kind.is_full_state
 
 
-def test_an_endpoint_has_all_its_addresses_in_order() -> None:
+def test_endpoint_has_all_its_addresses_in_order() -> None:
     additional = [socket_address("::1"), socket_address("10.0.0.2", 81)]
     endpoint = only_endpoint(lb_endpoint(endpoint={"additional_addresses": additional}))
     assert endpoint.addresses == (
@@ -49,7 +49,7 @@ def test_an_endpoint_has_all_its_addresses_in_order() -> None:
     )
 
 
-def test_a_bad_additional_address_is_named() -> None:
+def test_invalid_additional_address_is_an_error_at_its_index() -> None:
     additional = [socket_address("::1"), socket_address("x"), {}]
     path = "endpoints[0].lb_endpoints[0].endpoint.additional_addresses"
     assert refused_endpoints(
@@ -61,14 +61,14 @@ def test_a_bad_additional_address_is_named() -> None:
     )
 
 
-def test_one_endpoint_does_not_repeat_an_address() -> None:
+def test_endpoint_with_a_repeated_address_is_rejected() -> None:
     twice = lb_endpoint(endpoint={"additional_addresses": [socket_address("10.0.0.1")]})
     assert refused_endpoints(locality(twice)) == (
         "field:endpoints[0].lb_endpoints[0] error:duplicate address 10.0.0.1:80"
     )
 
 
-def test_there_are_as_many_priorities_as_the_api_allows_and_no_more() -> None:
+def test_priorities_above_the_limit_of_the_api_are_rejected() -> None:
     localities = [locality(priority=priority) for priority in range(PRIORITIES_MAX + 1)]
     assert len(parsed_endpoints(*localities[:-1]).priorities) == 129
     assert refused_endpoints(*localities) == (
@@ -76,7 +76,7 @@ def test_there_are_as_many_priorities_as_the_api_allows_and_no_more() -> None:
     )
 
 
-def test_hostname() -> None:
+def test_hostname_is_parsed() -> None:
     assert only_endpoint(lb_endpoint()).hostname == ""
     assert only_endpoint(lb_endpoint(endpoint={"hostname": "a.example"})).hostname == "a.example"
 
@@ -96,11 +96,11 @@ def with_metadata(key: str, **fields: object) -> dict[str, Any]:
         (with_metadata("other", hash_key={"string_value": "x"}), ""),
     ],
 )
-def test_hash_key(message: dict[str, Any], expected: str) -> None:
+def test_hash_key_is_the_string_in_the_metadata(message: dict[str, Any], expected: str) -> None:
     assert only_endpoint(message).hash_key == expected
 
 
-def test_everything_that_is_wrong_is_said_at_once() -> None:
+def test_all_errors_of_an_assignment_are_reported_at_once() -> None:
     socket = "endpoints[1].lb_endpoints[0].endpoint.address.socket_address"
     zero = lb_endpoint("x", port=70_000, load_balancing_weight={"value": 0})
     text = refused_endpoints(
@@ -117,21 +117,20 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
     ]
 
 
-def test_an_empty_assignment_is_valid() -> None:
+def test_empty_assignment_is_valid() -> None:
     assert parsed_endpoints() == EndpointResource(name="orders")
 
 
-def test_a_locality_may_be_empty() -> None:
+def test_empty_locality_is_valid() -> None:
     [[only]] = parsed_endpoints(locality()).priorities
     assert only.endpoints == ()
 
 
-# ---------------------------------------------------------------------------------------------
-# Memory
+# The cache
 
 
 def many(count: int, name: str = "orders", **changed: int) -> bytes:
-    """So many endpoints; `changed` has weights of some of them, by number: `e3=7`."""
+    """`count` endpoints; `changed` has the weights of some of them, by number: `e3=7`."""
     endpoints = [
         lb_endpoint(
             f"10.0.{index >> 8}.{index & 255}",
@@ -150,7 +149,7 @@ def endpoints_of(decoded: Decoded[EndpointResource]) -> tuple[EndpointInfo, ...]
     return only.endpoints
 
 
-def test_endpoints_that_did_not_change_are_the_same_objects() -> None:
+def test_unchanged_endpoints_are_the_same_objects_in_the_next_version() -> None:
     kind = EndpointType()
     before = endpoints_of(kind.decode(many(20), CONTEXT))
     after = endpoints_of(kind.decode(many(20, e3=7), CONTEXT))
@@ -158,13 +157,13 @@ def test_endpoints_that_did_not_change_are_the_same_objects() -> None:
     assert after[3].weight == 7
 
 
-def test_what_is_remembered_does_not_change_the_answer() -> None:
+def test_cache_does_not_change_the_resource() -> None:
     kind = EndpointType()
     kind.decode(many(20), CONTEXT)
     assert kind.decode(many(20, e3=7), CONTEXT) == EndpointType().decode(many(20, e3=7), CONTEXT)
 
 
-def test_duplicates_are_found_among_remembered_endpoints() -> None:
+def test_duplicate_addresses_are_found_among_cached_endpoints() -> None:
     kind = EndpointType()
     kind.decode(many(20), CONTEXT)
     message = assignment()
@@ -175,26 +174,25 @@ def test_duplicates_are_found_among_remembered_endpoints() -> None:
     assert "field:endpoints[1].lb_endpoints[0] error:duplicate address 10.0.0.0:80" in decoded.error
 
 
-def test_an_invalid_version_does_not_disturb_what_is_remembered() -> None:
+def test_invalid_version_leaves_the_cache_unchanged() -> None:
     kind = EndpointType()
     before = endpoints_of(kind.decode(many(20), CONTEXT))
     assert kind.decode(many(20, e3=0), CONTEXT).error
     assert endpoints_of(kind.decode(many(20), CONTEXT))[3] is before[3]
 
 
-# ---------------------------------------------------------------------------------------------
-# Bytes of any kind
+# Random bytes
 
 
-def expect_answer(decoded: Decoded[EndpointResource]) -> None:
+def expect_resource_or_error(decoded: Decoded[EndpointResource]) -> None:
     assert (decoded.resource is None) == bool(decoded.error)
     if decoded.resource is not None:
         assert decoded.resource.name == decoded.name != ""
 
 
 @given(st.binary(max_size=200))
-def test_random_bytes_give_a_resource_or_a_text(serialized: bytes) -> None:
-    expect_answer(EndpointType().decode(serialized, CONTEXT))
+def test_random_bytes_give_a_resource_or_an_error(serialized: bytes) -> None:
+    expect_resource_or_error(EndpointType().decode(serialized, CONTEXT))
 
 
 RICH = assignment(
@@ -208,12 +206,12 @@ RICH = assignment(
 )
 
 
-def test_the_message_that_is_mutated_is_valid() -> None:
+def test_unmutated_message_is_valid() -> None:
     assert decode_endpoints(RICH).error == ""
 
 
 @given(mutations_of(RICH))
-def test_mutated_messages_give_a_resource_or_a_text(serialized: bytes) -> None:
+def test_mutated_messages_give_a_resource_or_an_error(serialized: bytes) -> None:
     kind = EndpointType()
-    expect_answer(kind.decode(serialized, CONTEXT))
-    expect_answer(kind.decode(serialized, CONTEXT))
+    expect_resource_or_error(kind.decode(serialized, CONTEXT))
+    expect_resource_or_error(kind.decode(serialized, CONTEXT))

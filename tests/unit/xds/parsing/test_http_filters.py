@@ -1,11 +1,11 @@
-"""Filters of an application, and the bounds. What is refused of our own is in tests/spec."""
+"""Custom filters, and limits. Rejected configs of built-in filters are tested in tests/spec."""
 
 from dataclasses import dataclass
 
 from proxyless.base import ValidationErrors
 from proxyless.runtime import Random
 from proxyless.xds.filters import FILTER_FACTORIES, FilterMessage, FilterRegistry
-from proxyless.xds.filters.calls import ClientFilter
+from proxyless.xds.filters.rpc_filter import ClientFilter
 from proxyless.xds.parsing.http_filters import parse_filter_overrides, parse_http_filters
 from proxyless.xds.parsing.limits import FILTER_OVERRIDES_MAX, HTTP_FILTERS_MAX
 from proxyless.xds.resources.filter import FilterOverride, HttpFilter
@@ -27,26 +27,26 @@ from tests.unit.xds.parsing.messages import (
 
 
 @dataclass(frozen=True)
-class OwnConfig:
-    """What the filter makes of an object."""
+class CustomConfig:
+    """The parsed config of the custom filter."""
 
-    greeting: object
+    label: object
 
 
-class OwnFilterFactory:
-    """A filter of an application, configured by JSON."""
+class CustomFilterFactory:
+    """A filter that is configured by JSON."""
 
-    config_types = ("own.Filter",)
-    override_types = ("own.Filter",)
+    config_types = ("custom.Filter",)
+    override_types = ("custom.Filter",)
     is_terminal = False
 
-    def parse_config(self, message: FilterMessage, errors: ValidationErrors) -> OwnConfig:
-        if message["greeting"] == "":
-            with errors.field("greeting"):
+    def parse_config(self, message: FilterMessage, errors: ValidationErrors) -> CustomConfig:
+        if message["label"] == "":
+            with errors.field("label"):
                 errors.add("is empty")
-        return OwnConfig(message["greeting"])
+        return CustomConfig(message["label"])
 
-    def parse_override(self, message: FilterMessage, errors: ValidationErrors) -> OwnConfig:
+    def parse_override(self, message: FilterMessage, errors: ValidationErrors) -> CustomConfig:
         return self.parse_config(message, errors)
 
     def create(
@@ -55,54 +55,54 @@ class OwnFilterFactory:
         raise NotImplementedError
 
 
-FILTERS = FilterRegistry(FILTER_FACTORIES).extended([OwnFilterFactory()])
+FILTERS = FilterRegistry(FILTER_FACTORIES).extended([CustomFilterFactory()])
 
 
-def own(greeting: str) -> Json:
-    return typed_struct("own.Filter", {"greeting": greeting})
+def custom(label: str) -> Json:
+    return typed_struct("custom.Filter", {"label": label})
 
 
-def test_an_application_s_filter_is_configured_by_a_typed_struct() -> None:
-    chain = [{"name": "own", "typed_config": own("hello")}, http_filter("router")]
+def test_custom_filter_is_configured_by_a_typed_struct() -> None:
+    chain = [{"name": "custom", "typed_config": custom("hello")}, http_filter("router")]
     resource = decode_listener(listener(http_filters=chain), FILTERS).resource
     assert resource is not None
     assert resource.api_listener is not None
     first = resource.api_listener.http_filters[0]
-    assert first == HttpFilter("own", "own.Filter", OwnConfig("hello"))
+    assert first == HttpFilter("custom", "custom.Filter", CustomConfig("hello"))
 
 
-def test_overrides_of_an_application_s_filter_may_be_wrapped() -> None:
-    for override in (own("hi"), any_of(FILTER_CONFIG, config=own("hi"))):
-        message = routes({**route(), "typed_per_filter_config": {"own": override}})
+def test_override_of_a_custom_filter_may_be_in_a_filter_config() -> None:
+    for override in (custom("hi"), any_of(FILTER_CONFIG, config=custom("hi"))):
+        message = routes({**route(), "typed_per_filter_config": {"custom": override}})
         resource = decode_routes(message, FILTERS).resource
         assert resource is not None
         (parsed,) = resource.virtual_hosts[0].routes
-        assert parsed.filter_overrides == {"own": FilterOverride(OwnConfig("hi"))}
+        assert parsed.filter_overrides == {"custom": FilterOverride(CustomConfig("hi"))}
 
 
-def test_what_an_application_s_filter_dislikes_is_told_at_its_field() -> None:
-    message = routes({**route(), "typed_per_filter_config": {"own": own("")}})
+def test_error_of_a_custom_filter_is_reported_at_its_field() -> None:
+    message = routes({**route(), "typed_per_filter_config": {"custom": custom("")}})
     assert decode_routes(message, FILTERS).error.endswith(
-        '.typed_per_filter_config["own"]["own.Filter"].greeting error:is empty]'
+        '.typed_per_filter_config["custom"]["custom.Filter"].label error:is empty]'
     )
 
 
-def test_an_application_s_filter_that_raises_refuses_the_resource() -> None:
-    silent = typed_struct("own.Filter", {})
-    message = routes({**route(), "typed_per_filter_config": {"own": silent}})
+def test_resource_is_rejected_when_a_custom_filter_raises() -> None:
+    empty = typed_struct("custom.Filter", {})
+    message = routes({**route(), "typed_per_filter_config": {"custom": empty}})
     assert decode_routes(message, FILTERS).error.endswith(
-        '["own"]["own.Filter"] error:its parser raised KeyError: \'greeting\']'
+        '["custom"]["custom.Filter"] error:its parser raised KeyError: \'label\']'
     )
 
 
-def test_our_own_filters_take_no_typed_struct() -> None:
+def test_builtin_filter_rejects_a_typed_struct() -> None:
     chain = [{"name": "router", "typed_config": typed_struct(ROUTER, {})}]
     assert decode_listener(listener(http_filters=chain)).error.endswith(
         f'.http_filters[0].typed_config["{ROUTER}"] error:is a TypedStruct, wanted {ROUTER}]'
     )
 
 
-def test_overrides_stand_at_hosts_routes_and_clusters() -> None:
+def test_virtual_hosts_routes_and_clusters_have_overrides() -> None:
     override = {"f": any_of(FAULT, max_active_faults=1)}
     cluster = {"name": "a", "weight": 1, "typed_per_filter_config": override}
     message = routes(
@@ -120,7 +120,7 @@ def test_overrides_stand_at_hosts_routes_and_clusters() -> None:
     assert "f" in parsed.action.choice.clusters[0].filter_overrides  # type: ignore[union-attr]
 
 
-def test_a_wrapper_that_is_no_message_is_an_error() -> None:
+def test_undecodable_filter_config_is_an_error() -> None:
     message = routes({**route(), "typed_per_filter_config": {"f": any_of(FILTER_CONFIG)}})
     entry = message.virtual_hosts[0].routes[0].typed_per_filter_config["f"]
     entry.value = b"\xff"
@@ -129,7 +129,7 @@ def test_a_wrapper_that_is_no_message_is_an_error() -> None:
     )
 
 
-def test_chains_and_overrides_have_bounds() -> None:
+def test_too_many_filters_or_overrides_are_an_error() -> None:
     errors = ValidationErrors()
     one = make(
         "envoy.extensions.filters.network.http_connection_manager.v3.HttpFilter",
@@ -145,7 +145,7 @@ def test_chains_and_overrides_have_bounds() -> None:
     )
 
 
-def test_an_optional_filter_whose_config_is_discovered_elsewhere_is_left_out() -> None:
+def test_optional_filter_with_config_discovery_is_skipped() -> None:
     discovered: Json = {"name": "d", "config_discovery": {"config_source": {"ads": {}}}}
     chain = [{**discovered, "is_optional": True}, http_filter("router")]
     resource = decode_listener(listener(http_filters=chain)).resource
@@ -156,7 +156,7 @@ def test_an_optional_filter_whose_config_is_discovered_elsewhere_is_left_out() -
     assert refused.endswith(".http_filters[0] error:config_discovery is set, wanted typed_config]")
 
 
-def test_a_filter_s_config_has_a_type_and_can_be_decoded() -> None:
+def test_undecodable_or_untyped_filter_config_is_an_error() -> None:
     entry = "http_filters[0].typed_config"
     errors = ValidationErrors()
     message = make(

@@ -1,4 +1,4 @@
-"""Conversions of LB policies: which are used, what they make, and what a policy may do wrong."""
+"""Conversions of LB policies, and errors of the policies' parsers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ from proxyless.xds.parsing.lb_policy import (
     LbConfigConverter,
     parse_duration_text,
 )
-from tests.cluster_world import (
+from tests.worlds.xds_messages import (
     ROUND_ROBIN,
     any_with,
     cluster,
@@ -37,20 +37,20 @@ def convert(
     conversions: tuple[Conversion, ...] = DEFAULT_CONVERSIONS,
     environ: Mapping[str, str] | None = None,
 ) -> tuple[list[object], str]:
-    """The config and what is wrong with it."""
+    """The config and its errors."""
     errors = ValidationErrors()
     converter = LbConfigConverter(policies or known_policies(), conversions, environ or {})
     config = converter.convert(policies_of(*typed_configs), errors)
     return list(config), str(errors)
 
 
-def test_a_conversion_for_a_policy_that_is_not_registered_is_skipped() -> None:
+def test_conversion_is_skipped_when_its_policy_is_not_registered() -> None:
     few = PolicyRegistry([RoundRobinFactory()])
     ring_hash = lb_policy("ring_hash", "RingHash")
     assert convert(ring_hash, ROUND_ROBIN, policies=few) == ([{"round_robin": {}}], "[]")
 
 
-def test_an_enum_value_whose_policy_is_not_registered_is_refused() -> None:
+def test_enum_value_is_rejected_when_its_policy_is_not_registered() -> None:
     errors = ValidationErrors()
     few = PolicyRegistry([RoundRobinFactory()])
     LbConfigConverter(few, DEFAULT_CONVERSIONS, {}).convert_cluster(cluster(), errors)
@@ -59,29 +59,31 @@ def test_an_enum_value_whose_policy_is_not_registered_is_refused() -> None:
     )
 
 
-def test_conversions_of_ones_own() -> None:
+def test_custom_conversion_is_used_unless_its_guard_is_false() -> None:
     def shorter(message: Proto, _errors: ValidationErrors, _convert: object) -> dict[str, object]:
         return {"minRingSize": message.value}
 
-    mine = Conversion("google.protobuf.UInt32Value", "ring_hash_experimental", shorter, "MY_GUARD")
+    custom = Conversion(
+        "google.protobuf.UInt32Value", "ring_hash_experimental", shorter, "MY_GUARD"
+    )
     message = proto("google.protobuf.UInt32Value", value=7)
     expected: list[object] = [{"ring_hash_experimental": {"minRingSize": 7}}]
-    assert convert(message, conversions=(mine,)) == (expected, "[]")
-    config, text = convert(message, conversions=(mine,), environ={"MY_GUARD": " False "})
+    assert convert(message, conversions=(custom,)) == (expected, "[]")
+    config, text = convert(message, conversions=(custom,), environ={"MY_GUARD": " False "})
     assert config == []
     assert text == "[error:has no policy that is supported, got google.protobuf.UInt32Value]"
 
 
 @pytest.mark.parametrize("value", ["", "true", "0", "anything"])
-def test_a_guard_is_off_only_if_it_says_false(value: str) -> None:
-    mine = Conversion("a.B", "c", lambda *_: {}, "MY_GUARD")
-    assert mine.is_enabled({"MY_GUARD": value})
-    assert mine.is_enabled({})
-    assert not mine.is_enabled({"MY_GUARD": "false"})
+def test_conversion_is_disabled_only_when_its_guard_is_false(value: str) -> None:
+    custom = Conversion("a.B", "c", lambda *_: {}, "MY_GUARD")
+    assert custom.is_enabled({"MY_GUARD": value})
+    assert custom.is_enabled({})
+    assert not custom.is_enabled({"MY_GUARD": "false"})
 
 
 class RaisingFactory:
-    """A policy of a user's own with a bug in its parser."""
+    """A custom policy with a bug in its parser."""
 
     name = "my.Policy"
 
@@ -94,13 +96,13 @@ class RaisingFactory:
         raise NotImplementedError
 
 
-def test_a_policy_whose_parser_raises_is_refused() -> None:
+def test_policy_is_rejected_when_its_parser_raises() -> None:
     policies = PolicyRegistry([RaisingFactory()])
     _, text = convert(typed_struct("my.Policy", {"size": 3}), policies=policies)
     assert text == "[error:its policy could not parse it: KeyError(3)]"
 
 
-def test_a_typed_struct_without_a_type_is_refused() -> None:
+def test_typed_struct_without_a_type_is_rejected() -> None:
     _, text = convert(typed_struct(""), ROUND_ROBIN)
     assert text.startswith(
         "[field:policies[0].typed_extension_config.typed_config"
@@ -108,7 +110,7 @@ def test_a_typed_struct_without_a_type_is_refused() -> None:
     )
 
 
-def test_numbers_of_a_typed_struct_are_integers_where_they_can_be() -> None:
+def test_whole_numbers_of_a_typed_struct_are_integers() -> None:
     custom = typed_struct("ring_hash_experimental", {"minRingSize": 7.0, "note": 0.5})
     assert convert(custom) == ([{"ring_hash_experimental": {"minRingSize": 7, "note": 0.5}}], "[]")
 
@@ -117,7 +119,7 @@ def least_request(**fields: object) -> Proto:
     return lb_policy("least_request", "LeastRequest", **fields)
 
 
-def test_least_request() -> None:
+def test_least_request_is_converted() -> None:
     assert convert(least_request()) == ([{"least_request_experimental": {}}], "[]")
     four = least_request(choice_count={"value": 4})
     assert convert(four) == ([{"least_request_experimental": {"choiceCount": 4}}], "[]")
@@ -125,8 +127,8 @@ def test_least_request() -> None:
     assert text.endswith(".choice_count error:is 1, wanted at least 2]")
 
 
-def test_least_request_by_the_older_enum() -> None:
-    def config(**fields: Any) -> object:  # noqa: ANN401 - whatever the message takes
+def test_least_request_is_converted_from_the_enum() -> None:
+    def config(**fields: Any) -> object:  # noqa: ANN401 - fields of a message
         return parsed_cluster(cluster(lb_policy="LEAST_REQUEST", **fields)).lb_config
 
     def in_each_locality(child: dict[str, int]) -> object:
@@ -147,7 +149,7 @@ def weighted_round_robin(**fields: object) -> Proto:
     return proto(f"{WRR}.ClientSideWeightedRoundRobin", **fields)
 
 
-def test_weighted_round_robin_leaves_unset_fields_to_the_policy() -> None:
+def test_weighted_round_robin_config_has_no_unset_fields() -> None:
     expected: list[object] = [{"weighted_round_robin": {}}]
     assert convert(weighted_round_robin()) == (expected, "[]")
     off = weighted_round_robin(enable_oob_load_report={"value": False})
@@ -172,12 +174,12 @@ def test_weighted_round_robin_leaves_unset_fields_to_the_policy() -> None:
         ),
     ],
 )
-def test_bad_weighted_round_robin_is_refused(fields: dict[str, object], expected: str) -> None:
+def test_invalid_weighted_round_robin_is_rejected(fields: dict[str, object], expected: str) -> None:
     _, text = convert(weighted_round_robin(**fields))
     assert f'["{WRR}.ClientSideWeightedRoundRobin"].{expected}' in text
 
 
-def test_bytes_that_no_type_explains_are_refused_by_name() -> None:
+def test_undecodable_policy_config_is_rejected() -> None:
     _, text = convert(
         any_with("envoy.extensions.load_balancing_policies.random.v3.Random", b"\xff")
     )
@@ -188,7 +190,7 @@ def test_bytes_that_no_type_explains_are_refused_by_name() -> None:
     ("seconds", "nanos", "text"),
     [(0, 0, "0s"), (5, 0, "5s"), (1, 500_000_000, "1.500000000s"), (0, 1, "0.000000001s")],
 )
-def test_duration_text(seconds: int, nanos: int, text: str) -> None:
+def test_duration_is_converted_to_text(seconds: int, nanos: int, text: str) -> None:
     message = weighted_round_robin(blackout_period={"seconds": seconds, "nanos": nanos})
     assert parse_duration_text(message, "blackout_period", ValidationErrors()) == text
     assert parse_duration_text(message, "weight_update_period", ValidationErrors()) is None

@@ -1,4 +1,4 @@
-"""What a listener says. What is refused about its filters and routes is in tests/spec."""
+"""Listeners. Rejected filters and routes are tested in tests/spec."""
 
 from proxyless.xds.filters import FILTER_FACTORIES, FilterRegistry
 from proxyless.xds.filters.router import RouterConfig
@@ -17,13 +17,13 @@ from tests.unit.xds.parsing.messages import (
 )
 
 
-def test_listeners_are_full_state() -> None:
+def test_listener_type_is_full_state() -> None:
     kind = ListenerType(FilterRegistry(FILTER_FACTORIES))
     assert kind.type_url == "type.googleapis.com/envoy.config.listener.v3.Listener"
     assert kind.is_full_state
 
 
-def test_a_listener_is_its_connection_manager() -> None:
+def test_listener_holds_its_connection_manager() -> None:
     decoded = decode_listener(
         listener(common_http_protocol_options={"max_stream_duration": "2.5s"})
     )
@@ -35,7 +35,7 @@ def test_a_listener_is_its_connection_manager() -> None:
     )
 
 
-def test_no_limit_is_not_the_same_as_nothing_said() -> None:
+def test_stream_duration_of_zero_differs_from_unset() -> None:
     manager = listener(common_http_protocol_options={"max_stream_duration": "0s"})
     zero = decode_listener(manager).resource
     assert zero is not None
@@ -47,7 +47,7 @@ def test_no_limit_is_not_the_same_as_nothing_said() -> None:
     assert unset.api_listener.max_stream_duration_s is None
 
 
-def test_fields_about_clients_behind_proxies_are_refused() -> None:
+def test_fields_for_original_client_addresses_are_rejected() -> None:
     extension = {"name": "e", "typed_config": any_of(UNKNOWN)}
     assert listener_error(xff_num_trusted_hops=2, original_ip_detection_extensions=[extension]) == (
         "[field:xff_num_trusted_hops error:is 2, wanted 0;"
@@ -55,14 +55,14 @@ def test_fields_about_clients_behind_proxies_are_refused() -> None:
     )
 
 
-def test_a_wrong_stream_duration_is_told_at_its_field() -> None:
+def test_invalid_stream_duration_is_an_error_at_its_field() -> None:
     assert listener_error(common_http_protocol_options={"max_stream_duration": "-1s"}) == (
         "[field:common_http_protocol_options.max_stream_duration.seconds"
         " error:is -1, wanted 0 to 315576000000]"
     )
 
 
-def test_what_is_wrong_with_routes_inside_is_told_with_the_whole_path() -> None:
+def test_errors_in_inline_routes_have_the_whole_path() -> None:
     host = {"domains": ["*"], "routes": [route(cluster="")]}
     fields = {"http_filters": [], "route_config": {"virtual_hosts": [host]}}
     message = make(
@@ -80,7 +80,7 @@ def test_what_is_wrong_with_routes_inside_is_told_with_the_whole_path() -> None:
     )
 
 
-def test_the_trust_in_a_server_reaches_routes_inside() -> None:
+def test_inline_routes_rewrite_the_authority_when_the_server_is_trusted() -> None:
     host = {"domains": ["*"], "routes": [route(auto_host_rewrite=True)]}
     fields = {
         "http_filters": [{"name": "router", "typed_config": any_of(ROUTER)}],

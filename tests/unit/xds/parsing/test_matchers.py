@@ -1,4 +1,4 @@
-"""What matchers are made of messages. What is refused is in tests/spec."""
+"""Parsers of matchers. Invalid matchers are tested in tests/spec."""
 
 import pytest
 
@@ -43,7 +43,9 @@ def errors() -> ValidationErrors:
         ),
     ],
 )
-def test_string_matchers(fields: Json, wanted: StringMatcher, errors: ValidationErrors) -> None:
+def test_string_matcher_is_parsed(
+    fields: Json, wanted: StringMatcher, errors: ValidationErrors
+) -> None:
     assert parse_string_matcher(make(STRING, fields), errors) == wanted
     header = make(HEADER, {"name": "h", "string_match": fields})
     assert parse_header_matcher(header, errors) == HeaderMatcher("h", wanted)
@@ -65,7 +67,7 @@ def test_string_matchers(fields: Json, wanted: StringMatcher, errors: Validation
     ],
 )
 @pytest.mark.parametrize("invert", [False, True])
-def test_header_matchers(
+def test_header_matcher_is_parsed(
     fields: Json,
     wanted: StringMatcher | RangeMatcher | PresentMatcher,
     invert: bool,
@@ -88,22 +90,24 @@ def test_header_matchers(
         ({"safe_regex": {"regex": "/.*"}, "case_sensitive": False}, PathMatcher("regex", "/.*")),
     ],
 )
-def test_path_matchers(fields: Json, wanted: PathMatcher, errors: ValidationErrors) -> None:
+def test_path_matcher_is_parsed(
+    fields: Json, wanted: PathMatcher, errors: ValidationErrors
+) -> None:
     assert parse_path_matcher(make(MATCH, fields), errors) == wanted
     assert errors.ok
 
 
 @pytest.mark.parametrize("value", ["", "/", "/svc", "/svc/", "/svc/method"])
-def test_prefixes_that_can_match(value: str) -> None:
+def test_prefix_of_at_most_two_slashes_can_match_a_method(value: str) -> None:
     assert can_match_a_method(PathMatcher("prefix", value))
 
 
-def test_paths_that_can_match() -> None:
+def test_method_path_and_regex_can_match_a_method() -> None:
     assert can_match_a_method(PathMatcher("path", "/svc/method"))
     assert can_match_a_method(PathMatcher("regex", "never"))
 
 
-def test_a_fraction_is_the_default_of_what_a_runtime_would_say(errors: ValidationErrors) -> None:
+def test_runtime_fraction_is_its_default_value(errors: ValidationErrors) -> None:
     name = "envoy.config.core.v3.RuntimeFractionalPercent"
     value = {"numerator": 7, "denominator": "MILLION"}
     assert parse_runtime_fraction(make(name, {"default_value": value}), errors) == Fraction(7)

@@ -1,4 +1,4 @@
-"""What becomes of cluster specifier plugins and of routes that name one."""
+"""Cluster specifier plugins, and routes to them."""
 
 from collections.abc import Mapping, Sequence
 
@@ -18,7 +18,7 @@ from tests.unit.xds.parsing.messages import (
 )
 
 
-def parse_own(
+def parse_custom(
     config: Proto | Mapping[str, object], errors: ValidationErrors
 ) -> Sequence[Mapping[str, object]]:
     if "policy" not in config:
@@ -28,15 +28,15 @@ def parse_own(
     return ({str(config["policy"]): {}},)
 
 
-PLUGINS: dict[str, PluginParser] = {"own.Plugin": parse_own}
+PLUGINS: dict[str, PluginParser] = {"custom.Plugin": parse_custom}
 
 
 def plugin(name: str, config: Json, **fields: object) -> Json:
     return {"extension": {"name": name, "typed_config": config}, **fields}
 
 
-def own(policy: str = "lookup") -> Json:
-    return typed_struct("own.Plugin", {"policy": policy})
+def custom(policy: str = "lookup") -> Json:
+    return typed_struct("custom.Plugin", {"policy": policy})
 
 
 def error_of(*plugins: Json) -> str:
@@ -46,10 +46,10 @@ def error_of(*plugins: Json) -> str:
     )
 
 
-def test_a_route_to_a_plugin_has_its_policy() -> None:
+def test_route_to_a_plugin_has_the_plugins_policy() -> None:
     message = routes(
         route(cluster_specifier_plugin="p"),
-        cluster_specifier_plugins=[plugin("p", own()), plugin("unused", own("other"))],
+        cluster_specifier_plugins=[plugin("p", custom()), plugin("unused", custom("other"))],
     )
     resource = decode_routes(message, plugins=PLUGINS).resource
     assert resource is not None
@@ -59,7 +59,7 @@ def test_a_route_to_a_plugin_has_its_policy() -> None:
     assert resource.plugins == (ClusterSpecifierPlugin("p", ({"lookup": {}},)),)
 
 
-def test_routes_to_an_unknown_optional_plugin_are_dropped() -> None:
+def test_route_is_dropped_when_its_optional_plugin_is_not_supported() -> None:
     message = routes(
         route(cluster_specifier_plugin="new"),
         {**route(), "name": "kept"},
@@ -71,53 +71,53 @@ def test_routes_to_an_unknown_optional_plugin_are_dropped() -> None:
     assert resource.plugins == ()
 
 
-def test_an_unknown_plugin_is_refused() -> None:
+def test_unsupported_plugin_is_rejected() -> None:
     assert error_of(plugin("new", any_of(UNKNOWN))) == (
         "[field:cluster_specifier_plugins[0].extension.typed_config"
         f" error:is of type '{UNKNOWN}', wanted one of a known plugin]"
     )
 
 
-def test_a_plugin_has_a_name_of_its_own() -> None:
-    assert error_of(plugin("", own()), plugin("p", own()), plugin("p", own())) == (
+def test_empty_and_repeated_plugin_names_are_rejected() -> None:
+    assert error_of(plugin("", custom()), plugin("p", custom()), plugin("p", custom())) == (
         "[field:cluster_specifier_plugins[0].extension.name error:is empty;"
         " field:cluster_specifier_plugins[2].extension.name"
         " error:is 'p' again, wanted a unique one]"
     )
 
 
-def test_a_plugin_has_a_config() -> None:
+def test_plugin_without_config_is_rejected() -> None:
     assert error_of({"extension": {"name": "p"}}) == (
         "[field:cluster_specifier_plugins[0].extension.typed_config.type_url"
         " error:is '', wanted one such as 'host/package.Type']"
     )
 
 
-def test_what_a_plugin_dislikes_is_told_at_its_field() -> None:
-    assert error_of(plugin("p", typed_struct("own.Plugin", {}))) == (
-        '[field:cluster_specifier_plugins[0].extension.typed_config["own.Plugin"].policy'
+def test_error_of_a_plugin_is_reported_at_its_field() -> None:
+    assert error_of(plugin("p", typed_struct("custom.Plugin", {}))) == (
+        '[field:cluster_specifier_plugins[0].extension.typed_config["custom.Plugin"].policy'
         " error:is missing]"
     )
 
 
-def test_a_plugin_that_raises_refuses_the_resource() -> None:
+def test_resource_is_rejected_when_a_plugin_raises() -> None:
     def parse(_config: object, _errors: ValidationErrors) -> Sequence[Mapping[str, object]]:
         raise RuntimeError("a bug")
 
-    message = routes(route(), cluster_specifier_plugins=[plugin("p", own())])
-    assert decode_routes(message, plugins={"own.Plugin": parse}).error.endswith(
-        '["own.Plugin"] error:its parser raised RuntimeError: a bug]'
+    message = routes(route(), cluster_specifier_plugins=[plugin("p", custom())])
+    assert decode_routes(message, plugins={"custom.Plugin": parse}).error.endswith(
+        '["custom.Plugin"] error:its parser raised RuntimeError: a bug]'
     )
 
 
-def test_a_plugin_s_message_has_to_be_carried_or_come_as_json() -> None:
+def test_plugin_is_rejected_when_its_message_type_has_no_descriptor() -> None:
     message = routes(route(), cluster_specifier_plugins=[plugin("p", any_of(UNKNOWN))])
     config = message.cluster_specifier_plugins[0].extension.typed_config
-    config.type_url = "host/own.Plugin"
+    config.type_url = "host/custom.Plugin"
     assert "is of a type that is not known here" in decode_routes(message, plugins=PLUGINS).error
 
 
-def test_a_route_names_a_plugin_that_is_there() -> None:
+def test_route_to_a_missing_plugin_is_rejected() -> None:
     decoded = decode_routes(routes(route(cluster_specifier_plugin="p")))
     assert decoded.error == (
         'route configuration "routes":'
@@ -126,7 +126,7 @@ def test_a_route_names_a_plugin_that_is_there() -> None:
     )
 
 
-def test_there_is_a_bound() -> None:
+def test_too_many_plugins_are_rejected() -> None:
     message = routes()
     for _ in range(CLUSTER_SPECIFIER_PLUGINS_MAX + 1):
         message.cluster_specifier_plugins.add()

@@ -1,4 +1,4 @@
-"""How single fields of messages are read, and what is said about wrong ones."""
+"""Parsers of single fields, and the errors for invalid ones."""
 
 from collections.abc import Callable
 
@@ -15,8 +15,8 @@ from proxyless.xds.parsing.proto_fields import (
     check_regex,
     decode_any_as,
     decode_extension,
-    guard_parser,
     parse_duration_s,
+    parse_extension,
     parse_fraction,
     read_denominator,
     read_duration_s,
@@ -58,7 +58,7 @@ def action() -> Proto:
         (0, DURATION_NANOS_MAX, 0.999999999),
     ],
 )
-def test_durations_within_the_range_are_seconds(
+def test_duration_within_the_range_is_parsed(
     seconds: int, nanos: int, wanted: float, errors: ValidationErrors
 ) -> None:
     assert parse_duration_s(duration(seconds, nanos), errors) == wanted
@@ -66,7 +66,7 @@ def test_durations_within_the_range_are_seconds(
 
 
 @pytest.mark.parametrize(
-    ("seconds", "nanos", "said"),
+    ("seconds", "nanos", "error"),
     [
         (-1, 0, "[field:seconds error:is -1, wanted 0 to 315576000000]"),
         (DURATION_SECONDS_MAX + 1, 0, "[field:seconds error:is 315576000001, wanted"),
@@ -74,14 +74,14 @@ def test_durations_within_the_range_are_seconds(
         (0, DURATION_NANOS_MAX + 1, "[field:nanos error:is 1000000000, wanted"),
     ],
 )
-def test_durations_out_of_range_are_an_error(
-    seconds: int, nanos: int, said: str, errors: ValidationErrors
+def test_duration_out_of_range_is_an_error(
+    seconds: int, nanos: int, error: str, errors: ValidationErrors
 ) -> None:
     parse_duration_s(duration(seconds, nanos), errors)
-    assert str(errors).startswith(said)
+    assert str(errors).startswith(error)
 
 
-def test_a_field_that_is_unset_is_not_zero(errors: ValidationErrors) -> None:
+def test_unset_field_is_none_and_not_zero(errors: ValidationErrors) -> None:
     message = action()
     assert read_duration_s(message, "timeout", errors) is None
     message.timeout.SetInParent()
@@ -92,7 +92,7 @@ def test_a_field_that_is_unset_is_not_zero(errors: ValidationErrors) -> None:
     assert read_uint32(policy, "num_retries") == 0
 
 
-def test_a_wrong_duration_is_told_at_its_field(errors: ValidationErrors) -> None:
+def test_invalid_duration_is_an_error_at_its_field(errors: ValidationErrors) -> None:
     message = action()
     message.timeout.nanos = -5
     read_duration_s(message, "timeout", errors)
@@ -103,7 +103,7 @@ def test_a_wrong_duration_is_told_at_its_field(errors: ValidationErrors) -> None
     ("numerator", "denominator", "per_million"),
     [(1, 0, 10_000), (1, 1, 100), (1, 2, 1), (250, 0, 1_000_000), (2**32 - 1, 2, 1_000_000)],
 )
-def test_fractions_are_parts_of_a_million(
+def test_fraction_is_scaled_to_a_million(
     numerator: int, denominator: int, per_million: int, errors: ValidationErrors
 ) -> None:
     percent = new("envoy.type.v3.FractionalPercent", numerator=numerator, denominator=denominator)
@@ -111,24 +111,24 @@ def test_fractions_are_parts_of_a_million(
     assert errors.ok
 
 
-def test_an_unknown_denominator_is_an_error(errors: ValidationErrors) -> None:
+def test_unknown_denominator_is_an_error(errors: ValidationErrors) -> None:
     read_denominator(new("envoy.type.v3.FractionalPercent", denominator=3), errors)
     assert str(errors) == (
         "[field:denominator error:is 3, wanted HUNDRED, TEN_THOUSAND or MILLION]"
     )
 
 
-# Texts, lists, sources
+# Strings, lists, sources
 
 
-def test_a_regular_expression_is_valid_or_an_error(errors: ValidationErrors) -> None:
+def test_invalid_regular_expression_is_an_error(errors: ValidationErrors) -> None:
     check_regex("a.*", errors)
     assert errors.ok
     check_regex("(", errors)
     assert str(errors) == "[error:is not a valid regular expression: missing ): (]"
 
 
-def test_a_list_has_a_bound(errors: ValidationErrors) -> None:
+def test_list_above_the_limit_is_an_error(errors: ValidationErrors) -> None:
     assert check_count([1, 2], 2, errors)
     assert errors.ok
     assert not check_count([1, 2, 3], 2, errors)
@@ -136,17 +136,17 @@ def test_a_list_has_a_bound(errors: ValidationErrors) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "said"),
+    ("field", "error"),
     [("ads", ""), ("self", ""), ("path_config_source", "path_config_source"), (None, "unset")],
 )
-def test_config_comes_from_the_same_stream(
-    field: str | None, said: str, errors: ValidationErrors
+def test_config_source_must_be_ads_or_self(
+    field: str | None, error: str, errors: ValidationErrors
 ) -> None:
     source = new("envoy.config.core.v3.ConfigSource")
     if field is not None:
         getattr(source, field).SetInParent()
     check_config_source(source, errors)
-    assert str(errors) == (f"[error:is {said}, wanted ads or self]" if said else "[]")
+    assert str(errors) == (f"[error:is {error}, wanted ads or self]" if error else "[]")
 
 
 # Extensions
@@ -166,7 +166,7 @@ def struct_of(type_url: str, fill: Callable[[Proto], None], package: str) -> Pro
     return any_of(typed_struct)
 
 
-def test_a_message_is_unwrapped_and_decoded(errors: ValidationErrors) -> None:
+def test_message_in_an_any_is_decoded(errors: ValidationErrors) -> None:
     message = new(ROUTER, suppress_envoy_headers=True)
     extension = unwrap_any(any_of(message), errors)
     assert extension == Extension(ROUTER, message.SerializeToString())
@@ -177,7 +177,7 @@ def test_a_message_is_unwrapped_and_decoded(errors: ValidationErrors) -> None:
 
 
 @pytest.mark.parametrize("package", ["xds.type.v3", "udpa.type.v1"])
-def test_a_typed_struct_is_its_inner_type_and_a_json_object(
+def test_typed_struct_is_unwrapped_to_its_type_and_object(
     package: str, errors: ValidationErrors
 ) -> None:
     def fill(struct: Proto) -> None:
@@ -207,7 +207,7 @@ def test_a_typed_struct_is_its_inner_type_and_a_json_object(
     assert errors.ok
 
 
-def test_a_number_that_json_does_not_have_is_an_error(errors: ValidationErrors) -> None:
+def test_infinite_number_in_a_typed_struct_is_an_error(errors: ValidationErrors) -> None:
     def fill(struct: Proto) -> None:
         struct["list"] = [1.0, float("inf")]
 
@@ -218,14 +218,14 @@ def test_a_number_that_json_does_not_have_is_an_error(errors: ValidationErrors) 
 
 
 @pytest.mark.parametrize("type_url", ["", "no.Slash", "host/"])
-def test_a_type_url_has_a_host_and_a_name(type_url: str, errors: ValidationErrors) -> None:
+def test_type_url_without_host_or_name_is_an_error(type_url: str, errors: ValidationErrors) -> None:
     assert unwrap_any(new("google.protobuf.Any", type_url=type_url), errors) is None
     assert str(errors) == (
         f"[field:type_url error:is {type_url!r}, wanted one such as 'host/package.Type']"
     )
 
 
-def test_the_type_url_inside_a_typed_struct_has_one_too(errors: ValidationErrors) -> None:
+def test_type_url_of_a_typed_struct_without_host_is_an_error(errors: ValidationErrors) -> None:
     message = struct_of("own.Filter", lambda _: None, "udpa.type.v1")
     assert unwrap_any(message, errors) is None
     assert str(errors) == (
@@ -235,13 +235,13 @@ def test_the_type_url_inside_a_typed_struct_has_one_too(errors: ValidationErrors
 
 
 @pytest.mark.parametrize("name", [ROUTER, "xds.type.v3.TypedStruct"])
-def test_bytes_that_are_no_message_are_an_error(name: str, errors: ValidationErrors) -> None:
+def test_undecodable_bytes_are_an_error(name: str, errors: ValidationErrors) -> None:
     broken = new("google.protobuf.Any", type_url=HOST + name, value=b"\xff")
     assert decode_any_as(name, broken, errors) is None
     assert str(errors) == f'[field:["{name}"] error:cannot be decoded as {name}]'
 
 
-def test_a_message_of_a_type_that_is_not_carried_is_an_error(errors: ValidationErrors) -> None:
+def test_message_type_without_descriptor_is_an_error(errors: ValidationErrors) -> None:
     assert decode_extension(Extension("own.Filter", b""), errors) is None
     assert str(errors) == (
         '[field:["own.Filter"] error:is of a type that is not known here,'
@@ -249,7 +249,7 @@ def test_a_message_of_a_type_that_is_not_carried_is_an_error(errors: ValidationE
     )
 
 
-def test_another_type_than_the_wanted_one_is_an_error(errors: ValidationErrors) -> None:
+def test_any_of_another_type_is_an_error(errors: ValidationErrors) -> None:
     metadata = new("envoy.config.core.v3.Metadata")
     assert decode_any_as(ROUTER, any_of(metadata), errors) is None
     in_json = struct_of(HOST + ROUTER, lambda _: None, "xds.type.v3")
@@ -260,11 +260,12 @@ def test_another_type_than_the_wanted_one_is_an_error(errors: ValidationErrors) 
     )
 
 
-def test_a_parser_that_raises_is_an_error(errors: ValidationErrors) -> None:
+def test_exception_of_a_parser_is_an_error(errors: ValidationErrors) -> None:
     def parse(message: object, _errors: ValidationErrors) -> int:
         return int(str(message))
 
-    assert guard_parser(parse, {}, errors) is None
+    assert parse_extension(parse, Extension("own.Filter", {}), errors) is None
     assert str(errors) == (
-        "[error:its parser raised ValueError: invalid literal for int() with base 10: '{}']"
+        '[field:["own.Filter"]'
+        " error:its parser raised ValueError: invalid literal for int() with base 10: '{}']"
     )

@@ -1,4 +1,4 @@
-"""What a route configuration says. What is refused and dropped is in tests/spec."""
+"""Route configurations. Rejected and dropped routes are tested in tests/spec."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from proxyless.xds.parsing import (
     parse_route_configuration,
 )
 from proxyless.xds.parsing import route as route_module
-from proxyless.xds.parsing.parts import PARTS_MIN
+from proxyless.xds.parsing.part_cache import PARTS_MIN
 from proxyless.xds.resources import (
     ClusterChoice,
     NonForwardingAction,
@@ -42,13 +42,13 @@ def action_of(**action: object) -> RouteAction:
     return parsed.action
 
 
-def test_route_configurations_are_not_full_state() -> None:
+def test_route_configuration_type_is_not_full_state() -> None:
     kind = RouteConfigurationType(FilterRegistry(FILTER_FACTORIES))
     assert kind.type_url == "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
     assert not kind.is_full_state
 
 
-def test_the_shortest_route_configuration() -> None:
+def test_minimal_route_configuration_is_parsed() -> None:
     action = RouteAction(choice=ClusterChoice("payments"))
     host = VirtualHost(
         domains=("*",), routes=(Route(path=PathMatcher("prefix", ""), action=action),)
@@ -58,7 +58,7 @@ def test_the_shortest_route_configuration() -> None:
     assert decoded.name == "routes"
 
 
-def test_times_that_are_unset_are_none_and_zero_is_zero() -> None:
+def test_unset_times_are_none_and_zero_times_are_zero() -> None:
     unset = action_of()
     assert (unset.timeout_s, unset.max_grpc_timeout_s) == (None, None)
     assert not unset.has_max_stream_duration
@@ -68,7 +68,7 @@ def test_times_that_are_unset_are_none_and_zero_is_zero() -> None:
     assert (zero.max_stream_duration_s, zero.grpc_timeout_header_max_s) == (None, None)
 
 
-def test_times_are_seconds() -> None:
+def test_times_are_parsed_to_seconds() -> None:
     limits = {"max_stream_duration": "3s", "grpc_timeout_header_max": "0s"}
     action = action_of(timeout="1.5s", max_grpc_timeout="2s", max_stream_duration=limits)
     assert action.timeout_s == 1.5
@@ -77,12 +77,12 @@ def test_times_are_seconds() -> None:
     assert action.grpc_timeout_header_max_s == 0.0
 
 
-def test_the_offset_of_a_timeout_is_not_looked_at() -> None:
+def test_grpc_timeout_offset_is_ignored() -> None:
     assert action_of(grpc_timeout_offset="-5s") == action_of()
 
 
 @pytest.mark.parametrize("field", ["max_stream_duration", "grpc_timeout_header_max"])
-def test_a_wrong_stream_duration_is_told_at_its_field(field: str) -> None:
+def test_invalid_stream_duration_is_an_error_at_its_field(field: str) -> None:
     error = decode_routes(routes(route(max_stream_duration={field: "-1s"}))).error
     assert error.endswith(
         f"[field:virtual_hosts[0].routes[0].route.max_stream_duration.{field}.seconds"
@@ -99,7 +99,7 @@ def test_a_wrong_stream_duration_is_told_at_its_field(field: str) -> None:
         (False, True, False),
     ],
 )
-def test_only_a_trusted_server_has_authorities_rewritten(
+def test_authority_is_rewritten_only_when_the_server_is_trusted(
     trusted: bool, field: bool | None, wanted: bool
 ) -> None:
     fields = {} if field is None else {"auto_host_rewrite": field}
@@ -117,12 +117,12 @@ def test_only_a_trusted_server_has_authorities_rewritten(
         ({}, "unset"),
     ],
 )
-def test_an_action_that_sends_nowhere_is_kept(action: Json, kind: str) -> None:
+def test_non_forwarding_action_is_kept(action: Json, kind: str) -> None:
     (parsed,) = parsed_routes({"match": {"prefix": ""}, **action})
     assert parsed.action == NonForwardingAction(kind)
 
 
-def test_equal_parts_are_one_object() -> None:
+def test_equal_parts_of_routes_are_one_object() -> None:
     match = {"prefix": "/svc/", "headers": [{"name": "h", "exact_match": "v"}]}
     one = {**route(retry_policy={"retry_on": "unavailable"}), "match": match}
     first, second = parsed_routes(one, one)
@@ -134,7 +134,7 @@ def test_equal_parts_are_one_object() -> None:
     assert first.action.retry is second.action.retry
 
 
-def test_what_is_wrong_in_equal_parts_is_told_for_each() -> None:
+def test_errors_in_equal_parts_are_reported_for_each_route() -> None:
     header = {"name": "h", "safe_regex_match": {"regex": "("}}
     wrong = {**route(), "match": {"prefix": "", "headers": [header]}}
     error = decode_routes(routes(wrong, wrong)).error
@@ -143,7 +143,7 @@ def test_what_is_wrong_in_equal_parts_is_told_for_each() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "said"),
+    ("limit", "error"),
     [
         ("VIRTUAL_HOSTS_MAX", "field:virtual_hosts error:has 2 elements, wanted at most 1"),
         ("DOMAINS_MAX", "field:virtual_hosts[0].domains error:has 2 elements, wanted at most 1"),
@@ -164,7 +164,9 @@ def test_what_is_wrong_in_equal_parts_is_told_for_each() -> None:
         ),
     ],
 )
-def test_every_list_has_a_bound(limit: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_list_above_its_limit_is_an_error(
+    limit: str, error: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     header = {"name": "h", "present_match": True}
     cluster = {"name": "a", "weight": 1}
     message = routes(
@@ -179,20 +181,20 @@ def test_every_list_has_a_bound(limit: str, said: str, monkeypatch: pytest.Monke
     )
     assert decode_routes(message).error == ""
     monkeypatch.setattr(route_module, limit, 1)
-    assert decode_routes(message).error == f'route configuration "routes": [{said}]'
+    assert decode_routes(message).error == f'route configuration "routes": [{error}]'
 
 
-def test_thousands_of_wrong_routes_make_a_text_with_a_bound() -> None:
+def test_error_text_is_bounded_when_thousands_of_routes_are_invalid() -> None:
     error = decode_routes(routes(*[{"match": {}}] * 2_000)).error
     assert error.endswith("; and 1900 more]")
     assert len(error) < 20_000
 
 
-# From one version to the next
+# The cache
 
 
 def versions(*messages: Proto, plugins: dict[str, PluginParser] | None = None) -> list[Any]:
-    """What one type of resource makes of these, one after the other."""
+    """Decode these versions of a resource in order, with one cache."""
     kind = RouteConfigurationType(FilterRegistry(FILTER_FACTORIES), plugins or {})
     return [kind.decode(each.SerializeToString(), context()) for each in messages]
 
@@ -202,7 +204,7 @@ def many_routes(changed: int | None = None) -> Proto:
     return routes(*(route(cluster=cluster) for cluster in clusters))
 
 
-def test_routes_that_did_not_change_are_the_same_objects() -> None:
+def test_unchanged_routes_are_the_same_objects_in_the_next_version() -> None:
     first, second = versions(many_routes(), many_routes(changed=3))
     before, after = (each.resource.virtual_hosts[0].routes for each in (first, second))
     same = [one is other for one, other in zip(before, after, strict=True)]
@@ -211,7 +213,7 @@ def test_routes_that_did_not_change_are_the_same_objects() -> None:
     assert second == decode_routes(many_routes(changed=3))
 
 
-def test_a_refused_version_is_not_remembered() -> None:
+def test_rejected_version_is_not_cached() -> None:
     wrong = many_routes()
     wrong.virtual_hosts[0].routes.add()
     refused, after = versions(wrong, many_routes())
@@ -219,14 +221,14 @@ def test_a_refused_version_is_not_remembered() -> None:
     assert after == decode_routes(many_routes())
 
 
-def test_equal_wrong_routes_are_wrong_in_every_version() -> None:
+def test_equal_invalid_routes_are_rejected_in_every_version() -> None:
     wrong = routes(*[route(cluster="")] * PARTS_MIN)
     first, second = versions(wrong, wrong)
     assert first == second
     assert f"routes[{PARTS_MIN - 1}].route.cluster error:is empty" in second.error
 
 
-def test_the_memory_of_a_trusted_server_s_routes_is_its_own() -> None:
+def test_routes_of_trusted_and_untrusted_servers_are_cached_separately() -> None:
     kind = RouteConfigurationType(FilterRegistry(FILTER_FACTORIES))
     serialized = routes(*[route(auto_host_rewrite=True, cluster=str(n)) for n in range(20)])
     for trusted in (True, False, True):
@@ -237,7 +239,7 @@ def test_the_memory_of_a_trusted_server_s_routes_is_its_own() -> None:
             assert each.action.auto_host_rewrite is trusted
 
 
-def test_a_route_to_a_plugin_depends_on_the_plugin() -> None:
+def test_route_to_a_plugin_changes_with_the_plugin() -> None:
     def with_plugin(type_name: str) -> Proto:
         message = many_routes()
         message.virtual_hosts[0].routes.add(
@@ -253,22 +255,22 @@ def test_a_route_to_a_plugin_depends_on_the_plugin() -> None:
         message.cluster_specifier_plugins.add().CopyFrom(plugin)
         return message
 
-    known, unknown, again = versions(
+    supported, unsupported, again = versions(
         with_plugin("own.Plugin"),
         with_plugin("own.Other"),
         with_plugin("own.Plugin"),
         plugins={"own.Plugin": lambda _config, _errors: ({"lookup": {}},)},
     )
-    assert len(known.resource.virtual_hosts[0].routes) == PARTS_MIN + 1
-    assert len(unknown.resource.virtual_hosts[0].routes) == PARTS_MIN
-    assert unknown.resource.plugins == ()
-    assert again == known
+    assert len(supported.resource.virtual_hosts[0].routes) == PARTS_MIN + 1
+    assert len(unsupported.resource.virtual_hosts[0].routes) == PARTS_MIN
+    assert unsupported.resource.plugins == ()
+    assert again == supported
     assert [plugin.name for plugin in again.resource.plugins] == ["p"]
 
 
-def test_routes_are_parsed_without_a_memory_too() -> None:
+def test_routes_are_parsed_without_a_cache() -> None:
     errors = ValidationErrors()
-    known = RouteContext(FilterRegistry(FILTER_FACTORIES))
-    resource = parse_route_configuration(many_routes(), known, errors)
+    settings = RouteContext(FilterRegistry(FILTER_FACTORIES))
+    resource = parse_route_configuration(many_routes(), settings, errors)
     assert errors.ok
     assert resource == decode_routes(many_routes()).resource

@@ -1,4 +1,4 @@
-"""What hash policies say. Retry policies are in tests/spec."""
+"""Hash policies of routes. Retry policies are tested in tests/spec."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def rewrite(regex: str, substitution: str) -> Json:
     }
 
 
-def test_headers_and_the_channel_make_a_hash() -> None:
+def test_hash_policies_of_headers_and_channel_id_are_parsed() -> None:
     assert parse(
         {"header": {"header_name": "X-User"}, "terminal": True},
         rewrite("(a)b", r"\1"),
@@ -41,7 +41,7 @@ def test_headers_and_the_channel_make_a_hash() -> None:
     )
 
 
-def test_other_kinds_have_no_result() -> None:
+def test_other_kinds_of_hash_policies_are_ignored() -> None:
     assert parse(
         {"cookie": {"name": "c"}},
         {"connection_properties": {"source_ip": True}},
@@ -52,7 +52,7 @@ def test_other_kinds_have_no_result() -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "said"),
+    ("policy", "error"),
     [
         ({"header": {}}, "header_name error:is empty, wanted the name of a header"),
         (
@@ -68,18 +68,18 @@ def test_other_kinds_have_no_result() -> None:
         ),
     ],
 )
-def test_a_wrong_header_policy_is_refused(policy: Json, said: str) -> None:
-    assert parse({"cookie": {"name": "c"}}, policy)[1] == f"[field:hash_policy[1].header.{said}]"
+def test_invalid_header_policy_is_an_error(policy: Json, error: str) -> None:
+    assert parse({"cookie": {"name": "c"}}, policy)[1] == f"[field:hash_policy[1].header.{error}]"
 
 
-def test_there_is_a_bound() -> None:
+def test_too_many_hash_policies_are_an_error() -> None:
     assert parse(*[{} for _ in range(HASH_POLICIES_MAX + 1)]) == (
         (),
         "[field:hash_policy error:has 1001 elements, wanted at most 1000]",
     )
 
 
-def test_every_wrong_interval_is_told_once() -> None:
+def test_each_invalid_interval_is_one_error() -> None:
     errors = ValidationErrors()
     backoff = {"base_interval": "-1s", "max_interval": "0s"}
     parse_retry(make("envoy.config.route.v3.RetryPolicy", {"retry_back_off": backoff}), errors)

@@ -1,4 +1,4 @@
-"""TLS to a cluster: what is kept, what is refused because ignoring it would not be safe."""
+"""TLS of a cluster: supported fields, and fields that must not be ignored."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from proxyless.protos import Proto
 from proxyless.xds.parsing.tls import SNI_GUARD, SYSTEM_ROOTS_GUARD, UPSTREAM_TLS_CONTEXT
 from proxyless.xds.resources import CertificateInstance, SanMatcher, StringMatcher, UpstreamTls
-from tests.cluster_world import (
+from tests.worlds.xds_messages import (
     ROUND_ROBIN,
     any_of,
     any_with,
@@ -31,7 +31,7 @@ def with_socket(typed_config: Proto | None) -> Proto:
 
 
 def with_tls(common: dict[str, Any] | None = None, **fields: Any) -> Proto:  # noqa: ANN401
-    """A cluster with this common_tls_context, and other fields of the message around it."""
+    """A cluster with this common_tls_context, and other fields of the UpstreamTlsContext."""
     context = {"validation_context": ROOTS} | (common or {})
     message = proto(UPSTREAM_TLS_CONTEXT, common_tls_context=context, **fields)
     return with_socket(any_of(message))
@@ -43,15 +43,15 @@ def parsed_tls(message: Proto, environ: Mapping[str, str] | None = None) -> Upst
     return tls
 
 
-def test_a_cluster_without_transport_socket_has_no_tls() -> None:
+def test_cluster_without_transport_socket_has_no_tls() -> None:
     assert parsed_cluster(cluster()).tls is None
 
 
-def test_roots_alone() -> None:
+def test_tls_needs_nothing_but_roots() -> None:
     assert parsed_tls(with_tls()) == UpstreamTls(ca=CertificateInstance("roots"))
 
 
-def test_everything_that_is_kept() -> None:
+def test_all_supported_fields_are_parsed() -> None:
     matchers = [
         {"exact": "a.example"},
         {"prefix": "B.", "ignore_case": True},
@@ -86,13 +86,14 @@ def test_everything_that_is_kept() -> None:
     )
 
 
-def test_the_validation_context_may_be_combined() -> None:
+@pytest.mark.spec("A29-11")
+def test_combined_validation_context_is_parsed() -> None:
     combined = {"default_validation_context": ROOTS}
     tls = parsed_tls(with_tls({"combined_validation_context": combined}))
     assert tls.ca == CertificateInstance("roots")
 
 
-def test_older_spellings_count_if_the_newer_ones_are_absent() -> None:
+def test_older_fields_are_used_when_the_newer_ones_are_unset() -> None:
     older = {"instance_name": "roots", "certificate_name": "older"}
     combined: dict[str, Any] = {"validation_context_certificate_provider_instance": older}
     common = {
@@ -108,15 +109,17 @@ def test_older_spellings_count_if_the_newer_ones_are_absent() -> None:
     assert parsed_tls(with_tls(common)).ca == CertificateInstance("roots")
 
 
-def test_system_roots() -> None:
+@pytest.mark.spec("A82-02")
+def test_system_roots_are_used_when_there_is_no_provider() -> None:
     system: dict[str, Any] = {"system_root_certs": {}}
     assert parsed_tls(with_tls({"validation_context": system})).ca is None
-    # A provider goes first.
+    # A provider takes precedence.
     both = parsed_tls(with_tls({"validation_context": system | ROOTS}))
     assert both.ca == CertificateInstance("roots")
 
 
-def test_system_roots_are_no_roots_if_the_guard_says_so() -> None:
+@pytest.mark.spec("A82-03")
+def test_system_roots_are_ignored_when_the_guard_is_false() -> None:
     environ = {SYSTEM_ROOTS_GUARD: "false"}
     system: dict[str, Any] = {"system_root_certs": {}}
     expected = f"{COMMON} error:has no CA certificates, wanted ca_certificate_provider_instance"
@@ -125,16 +128,18 @@ def test_system_roots_are_no_roots_if_the_guard_says_so() -> None:
     assert both.ca == CertificateInstance("roots")
 
 
+@pytest.mark.spec("A29-07")
 @pytest.mark.parametrize(
     "common", [{"validation_context": {}}, {"combined_validation_context": {}}]
 )
-def test_without_roots_it_is_refused(common: dict[str, Any]) -> None:
+def test_tls_without_roots_is_rejected(common: dict[str, Any]) -> None:
     expected = f"{COMMON} error:has no CA certificates, wanted ca_certificate_provider_instance"
     assert refused_cluster(with_tls(common)) == expected
     bare = with_socket(any_of(proto(UPSTREAM_TLS_CONTEXT)))
     assert refused_cluster(bare) == expected
 
 
+@pytest.mark.spec("A29-08")
 @pytest.mark.parametrize(
     ("common", "path"),
     [
@@ -162,7 +167,7 @@ def test_without_roots_it_is_refused(common: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_a_provider_that_the_bootstrap_does_not_have_is_refused(
+def test_provider_is_rejected_when_it_is_not_in_the_bootstrap(
     common: dict[str, Any], path: str
 ) -> None:
     assert refused_cluster(with_tls(common)) == (
@@ -171,6 +176,7 @@ def test_a_provider_that_the_bootstrap_does_not_have_is_refused(
     )
 
 
+@pytest.mark.spec("A29-10")
 @pytest.mark.parametrize(
     ("field", "value"),
     [
@@ -181,17 +187,18 @@ def test_a_provider_that_the_bootstrap_does_not_have_is_refused(
         ("custom_validator_config", {}),
     ],
 )
-def test_checks_that_we_do_not_make_are_refused(field: str, value: object) -> None:
+def test_unsupported_validation_fields_are_rejected(field: str, value: object) -> None:
     assert refused_cluster(with_tls({"validation_context": ROOTS | {field: value}})) == (
         f"{COMMON}.validation_context.{field} {UNSUPPORTED}"
     )
 
 
-def test_a_timestamp_that_is_not_required_is_no_error() -> None:
+def test_signed_timestamp_is_accepted_when_it_is_not_required() -> None:
     validation = ROOTS | {"require_signed_certificate_timestamp": {"value": False}}
     assert parsed_tls(with_tls({"validation_context": validation})).ca is not None
 
 
+@pytest.mark.spec("A29-09")
 @pytest.mark.parametrize(
     ("field", "value"),
     [
@@ -201,11 +208,11 @@ def test_a_timestamp_that_is_not_required_is_no_error() -> None:
         ("tls_certificate_sds_secret_configs", [{}]),
     ],
 )
-def test_other_ways_to_configure_tls_are_refused(field: str, value: object) -> None:
+def test_unsupported_context_fields_are_rejected(field: str, value: object) -> None:
     assert refused_cluster(with_tls({field: value})) == f"{COMMON}.{field} {UNSUPPORTED}"
 
 
-def test_other_identities_are_ignored_beside_a_provider() -> None:
+def test_other_identities_are_ignored_when_there_is_a_provider() -> None:
     common = {
         "tls_certificate_provider_instance": {"instance_name": "identity"},
         "tls_certificates": [{}],
@@ -213,7 +220,7 @@ def test_other_identities_are_ignored_beside_a_provider() -> None:
     assert parsed_tls(with_tls(common)).identity == CertificateInstance("identity")
 
 
-def test_matchers_for_types_of_names() -> None:
+def test_typed_san_matchers_are_used_when_there_are_no_untyped_ones() -> None:
     typed = [
         {"san_type": "EMAIL", "matcher": {"exact": "a"}},
         {"san_type": "DNS", "matcher": {"prefix": "b"}},
@@ -227,7 +234,7 @@ def test_matchers_for_types_of_names() -> None:
         SanMatcher("URI", StringMatcher("suffix", "c")),
         SanMatcher("IP", StringMatcher("contains", "d")),
     )
-    # What A29 knows goes first.
+    # The field of A29 takes precedence.
     both = validation | {"match_subject_alt_names": [{"exact": "e"}]}
     assert parsed_tls(with_tls({"validation_context": both})).san_matchers == (
         StringMatcher("exact", "e"),
@@ -235,7 +242,7 @@ def test_matchers_for_types_of_names() -> None:
 
 
 @pytest.mark.parametrize("san_type", ["SAN_TYPE_UNSPECIFIED", "OTHER_NAME"])
-def test_types_of_names_that_we_do_not_compare_are_refused(san_type: str) -> None:
+def test_unsupported_san_type_is_rejected(san_type: str) -> None:
     typed = [{"san_type": san_type, "matcher": {"exact": "a"}}]
     text = refused_cluster(
         with_tls({"validation_context": ROOTS | {"match_typed_subject_alt_names": typed}})
@@ -245,13 +252,14 @@ def test_types_of_names_that_we_do_not_compare_are_refused(san_type: str) -> Non
     assert text.endswith(", wanted one of 1 to 4")
 
 
-def test_roots_by_secret_discovery_are_refused() -> None:
+@pytest.mark.spec("A29-09")
+def test_roots_by_secret_discovery_are_rejected() -> None:
     text = refused_cluster(with_tls({"validation_context_sds_secret_config": {}}))
     assert text.split("; ")[0] == f"{COMMON}.validation_context_sds_secret_config {UNSUPPORTED}"
 
 
 @pytest.mark.parametrize("matcher", [{}, {"safe_regex": {"regex": "("}}])
-def test_a_bad_matcher_is_named(matcher: dict[str, Any]) -> None:
+def test_invalid_san_matcher_is_an_error_at_its_index(matcher: dict[str, Any]) -> None:
     validation = ROOTS | {"match_subject_alt_names": [{"exact": "a"}, matcher]}
     assert refused_cluster(with_tls({"validation_context": validation})).startswith(
         f"{COMMON}.validation_context.match_subject_alt_names[1]"
@@ -259,28 +267,29 @@ def test_a_bad_matcher_is_named(matcher: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["prefix", "suffix", "contains"])
-def test_a_matcher_that_would_accept_every_name_is_refused(kind: str) -> None:
-    said = f"{kind} error:is empty, which would accept every name"
+def test_san_matcher_is_rejected_when_it_matches_every_name(kind: str) -> None:
+    error = f"{kind} error:is empty, which would accept every name"
     validation = ROOTS | {"match_subject_alt_names": [{kind: ""}]}
     assert refused_cluster(with_tls({"validation_context": validation})) == (
-        f"{COMMON}.validation_context.match_subject_alt_names[0].{said}"
+        f"{COMMON}.validation_context.match_subject_alt_names[0].{error}"
     )
     typed = {"san_type": "DNS", "matcher": {kind: ""}}
     validation = ROOTS | {"match_typed_subject_alt_names": [typed]}
     assert refused_cluster(with_tls({"validation_context": validation})) == (
-        f"{COMMON}.validation_context.match_typed_subject_alt_names[0].matcher.{said}"
+        f"{COMMON}.validation_context.match_typed_subject_alt_names[0].matcher.{error}"
     )
 
 
-def test_tls_for_some_endpoints_only_is_refused() -> None:
-    """To ignore it would be to connect to them without."""
+@pytest.mark.spec("A29-22")
+def test_transport_socket_matches_are_rejected() -> None:
+    """Ignoring them would mean connections without TLS."""
     assert refused_cluster(cluster(transport_socket_matches=[{"name": "a"}])) == (
         f"field:transport_socket_matches {UNSUPPORTED}"
     )
 
 
-@pytest.mark.spec("A29-02")
-def test_a_server_name_beyond_255_characters_is_refused() -> None:
+@pytest.mark.spec("A101-08")
+def test_sni_above_255_characters_is_rejected() -> None:
     assert parsed_tls(with_tls(sni="s" * 255)).sni == "s" * 255
     path = COMMON.removesuffix(".common_tls_context")
     assert refused_cluster(with_tls(sni="s" * 256)) == (
@@ -288,12 +297,14 @@ def test_a_server_name_beyond_255_characters_is_refused() -> None:
     )
 
 
-def test_server_names_are_ignored_if_the_guard_says_so() -> None:
+@pytest.mark.spec("A101-09")
+def test_sni_is_ignored_when_the_guard_is_false() -> None:
     message = with_tls(sni="s" * 256, auto_host_sni=True, auto_sni_san_validation=True)
     tls = parsed_tls(message, {SNI_GUARD: "false"})
     assert tls == UpstreamTls(ca=CertificateInstance("roots"))
 
 
+@pytest.mark.spec("A29-21")
 @pytest.mark.parametrize(
     ("typed_config", "expected"),
     [
@@ -303,7 +314,7 @@ def test_server_names_are_ignored_if_the_guard_says_so() -> None:
         (typed_struct(UPSTREAM_TLS_CONTEXT), " error:is a TypedStruct of envoy."),
     ],
 )
-def test_other_transport_sockets_are_refused(typed_config: Proto | None, expected: str) -> None:
+def test_other_transport_sockets_are_rejected(typed_config: Proto | None, expected: str) -> None:
     assert refused_cluster(with_socket(typed_config)).startswith(
         f"field:transport_socket.typed_config{expected}"
     )

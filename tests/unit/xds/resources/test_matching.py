@@ -1,4 +1,4 @@
-"""Matchers: what the tables of the specification's tests leave out."""
+"""Compiled matchers: cases that the tests of the specification do not cover."""
 
 import pytest
 from hypothesis import given
@@ -15,12 +15,12 @@ from proxyless.xds.resources.matching import (
 
 
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1), st.integers())
-def test_range_is_half_open(start: int, end: int, value: int) -> None:
+def test_range_matches_start_and_not_end(start: int, end: int, value: int) -> None:
     matches = compile_header(HeaderMatcher("n", RangeMatcher(start, end)))
     assert matches((("n", str(value)),)) is (start <= value < end)
 
 
-# What absl::SimpleAtoi takes, which C-core and Envoy use: blanks on either side, one sign, digits.
+# The syntax of absl::SimpleAtoi, which C-core and Envoy use: blanks around it, one sign, digits.
 INTEGERS = {
     "3": 3,
     "+3": 3,
@@ -43,35 +43,35 @@ NO_INTEGERS = [
 ]
 
 
-def test_integer_is_read_as_c_core_reads_it_when_a_range_is_matched() -> None:
+def test_range_parses_integers_as_c_core_does() -> None:
     for text, value in INTEGERS.items():
         matches = compile_header(HeaderMatcher("n", RangeMatcher(value, value + 1)))
         assert matches((("n", text),)), text[:20]
 
 
 @pytest.mark.parametrize("text", NO_INTEGERS, ids=lambda text: repr(text[:8]))
-def test_text_is_in_no_range_when_it_is_no_64_bit_integer(text: str) -> None:
+def test_range_does_not_match_when_the_text_is_no_64_bit_integer(text: str) -> None:
     assert not compile_header(HeaderMatcher("n", RangeMatcher(-(2**63), 2**63 - 1)))((("n", text),))
 
 
 @given(st.text(), st.text())
-def test_contains_does_not_depend_on_which_text_is_which(wanted: str, text: str) -> None:
+def test_contains_and_suffix_match_as_python_does(wanted: str, text: str) -> None:
     assert compile_string(StringMatcher("contains", wanted))(text) is (wanted in text)
     assert compile_string(StringMatcher("suffix", wanted))(text) is text.endswith(wanted)
 
 
-def test_values_are_joined_in_order_and_bytes_are_text() -> None:
+def test_header_values_are_joined_in_order_and_decoded() -> None:
     metadata = (("x", "1"), ("y", "2"), ("x", b"\xe4"), ("x", ""))
     assert header_value(metadata, "x") == "1,ä,"
     assert header_value(metadata, "z") is None
     assert header_value((("z", ""),), "z") == ""
 
 
-def test_application_s_own_content_type_is_not_looked_at() -> None:
+def test_content_type_of_the_application_is_ignored() -> None:
     assert header_value((("content-type", "text/plain"),), "content-type") == "application/grpc"
 
 
-def test_regular_expression_describes_the_whole_path() -> None:
+def test_regex_must_match_the_whole_path() -> None:
     matches = compile_path(PathMatcher("regex", "/a|/b/c"))
     assert matches("/a")
     assert matches("/b/c")

@@ -1,18 +1,18 @@
-"""What RE2 takes within its bounds, and what a rewrite makes of a text."""
+"""Regular expressions, their limits, and rewrites."""
 
 import pytest
 
 from proxyless.xds.resources.regex import compile_regex, compile_rewrite
 
 
-def test_an_expression_describes_the_whole_text() -> None:
+def test_fullmatch_needs_the_whole_text() -> None:
     regex = compile_regex("/a.*")
     assert regex.fullmatch("/abc")
     assert not regex.fullmatch("x/abc")
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "error"),
     [
         ("(", r"missing \)"),
         (r"(a)\1", r"invalid escape sequence: \\1"),
@@ -21,8 +21,8 @@ def test_an_expression_describes_the_whole_text() -> None:
         (r"\pL{1000}", "pattern too large"),
     ],
 )
-def test_what_re2_does_not_take_or_takes_too_much_is_refused(source: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_invalid_and_too_large_expressions_are_rejected(source: str, error: str) -> None:
+    with pytest.raises(ValueError, match=error):
         compile_regex(source)
 
 
@@ -39,14 +39,14 @@ def test_what_re2_does_not_take_or_takes_too_much_is_refused(source: str, said: 
         ("é\n", "xé\n|é\n"),
     ],
 )
-def test_every_match_is_replaced_as_re2_does(substitution: str, rewritten: str) -> None:
+def test_rewrite_replaces_every_match(substitution: str, rewritten: str) -> None:
     rewrite = compile_rewrite("a(b)(c)?", substitution)
     assert rewrite("xab|abc") == rewritten
     assert rewrite("nothing") == "nothing"
 
 
 @pytest.mark.parametrize(
-    ("substitution", "said"),
+    ("substitution", "error"),
     [
         ("\\", "wanted a digit or a backslash"),
         (r"\n", "wanted a digit or a backslash"),
@@ -54,11 +54,11 @@ def test_every_match_is_replaced_as_re2_does(substitution: str, rewritten: str) 
         (r"\3", "wanted at most group 2"),
     ],
 )
-def test_a_substitution_that_means_nothing_is_refused(substitution: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_invalid_substitution_is_rejected(substitution: str, error: str) -> None:
+    with pytest.raises(ValueError, match=error):
         compile_rewrite("a(b)(c)?", substitution)
 
 
-def test_a_rewrite_needs_a_valid_expression() -> None:
+def test_rewrite_with_an_invalid_expression_is_rejected() -> None:
     with pytest.raises(ValueError, match="missing"):
         compile_rewrite("(", "")

@@ -1,4 +1,4 @@
-"""References to clusters: counted, subscribed while somebody holds one, forgotten afterwards."""
+"""References to clusters: counted, with a subscription until they are dropped."""
 
 from collections import Counter
 
@@ -9,7 +9,7 @@ from proxyless.xds.routing.cluster_refs import ClusterRef, ClusterRefs
 
 
 class Subscriptions:
-    """Counts what is subscribed to."""
+    """Counts the subscriptions of each cluster."""
 
     def __init__(self) -> None:
         self.held: Counter[str] = Counter()
@@ -33,7 +33,7 @@ STEPS = st.lists(st.one_of(st.sampled_from(KEYS), st.integers(0, 10), st.just("d
 
 
 @given(STEPS)
-def test_counts_are_those_who_hold(steps: list[str | int]) -> None:
+def test_count_is_the_number_of_holders(steps: list[str | int]) -> None:
     unused: list[None] = []
     refs = ClusterRefs(lambda: unused.append(None))
     subscriptions = Subscriptions()
@@ -48,16 +48,16 @@ def test_counts_are_those_who_hold(steps: list[str | int]) -> None:
             before = len(unused)
             ref = held.pop(step % len(held))
             ref.release()
-            assert (len(unused) > before) is (ref not in held), "told with the last one"
+            assert (len(unused) > before) is (ref not in held), "called for the last holder"
         for key in KEYS:
             assert refs.count(key) == sum(ref.key == key for ref in held)
-        # A reference that nobody holds keeps its subscription until it is dropped.
-        wanted = {key.removeprefix("cluster:") for key in refs.keys if key.startswith("cluster:")}
-        assert {name for name, count in subscriptions.held.items() if count} == wanted
+        # A reference without holders keeps its subscription until it is dropped.
+        expected = {key.removeprefix("cluster:") for key in refs.keys if key.startswith("cluster:")}
+        assert {name for name, count in subscriptions.held.items() if count} == expected
         assert max(subscriptions.held.values(), default=0) <= 1
 
 
-def test_taken_again_before_it_is_dropped_it_is_the_same() -> None:
+def test_reference_is_the_same_when_acquired_again_before_it_is_dropped() -> None:
     refs, subscriptions = ClusterRefs(lambda: None), Subscriptions()
     ref = refs.acquire("cluster:a", subscriptions)
     ref.release()

@@ -1,4 +1,4 @@
-"""Hashes of RPCs: bits and bytes that the specification's table leaves out."""
+"""Request hashes: rotation, encoding and rewriting."""
 
 import xxhash
 from hypothesis import given
@@ -17,7 +17,7 @@ def compute(*policies: HashPolicy, value: str | None = None) -> int:
     return RequestHash(policies, CHANNEL_ID).compute(metadata, seeded_random(1))
 
 
-def test_bit_that_leaves_on_the_left_comes_back_on_the_right() -> None:
+def test_hash_is_rotated_before_the_next_one_is_added() -> None:
     channel_id = HashPolicy("channel_id")
     assert compute(channel_id) == CHANNEL_ID
     assert compute(channel_id, channel_id) == 0x0000_0000_0000_0003 ^ CHANNEL_ID
@@ -29,7 +29,7 @@ def test_header_is_hashed_as_its_bytes(value: str) -> None:
 
 
 @given(st.text())
-def test_text_that_no_header_can_have_does_no_harm(value: str) -> None:
+def test_hash_has_64_bits_for_any_text(value: str) -> None:
     assert 0 <= compute(HEADER, value=value) < 2**64
 
 

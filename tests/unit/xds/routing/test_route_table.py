@@ -1,4 +1,4 @@
-"""Routes: the table finds what a search from the first to the last finds, and has limits."""
+"""Route table: finds the same route as a linear search; its cache is limited."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ if TYPE_CHECKING:
 ACTION = RouteAction(choice=ClusterChoice("c"))
 
 # ---------------------------------------------------------------------------------------------
-# The same, as the specification has it: from the first to the last
+# Reference implementation: a linear search
 
 
-def matches_text(kind: str, wanted: str, text: str, *, ignore_case: bool) -> bool:
+def matches_text(kind: str, pattern: str, text: str, *, ignore_case: bool) -> bool:
     if kind == "regex":
-        return re.fullmatch(wanted, text) is not None
+        return re.fullmatch(pattern, text) is not None
     if ignore_case:
-        wanted, text = wanted.lower(), text.lower()
+        pattern, text = pattern.lower(), text.lower()
     return {
-        "exact": text == wanted,
-        "path": text == wanted,
-        "prefix": text.startswith(wanted),
-        "suffix": text.endswith(wanted),
-        "contains": wanted in text,
+        "exact": text == pattern,
+        "path": text == pattern,
+        "prefix": text.startswith(pattern),
+        "suffix": text.endswith(pattern),
+        "contains": pattern in text,
     }[kind]
 
 
@@ -78,9 +78,9 @@ def matches_header(matcher: HeaderMatcher, metadata: Metadata) -> bool:
 
 def scan(routes: list[Route], path: str, metadata: Metadata) -> int | None:
     for index, route in enumerate(routes):
-        wanted = route.path
+        matcher = route.path
         if (
-            matches_text(wanted.kind, wanted.value, path, ignore_case=not wanted.case_sensitive)
+            matches_text(matcher.kind, matcher.value, path, ignore_case=not matcher.case_sensitive)
             and all(matches_header(each, metadata) for each in route.headers)
             and (route.fraction is None or route.fraction.per_million > 0)
         ):
@@ -88,7 +88,7 @@ def scan(routes: list[Route], path: str, metadata: Metadata) -> int | None:
     return None
 
 
-# Few of everything, so that most routes match most RPCs and the order decides.
+# Few values, so that most routes match most RPCs and the order decides.
 TEXTS = st.sampled_from(["a", "A", "b", "ab"])
 PATHS = st.sampled_from(["/a/a", "/a/A", "/b/a"])
 PATH_MATCHERS = st.one_of(
@@ -99,7 +99,7 @@ PATH_MATCHERS = st.one_of(
     st.builds(PathMatcher, st.just("regex"), st.sampled_from(["/a.*", ".*/a", "/[aA]+/.*"])),
 )
 NAMES = st.sampled_from(["x", "y"])
-# What the table finds by value, and what is almost that.
+# Matchers that the table indexes by value, and similar ones.
 EXACT_MATCHERS = st.builds(
     HeaderMatcher,
     NAMES,
@@ -152,20 +152,22 @@ def index_of(table: RouteTable, path: str, metadata: Metadata = ()) -> int | Non
 
 @settings(max_examples=300)
 @given(st.lists(ROUTES, min_size=2, max_size=8), RPCS)
-def test_table_finds_what_a_search_finds(
+def test_table_finds_the_route_of_a_linear_search(
     routes: list[Route], rpcs: list[tuple[str, Metadata]]
 ) -> None:
     table = table_of(*routes)
-    # Twice: what is remembered says the same.
+    # Twice: the second search uses the cache.
     for path, metadata in rpcs * 2:
         assert index_of(table, path, metadata) == scan(routes, path, metadata)
 
 
 @given(st.lists(ROUTES, max_size=6), RPCS)
-def test_limits_change_nothing(routes: list[Route], rpcs: list[tuple[str, Metadata]]) -> None:
+def test_table_finds_the_same_route_when_the_cache_is_full(
+    routes: list[Route], rpcs: list[tuple[str, Metadata]]
+) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(routing, "REMEMBERED_PATHS_MAX", 2)
-        patch.setattr(routing, "REMEMBERED_ROUTES_MAX", 3)
+        patch.setattr(routing, "CACHED_PATHS_MAX", 2)
+        patch.setattr(routing, "CACHED_ROUTES_MAX", 3)
         table = table_of(*routes)
         for path, metadata in rpcs * 2:
             assert index_of(table, path, metadata) == scan(routes, path, metadata)
@@ -175,57 +177,59 @@ def test_limits_change_nothing(routes: list[Route], rpcs: list[tuple[str, Metada
 # Limits
 
 
-def for_any(value: str) -> Route:
+def route_for_header(value: str) -> Route:
     header = HeaderMatcher("x", StringMatcher("exact", value))
     return Route(path=PathMatcher("prefix", "/"), headers=(header,), action=ACTION)
 
 
-def test_paths_that_are_remembered_are_limited() -> None:
+def test_number_of_cached_paths_is_limited() -> None:
     table = table_of(Route(path=PathMatcher("prefix", "/"), action=ACTION))
-    for number in range(routing.REMEMBERED_PATHS_MAX + 10):
+    for number in range(routing.CACHED_PATHS_MAX + 10):
         assert index_of(table, f"/s/{number}") == 0
-    assert len(table._known) <= routing.REMEMBERED_PATHS_MAX
+    assert len(table._by_path) <= routing.CACHED_PATHS_MAX
 
 
-def test_paths_with_the_same_routes_share_them() -> None:
-    table = table_of(*(for_any(str(number)) for number in range(50)))
+def test_paths_share_candidates_when_they_match_the_same_routes() -> None:
+    table = table_of(*(route_for_header(str(number)) for number in range(50)))
     for number in range(100):
         assert index_of(table, f"/s/{number}", (("x", "49"),)) == 49
-    assert len({id(each) for each in table._known.values()}) == 1
+    assert len({id(each) for each in table._by_path.values()}) == 1
 
 
-def test_routes_that_are_remembered_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routing, "REMEMBERED_ROUTES_MAX", 100)
+def test_number_of_cached_routes_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routing, "CACHED_ROUTES_MAX", 100)
     prefixes = [f"/s{number}/" for number in range(50)]
     routes = [
-        Route(path=PathMatcher("prefix", prefix), headers=for_any("1").headers, action=ACTION)
+        Route(
+            path=PathMatcher("prefix", prefix), headers=route_for_header("1").headers, action=ACTION
+        )
         for prefix in prefixes
     ]
-    table = table_of(*routes, *(for_any(str(number)) for number in range(40)))
+    table = table_of(*routes, *(route_for_header(str(number)) for number in range(40)))
     for prefix in prefixes:
         assert index_of(table, f"{prefix}m", (("x", "39"),)) == 89
-        assert len(table._candidates_of) <= 3
+        assert len(table._candidates) <= 3
 
 
-def test_fraction_is_drawn_anew_for_each_rpc() -> None:
+def test_fraction_is_a_random_choice_for_each_rpc() -> None:
     half = Route(path=PathMatcher("prefix", "/"), fraction=Fraction(500_000), action=ACTION)
     table = table_of(half, Route(path=PathMatcher("prefix", "/"), action=ACTION))
-    drawn = [index_of(table, "/s/m") for _ in range(200)]
-    assert 60 < sum(index == 0 for index in drawn) < 140
+    found = [index_of(table, "/s/m") for _ in range(200)]
+    assert 60 < sum(index == 0 for index in found) < 140
 
 
 # ---------------------------------------------------------------------------------------------
-# Settings and answers
+# Settings and errors
 
 
-def test_no_codes_mean_no_retries_even_if_the_host_has_some() -> None:
+def test_route_without_retry_codes_disables_retries_of_the_virtual_host() -> None:
     of_host = RetryOnPolicy(frozenset({StatusCode.INTERNAL}), 2, 0.1, 0.2)
     of_route = RetryOnPolicy(frozenset(), 2, 0.1, 0.2)
     action = RouteAction(choice=ClusterChoice("c"), timeout_s=0.0, retry=of_route)
     assert route_method_config(action, RouteDefaults(retry=of_host)) == MethodConfig()
 
 
-def test_answers_name_what_there_is() -> None:
+def test_error_names_resource_virtual_host_and_route() -> None:
     named = config_of(VirtualHost(name="web", domains=("*",), routes=()), "routes")
     assert no_route(named, "/s/m").details == (
         'route configuration "routes": no route in virtual host "web" matches "/s/m" (node id "n")'
@@ -246,7 +250,7 @@ def test_answers_name_what_there_is() -> None:
 
 
 def config_of(host: VirtualHost, route_config_name: str = "") -> XdsConfig:
-    """With the routes in a resource of their own, or in the listener."""
+    """A config with RDS routes, or without a name with routes inline in the listener."""
     routes = RouteConfiguration(name=route_config_name, virtual_hosts=(host,))
     listener = Listener("l", HttpConnectionManager(route_config_name or routes))
     return XdsConfig(listener, routes, host, {}, "n")

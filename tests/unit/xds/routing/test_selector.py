@@ -1,4 +1,4 @@
-"""Selectors: what is prepared, what is shared, and who is held how long."""
+"""Selectors: shared call configs, hashes, and references to clusters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from proxyless.lb import REQUEST_HASH
 from proxyless.runtime import seeded_random
 from proxyless.xds.config import ClusterConfig, ClusterError, XdsConfig
 from proxyless.xds.filters import FilterRegistry
-from proxyless.xds.filters.calls import FilterOrigin, RoutedRpc, RpcFilter
+from proxyless.xds.filters.rpc_filter import FilterOrigin, RoutedRpc, RpcFilter
 from proxyless.xds.resources import (
     ClusterSpecifierPlugin,
     HashPolicy,
@@ -26,7 +26,7 @@ from proxyless.xds.resources import (
 from proxyless.xds.routing.cluster_refs import ClusterRefs
 from proxyless.xds.routing.route_table import RouteTable
 from proxyless.xds.routing.selector import SelectorTools, XdsConfigSelector, routed_plugins
-from tests.spec.xds_world import aggregate, cluster, host, listener, route, unavailable
+from tests.worlds.xds_resources import aggregate, cluster, host, listener, route, unavailable
 
 if TYPE_CHECKING:
     from proxyless.xds.config.xds_config import ClusterResult
@@ -35,10 +35,10 @@ RING: tuple[dict[str, object], ...] = ({"ring_hash_experimental": {}},)
 PATH = "/s/m"
 
 
-class Nobody:
-    """Subscriptions that end in nothing."""
+class NullSubscriptions:
+    """Subscriptions without effect."""
 
-    def subscribe(self, name: str) -> Nobody:
+    def subscribe(self, name: str) -> NullSubscriptions:
         return self
 
     def release(self) -> None:
@@ -54,7 +54,7 @@ class SelectorWorld:
         random = seeded_random(1)
         plugins = (ClusterSpecifierPlugin("p", RING),)
         config = RouteConfiguration(name="routes", virtual_hosts=(found,), plugins=plugins)
-        self.tools = SelectorTools(self.refs, Nobody(), FilterRegistry(), random, 15.0)
+        self.tools = SelectorTools(self.refs, NullSubscriptions(), FilterRegistry(), random, 15.0)
         self.config = XdsConfig(listener(config), config, found, clusters or {})
         self.selector = XdsConfigSelector(self.config, RouteTable(found, random), self.tools)
 
@@ -64,11 +64,11 @@ class SelectorWorld:
         return config
 
 
-def known(name: str, **settings: Any) -> tuple[ClusterConfig, ...]:  # noqa: ANN401
+def entries(name: str, **settings: Any) -> tuple[ClusterConfig, ...]:  # noqa: ANN401
     return (ClusterConfig(name, cluster(name, **settings)),)
 
 
-def test_rpcs_of_a_plain_route_share_their_config() -> None:
+def test_rpcs_share_the_call_config_when_the_route_is_plain() -> None:
     world = SelectorWorld(route("a"))
     first, second = world.select(), world.select()
     assert first is second
@@ -87,52 +87,54 @@ def test_every_routed_cluster_is_held_until_the_selector_is_closed() -> None:
     assert [world.refs.count(f"cluster:{name}") for name in "abc"] == [0, 0, 0]
 
 
-def test_plugin_has_a_key_of_its_own() -> None:
+def test_plugin_and_cluster_have_different_keys() -> None:
     plugged = Route(path=PathMatcher("prefix", ""), action=RouteAction(choice=PluginChoice("p")))
     assert list(routed_plugins(VirtualHost(domains=("*",), routes=(plugged, plugged)))) == ["p"]
     world = SelectorWorld(plugged, route("p"))
     assert set(world.refs.keys) == {"cluster:p", "cluster_specifier_plugin:p"}
     config = world.select()
     assert world.refs.count("cluster_specifier_plugin:p") == 2
-    assert config.attributes.get(REQUEST_HASH) is not None, "who knows what it is balanced by"
+    assert config.attributes.get(REQUEST_HASH) is not None, "its cluster may be balanced by hash"
 
 
-def test_hash_is_computed_only_for_those_who_may_want_it() -> None:
+def test_hash_is_computed_when_a_cluster_may_use_it() -> None:
     policy = HashPolicy("channel_id")
     wrapped = ({"xds_wrr_locality_experimental": {"childPolicy": list(RING)}},)
-    top = (ClusterConfig("top", aggregate("top", "leaf")), *known("leaf", lb_config=RING))
+    top = (ClusterConfig("top", aggregate("top", "leaf")), *entries("leaf", lb_config=RING))
     cases: list[tuple[Route, dict[str, ClusterResult], bool]] = [
-        (route("a"), {"a": known("a")}, False),
-        (route("a"), {"a": known("a", lb_config=RING)}, True),
-        (route("a"), {"a": known("a", lb_config=wrapped)}, True),
+        (route("a"), {"a": entries("a")}, False),
+        (route("a"), {"a": entries("a", lb_config=RING)}, True),
+        (route("a"), {"a": entries("a", lb_config=wrapped)}, True),
         (route("top"), {"top": top}, True),
         (route("a"), {"a": ClusterError(unavailable("gone"))}, False),
-        (route({"a": 1, "b": 1}), {"a": known("a"), "b": known("b", lb_config=RING)}, True),
-        (route("a", hash_policies=(policy,)), {"a": known("a")}, True),
+        (route({"a": 1, "b": 1}), {"a": entries("a"), "b": entries("b", lb_config=RING)}, True),
+        (route("a", hash_policies=(policy,)), {"a": entries("a")}, True),
     ]
     for found, clusters, is_computed in cases:
         world = SelectorWorld(found, clusters=clusters)
         assert (world.select() is not world.select()) is is_computed
 
 
-def test_rpc_without_a_hash_of_its_own_has_the_channels() -> None:
-    """Its cluster may be balanced by hash by the time it is picked for."""
-    world = SelectorWorld(route("a"), clusters={"a": known("a")})
+def test_hash_is_the_channel_id_when_no_cluster_uses_it() -> None:
+    # The cluster may be balanced by hash at the time of the pick.
+    world = SelectorWorld(route("a"), clusters={"a": entries("a")})
     assert world.select().attributes.get(REQUEST_HASH) == world.tools.channel_id
 
 
-def test_routes_are_gone_through_again_only_if_they_are_others() -> None:
+def test_keys_are_reused_when_the_virtual_host_is_the_same() -> None:
     world = SelectorWorld(route("a"), route("b"))
     keys = world.tools.keys_of(world.config)
     assert keys == ("cluster:a", "cluster:b")
-    assert world.tools.keys_of(replace(world.config, clusters={"a": known("a")})) is keys
+    assert world.tools.keys_of(replace(world.config, clusters={"a": entries("a")})) is keys
     other = SelectorWorld(route("c")).config
     assert world.tools.keys_of(other) == ("cluster:c",)
 
 
-def test_each_channel_has_an_id_of_64_random_bits() -> None:
+def test_channel_id_has_64_random_bits() -> None:
     ids = [
-        SelectorTools(ClusterRefs(lambda: None), Nobody(), FilterRegistry(), seeded_random(n), 15.0)
+        SelectorTools(
+            ClusterRefs(lambda: None), NullSubscriptions(), FilterRegistry(), seeded_random(n), 15.0
+        )
         for n in range(20)
     ]
     numbers = {each.channel_id for each in ids}
@@ -141,7 +143,7 @@ def test_each_channel_has_an_id_of_64_random_bits() -> None:
 
 
 class Broken(RpcFilter):
-    """Cannot even say how long it takes."""
+    """Raises when its delay is read."""
 
     @property
     def delay_s(self) -> float:
@@ -149,13 +151,13 @@ class Broken(RpcFilter):
 
 
 class BrokenFilter:
-    """Has something to do with every RPC, and breaks over it."""
+    """Returns a `Broken` for every RPC."""
 
     def on_rpc(self, rpc: RoutedRpc) -> RpcFilter:
         return Broken()
 
 
-def test_filter_that_raises_leaves_no_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_reference_is_added_when_a_filter_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     world = SelectorWorld(route("a"))
     broken = BrokenFilter()
     chain = (broken,), FilterOrigin("orders", "edge-7", ("broken",))

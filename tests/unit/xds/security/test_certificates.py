@@ -1,4 +1,4 @@
-"""Where do certificates and keys for connections in a mesh come from?"""
+"""Certificate providers: file_watcher, custom plugins, and sharing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NEW_IDENTITY = NEW.issue(["client"], client=True)
 
 
 class World:
-    """Three files, and the provider that reads them."""
+    """Three files, and a file_watcher that reads them."""
 
     def __init__(self, directory: Path, **changes: object) -> None:
         self.clock = VirtualClock()
@@ -70,7 +70,7 @@ class World:
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    """With good files."""
+    """A world with valid files."""
     made = World(tmp_path)
     made.write(OLD.certificate_pem, OLD_IDENTITY)
     return made
@@ -85,7 +85,7 @@ def details(found: object) -> str:
 # file_watcher
 
 
-@pytest.mark.spec("A29-02")
+@pytest.mark.spec("A29-18")
 def test_files_are_read_again_when_the_interval_is_over(world: World) -> None:
     assert world.read() == (OLD.certificate_pem, OLD_IDENTITY)
     world.write(NEW.certificate_pem, NEW_IDENTITY)
@@ -95,25 +95,27 @@ def test_files_are_read_again_when_the_interval_is_over(world: World) -> None:
     assert world.read() == (NEW.certificate_pem, NEW_IDENTITY)
 
 
-def test_no_timer_runs(world: World) -> None:
+def test_file_watcher_has_no_timer(world: World) -> None:
     world.read()
     assert world.clock.timers_pending == 0
 
 
+@pytest.mark.spec("A29-19")
 @pytest.mark.parametrize(
     "length", [0, 1, 40, len(NEW.certificate_pem) // 2], ids=["nothing", "1", "40", "half"]
 )
-def test_half_written_roots_leave_the_old_ones_in_use(world: World, length: int) -> None:
+def test_old_roots_stay_in_use_when_the_file_is_half_written(world: World, length: int) -> None:
     world.read()
     world.clock.advance(INTERVAL_S)
     world.roots.write_bytes(NEW.certificate_pem[:length])
     assert world.certificates.roots(MESH) == OLD.certificate_pem
     world.roots.write_bytes(NEW.certificate_pem)
-    # Soon, not when the interval is over again.
+    # The file is read again soon, before the interval is over.
     world.clock.advance(1.0)
     assert world.certificates.roots(MESH) == NEW.certificate_pem
 
 
+@pytest.mark.spec("A29-19")
 @pytest.mark.parametrize(
     ("certificate", "key"),
     [
@@ -125,7 +127,7 @@ def test_half_written_roots_leave_the_old_ones_in_use(world: World, length: int)
     ],
     ids=["other key", "other certificate", "half a certificate", "half a key", "empty"],
 )
-def test_a_pair_that_does_not_fit_leaves_the_old_one_in_use(
+def test_old_identity_stays_in_use_when_key_and_certificate_do_not_match(
     world: World, certificate: bytes, key: bytes
 ) -> None:
     world.read()
@@ -137,7 +139,8 @@ def test_a_pair_that_does_not_fit_leaves_the_old_one_in_use(
     assert world.read()[1] == NEW_IDENTITY
 
 
-def test_files_that_are_gone_leave_what_they_said_in_use(world: World) -> None:
+@pytest.mark.spec("A29-19")
+def test_old_certificates_stay_in_use_when_files_are_removed(world: World) -> None:
     world.read()
     for path in (world.roots, world.certificate, world.key):
         path.unlink()
@@ -145,7 +148,7 @@ def test_files_that_are_gone_leave_what_they_said_in_use(world: World) -> None:
     assert world.read() == (OLD.certificate_pem, OLD_IDENTITY)
 
 
-def test_trouble_is_logged_once_and_without_the_key(
+def test_error_is_logged_once_and_without_the_key(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.read()
@@ -161,7 +164,7 @@ def test_trouble_is_logged_once_and_without_the_key(
     assert NEW_IDENTITY[1].decode()[30:60] not in text
 
 
-def test_missing_files_are_looked_for_until_they_are_there(tmp_path: Path) -> None:
+def test_missing_files_are_read_as_soon_as_they_exist(tmp_path: Path) -> None:
     world = World(tmp_path)
     roots, identity = world.read()
     missing = "cannot be read: No such file or directory"
@@ -175,12 +178,12 @@ def test_missing_files_are_looked_for_until_they_are_there(tmp_path: Path) -> No
     assert world.read() == (OLD.certificate_pem, OLD_IDENTITY)
 
 
-def test_a_missing_key_is_named(world: World) -> None:
+def test_missing_key_file_is_named_in_the_error(world: World) -> None:
     world.key.unlink()
     assert f"file {str(world.key)!r} cannot be read" in details(world.read()[1])
 
 
-def test_nobody_is_asked_for_the_password_of_a_key(world: World) -> None:
+def test_encrypted_key_is_rejected_without_a_password_prompt(world: World) -> None:
     key = serialization.load_pem_private_key(OLD_IDENTITY[1], None)
     encrypted = key.private_bytes(
         serialization.Encoding.PEM,
@@ -191,7 +194,7 @@ def test_nobody_is_asked_for_the_password_of_a_key(world: World) -> None:
     assert "certificate chain and key are not usable" in details(world.read()[1])
 
 
-def test_what_is_not_configured_cannot_be_had(tmp_path: Path) -> None:
+def test_unconfigured_files_are_an_error(tmp_path: Path) -> None:
     roots = World(tmp_path, certificate_file=None, private_key_file=None)
     assert details(roots.certificates.identity(MESH)) == (
         "certificate provider 'mesh': has no identity, wanted certificate_file in its config"
@@ -207,7 +210,7 @@ def test_what_is_not_configured_cannot_be_had(tmp_path: Path) -> None:
 
 
 class SpiffeWorld(World):
-    """With a map of trust bundles beside the other files."""
+    """A world with a trust bundle map and the other files."""
 
     def __init__(self, directory: Path, **changes: object) -> None:
         self.map = directory / "map.json"
@@ -215,7 +218,7 @@ class SpiffeWorld(World):
         super().__init__(directory, **changes)
 
     def write_map(self, **domains: CertificateAuthority) -> bytes:
-        """The trust domains a.example, b.example and so on."""
+        """`a=` is the trust domain a.example."""
         bundles = {f"{key}.example": [authority] for key, authority in domains.items()}
         content = trust_bundle_map(bundles)
         self.map.write_bytes(content)
@@ -231,8 +234,8 @@ A_IS_OLD = {"a.example": frozenset({OLD.certificate_der})}
 A_IS_NEW = {"a.example": frozenset({NEW.certificate_der})}
 
 
-@pytest.mark.spec("A29-02")
-def test_a_map_of_trust_bundles_counts_in_place_of_the_ca_file(tmp_path: Path) -> None:
+@pytest.mark.spec("A87-01")
+def test_trust_bundle_map_takes_precedence_over_the_ca_file(tmp_path: Path) -> None:
     world = SpiffeWorld(tmp_path)
     world.write(NEW.certificate_pem, OLD_IDENTITY)
     world.write_map(a=OLD)
@@ -240,15 +243,15 @@ def test_a_map_of_trust_bundles_counts_in_place_of_the_ca_file(tmp_path: Path) -
     assert world.read()[1] == OLD_IDENTITY
 
 
-def test_a_map_alone_is_enough(tmp_path: Path) -> None:
+def test_config_with_only_a_map_is_valid(tmp_path: Path) -> None:
     absent = dict.fromkeys(("certificate_file", "private_key_file", "ca_certificate_file"))
     world = SpiffeWorld(tmp_path, **absent)
     world.write_map(a=OLD)
     assert world.domains() == A_IS_OLD
 
 
-@pytest.mark.spec("A29-02")
-def test_a_map_is_read_again_when_the_interval_is_over(tmp_path: Path) -> None:
+@pytest.mark.spec("A87-11")
+def test_map_is_read_again_when_the_interval_is_over(tmp_path: Path) -> None:
     world = SpiffeWorld(tmp_path)
     world.write_map(a=OLD)
     assert world.domains() == A_IS_OLD
@@ -260,7 +263,7 @@ def test_a_map_is_read_again_when_the_interval_is_over(tmp_path: Path) -> None:
     assert world.clock.timers_pending == 0
 
 
-def test_a_map_that_did_not_change_is_not_parsed_again(tmp_path: Path) -> None:
+def test_unchanged_map_is_not_parsed_again(tmp_path: Path) -> None:
     world = SpiffeWorld(tmp_path)
     world.write_map(a=OLD)
     before = world.certificates.roots(MESH)
@@ -278,8 +281,9 @@ BAD_MAPS = {
 }
 
 
+@pytest.mark.spec("A87-08")
 @pytest.mark.parametrize("bad", BAD_MAPS.values(), ids=BAD_MAPS)
-def test_a_bad_map_leaves_the_old_one_in_use_and_says_so_once(
+def test_old_map_stays_in_use_when_the_file_is_invalid(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, bad: bytes
 ) -> None:
     world = SpiffeWorld(tmp_path)
@@ -294,14 +298,15 @@ def test_a_bad_map_leaves_the_old_one_in_use_and_says_so_once(
     assert text.startswith(f"file {str(world.map)!r}")
     assert text.endswith(": what was read before stays in use")
     world.write_map(a=NEW)
-    # Soon, not when the interval is over again.
+    # The file is read again soon, before the interval is over.
     world.clock.advance(1.0)
     assert world.domains() == A_IS_NEW
 
 
+@pytest.mark.spec("A87-07")
 @pytest.mark.parametrize("bad", BAD_MAPS.values(), ids=BAD_MAPS)
-def test_without_a_good_map_there_is_none(tmp_path: Path, bad: bytes) -> None:
-    """Not even the roots of the CA file, which is good."""
+def test_roots_are_an_error_when_the_map_was_never_valid(tmp_path: Path, bad: bytes) -> None:
+    """The valid CA file is not used instead."""
     world = SpiffeWorld(tmp_path)
     world.write(OLD.certificate_pem, OLD_IDENTITY)
     world.map.write_bytes(bad)
@@ -312,7 +317,7 @@ def test_without_a_good_map_there_is_none(tmp_path: Path, bad: bytes) -> None:
     assert world.domains() == A_IS_NEW
 
 
-def test_what_is_wrong_with_a_map_is_said_by_field(tmp_path: Path) -> None:
+def test_error_of_a_map_has_the_path_of_the_field(tmp_path: Path) -> None:
     world = SpiffeWorld(tmp_path)
     world.map.write_bytes(BAD_MAPS["another key"])
     assert details(world.certificates.roots(MESH)) == (
@@ -321,14 +326,16 @@ def test_what_is_wrong_with_a_map_is_said_by_field(tmp_path: Path) -> None:
     )
 
 
-def test_an_empty_map_is_one(tmp_path: Path) -> None:
+@pytest.mark.spec("A87-09")
+def test_empty_map_is_valid(tmp_path: Path) -> None:
     world = SpiffeWorld(tmp_path)
     world.write_map()
     assert world.domains() == {}
 
 
+@pytest.mark.spec("A87-12")
 @pytest.mark.parametrize("value", ["false", " False "])
-def test_the_guard_has_the_map_ignored(
+def test_map_is_ignored_when_the_guard_is_false(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
     monkeypatch.setenv(SPIFFE_GUARD, value)
@@ -365,7 +372,7 @@ def test_the_guard_has_the_map_ignored(
         ),
     ],
 )
-def test_a_config_that_is_wrong_is_said_by_field(
+def test_error_of_a_config_has_the_path_of_the_field(
     tmp_path: Path, changes: Mapping[str, object], error: str
 ) -> None:
     world = World(tmp_path, **changes)
@@ -374,7 +381,7 @@ def test_a_config_that_is_wrong_is_said_by_field(
     assert details(world.certificates.identity(MESH)) == expected
 
 
-def test_files_are_read_every_ten_minutes_unless_told_otherwise(tmp_path: Path) -> None:
+def test_files_are_read_every_ten_minutes_by_default(tmp_path: Path) -> None:
     world = World(tmp_path, refresh_interval=None)
     world.write(OLD.certificate_pem, OLD_IDENTITY)
     world.read()
@@ -385,15 +392,15 @@ def test_files_are_read_every_ten_minutes_unless_told_otherwise(tmp_path: Path) 
     assert world.read()[0] == NEW.certificate_pem
 
 
-def test_an_identity_does_not_show_its_key() -> None:
+def test_repr_of_an_identity_has_no_key() -> None:
     assert repr(Identity(b"certificate", b"secret")) == "Identity()"
 
 
-# Who shares them
+# Sharing of providers
 
 
 class CountingPlugin:
-    """Providers that are counted."""
+    """A plugin that counts its providers."""
 
     name = "counting"
 
@@ -402,7 +409,7 @@ class CountingPlugin:
         self.closed = 0
 
     def parse_config(self, config: JsonObject) -> str:
-        return config.text("greeting")
+        return config.text("label")
 
     def create(self, config: Any, clock: Clock) -> CountingProvider:  # noqa: ANN401 - any plugin's
         self.created += 1
@@ -410,9 +417,9 @@ class CountingPlugin:
 
 
 class CountingProvider:
-    def __init__(self, plugin: CountingPlugin, greeting: str) -> None:
+    def __init__(self, plugin: CountingPlugin, label: str) -> None:
         self._plugin = plugin
-        self._greeting = greeting
+        self._greeting = label
 
     def roots(self, certificate_name: str) -> bytes | Status:
         return f"{self._greeting} {certificate_name}".encode()
@@ -424,18 +431,18 @@ class CountingProvider:
         self._plugin.closed += 1
 
 
-def configs(greeting: str = "hello") -> dict[str, CertificateProviderConfig]:
-    return {"mesh": CertificateProviderConfig("counting", {"greeting": greeting})}
+def configs(label: str = "hello") -> dict[str, CertificateProviderConfig]:
+    return {"mesh": CertificateProviderConfig("counting", {"label": label})}
 
 
-def test_a_plugin_of_ones_own_gets_its_config_and_the_name() -> None:
+def test_custom_plugin_gets_its_config_and_the_certificate_name() -> None:
     store = CertificateStore(VirtualClock(), [CountingPlugin()])
     certificates = store.acquire(configs())
     assert certificates.roots(MESH) == b"hello any"
     assert certificates.identity(MESH) == Identity(b"any", b"key")
 
 
-def test_equal_bootstraps_share_providers_until_the_last_is_done() -> None:
+def test_equal_bootstraps_share_providers_until_the_last_release() -> None:
     plugin = CountingPlugin()
     store = CertificateStore(VirtualClock(), [plugin])
     one, same, other = (store.acquire(configs(text)) for text in ("hello", "hello", "bye"))
@@ -454,14 +461,14 @@ def test_equal_bootstraps_share_providers_until_the_last_is_done() -> None:
     assert store.acquire(configs()) is not one
 
 
-def test_providers_that_nobody_asks_are_never_made() -> None:
+def test_unused_providers_are_not_created() -> None:
     plugin = CountingPlugin()
     store = CertificateStore(VirtualClock(), [plugin])
     store.release(store.acquire(configs()))
     assert (plugin.created, plugin.closed) == (0, 0)
 
 
-def test_instances_and_plugins_that_are_not_known_are_named() -> None:
+def test_unknown_instance_and_plugin_are_named_in_the_error() -> None:
     plugins = {"file_watcher": FileWatcherPlugin()}
     certificates = Certificates(configs(), plugins, VirtualClock())
     assert details(certificates.roots(CertificateInstance("other"))) == (

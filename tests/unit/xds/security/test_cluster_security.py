@@ -1,4 +1,4 @@
-"""How is a connection to a cluster secured, and is its server one of the cluster's?"""
+"""xDS credentials: TLS of connections to a cluster, and authorization of its servers."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from proxyless.xds.security.cluster_tls import UPSTREAM_TLS, ClusterTls
 
 PROVIDERS = {"mesh": CertificateProviderConfig("fixed"), "none": CertificateProviderConfig("none")}
 MESH, NONE = CertificateInstance("mesh"), CertificateInstance("none")
-TROUBLE = Status(StatusCode.UNAVAILABLE, "nothing yet")
+ERROR = Status(StatusCode.UNAVAILABLE, "nothing yet")
 
 
 class FixedPlugin:
-    """Certificates, or trouble, as the test says."""
+    """A plugin with fixed certificates, or a fixed error."""
 
-    def __init__(self, name: str, trouble: Status | None = None) -> None:
+    def __init__(self, name: str, error: Status | None = None) -> None:
         self.name = name
         self.version = b"1"
         self.closed = 0
         self.bundles: TrustBundles | None = None
-        self._trouble = trouble
+        self._error = error
 
     def parse_config(self, config: object) -> None:
         return None
@@ -46,10 +46,10 @@ class FixedPlugin:
         return self
 
     def roots(self, certificate_name: str) -> bytes | TrustBundles | Status:
-        return self._trouble or self.bundles or b"roots" + self.version
+        return self._error or self.bundles or b"roots" + self.version
 
     def identity(self, certificate_name: str) -> Identity | Status:
-        return self._trouble or Identity(b"chain" + self.version, b"key" + self.version)
+        return self._error or Identity(b"chain" + self.version, b"key" + self.version)
 
     def close(self) -> None:
         self.closed += 1
@@ -61,13 +61,14 @@ def certificate(
     return PeerCertificate(dns, uris, ips, emails, b"")
 
 
-def accepts(matcher: StringMatcher, shown: PeerCertificate) -> bool:
+def is_accepted(matcher: StringMatcher, shown: PeerCertificate) -> bool:
     return SanCheck((matcher,))(shown) is None
 
 
 # Server authorization
 
 
+@pytest.mark.spec("A29-13")
 @pytest.mark.parametrize(
     ("matcher", "good", "bad"),
     [
@@ -79,12 +80,15 @@ def accepts(matcher: StringMatcher, shown: PeerCertificate) -> bool:
         (StringMatcher("regex", "[ab].example"), "b.example", "ab.example"),
     ],
 )
-def test_each_kind_of_matcher_on_dns_names(matcher: StringMatcher, good: str, bad: str) -> None:
-    assert accepts(matcher, certificate(good))
-    assert not accepts(matcher, certificate(bad))
-    assert accepts(matcher, certificate(bad, good))
+def test_each_kind_of_matcher_matches_dns_names(
+    matcher: StringMatcher, good: str, bad: str
+) -> None:
+    assert is_accepted(matcher, certificate(good))
+    assert not is_accepted(matcher, certificate(bad))
+    assert is_accepted(matcher, certificate(bad, good))
 
 
+@pytest.mark.spec("A29-13")
 @pytest.mark.parametrize(
     ("matcher", "is_match"),
     [
@@ -99,38 +103,50 @@ def test_each_kind_of_matcher_on_dns_names(matcher: StringMatcher, good: str, ba
         (StringMatcher("regex", "spiffe"), False),
     ],
 )
-def test_uris_are_compared_as_texts(matcher: StringMatcher, is_match: bool) -> None:
-    assert accepts(matcher, certificate(uris=("spiffe://mesh/a",))) is is_match
+def test_uris_are_compared_as_strings(matcher: StringMatcher, is_match: bool) -> None:
+    assert is_accepted(matcher, certificate(uris=("spiffe://mesh/a",))) is is_match
 
 
-def test_a_wildcard_counts_in_dns_names_only() -> None:
+@pytest.mark.spec("A29-14")
+def test_exact_matcher_accepts_a_wildcard_for_one_label() -> None:
+    matcher = StringMatcher("exact", "a.example")
+    assert is_accepted(matcher, certificate("*.example"))
+    assert not is_accepted(matcher, certificate("*.a.example"))
+    assert not is_accepted(StringMatcher("exact", "a.b.example"), certificate("*.example"))
+
+
+@pytest.mark.spec("A29-14")
+def test_wildcard_matches_in_dns_names_only() -> None:
     wanted = StringMatcher("exact", "a.example")
-    assert not accepts(wanted, certificate(uris=("*.example",), emails=("*.example",)))
-    assert not accepts(StringMatcher("prefix", "a."), certificate("*.example"))
+    assert not is_accepted(wanted, certificate(uris=("*.example",), emails=("*.example",)))
+    assert not is_accepted(StringMatcher("prefix", "a."), certificate("*.example"))
 
 
+@pytest.mark.spec("A29-13", "A29-15")
 @pytest.mark.parametrize(
     ("shown", "canonical"),
     [
         ("10.0.0.1", "10.0.0.1"),
-        # As Python's ssl module spells it.
+        # The format of Python's ssl module.
         ("2001:DB8:0:0:0:0:0:1", "2001:db8::1"),
         ("2001:DB8:0:0:0:0:0:1\n", "2001:db8::1"),
         ("<invalid>", "<invalid>"),
     ],
 )
-def test_addresses_are_compared_in_their_canonical_form(shown: str, canonical: str) -> None:
-    assert accepts(StringMatcher("exact", canonical), certificate(ips=(shown,)))
+def test_ip_addresses_are_compared_in_their_canonical_form(shown: str, canonical: str) -> None:
+    assert is_accepted(StringMatcher("exact", canonical), certificate(ips=(shown,)))
 
 
-def test_emails_count_too() -> None:
-    assert accepts(StringMatcher("suffix", "@example"), certificate(emails=("a@example",)))
+@pytest.mark.spec("A29-13")
+def test_email_addresses_are_matched() -> None:
+    assert is_accepted(StringMatcher("suffix", "@example"), certificate(emails=("a@example",)))
 
 
+@pytest.mark.spec("A29-16")
 @pytest.mark.parametrize("matcher", [StringMatcher("prefix", ""), StringMatcher("regex", ".*")])
-def test_an_empty_name_or_none_at_all_is_refused(matcher: StringMatcher) -> None:
-    assert not accepts(matcher, certificate(""))
-    assert not accepts(matcher, certificate())
+def test_certificate_without_names_is_rejected(matcher: StringMatcher) -> None:
+    assert not is_accepted(matcher, certificate(""))
+    assert not is_accepted(matcher, certificate())
 
 
 @pytest.mark.parametrize(
@@ -142,7 +158,7 @@ def test_an_empty_name_or_none_at_all_is_refused(matcher: StringMatcher) -> None
         (SanMatcher("IP", StringMatcher("exact", "10.0.0.1")), certificate(ips=("10.0.0.1",))),
     ],
 )
-def test_a_matcher_for_a_type_sees_names_of_that_type_only(
+def test_typed_matcher_matches_names_of_its_type_only(
     matcher: SanMatcher, shown: PeerCertificate
 ) -> None:
     check = SanCheck((matcher,))
@@ -159,12 +175,13 @@ def test_a_matcher_for_a_type_sees_names_of_that_type_only(
     assert f", wanted {matcher.san_type} {matcher.matcher.kind} " in refused
 
 
-def test_one_matcher_and_one_name_are_enough() -> None:
+@pytest.mark.spec("A29-13")
+def test_certificate_is_accepted_when_one_matcher_matches_one_name() -> None:
     check = SanCheck((StringMatcher("exact", "x"), StringMatcher("exact", "spiffe://mesh/a")))
     assert check(certificate("a", "b", uris=("spiffe://mesh/a",))) is None
 
 
-def test_a_refusal_says_who_came_and_who_was_wanted() -> None:
+def test_rejection_lists_names_and_matchers() -> None:
     check = SanCheck((StringMatcher("exact", "a"), StringMatcher("prefix", "b")))
     shown = certificate("c", uris=("d",), ips=("10.0.0.1",), emails=("e",))
     assert check(shown) == (
@@ -172,18 +189,19 @@ def test_a_refusal_says_who_came_and_who_was_wanted() -> None:
         "wanted exact 'a', prefix 'b'"
     )
     assert check(certificate()) == (
-        "certificate check failure: server is nobody by name, wanted exact 'a', prefix 'b'"
+        "certificate check failure: server is without a name, wanted exact 'a', prefix 'b'"
     )
 
 
-def test_a_refusal_is_no_longer_than_needed() -> None:
+def test_rejection_is_bounded_when_there_are_many_names() -> None:
     text = SniCheck("a")(certificate(*("x" * 10_000 for _ in range(1000))))
     assert text is not None
     assert f" and {1000 - SHOWN_NAMES_MAX} more, wanted DNS 'a'" in text
     assert len(text) < 3000
 
 
-def test_the_name_that_was_asked_for_has_to_be_a_dns_name() -> None:
+@pytest.mark.spec("A101-05")
+def test_sni_check_needs_a_dns_name() -> None:
     check = SniCheck("a.example")
     assert check(certificate("b.example", "*.example")) is None
     refused = check(certificate("b.example", uris=("a.example",)))
@@ -193,9 +211,10 @@ def test_the_name_that_was_asked_for_has_to_be_a_dns_name() -> None:
     )
 
 
-# What a connection is made with
+# TLS of a connection
 
 
+@pytest.mark.spec("A101-01", "A101-03", "A101-11")
 @pytest.mark.parametrize(
     ("fields", "hostname", "sni"),
     [
@@ -215,15 +234,19 @@ def test_the_name_that_was_asked_for_has_to_be_a_dns_name() -> None:
         ({"auto_host_sni": True}, "", ""),
     ],
 )
-def test_who_the_server_is_asked_for(fields: dict[str, Any], hostname: str, sni: str) -> None:
+def test_sni_is_the_hostname_or_the_configured_name(
+    fields: dict[str, Any], hostname: str, sni: str
+) -> None:
     assert choose_sni(UpstreamTls(ca=MESH, **fields), hostname) == sni
 
 
-def test_without_matchers_nobody_looks_at_names() -> None:
+@pytest.mark.spec("A29-12")
+def test_names_are_not_checked_when_there_are_no_matchers() -> None:
     assert choose_check(UpstreamTls(ca=MESH), "sni.example") is None
 
 
-def test_the_name_is_compared_in_place_of_the_matchers_if_there_is_one() -> None:
+@pytest.mark.spec("A101-06", "A101-07")
+def test_sni_is_checked_instead_of_matchers_when_it_was_sent() -> None:
     matchers = (StringMatcher("exact", "a"),)
     tls = UpstreamTls(ca=MESH, san_matchers=matchers, auto_sni_san_validation=True)
     assert choose_check(tls, "sni.example") == SniCheck("sni.example")
@@ -231,11 +254,11 @@ def test_the_name_is_compared_in_place_of_the_matchers_if_there_is_one() -> None
 
 
 class World:
-    """A channel's security, its clusters and the certificates that there are."""
+    """The security of a channel, one cluster, and a certificate store."""
 
     def __init__(self) -> None:
         self.fixed = FixedPlugin("fixed")
-        self.store = CertificateStore(VirtualClock(), [self.fixed, FixedPlugin("none", TROUBLE)])
+        self.store = CertificateStore(VirtualClock(), [self.fixed, FixedPlugin("none", ERROR)])
         self.security = XdsSecurity(lambda: self.store)
         self.cluster = ClusterTls(PROVIDERS)
 
@@ -250,17 +273,17 @@ class World:
         return source.current()
 
 
-def test_endpoints_that_no_cluster_has_are_not_secured_here() -> None:
+def test_endpoint_without_a_cluster_has_no_security() -> None:
     world = World()
     assert world.security.choose(EMPTY_ATTRIBUTES) is None
     assert len(world.store) == 0
 
 
-def test_a_cluster_without_tls_leaves_it_to_the_fallback() -> None:
+def test_fallback_is_used_when_a_cluster_has_no_tls() -> None:
     assert World().secure(None) is None
 
 
-def test_everything_that_a_cluster_says_is_in_the_tls() -> None:
+def test_client_tls_has_all_settings_of_the_cluster() -> None:
     tls = UpstreamTls(
         ca=MESH,
         identity=MESH,
@@ -278,12 +301,13 @@ def test_everything_that_a_cluster_says_is_in_the_tls() -> None:
     )
 
 
-def test_system_roots_and_no_identity() -> None:
-    """And no name: not even the host of the target, which is not the server's."""
+def test_client_tls_uses_system_roots_when_there_is_no_provider() -> None:
+    """There is no SNI: the host of the target is not the server's name."""
     assert World().secure(UpstreamTls(ca=None)) == ClientTls(server_name="", is_name_checked=False)
 
 
-def test_trust_bundles_stand_in_place_of_roots() -> None:
+@pytest.mark.spec("A87-06")
+def test_trust_bundles_replace_roots() -> None:
     world = World()
     world.fixed.bundles = TrustBundles.of(b"map", {"a.example": frozenset({b"root"})})
     matchers = (StringMatcher("exact", "spiffe://a.example/orders"),)
@@ -296,7 +320,8 @@ def test_trust_bundles_stand_in_place_of_roots() -> None:
     )
 
 
-def test_the_authority_is_sent_where_no_name_is_if_the_switch_says_so(
+@pytest.mark.spec("A101-10")
+def test_authority_is_sent_when_there_is_no_sni_and_the_switch_is_true(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """ "This value however will not be used for SAN verification" - A101."""
@@ -304,7 +329,7 @@ def test_the_authority_is_sent_where_no_name_is_if_the_switch_says_so(
     world = World()
     nameless = UpstreamTls(ca=MESH, auto_sni_san_validation=True)
     named = UpstreamTls(ca=MESH, sni="a.example", auto_sni_san_validation=True)
-    # None: the transport takes the host of the channel's authority.
+    # None: the transport sends the host of the channel's authority.
     assert world.secure(nameless) == ClientTls(
         root_certificates=b"roots1", server_name=None, is_name_checked=False
     )
@@ -319,17 +344,18 @@ def test_the_authority_is_sent_where_no_name_is_if_the_switch_says_so(
     )
 
 
+@pytest.mark.spec("A29-03")
 @pytest.mark.parametrize(
     "tls", [UpstreamTls(ca=NONE, identity=MESH), UpstreamTls(ca=MESH, identity=NONE)]
 )
-def test_without_certificates_there_is_no_connection_not_even_by_the_fallback(
+def test_fallback_is_not_used_when_a_provider_fails(
     tls: UpstreamTls,
 ) -> None:
     text = "certificate provider 'none': nothing yet"
     assert World().secure(tls) == Status(StatusCode.UNAVAILABLE, text)
 
 
-def test_config_and_certificates_are_those_of_the_moment() -> None:
+def test_tls_follows_changes_of_config_and_certificates() -> None:
     world = World()
     source = world.security.choose(world.attributes)
     assert source is not None
@@ -346,7 +372,7 @@ def test_config_and_certificates_are_those_of_the_moment() -> None:
     assert source.current() is None
 
 
-def test_channels_of_one_bootstrap_can_share_connections_and_providers() -> None:
+def test_channels_of_one_bootstrap_share_connections_and_providers() -> None:
     world = World()
     other = XdsSecurity(lambda: world.store)
     one, same = (each.choose(world.attributes) for each in (world.security, other))
@@ -356,7 +382,7 @@ def test_channels_of_one_bootstrap_can_share_connections_and_providers() -> None
     assert world.security.choose(elsewhere) != one
     named = world.attributes.with_(HOSTNAME, "a")
     assert world.security.choose(named) == one
-    # Where servers are asked by it.
+    # The hostname is sent as SNI.
     assert world.security.choose(named.with_(HAS_HOST_SNI, value=True)) != one
     world.cluster.tls = UpstreamTls(ca=MESH)
     assert one is not None
@@ -370,7 +396,7 @@ def test_channels_of_one_bootstrap_can_share_connections_and_providers() -> None
     assert len(world.store) == 0
 
 
-def test_another_bootstrap_brings_its_own_providers() -> None:
+def test_providers_are_replaced_when_the_bootstrap_changes() -> None:
     world = World()
     world.secure(UpstreamTls(ca=MESH))
     world.cluster = ClusterTls({})

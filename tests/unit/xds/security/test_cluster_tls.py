@@ -1,4 +1,4 @@
-"""What do the parts of the xDS tree tell each other beside configs?"""
+"""TLS settings of a cluster: shared by the channels of an XdsClient, and weakly referenced."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 from proxyless.xds.resources import CertificateInstance, UpstreamTls
 from proxyless.xds.security.cluster_tls import cluster_tls
-from tests.cluster_world import BOOTSTRAP
+from tests.worlds.xds_messages import BOOTSTRAP
 
 
 class FakeClient:
-    """As much of a client as is looked at."""
+    """A client with a bootstrap only."""
 
     def __init__(self) -> None:
         self.bootstrap = BOOTSTRAP
@@ -22,7 +22,7 @@ def make_client() -> Any:  # noqa: ANN401 - in place of an XdsClient
     return FakeClient()
 
 
-def test_the_tls_of_a_cluster_is_one_for_all_channels_of_a_client() -> None:
+def test_tls_of_a_cluster_is_one_object_per_client() -> None:
     client, other = make_client(), make_client()
     one = cluster_tls(client, "orders")
     one.tls = UpstreamTls(ca=CertificateInstance("roots"))
@@ -33,7 +33,7 @@ def test_the_tls_of_a_cluster_is_one_for_all_channels_of_a_client() -> None:
     assert one.providers is BOOTSTRAP.certificate_providers
 
 
-def test_it_is_forgotten_with_its_last_user() -> None:
+def test_tls_is_released_with_its_last_user() -> None:
     client = make_client()
     tls = cluster_tls(client, "orders")
     tls.tls = UpstreamTls(ca=CertificateInstance("roots"))

@@ -1,4 +1,4 @@
-"""What does a bootstrap's credentials config mean for a connection to a control plane?"""
+"""Credentials of connections to a control plane."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from proxyless.channel.credentials import CallCredentials
 
 
-def ask(credentials: CallCredentials) -> Metadata | Status:
+def request_metadata(credentials: CallCredentials) -> Metadata | Status:
     found: list[Metadata | Status] = []
     credentials.request("https://server/service", "/service/Method", found.append)
-    (answer,) = found
-    return answer
+    (result,) = found
+    return result
 
 
-def test_without_tls_there_are_no_certificates() -> None:
+def test_tls_is_none_when_the_credentials_are_insecure() -> None:
     assert read_tls(ChannelCreds("insecure")) is None
     assert read_tls(ChannelCreds("tls")) == ClientTls()
     assert read_tls(ChannelCreds("tls", TlsConfig())) == ClientTls()
 
 
-def test_certificates_are_those_in_the_files_now(tmp_path: Path) -> None:
+def test_certificates_are_read_from_the_files_for_each_connection(tmp_path: Path) -> None:
     paths = [tmp_path / name for name in ("ca", "cert", "key")]
     config = TlsConfig(*map(str, paths))  # type: ignore[arg-type]
     for version in (b"1", b"2"):
@@ -51,7 +51,7 @@ def test_certificates_are_those_in_the_files_now(tmp_path: Path) -> None:
         )
 
 
-def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+def test_unusable_file_is_named_in_the_error(tmp_path: Path) -> None:
     path = tmp_path / "ca"
     creds = ChannelCreds("tls", TlsConfig(str(path)))
     missing = read_tls(creds)
@@ -64,27 +64,27 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     assert isinstance(read_tls(ChannelCreds("tls", TlsConfig("a\0b"))), Status)
 
 
-def test_a_token_is_what_the_file_holds_now(tmp_path: Path) -> None:
+def test_token_is_read_from_the_file_for_each_request(tmp_path: Path) -> None:
     path = tmp_path / "token"
     credentials = TokenFile(str(path))
-    missing = ask(credentials)
+    missing = request_metadata(credentials)
     assert isinstance(missing, Status)
     assert missing.code is StatusCode.UNAVAILABLE
     for token in ("ey.one", "ey.two"):
         path.write_text(f"{token}\n")
-        assert ask(credentials) == (("authorization", f"Bearer {token}"),)
+        assert request_metadata(credentials) == (("authorization", f"Bearer {token}"),)
 
 
 @pytest.mark.parametrize("content", [b"", b" \n", b"two words", b"a\nb", "ü".encode()])
-def test_what_is_no_token_is_not_sent(content: bytes, tmp_path: Path) -> None:
+def test_invalid_token_is_not_sent(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_bytes(content)
-    refused = ask(TokenFile(str(path)))
+    refused = request_metadata(TokenFile(str(path)))
     assert refused == Status(StatusCode.UNAVAILABLE, f"file {str(path)!r} holds no token")
 
 
 class Tokens:
-    """Stands in for google-auth's credentials."""
+    """A fake of google-auth's credentials."""
 
     valid = False
     token = ""
@@ -109,29 +109,31 @@ def tokens(monkeypatch: pytest.MonkeyPatch) -> Tokens:
     return tokens
 
 
-async def ask_google(credentials: GoogleTokens) -> Metadata | Status:
-    answer: asyncio.Future[Metadata | Status] = asyncio.get_running_loop().create_future()
-    credentials.request("https://server/service", "/service/Method", answer.set_result)
-    return await answer
+async def request_google_metadata(credentials: GoogleTokens) -> Metadata | Status:
+    result: asyncio.Future[Metadata | Status] = asyncio.get_running_loop().create_future()
+    credentials.request("https://server/service", "/service/Method", result.set_result)
+    return await result
 
 
-async def test_googles_token_is_fetched_once_while_it_is_valid(tokens: Tokens) -> None:
+async def test_google_token_is_fetched_once_while_it_is_valid(tokens: Tokens) -> None:
     credentials = GoogleTokens()
     for _ in range(2):
-        found = await ask_google(credentials)
+        found = await request_google_metadata(credentials)
         assert found == (("authorization", "Bearer ya29.token"),)
     assert tokens.refreshed == 1
 
 
-async def test_trouble_with_googles_token_is_a_status(tokens: Tokens) -> None:
+async def test_error_of_google_auth_is_a_status(tokens: Tokens) -> None:
     tokens.error = RuntimeError("no metadata server")
-    found = await ask_google(GoogleTokens())
+    found = await request_google_metadata(GoogleTokens())
     assert found == Status(
         StatusCode.UNAVAILABLE, "google_default credentials: RuntimeError: no metadata server"
     )
 
 
-def test_google_default_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_google_default_raises_when_google_auth_is_not_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "google.auth", None)
     with pytest.raises(ValueError, match="needs the package google-auth"):
         GoogleTokens()

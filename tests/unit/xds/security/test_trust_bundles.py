@@ -1,4 +1,4 @@
-"""Which roots does a file of SPIFFE trust bundles give to which trust domain?"""
+"""Parsing of SPIFFE trust bundle maps."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def parsed(content: bytes) -> dict[str, frozenset[bytes]]:
     return dict(bundles.roots)
 
 
-def refused(content: bytes | object) -> list[tuple[str, str]]:
-    """What is wrong, and where."""
+def rejected(content: bytes | object) -> list[tuple[str, str]]:
+    """The errors, each with its path."""
     errors = ValidationErrors()
     text = content if isinstance(content, bytes) else json.dumps(content).encode()
     parse_trust_bundles(text, errors)
@@ -37,12 +37,12 @@ def refused(content: bytes | object) -> list[tuple[str, str]]:
 
 
 def with_key(**changes: object) -> dict[str, Any]:
-    """A map with one key, changed."""
+    """A map with one key that has these changes."""
     key = {name: value for name, value in (spiffe_key(OURS) | changes).items() if value is not None}
     return {"trust_domains": {DOMAIN: {"keys": [key]}}}
 
 
-def test_each_trust_domain_has_its_roots() -> None:
+def test_each_trust_domain_has_its_own_roots() -> None:
     content = trust_bundle_map({DOMAIN: [OURS, THEIRS], "b.example": [THEIRS], "c.example": []})
     ours, theirs = OURS.certificate_der, THEIRS.certificate_der
     assert parsed(content) == {
@@ -52,23 +52,23 @@ def test_each_trust_domain_has_its_roots() -> None:
     }
 
 
-def test_a_map_may_be_empty() -> None:
+def test_empty_map_is_valid() -> None:
     assert parsed(b'{"trust_domains": {}}') == {}
 
 
-def test_what_is_not_known_is_ignored() -> None:
+def test_unknown_fields_are_ignored() -> None:
     key = spiffe_key(OURS) | {"kid": "1", "n": 5, "x": None}
     bundle = {"keys": [key], "spiffe_sequence": 7, "spiffe_refresh_hint": 300, "other": []}
     content = json.dumps({"trust_domains": {DOMAIN: bundle}, "version": 2}).encode()
     assert parsed(content) == {DOMAIN: {OURS.certificate_der}}
 
 
-def test_keys_are_of_the_types_that_certificates_have() -> None:
+def test_keys_of_rsa_and_ec_are_accepted() -> None:
     for kty in ("RSA", "EC"):
         assert parsed(json.dumps(with_key(kty=kty)).encode())
 
 
-def test_a_certificate_may_be_broken_into_lines() -> None:
+def test_certificate_may_have_line_breaks() -> None:
     text = b64encode(OURS.certificate_der).decode()
     lines = "\n".join(text[start : start + 64] for start in range(0, len(text), 64))
     content = json.dumps(with_key(x5c=[lines])).encode()
@@ -131,23 +131,23 @@ def test_a_certificate_may_be_broken_into_lines() -> None:
         (with_key(x5c=["aGVsbG8="]), f"{AT}.keys[0].x5c[0]", "is no certificate"),
     ],
 )
-def test_what_is_wrong_is_said_where_it_is(document: object, path: str, text: str) -> None:
-    assert refused(document)[0] == (path, text)
+def test_invalid_value_is_an_error_at_its_path(document: object, path: str, text: str) -> None:
+    assert rejected(document)[0] == (path, text)
 
 
 @pytest.mark.parametrize(
     "extra", [b"\0", b"more", THEIRS.certificate_der], ids=["a byte", "bytes", "another"]
 )
-def test_one_certificate_is_no_more_than_one(extra: bytes) -> None:
+def test_bytes_after_the_certificate_are_rejected(extra: bytes) -> None:
     text = b64encode(OURS.certificate_der + extra).decode()
-    [(path, error)] = refused(with_key(x5c=[text]))
+    [(path, error)] = rejected(with_key(x5c=[text]))
     assert path == f"{AT}.keys[0].x5c[0]"
     assert error == "is a certificate and something after it"
 
 
-def test_half_a_certificate_is_none() -> None:
+def test_truncated_certificate_is_rejected() -> None:
     text = b64encode(OURS.certificate_der[:-1]).decode()
-    assert refused(with_key(x5c=[text])) == [(f"{AT}.keys[0].x5c[0]", "is no certificate")]
+    assert rejected(with_key(x5c=[text])) == [(f"{AT}.keys[0].x5c[0]", "is no certificate")]
 
 
 @pytest.mark.parametrize(
@@ -160,13 +160,14 @@ def test_half_a_certificate_is_none() -> None:
         (b'{"trust_domains": ' + b"9" * 10_000 + b"}", "is not JSON: "),
     ],
 )
-def test_what_is_no_json_is_said_once(content: bytes, text: str) -> None:
-    [(path, error)] = refused(content)
+def test_invalid_json_is_one_error(content: bytes, text: str) -> None:
+    [(path, error)] = rejected(content)
     assert path == ""
     assert error.startswith(text)
 
 
-def test_one_bad_key_spoils_the_file_and_all_that_is_wrong_is_said() -> None:
+@pytest.mark.spec("A87-10")
+def test_file_is_rejected_with_all_errors_when_one_key_is_invalid() -> None:
     """A87 does not let single keys be skipped."""
     bad = {"use": "sig", "kty": "EC", "x5c": []}
     document = {
@@ -175,26 +176,26 @@ def test_one_bad_key_spoils_the_file_and_all_that_is_wrong_is_said() -> None:
             "b.example": {"keys": [spiffe_key(THEIRS)]},
         }
     }
-    assert [path for path, _ in refused(document)] == [f"{AT}.keys[1].use", f"{AT}.keys[1].x5c"]
+    assert [path for path, _ in rejected(document)] == [f"{AT}.keys[1].use", f"{AT}.keys[1].x5c"]
 
 
-def test_there_are_limits() -> None:
+def test_too_many_trust_domains_or_keys_are_rejected() -> None:
     many: dict[str, Any] = {f"d{index}": {"keys": []} for index in range(TRUST_DOMAINS_MAX + 1)}
-    assert refused({"trust_domains": many}) == [
+    assert rejected({"trust_domains": many}) == [
         (
             "trust_domains",
             f"has {TRUST_DOMAINS_MAX + 1} entries, wanted at most {TRUST_DOMAINS_MAX}",
         )
     ]
     keys: list[Any] = [{}] * (KEYS_MAX + 1)
-    assert refused({"trust_domains": {DOMAIN: {"keys": keys}}}) == [
+    assert rejected({"trust_domains": {DOMAIN: {"keys": keys}}}) == [
         (f"{AT}.keys", f"has {KEYS_MAX + 1} elements, wanted at most {KEYS_MAX}")
     ]
 
 
-def test_no_other_value_of_a_key_is_shown() -> None:
-    """Somebody may have put a private one there."""
-    errors = str(refused(with_key(use="x" * 10_000, d="SECRET", x5c=["SECRET"])))
+def test_error_contains_no_other_field_of_a_key() -> None:
+    """The key may be private."""
+    errors = str(rejected(with_key(use="x" * 10_000, d="SECRET", x5c=["SECRET"])))
     assert "SECRET" not in errors
     assert len(errors) < 500
 
@@ -209,13 +210,13 @@ TREES = st.recursive(
 
 
 @given(TREES)
-def test_any_json_ends_as_bundles_or_as_a_text(tree: object) -> None:
+def test_random_json_gives_bundles_or_errors(tree: object) -> None:
     errors = ValidationErrors()
     bundles = parse_trust_bundles(json.dumps(tree).encode(), errors)
-    # Nothing that was made up is a certificate.
+    # Random strings are no certificates.
     assert not errors.ok or not any(bundles.roots.values())
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_as_a_certificate_end_as_a_text(der: bytes) -> None:
-    assert refused(with_key(x5c=[b64encode(der).decode()]))
+def test_random_bytes_are_no_certificate(der: bytes) -> None:
+    assert rejected(with_key(x5c=[b64encode(der).decode()]))

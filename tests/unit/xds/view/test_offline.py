@@ -9,7 +9,7 @@ from proxyless.base import OK, Status, StatusCode
 from proxyless.controlplane import dns_cluster, listener, route, route_config
 from proxyless.xds.bootstrap import Bootstrap, ChannelCreds, ServerConfig
 from proxyless.xds.client import DecodeContext
-from proxyless.xds.view import Trouble, Wanted, XdsConfig, resolve_offline, resource_types
+from proxyless.xds.view import ConfigError, ConfigTarget, XdsConfig, resolve_offline, resource_types
 
 if TYPE_CHECKING:
     from proxyless.protos import Proto
@@ -26,8 +26,8 @@ MESH = (
 
 def resolve(*resources: Proto, error: Status = OK) -> tuple[Plan, list[str]]:
     """The plan, and the names of the resources that were looked up."""
-    known = Registries()
-    held = {
+    registries = Registries()
+    serialized_by_key = {
         (f"type.googleapis.com/{each.DESCRIPTOR.full_name}", each.name): each.SerializeToString()
         for each in resources
     }
@@ -35,12 +35,12 @@ def resolve(*resources: Proto, error: Status = OK) -> tuple[Plan, list[str]]:
 
     def find(type_url: str, name: str) -> tuple[bytes | None, Status]:
         names.append(name)
-        serialized = held.get((type_url, name))
+        serialized = serialized_by_key.get((type_url, name))
         return serialized, GONE if serialized is None else error
 
-    types = resource_types(known.policies, known.filters)
+    types = resource_types(registries.policies, registries.filters)
     context = DecodeContext(SERVER, Bootstrap(servers=(SERVER,)))
-    return resolve_offline(Wanted("api", "api"), types, context, find), names
+    return resolve_offline(ConfigTarget("api", "api"), types, context, find), names
 
 
 def test_each_resource_is_looked_up_once_and_dns_names_count_as_resolved() -> None:
@@ -57,6 +57,6 @@ def test_resource_with_an_error_stays_in_use() -> None:
 
 def test_outcome_is_an_error_when_the_listener_does_not_exist() -> None:
     plan, names = resolve()
-    assert isinstance(plan.outcome, Trouble)
+    assert isinstance(plan.outcome, ConfigError)
     assert plan.outcome.does_not_exist
     assert names == ["api"]

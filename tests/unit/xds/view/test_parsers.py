@@ -23,10 +23,10 @@ ROUTE = "envoy.config.route.v3"
 
 
 def test_every_type_of_resource_has_a_parser_of_its_message() -> None:
-    known = Registries()
+    registries = Registries()
     bootstrap = Bootstrap(servers=(ServerConfig("unknown", ChannelCreds("insecure")),))
-    parsers = message_parsers(known.policies, known.filters, bootstrap)
-    types = resource_types(known.policies, known.filters)
+    parsers = message_parsers(registries.policies, registries.filters, bootstrap)
+    types = resource_types(registries.policies, registries.filters)
     each_type = (types.listener, types.route_config, types.cluster, types.endpoint)
     assert [each.type_url.rpartition("/")[2] for each in each_type] == list(parsers)
     errors = ValidationErrors()
@@ -46,7 +46,7 @@ def test_match_without_a_path_is_left_to_the_parser() -> None:
     assert unmatchable_path(message_class(f"{ROUTE}.RouteMatch")()) is None
 
 
-def test_retry_has_the_conditions_that_are_known() -> None:
+def test_retry_has_only_supported_conditions() -> None:
     policy = message_class(f"{ROUTE}.RetryPolicy")(retry_on="cancelled,5xx")
     assert read_retry(policy).codes == {StatusCode.CANCELLED}
 

@@ -1,4 +1,4 @@
-"""Unit tests of proxyless.xds.view.routing: its answers are those that RPCs get."""
+"""Unit tests of proxyless.xds.view.routing."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import pytest
 from proxyless.base import StatusCode
 from proxyless.xds.config import XdsConfig
 from proxyless.xds.filters.fault import FaultAbort, FaultConfig, Percentage
-from proxyless.xds.filters.session_calls import SessionPlace, format_place
+from proxyless.xds.filters.session_filter import SessionEndpoint, format_cookie_value
 from proxyless.xds.filters.stateful_session import SessionCookie, StatefulSessionConfig
 from proxyless.xds.resources import HttpFilter, NonForwardingAction, Route, WeightedCluster
 from proxyless.xds.resources.filter import FilterOverride
 from proxyless.xds.resources.matcher import HeaderMatcher, PathMatcher, PresentMatcher
 from proxyless.xds.view import FilterView, RoutingView, Session, cluster_key, plugin_key
-from tests.spec.xds_world import action, host, hosts, listener
+from tests.worlds.xds_resources import action, host, hosts, listener
 
 PATH = "/pkg.Service/Method"
 PREFIX = PathMatcher("prefix", "/pkg.Service/")
@@ -84,7 +84,7 @@ def test_filters_of_a_cluster_include_its_overrides() -> None:
 def test_session_is_that_of_the_override_when_the_route_has_one() -> None:
     kept = StatefulSessionConfig(SessionCookie("sid"))
     view = view_of(filters=(HttpFilter("f", "pkg.Kind", kept),))
-    metadata = (("cookie", f"sid={format_place(SessionPlace(('1.2.3.4:5',), 'a'))}"),)
+    metadata = (("cookie", f"sid={format_cookie_value(SessionEndpoint(('1.2.3.4:5',), 'a'))}"),)
     route = Route(path=PREFIX, action=action("a"))
     assert view.session(route, PATH, metadata) == Session("sid", ("1.2.3.4:5",), "a")
     off = Route(path=PREFIX, action=action("a"), filter_overrides={"f": FilterOverride(None, True)})

@@ -6,19 +6,19 @@ import pytest
 
 from proxyless.base import State
 from proxyless.xds.config import ClusterConfig
-from proxyless.xds.filters.session_calls import SessionPlace, format_place
+from proxyless.xds.filters.session_filter import SessionEndpoint, format_cookie_value
 from proxyless.xds.filters.stateful_session import SessionCookie, StatefulSessionConfig
 from proxyless.xds.resources import HealthStatus
 from proxyless.xds.view import Session, Verdict
 from proxyless.xds.view.sessions import SessionHost, find_session
-from tests.spec.xds_world import cluster, endpoints
+from tests.worlds.xds_resources import cluster, endpoints
 
 HERE, THERE = "127.0.0.1:1", "127.0.0.1:2"
 CONFIG = StatefulSessionConfig(SessionCookie("sid", "/shop"))
 
 
 def test_cookie_is_read_when_the_path_matches() -> None:
-    metadata = (("cookie", f"other=1; sid={format_place(SessionPlace((HERE,), 'a'))}"),)
+    metadata = (("cookie", f"other=1; sid={format_cookie_value(SessionEndpoint((HERE,), 'a'))}"),)
     assert find_session([object(), CONFIG], "/shop/Add", metadata) == Session("sid", (HERE,), "a")
     assert find_session([CONFIG], "/shop/Add", ()) == Session("sid")
     assert find_session([CONFIG], "/bank/Add", metadata) is None

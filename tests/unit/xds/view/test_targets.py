@@ -6,11 +6,11 @@ from proxyless.xds.bootstrap import Node
 from proxyless.xds.client import XdsClients
 from proxyless.xds.client.codec import ADS_FEATURES
 from proxyless.xds.view import dump_clients, encode_node, view_target
-from tests.xds_client_world import ClientWorld
+from tests.worlds.xds_clients import XdsClientWorld
 
 
 def test_each_client_is_dumped_with_its_scope_and_node() -> None:
-    world = ClientWorld()
+    world = XdsClientWorld()
     clients = XdsClients(world.transports, world.tools)
     for target in ("xds:///a", "xds:///b"):
         clients.acquire(world.bootstrap, target)

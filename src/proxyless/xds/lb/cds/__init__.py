@@ -2,9 +2,9 @@
 
 Specs: A74, A75 (aggregate clusters), A37.
 
-policy            the policy: from cluster and endpoints to the child's config and endpoints
-child_names       names of the children of the priority policy, stable across updates
-cluster_policies  the tree of policies below, and their configs
+policy             the policy: from cluster and endpoints to the child's config and endpoints
+priority_children  children of the priority policy: stable names, and endpoints
+cluster_policies   the tree of policies below, and their configs
 """
 
 from proxyless.xds.lb.cds.policy import CdsFactory

@@ -1,23 +1,24 @@
-"""Which policies does a cluster have, from the top down?
+"""Configs of the policies below a cds policy.
 
 Specs: A75-01, A75-03, A75-08, A37-04.
 
-A cluster of its own: outlier_detection > xds_cluster_impl > xds_override_host > priority > the
-cluster's LB policy for each priority. An aggregate: priority > a cds for each leaf, in order.
+A leaf cluster has outlier_detection > xds_cluster_impl > xds_override_host > priority > the
+cluster's LB policy for each priority. An aggregate has priority > a cds policy for each leaf.
 
-What is made of both is what parsing the same policies in JSON would make. Only the part that came
-as JSON is parsed: a mesh may have a thousand clusters, and all the rest is the same for each.
+The result is the same as parsing these policies from JSON, but only the part that the control plane
+sent is parsed: a mesh may have a thousand clusters, and the rest is the same for each.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from proxyless.base.frozen import frozen
 from proxyless.lb.config import PolicyConfig, parse_policy_list
 from proxyless.lb.policies.outlier_detection import OutlierDetectionConfig
 from proxyless.lb.policies.outlier_detection.config import parse_rules
-from proxyless.lb.policies.priority import ChildConfig, PriorityConfig
+from proxyless.lb.policies.priority import PriorityChildConfig, PriorityConfig
 from proxyless.xds.lb.cluster_impl.policy import ClusterImplConfig
 from proxyless.xds.lb.override_host.policy import OverrideHostConfig
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 @frozen
 class LeafPolicies:
-    """Those of a cluster of its own."""
+    """Policies of a cluster that is not an aggregate."""
 
     cluster: str
     # The children of the priority policy, the highest priority first.
@@ -41,53 +42,49 @@ class LeafPolicies:
     ignore_reresolution_requests: bool
 
     def configure(self, errors: ValidationErrors, registry: PolicyRegistry) -> PolicyConfig | None:
-        """The policy at the top. None, if errors says what is wrong."""
+        """The topmost policy. None adds an error."""
         own = parse_policy_list(list(self.lb_config), errors, registry)
         if own is None:
             return None
-        child = ChildConfig(own, self.ignore_reresolution_requests)
+        child = PriorityChildConfig(own, self.ignore_reresolution_requests)
         priority = PriorityConfig(dict.fromkeys(self.priorities, child), self.priorities)
-        policy = _known("priority_experimental", priority, errors, registry)
+        policy = _find_policy("priority_experimental", priority, errors, registry)
         override_host = OverrideHostConfig(self.cluster, policy)
-        policy = _known("xds_override_host_experimental", override_host, errors, registry)
+        policy = _find_policy("xds_override_host_experimental", override_host, errors, registry)
         cluster_impl = ClusterImplConfig(self.cluster, policy)
-        policy = _known("xds_cluster_impl_experimental", cluster_impl, errors, registry)
-        return None if policy is None else self._watch_outliers(policy, errors, registry)
-
-    def _watch_outliers(
-        self, policy: PolicyConfig, errors: ValidationErrors, registry: PolicyRegistry
-    ) -> PolicyConfig | None:
-        config = OutlierDetectionConfig(child=policy)
+        policy = _find_policy("xds_cluster_impl_experimental", cluster_impl, errors, registry)
+        if policy is None:
+            return None
+        outlier_detection = OutlierDetectionConfig(child=policy)
         if self.outlier_detection is not None:
             interval_s, rules = parse_rules(self.outlier_detection.config, errors)
-            config = OutlierDetectionConfig(child=policy, interval_s=interval_s, rules=rules)
-        return _known("outlier_detection_experimental", config, errors, registry)
+            outlier_detection = replace(outlier_detection, interval_s=interval_s, rules=rules)
+        return _find_policy("outlier_detection_experimental", outlier_detection, errors, registry)
 
 
 @frozen
 class AggregatePolicies:
-    """Those of an aggregate: its leaves, the preferred one first (A75-01)."""
+    """Policies of an aggregate: its leaves, the preferred one first (A75-01)."""
 
-    # With the priorities of each: a leaf may try all of them before the next one is used (A75-08).
+    # Name and number of priorities: a leaf may try all of its own before the next leaf (A75-08).
     leaves: tuple[tuple[str, int], ...]
 
     def configure(self, errors: ValidationErrors, registry: PolicyRegistry) -> PolicyConfig | None:
-        """The policy at the top. None, if errors says what is wrong."""
-        children: dict[str, ChildConfig] = {}
+        """The topmost policy. None adds an error."""
+        children: dict[str, PriorityChildConfig] = {}
         for name, inner_priorities in self.leaves:
-            json = [{"cds_experimental": {"cluster": name}}]
-            leaf = parse_policy_list(json, errors, registry)
+            leaf = parse_policy_list([{"cds_experimental": {"cluster": name}}], errors, registry)
             if leaf is None:
                 return None
-            children[name] = ChildConfig(leaf, inner_priorities=inner_priorities)
+            children[name] = PriorityChildConfig(leaf, inner_priorities=inner_priorities)
         config = PriorityConfig(children, tuple(children))
-        return _known("priority_experimental", config, errors, registry)
+        return _find_policy("priority_experimental", config, errors, registry)
 
 
-def _known(
+def _find_policy(
     name: str, config: object, errors: ValidationErrors, registry: PolicyRegistry
 ) -> PolicyConfig | None:
-    """A policy of that name, as a list that names only it would have it."""
+    """The registered policy of that name. None adds the error of `parse_policy_list`."""
     factory = registry.find(name)
     if factory is None:
         errors.add(f"No known policies in list: {name}")

@@ -1,10 +1,10 @@
-"""Is this RPC dropped, and who counts it?
+"""The xds_cluster_impl policy: drops, circuit breaker and load reports of one cluster.
 
-Specs: A27 (drops), A32 (circuit breaker), LRS (load reports), A74-66 (TLS of the leaf cluster), A81
-(authority rewriting).
+Specs: A27 (drops), A32 (circuit breaker), LRS, A64 and A85 (load reports), A74-66 (TLS of the leaf
+cluster), A81 (authority rewriting).
 
-All that holds for one cluster as a whole stands here, above its priorities (A75-06). A drop is
-decided before any endpoint is looked at; what is not dropped is counted while it is under way.
+It is above the cluster's priorities (A75-06). The picker drops RPCs before the child picks; other
+RPCs are counted while they are in flight.
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ from proxyless.base import OK, Locality, State, Status, StatusCode, one_line, qu
 from proxyless.base.frozen import frozen
 from proxyless.base.json_fields import JsonObject
 from proxyless.base.texts import NAME_LENGTH_MAX
-from proxyless.lb import QUEUE_PICKER, Complete, Drop, GracefulSwitch
+from proxyless.lb import QUEUE_PICKER, Complete, Drop, GracefulSwitchPolicy
 from proxyless.lb.api import Picker, PickInfo, PickResult
 from proxyless.lb.config import parse_child_policy
+from proxyless.lb.description import LbNode, as_child, join_notes
 from proxyless.lb.forwarding import ForwardingHelper, ForwardingSubchannel, join_trackers
+from proxyless.lb.orca import find_load_report
 from proxyless.lb.reentrancy import Hold
-from proxyless.lb.view import LbNode, join_notes, place
 from proxyless.xds.config import ClusterConfig
 from proxyless.xds.config.attributes import HOSTNAME, LOCALITY, XDS_CLIENT, XDS_CONFIG
 from proxyless.xds.error_texts import name_cluster, with_node
 from proxyless.xds.filters.attributes import AUTO_HOST_REWRITE
 from proxyless.xds.lb.cluster_impl.call_counters import PROCESS_COUNTERS
+from proxyless.xds.lb.cluster_impl.metric_propagation import propagate_metrics
 from proxyless.xds.lb.pick_labels import LocalityPicker
 from proxyless.xds.resources import EdsCluster
 from proxyless.xds.security.cluster_tls import UPSTREAM_TLS, ClusterTls, cluster_tls
@@ -35,45 +37,41 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from proxyless.base import Address, Attributes, ValidationErrors
-    from proxyless.lb import CallEnd, Helper, Policy, PolicyConfig, PolicyRegistry, Update
+    from proxyless.lb import CallEnd, Helper, PolicyConfig, PolicyRegistry, Update
     from proxyless.lb.api import CallTracker, Subchannel
     from proxyless.runtime import Random
     from proxyless.xds.bootstrap import ServerConfig
     from proxyless.xds.client import XdsClient
-    from proxyless.xds.client.load import ClusterLoad, LocalityLoad
+    from proxyless.xds.client.load_counters import ClusterLoad, LocalityLoad
     from proxyless.xds.lb.cluster_impl.call_counters import CallCounter, CounterKey
     from proxyless.xds.resources import DropCategory
+    from proxyless.xds.resources.cluster import BackendMetricPropagation
+
+    LoadTarget = tuple[XdsClient, ServerConfig, CounterKey, BackendMetricPropagation | None]
 
 NAME: Final = "xds_cluster_impl_experimental"
 
 _MILLION: Final = 1_000_000
 
-# ---------------------------------------------------------------------------------------------
-# Config
-
 
 @frozen
 class ClusterImplConfig:
-    """Which cluster, and what picks in it; None stands for a config that was refused."""
+    """The cluster and the policy below; None stands for a config that was rejected."""
 
     cluster: str
     child_policy: PolicyConfig | None
 
 
-# ---------------------------------------------------------------------------------------------
-# Picks
-
-
 @frozen
 class CallLimit:
-    """How many RPCs of a cluster are under way, and how many may be."""
+    """The circuit breaker: the counter of a cluster's RPCs, and its maximum."""
 
     cluster: str
     counter: CallCounter
     maximum: int
     # For error texts.
     node_id: str = ""
-    # What becomes of an RPC that would be one too many: made once, not for each picker.
+    # The result for an RPC above the maximum; made once, not for each picker.
     drop: Drop = field(init=False)
 
     def __post_init__(self) -> None:
@@ -81,8 +79,8 @@ class CallLimit:
         object.__setattr__(self, "drop", _dropped(self.cluster, why, self.node_id))
 
 
-class DroppingPicker(Picker):
-    """Drops what is to be dropped, then asks the child."""
+class ClusterImplPicker(Picker):
+    """Drops RPCs by category and by the circuit breaker; the child picks for the others."""
 
     __slots__ = (
         "_categories",
@@ -90,8 +88,8 @@ class DroppingPicker(Picker):
         "_counter",
         "_load",
         "_maximum",
+        "_over_limit",
         "_random",
-        "_too_many",
         "is_dropping_all",
     )
 
@@ -109,26 +107,23 @@ class DroppingPicker(Picker):
         self._maximum: Final = limit.maximum
         self._load: Final = load
         self._random: Final = random
-        self._too_many: Final = limit.drop
-        # No RPC comes past the categories.
-        self.is_dropping_all: Final = bool(categories) and any(
-            per_million >= _MILLION for per_million, _, _ in categories
-        )
+        self._over_limit: Final = limit.drop
+        self.is_dropping_all: Final = any(rate >= _MILLION for rate, _, _ in categories)
 
     def pick(self, info: PickInfo) -> PickResult:
         for per_million, name, drop in self._categories:
             if self._random.randrange(_MILLION) < per_million:
                 return self._drop(name, drop)
         if self._counter.total() >= self._maximum:
-            return self._drop(None, self._too_many)
+            return self._drop(None, self._over_limit)
         result = self._child.pick(info)
         if type(result) is not Complete:
             return result
-        # The child's are all ours.
-        subchannel: CountedSubchannel = result.subchannel  # type: ignore[assignment]
-        if subchannel.child_result is result and subchannel.passed_on is not None:
-            return subchannel.passed_on
-        return subchannel.answer(result, info)
+        # This policy wrapped all subchannels of the child.
+        subchannel: ClusterImplSubchannel = result.subchannel  # type: ignore[assignment]
+        if subchannel.child_result is result and subchannel.parent_result is not None:
+            return subchannel.parent_result
+        return subchannel.convert_result(result, info)
 
     def _drop(self, category: str | None, drop: Drop) -> Drop:
         if self._load is not None:
@@ -143,7 +138,7 @@ class DroppingPicker(Picker):
 def drop_results(
     cluster: str, drops: tuple[DropCategory, ...], node_id: str = ""
 ) -> tuple[tuple[int, str, Drop], ...]:
-    """What a picker does for each category: made once, not for each RPC."""
+    """Rate, name and pick result of each category; made once, not for each RPC."""
     return tuple(
         (
             each.per_million,
@@ -162,10 +157,10 @@ def _dropped(cluster: str, why: str, node_id: str) -> Drop:
     return Drop(Status(StatusCode.UNAVAILABLE, text))
 
 
-class _Tracker:
-    """Counts RPCs of one subchannel: for the circuit breaker and for its locality.
+class _ClusterImplTracker:
+    """Counts RPCs of one subchannel, for the circuit breaker and for the load of its locality.
 
-    Never changes: an RPC ends where it began, whatever the cluster counts in by then.
+    Immutable: the end of an RPC is counted in the same counters as its start.
     """
 
     __slots__ = ("_counter", "_load")
@@ -185,8 +180,26 @@ class _Tracker:
             self._load.on_end(end.status.is_ok)
 
 
-class CountedSubchannel(ForwardingSubchannel):
-    """A subchannel whose RPCs are counted. Driven by the child, and by its policy's updates."""
+class _MetricsTracker(_ClusterImplTracker):
+    """Also counts metrics of the ORCA reports in trailing metadata (A64, A85)."""
+
+    __slots__ = ("_propagation",)
+
+    def __init__(
+        self, counter: CallCounter, load: LocalityLoad, propagation: BackendMetricPropagation
+    ) -> None:
+        super().__init__(counter, load)
+        self._propagation = propagation
+
+    def on_end(self, end: CallEnd) -> None:
+        super().on_end(end)
+        report = find_load_report(end.trailing_metadata)
+        if report is not None and self._load is not None:
+            propagate_metrics(report, self._propagation, self._load)
+
+
+class ClusterImplSubchannel(ForwardingSubchannel):
+    """A subchannel whose RPCs are counted."""
 
     __slots__ = ("_owner", "locality")
 
@@ -195,111 +208,108 @@ class CountedSubchannel(ForwardingSubchannel):
         self._owner: Final = owner
         self.locality: Final = locality
 
-    def count_by(self, tracker: CallTracker) -> None:
-        """From the next pick on."""
+    def set_tracker(self, tracker: CallTracker) -> None:
+        """Count by this tracker from the next pick on."""
         self._tracker = tracker
-        self.forget_result()
+        self.clear_results()
 
-    def answer(self, result: Complete, _info: PickInfo) -> Complete:
-        """What the parent is to see of a child's pick of this subchannel, for such an RPC."""
-        return self.pass_on(result)
+    def convert_result(self, result: Complete, _info: PickInfo) -> Complete:
+        """The parent's result for a child's pick of this subchannel."""
+        return self.to_parent_result(result)
 
     def release(self) -> None:
-        self._owner.forget(self)
+        self._owner.on_release(self)
         super().release()
 
 
-class NamedSubchannel(CountedSubchannel):
-    """One to an endpoint whose hostname may become the authority of RPCs (A81). Driven as any.
+class HostnameSubchannel(ClusterImplSubchannel):
+    """A subchannel to an endpoint whose hostname may become the authority of RPCs (A81).
 
-    There are two answers, and which one an RPC gets depends on its route. So they are kept here,
-    and `passed_on` stays None: the picker calls `answer` for every RPC.
+    The route of the RPC decides between two results. So they are kept here, and `parent_result`
+    stays None: the picker calls `convert_result` for every RPC.
     """
 
-    __slots__ = ("_as_it_is", "_hostname", "_rewritten")
+    __slots__ = ("_hostname", "_rewritten", "_unchanged")
 
     def __init__(
         self, inner: Subchannel, locality: Locality, owner: ClusterImplPolicy, hostname: str
     ) -> None:
         super().__init__(inner, locality, owner)
         self._hostname: Final = hostname
-        # Made of the child's last result.
-        self._as_it_is = self._rewritten = Complete(inner)
+        # Made from `child_result`.
+        self._unchanged = self._rewritten = Complete(inner)
 
-    def answer(self, result: Complete, info: PickInfo) -> Complete:
+    def convert_result(self, result: Complete, info: PickInfo) -> Complete:
         if self.child_result is not result:
             tracker = join_trackers(self._tracker, result.tracker)
-            self._as_it_is = Complete(self.inner, tracker, result.authority)
+            self._unchanged = Complete(self.inner, tracker, result.authority)
             self._rewritten = Complete(self.inner, tracker, self._hostname)
             self.child_result = result
-        return self._rewritten if info.attributes.get(AUTO_HOST_REWRITE) else self._as_it_is
+        return self._rewritten if info.attributes.get(AUTO_HOST_REWRITE) else self._unchanged
 
 
-# ---------------------------------------------------------------------------------------------
-# Policy
-
-
-class ClusterImplPolicy:
-    """One cluster. Driven by its parent and its child."""
+class ClusterImplPolicy(ForwardingHelper):
+    """Owns the counters and wrapped subchannels of one cluster; helper of its child."""
 
     def __init__(self, helper: Helper) -> None:
+        super().__init__(helper)
         # Fixed at construction.
         self._helper = helper
-        self._child = ClusterImplChild(self, helper)
+        self._child = GracefulSwitchPolicy(self)
         # From the last update.
         self._entry: ClusterConfig | None = None
         self._limit: CallLimit | None = None
         self._counter_key: CounterKey = ("", "")
-        self._reported_to: tuple[XdsClient, ServerConfig, CounterKey] | None = None
+        self._load_target: LoadTarget | None = None
         self._load: ClusterLoad | None = None
         self._client: tuple[XdsClient, str] | None = None
         self._tls: ClusterTls | None = None
         self._may_rewrite = False
-        # The child's, while it holds them.
-        self._subchannels: dict[CountedSubchannel, None] = {}
+        # The child's subchannels until it releases them.
+        self._subchannels: dict[ClusterImplSubchannel, None] = {}
         # From the child's last report.
         self._state = State.CONNECTING
         self._picker: Picker = QUEUE_PICKER
-        # Around updates of the child.
+        # Active during updates of the child.
         self._hold: Final = Hold(self._report)
 
     def update(self, update: Update) -> Status:
         config = update.config
-        assert isinstance(config, ClusterImplConfig), "the config is one of ours"
-        assert config.child_policy is not None, "a refused config is never used"
+        assert isinstance(config, ClusterImplConfig), "the config has this policy's type"
+        assert config.child_policy is not None, "a rejected config is never used"
         self._use_cluster(config.cluster, update.attributes)
         with self._hold:
-            return self._child.policy.update_child(update, config.child_policy, update.endpoints)
+            return self._child.update_child(update, config.child_policy, update.endpoints)
 
     def exit_idle(self) -> None:
-        self._child.policy.exit_idle()
+        self._child.exit_idle()
 
     def reset_backoff(self) -> None:
-        self._child.policy.reset_backoff()
+        self._child.reset_backoff()
 
     def close(self) -> None:
-        self._child.policy.close()
+        self._child.close()
         self._report_load_to(None)
         if self._limit is not None:
             self._limit.counter.release()
             self._limit = None
 
     def describe(self) -> LbNode:
-        child = place(self._child.policy.describe(), state=self._state, failure=self._picker.status)
+        child = as_child(self._child.describe(), state=self._state, failure=self._picker.status)
         drops = tuple(each for each in self._drops if each.per_million)
         fatal = next((each for each in drops if each.per_million >= _MILLION), None)
         notes = [f"drops {each.per_million * 100 / _MILLION:g} % of {each.name}" for each in drops]
-        # Of an aggregate it may be any leaf, so it says which.
-        who = name_cluster(self._counter_key[0])
+        # An aggregate has several leaves, so the text names this one.
+        cluster = name_cluster(self._counter_key[0])
         barrier = ""
         if fatal is not None:
-            barrier = f"{who}: drops every RPC, for {quote(fatal.name)}"
+            barrier = f"{cluster}: drops every RPC, for {quote(fatal.name)}"
         if (limit := self._limit) is not None:
             active = limit.counter.total()
             note = f"{active} of {limit.maximum} requests in flight"
             if active >= limit.maximum:
                 note = f"circuit breaker open: {note}"
-                barrier = barrier or f"{who}: {note}"
+                barrier = barrier or f"{cluster}: {note}"
             notes.append(note)
         state = self._state if fatal is None else State.READY
         problem = barrier or child.problem
@@ -312,14 +322,14 @@ class ClusterImplPolicy:
         return () if endpoints is None else endpoints.drops
 
     def _use_cluster(self, name: str, attributes: Attributes) -> None:
-        """Take over what the cluster's resources say. Without any, what they said stands."""
+        """Apply the cluster's resources; if the XdsConfig has none, the last ones stay in use."""
         xds_config = attributes.get(XDS_CONFIG)
         found = None if xds_config is None else xds_config.find(name)
         if not isinstance(found, ClusterConfig):
             if self._limit is None:
                 self._use_counter((name, ""), _MILLION, "")
             return
-        assert xds_config is not None, "a cluster was found in it"
+        assert xds_config is not None, "the cluster was found in it"
         self._entry = found
         cluster = found.cluster
         discovery = cluster.discovery
@@ -327,21 +337,22 @@ class ClusterImplPolicy:
         self._use_counter((name, service), cluster.max_concurrent_requests, xds_config.node_id)
         client = attributes.get(XDS_CLIENT)
         if client is not None:
-            # Connections that are made from now on are secured as this says (A74-68).
-            self._use_client(client, name)
-            assert self._tls is not None, "a client has the settings of its clusters"
-            self._tls.tls = cluster.tls
+            # Applies to connections from now on (A74-68).
+            self._use_client(client, name).tls = cluster.tls
         if client is None or cluster.lrs_server is None:
             self._report_load_to(None)
         else:
-            self._report_load_to((client, cluster.lrs_server, self._counter_key))
+            propagation = cluster.metric_propagation
+            self._report_load_to((client, cluster.lrs_server, self._counter_key, propagation))
 
-    def _use_client(self, client: XdsClient, cluster: str) -> None:
-        if (client, cluster) != self._client:
+    def _use_client(self, client: XdsClient, cluster: str) -> ClusterTls:
+        if self._tls is None or (client, cluster) != self._client:
             self._client = (client, cluster)
             self._tls = cluster_tls(client, cluster)
-            # No route rewrites the authority otherwise, and then RPCs do not pay for hostnames.
+            # Only trusted servers may have routes rewrite the authority; without one, picks skip
+            # the hostnames.
             self._may_rewrite = client.bootstrap.has_trusted_server
+        return self._tls
 
     def _use_counter(self, key: CounterKey, maximum: int, node_id: str) -> None:
         before = self._limit
@@ -350,7 +361,7 @@ class ClusterImplPolicy:
             if before is not None:
                 before.counter.release()
             self._counter_key = key
-            self._count_anew()
+            self._replace_trackers()
         elif before.maximum != maximum:
             self._limit = CallLimit(key[0], before.counter, maximum, node_id)
         trace = self._helper.context.trace
@@ -362,54 +373,57 @@ class ClusterImplPolicy:
                 drops=[each.name for each in self._drops],
             )
 
-    def _report_load_to(self, where: tuple[XdsClient, ServerConfig, CounterKey] | None) -> None:
-        if where == self._reported_to:
+    def _report_load_to(self, target: LoadTarget | None) -> None:
+        if target == self._load_target:
             return
         before, self._load = self._load, None
-        self._reported_to = where
-        if where is not None:
-            client, server, key = where
+        self._load_target = target
+        if target is not None:
+            client, server, key, _ = target
             self._load = client.load_stats(server, *key)
-        # Not before: a server's stream lasts as long as somebody counts for it.
+        # Released last: releasing a server's only load closes its LRS stream.
         if before is not None:
             before.release()
-        self._count_anew()
+        self._replace_trackers()
 
-    def _count_anew(self) -> None:
-        """Connections outlive what their RPCs are counted in (A32-01, LRS-01)."""
+    def _replace_trackers(self) -> None:
+        """Subchannels outlive the counters of their RPCs (A32-01, LRS-01)."""
         for subchannel in self._subchannels:
-            subchannel.count_by(self._tracker_of(subchannel.locality))
+            subchannel.set_tracker(self._create_tracker(subchannel.locality))
 
-    def _tracker_of(self, locality: Locality) -> _Tracker:
+    def _create_tracker(self, locality: Locality) -> _ClusterImplTracker:
         assert self._limit is not None, "children act only after the first update"
-        load = None
-        if self._load is not None:
-            load = self._load.locality((locality.region, locality.zone, locality.sub_zone))
-        return _Tracker(self._limit.counter, load)
+        counter = self._limit.counter
+        if self._load is None or self._load_target is None:
+            return _ClusterImplTracker(counter, None)
+        load = self._load.locality((locality.region, locality.zone, locality.sub_zone))
+        propagation = self._load_target[-1]
+        if propagation is None:
+            return _ClusterImplTracker(counter, load)
+        return _MetricsTracker(counter, load, propagation)
 
-    # Called by the child.
+    # Called by the child and its subchannels.
 
-    def wrap(self, inner: Subchannel, attributes: Attributes) -> Subchannel:
-        """A subchannel whose RPCs are counted."""
+    def create_subchannel(self, address: Address, attributes: Attributes) -> Subchannel:
+        """A subchannel with the TLS config of this cluster (A74-66), whose RPCs are counted."""
+        tls = self._tls
+        secured = attributes if tls is None else attributes.with_(UPSTREAM_TLS, tls)
+        inner = self._helper.create_subchannel(address, secured)
         locality = attributes.get(LOCALITY) or Locality()
         hostname = attributes.get(HOSTNAME) if self._may_rewrite else None
         if hostname:
-            subchannel: CountedSubchannel = NamedSubchannel(inner, locality, self, hostname)
+            subchannel: ClusterImplSubchannel = HostnameSubchannel(inner, locality, self, hostname)
         else:
-            subchannel = CountedSubchannel(inner, locality, self)
-        subchannel.count_by(self._tracker_of(locality))
+            subchannel = ClusterImplSubchannel(inner, locality, self)
+        subchannel.set_tracker(self._create_tracker(locality))
         self._subchannels[subchannel] = None
         return subchannel
 
-    def forget(self, subchannel: CountedSubchannel) -> None:
-        """The child has released it. Idempotent."""
+    def on_release(self, subchannel: ClusterImplSubchannel) -> None:
+        """Idempotent."""
         self._subchannels.pop(subchannel, None)
 
-    def secured(self, attributes: Attributes) -> Attributes:
-        """With the TLS config of this cluster, for whoever makes the connection (A74-66)."""
-        return attributes if self._tls is None else attributes.with_(UPSTREAM_TLS, self._tls)
-
-    def on_report(self, state: State, picker: Picker) -> None:
+    def update_state(self, state: State, picker: Picker) -> None:
         self._state, self._picker = state, picker
         if not self._hold.active:
             self._report()
@@ -417,39 +431,22 @@ class ClusterImplPolicy:
     def _report(self) -> None:
         assert self._limit is not None, "children report only after the first update"
         is_measured, drops = self._helper.context.metrics.active, self._drops
-        picker = DroppingPicker(
+        picker = ClusterImplPicker(
             LocalityPicker(self._picker) if is_measured else self._picker,
             drop_results(self._limit.cluster, drops, self._limit.node_id) if drops else (),
             self._limit,
             self._load,
             self._helper.context.random,
         )
-        # "100 % drop works even with no endpoints (state READY)" (A32-03)
+        # "100 % drop works even with no endpoints (state READY)" (A27-55)
         self._helper.update_state(State.READY if picker.is_dropping_all else self._state, picker)
 
 
-class ClusterImplChild(ForwardingHelper):
-    """The policies below, and their helper."""
-
-    __slots__ = ("_owner", "policy")
-
-    def __init__(self, owner: ClusterImplPolicy, helper: Helper) -> None:
-        super().__init__(helper)
-        self._owner: Final = owner
-        self.policy: Final = GracefulSwitch(self)
-
-    def create_subchannel(self, address: Address, attributes: Attributes) -> Subchannel:
-        inner = super().create_subchannel(address, self._owner.secured(attributes))
-        return self._owner.wrap(inner, attributes)
-
-    def update_state(self, state: State, picker: Picker) -> None:
-        self._owner.on_report(state, picker)
-
-
 class ClusterImplFactory:
-    """What the registry knows of xds_cluster_impl_experimental."""
+    """Factory of xds_cluster_impl_experimental."""
 
     name: Final = NAME
+    create = ClusterImplPolicy
 
     def parse_config(
         self, json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
@@ -457,6 +454,3 @@ class ClusterImplFactory:
         fields = JsonObject(json, errors)
         cluster = fields.need_text("cluster")
         return ClusterImplConfig(cluster, parse_child_policy(fields, registry))
-
-    def create(self, helper: Helper) -> Policy:
-        return ClusterImplPolicy(helper)

@@ -3,7 +3,7 @@
 Specs: A55, A60, A75.
 
 policy  config, picker and policy
-hosts   the endpoints that sessions use, and the subchannels held for them
+hosts   the addresses that sessions use, and the subchannels held for them
 """
 
 from proxyless.xds.lb.override_host.policy import OverrideHostFactory

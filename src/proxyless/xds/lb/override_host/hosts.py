@@ -1,17 +1,17 @@
-"""Which hosts may sessions stay on, and who holds the subchannel to each?
+"""Hosts that sessions may use: the choice of a host for an RPC, and the owner of each subchannel.
 
 Specs: A75 "Changes in xds_override_host LB Policy" (A75-29..43, A75-52..63, A75-71).
 
 Theory of operation
-    A host is one address of an endpoint. Its subchannel is held by the child, or by us if the child
-    does not want it and a session needs it, or there is none. What the child holds is wrapped, so
-    that a subchannel that it gives back stays as it is, connection and all, if we go on holding it.
-    An address that is not listed has a host only as long as the child holds a subchannel to it.
+    A host is one address of an endpoint. It has the child's subchannel, or one that this policy
+    owns because a session needs it and the child has none, or no subchannel. The child gets a
+    wrapper: when it releases the wrapper, this policy may take over the subchannel with its
+    connection. An unlisted address has a host only while the child has a subchannel to it.
 
-    A subchannel that only sessions use is replaced when an update changes its attributes: at once
-    if it has no connection, or if the new one shares it; otherwise when the new one is READY.
+    An owned subchannel is replaced when an update changes its attributes: at once if it has no
+    connection, or if the new one shares it; otherwise when the new one is READY.
 
-`choose_host` is the decision for one RPC. Nothing here reports, waits or reads the clock.
+Nothing here reports, waits or reads the clock.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from proxyless.base import EMPTY_ATTRIBUTES, Address, Attributes, Key, State, Status
 from proxyless.lb.api import Complete
-from proxyless.lb.attributes import ENDPOINT_WEIGHT, HASH_KEY, HOLDER, is_other_way_only
+from proxyless.lb.attributes import ENDPOINT_WEIGHT, HASH_KEY, HOLDER, differ_only_in_proxy
 from proxyless.lb.forwarding import ForwardingSubchannel
 from proxyless.lb.hierarchy import without_path
 from proxyless.xds.config.attributes import HEALTH_STATUS, LOCALITY_WEIGHT
@@ -52,22 +52,22 @@ _IRRELEVANT: Final[tuple[Key[Any], ...]] = (
 
 
 class HostView(Protocol):
-    """All that the choice may know about one host."""
+    """The part of a host that `choose_host` reads."""
 
     @property
     def health(self) -> HealthStatus: ...
 
     @property
     def state(self) -> State | None:
-        """Of its subchannel; None if there is none."""
+        """The state of the subchannel; None without one."""
         ...
 
 
 class Verdict(Enum):
-    """What is done for an RPC of a session, and why."""
+    """The decision about an RPC of a session; the value is its explanation."""
 
     USE = "the session's host is READY"
-    CONNECT = "the session's host is IDLE and is asked to connect"
+    CONNECT = "the session's host is IDLE and is connected"
     WAIT = "the session's host is CONNECTING"
     CREATE = "the session's host has no subchannel and gets one"
     DELEGATE = "no host of the session is usable: the child picks"
@@ -79,10 +79,9 @@ H = TypeVar("H", bound=HostView)
 def choose_host(
     cookie_addresses: Iterable[str], hosts: Mapping[str, H], usable: Collection[HealthStatus]
 ) -> tuple[Verdict, H | None]:
-    """What to do, and with which host; with none if there is nothing to be done to one.
+    """The first member of `Verdict` that a host of the cookie allows, and that host.
 
-    A READY host is worth more than an IDLE one, and so on down the verdicts; among equals the first
-    one of the cookie.
+    Among hosts with the same verdict the first one of the cookie is chosen; WAIT has no host.
     """
     idle: H | None = None
     without_subchannel: H | None = None
@@ -101,8 +100,7 @@ def choose_host(
             case None:
                 without_subchannel = without_subchannel or host
             case _:
-                # It fails, and is not worth waiting for (A75-62).
-                continue
+                continue  # TRANSIENT_FAILURE: RPCs do not wait for it (A75-62).
     if idle is not None:
         return Verdict.CONNECT, idle
     if is_connecting:
@@ -121,7 +119,7 @@ def health_of(endpoint: Endpoint) -> HealthStatus:
 
 
 class Host:
-    """One address. Driven by the roster and, while it is listed, by the picks of sessions."""
+    """One address, and its subchannels. Changed by `Hosts` and by the picks of sessions."""
 
     __slots__ = (
         "address",
@@ -132,33 +130,33 @@ class Host:
         "is_awaited",
         "last_used_s",
         "owned",
-        "renewed",
+        "replacement",
     )
 
     def __init__(self, address: Address) -> None:
         # Fixed at construction.
         self.address: Final = address
-        # From the last update. Without an endpoint it is not listed.
+        # From the last update. A host without an endpoint is not listed.
         self.endpoint: Endpoint | None = None
         self.health = HealthStatus.UNKNOWN
         self.addresses: tuple[str, ...] = ()
-        # Set by picks: when the last one of a session chose it, and whether one waits for it.
+        # Set by picks: the time of a session's last use, and whether an RPC is queued for the host.
         self.last_used_s = _NEVER
         self.is_awaited = False
-        # The child's subchannels, and ours: there is one only if the child has none.
+        # The child's subchannels, and the owned one, which exists only if the child has none.
         self.held_by_child: dict[HostSubchannel, None] = {}
         self.owned: HostSubchannel | None = None
-        # Only beside ours, which it replaces when it is READY.
-        self.renewed: HostSubchannel | None = None
+        # Connects while `owned` still serves; takes its place when READY.
+        self.replacement: HostSubchannel | None = None
 
     @property
     def subchannel(self) -> HostSubchannel | None:
-        """The one that sessions use: of the child's the newest."""
+        """The subchannel that sessions use: the child's newest, or the owned one."""
         return next(reversed(self.held_by_child), self.owned)
 
     @property
     def attributes(self) -> Attributes:
-        """As policies further down see them, so that the same connection is meant."""
+        """The endpoint's attributes as the child's policies pass them, to share its connection."""
         endpoint = self.endpoint
         return EMPTY_ATTRIBUTES if endpoint is None else without_path(endpoint.attributes)
 
@@ -167,66 +165,60 @@ class Host:
         subchannel = self.subchannel
         return None if subchannel is None else subchannel.state
 
-    def list_as(self, endpoint: Endpoint) -> None:
-        """Take over what the endpoint says."""
-        if endpoint is self.endpoint:
-            return
+    def set_endpoint(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self.health = health_of(endpoint)
         others = [each for each in endpoint.addresses if each != self.address]
         self.addresses = (str(self.address), *map(str, others))
 
     def unlist(self) -> None:
-        """It is no place for sessions any more."""
         self.endpoint = None
         self.addresses = ()
         self.last_used_s = _NEVER
         self.drop_owned()
 
     def drop_owned(self) -> None:
-        """Release the subchannel that only sessions needed, if there is one."""
-        self.drop_renewed()
+        """Release the owned subchannels, if any."""
+        self.drop_replacement()
         subchannel, self.owned = self.owned, None
         if subchannel is not None:
             subchannel.inner.release()
 
-    def drop_renewed(self) -> None:
-        subchannel, self.renewed = self.renewed, None
+    def drop_replacement(self) -> None:
+        subchannel, self.replacement = self.replacement, None
         if subchannel is not None:
             subchannel.inner.release()
 
     def reset_backoff(self) -> None:
-        """Of the subchannels that only sessions need."""
-        for subchannel in (self.owned, self.renewed):
+        """Reset the backoff of the owned subchannels."""
+        for subchannel in (self.owned, self.replacement):
             if subchannel is not None:
                 subchannel.reset_backoff()
 
     def is_expired(self, now_s: float, idle_timeout_s: float) -> bool:
-        """Whether no session used it for so long that none is likely to come back."""
+        """Whether no session used the host within the idle timeout."""
         return self.last_used_s + idle_timeout_s <= now_s
 
 
 class HostSubchannel(ForwardingSubchannel):
-    """A subchannel that can pass from the child to us. Driven by the child and the one inside.
+    """A subchannel whose owner may change from the child to the policy.
 
-    Once the child has released it, the child hears nothing more, whoever holds it then.
+    The child's listeners are not called after the child has released it.
     """
 
-    __slots__ = ("_child_watches", "_roster", "attributes", "host", "override", "state")
+    __slots__ = ("_child_watches", "_hosts", "attributes", "host", "override", "state")
 
-    def __init__(
-        self, inner: Subchannel, attributes: Attributes, host: Host, roster: Hosts
-    ) -> None:
+    def __init__(self, inner: Subchannel, attributes: Attributes, host: Host, hosts: Hosts) -> None:
         super().__init__(inner)
         # Fixed at construction.
         self.attributes: Final = attributes
         self.host: Final = host
-        self._roster: Final = roster
-        # The result for an RPC whose session lives here.
+        self._hosts: Final = hosts
+        # The pick result for RPCs of the host's sessions.
         self.override: Final = Complete(inner)
-        # From inside.
+        # From the inner subchannel.
         self.state: State | None = None
-        # The child's watches, that have to end with its interest.
+        # The child's watches, cancelled by `release`.
         self._child_watches: dict[Cancel, None] = {}
         inner.watch(self._on_state)
 
@@ -243,13 +235,13 @@ class HostSubchannel(ForwardingSubchannel):
         watches, self._child_watches = self._child_watches, {}
         for cancel in watches:
             cancel()
-        self._roster.on_child_release(self)
+        self._hosts.on_child_release(self)
 
     def _until_released(self, cancel_inner: Cancel) -> Cancel:
         self._child_watches[cancel_inner] = None
 
         def cancel() -> None:
-            # After the release there is nothing to cancel.
+            # `release` may have cancelled it.
             if cancel_inner in self._child_watches:
                 del self._child_watches[cancel_inner]
                 cancel_inner()
@@ -259,11 +251,11 @@ class HostSubchannel(ForwardingSubchannel):
     def _on_state(self, state: State, status: Status) -> None:
         before, self.state = self.state, state
         if before is not None:
-            self._roster.on_state(self, before)
+            self._hosts.on_state(self, before)
 
 
 def _relevant(attributes: Attributes) -> Attributes:
-    """Those that a subchannel depends on, and those who wrap it."""
+    """The attributes that a subchannel, or a policy that wraps it, depends on."""
     attributes = without_path(attributes)
     for key in _IRRELEVANT:
         attributes = attributes.without(key)
@@ -271,157 +263,152 @@ def _relevant(attributes: Attributes) -> Attributes:
 
 
 class HostsOwner(Protocol):
-    """What hosts tell the policy, and ask it."""
+    """The policy, as `Hosts` calls it."""
 
-    def create_inner(self, address: Address, attributes: Attributes) -> Subchannel:
-        """A new subchannel, which is not wrapped yet."""
+    def create_inner_subchannel(self, address: Address, attributes: Attributes) -> Subchannel: ...
+
+    def should_keep(self, host: Host) -> bool:
+        """Whether to own the host's subchannel that the child releases."""
         ...
 
-    def keeps(self, host: Host) -> bool:
-        """Whether the host's subchannel stays when the child is done with it."""
-        ...
-
-    def on_news(self, *, is_during_call: bool) -> None:
-        """RPCs that wait might find something else now; whether the child is calling just now."""
+    def on_host_change(self, *, is_during_call: bool) -> None:
+        """Retry queued picks. `is_during_call`: this is inside a call of the child."""
         ...
 
 
 class Hosts:
-    """All hosts of a cluster. Driven by the policy, its child's subchannels, and theirs."""
+    """All hosts of a cluster."""
 
     __slots__ = ("_hosts", "_owner", "listed")
 
     def __init__(self, owner: HostsOwner) -> None:
         # Fixed at construction.
         self._owner: Final = owner
-        # All there are: listed, or with a subchannel of the child's.
+        # Every host: listed, or with a subchannel of the child's.
         self._hosts: dict[Address, Host] = {}
-        # By text, for picks, which see every change. "Keys are endpoint addresses" (A75-29)
+        # The listed hosts by address, read by pickers. "Keys are endpoint addresses" (A75-29)
         self.listed: Final[dict[str, Host]] = {}
 
     def __iter__(self) -> Iterator[Host]:
         return iter(self.listed.values())
 
     def replace(self, endpoints: Iterable[Endpoint]) -> None:
-        """List these and no others. Of an address that comes twice, the first one counts."""
-        wanted: dict[Address, Endpoint] = {}
+        """List exactly these endpoints. The first endpoint of a duplicate address is used."""
+        by_address: dict[Address, Endpoint] = {}
         for endpoint in endpoints:
             for address in endpoint.addresses:
-                wanted.setdefault(address, endpoint)
-        for host in [each for each in self if each.address not in wanted]:
+                by_address.setdefault(address, endpoint)
+        for host in [each for each in self if each.address not in by_address]:
             self._unlist(host)
-        for address, endpoint in wanted.items():
-            known = self._hosts.get(address)
-            if known is None or known.endpoint is not endpoint:
-                self._list(self._have(address), endpoint)
+        for address, endpoint in by_address.items():
+            host = self._ensure_host(address)
+            if host.endpoint is not endpoint:
+                host.set_endpoint(endpoint)
+                self.listed[host.addresses[0]] = host
+                self._refresh_owned(host)
 
     def create_for_child(self, address: Address, attributes: Attributes) -> HostSubchannel:
-        """The child's subchannel to this address; from now on it is not ours (A75-43)."""
-        host = self._have(address)
+        """The child's subchannel to this address; an owned one is released (A75-43)."""
+        host = self._ensure_host(address)
         subchannel = self._create(host, attributes)
         host.held_by_child[subchannel] = None
-        # Not earlier: the new one may share the connection, and meanwhile it stays open.
+        # Last: the new one may share the connection, which must stay open meanwhile.
         host.drop_owned()
-        self._tell_if_awaited(host)
+        self._notify_if_awaited(host)
         return subchannel
 
     def own(self, host: Host) -> None:
-        """Hold a new subchannel to a host that has none, for sessions."""
+        """Create a subchannel for sessions to a host that has none."""
         assert host.subchannel is None, "a host has one subchannel at a time"
         host.owned = self._create(host, host.attributes)
 
     def clear(self) -> None:
-        """List nothing, and let go of what only sessions needed."""
+        """Unlist all hosts, and release the owned subchannels."""
         for host in list(self):
             self._unlist(host)
 
     # Called by subchannels.
 
     def on_child_release(self, subchannel: HostSubchannel) -> None:
-        """Release it in earnest, or go on holding it."""
+        """Release the inner subchannel, or own it from now on."""
         host = subchannel.host
         if subchannel not in host.held_by_child:
-            # Released twice, and it may be ours by now.
+            # The child released it twice; the policy may own it by now.
             return
         del host.held_by_child[subchannel]
-        if host.subchannel is None and self._owner.keeps(host):
+        if host.subchannel is None and self._owner.should_keep(host):
             host.owned = subchannel
-            self._renew(host)
+            self._refresh_owned(host)
             return
         subchannel.inner.release()
-        self._forget_if_unused(host)
-        self._tell_if_awaited(host)
+        self._remove_if_unused(host)
+        self._notify_if_awaited(host)
 
     def on_state(self, subchannel: HostSubchannel, before: State) -> None:
-        """Tell if RPCs of sessions may wait for this: the child need not report it."""
+        """Notify the policy if queued RPCs may depend on the state: the child may not report it."""
         host = subchannel.host
-        if subchannel is host.renewed:
-            self._renew(host)
+        if subchannel is host.replacement:
+            self._refresh_owned(host)
         if subchannel is not host.subchannel or subchannel.state is before:
             return
         is_lost = before is State.READY and host.last_used_s != _NEVER
         if subchannel is host.owned or host.is_awaited or is_lost:
             host.is_awaited = False
-            self._renew(host)
-            self._owner.on_news(is_during_call=False)
+            self._refresh_owned(host)
+            self._owner.on_host_change(is_during_call=False)
 
-    def _tell_if_awaited(self, host: Host) -> None:
-        """For what happens while the child is calling."""
+    def _notify_if_awaited(self, host: Host) -> None:
+        """Called inside calls of the child."""
         if host.is_awaited:
             host.is_awaited = False
-            self._owner.on_news(is_during_call=True)
+            self._owner.on_host_change(is_during_call=True)
 
-    # Subchannels that only sessions use.
+    # Owned subchannels.
 
     def _create(self, host: Host, attributes: Attributes) -> HostSubchannel:
-        inner = self._owner.create_inner(host.address, attributes)
+        inner = self._owner.create_inner_subchannel(host.address, attributes)
         # A session outlives the child: its subchannel does not depend on the holder.
         return HostSubchannel(inner, attributes.without(HOLDER), host, self)
 
-    def _renew(self, host: Host) -> None:
-        """Have ours made with the newest attributes, without a time without a connection.
+    def _refresh_owned(self, host: Host) -> None:
+        """Replace the owned subchannel if its attributes are old, without losing a connection.
 
         Idempotent. Called when the attributes, the holder or a state has changed.
         """
-        owned, renewed = host.owned, host.renewed
+        owned, replacement = host.owned, host.replacement
         if owned is None:
             return
         before, after = _relevant(owned.attributes), _relevant(host.attributes)
         if before == after:
-            host.drop_renewed()
+            host.drop_replacement()
             return
-        if renewed is None or _relevant(renewed.attributes) != after:
-            host.drop_renewed()
-            renewed = host.renewed = self._create(host, host.attributes)
-        if renewed.state is State.READY or owned.state is not State.READY:
-            host.owned, host.renewed = renewed, None
+        if replacement is None or _relevant(replacement.attributes) != after:
+            host.drop_replacement()
+            replacement = host.replacement = self._create(host, host.attributes)
+        if replacement.state is State.READY or owned.state is not State.READY:
+            host.owned, host.replacement = replacement, None
             owned.inner.release()
-            self._tell_if_awaited(host)
-        elif is_other_way_only(before, after):
-            # A proxy is for the next connection: when this one is lost.
-            host.drop_renewed()
-        elif renewed.state is State.IDLE:  # New, or its backoff is over.
-            renewed.request_connection()
+            self._notify_if_awaited(host)
+        elif differ_only_in_proxy(before, after):
+            # A new proxy is used for the next connection, after this one is lost.
+            host.drop_replacement()
+        elif replacement.state is State.IDLE:  # New, or its backoff is over.
+            replacement.request_connection()
 
     # The list.
 
-    def _have(self, address: Address) -> Host:
+    def _ensure_host(self, address: Address) -> Host:
         host = self._hosts.get(address)
         if host is None:
             host = self._hosts[address] = Host(address)
         return host
 
-    def _list(self, host: Host, endpoint: Endpoint) -> None:
-        host.list_as(endpoint)
-        self.listed[host.addresses[0]] = host
-        self._renew(host)
-
     def _unlist(self, host: Host) -> None:
         del self.listed[host.addresses[0]]
         host.unlist()
-        self._forget_if_unused(host)
+        self._remove_if_unused(host)
 
-    def _forget_if_unused(self, host: Host) -> None:
+    def _remove_if_unused(self, host: Host) -> None:
         if host.endpoint is None and host.subchannel is None:
             self._hosts.pop(host.address, None)
 
@@ -431,7 +418,7 @@ class Hosts:
 
 
 def sweep(hosts: Iterable[Host], now_s: float, idle_timeout_s: float) -> list[Host]:
-    """Drop what no session used lately; whose subchannels were dropped (A75-37)."""
+    """Release the owned subchannels of expired hosts; returns these hosts (A75-37)."""
     expired = find_expired(hosts, now_s, idle_timeout_s)
     for host in expired:
         host.drop_owned()
@@ -439,9 +426,9 @@ def sweep(hosts: Iterable[Host], now_s: float, idle_timeout_s: float) -> list[Ho
 
 
 def find_expired(hosts: Iterable[Host], now_s: float, idle_timeout_s: float) -> list[Host]:
-    """Those with a subchannel of ours that no session used lately.
+    """Hosts with an owned subchannel that no session used within the idle timeout.
 
-    One that is connecting is none: only a session asks it to, and that one still waits.
+    A CONNECTING subchannel is not expired: a session has requested the connection and waits.
     """
     return [
         host
@@ -453,7 +440,7 @@ def find_expired(hosts: Iterable[Host], now_s: float, idle_timeout_s: float) -> 
 
 
 def next_sweep_delay_s(hosts: Iterable[Host], now_s: float, idle_timeout_s: float) -> float:
-    """When the first host will expire; what has expired but is still held is due (A75-38)."""
+    """The time until the next host expires; expired hosts with a subchannel are due (A75-38)."""
     delay_s = idle_timeout_s
     for host in hosts:
         if not host.is_expired(now_s, idle_timeout_s):

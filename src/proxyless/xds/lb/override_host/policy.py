@@ -1,11 +1,11 @@
-"""How do the RPCs of a session stay on their backend?
+"""The xds_override_host policy: RPCs of a session go to the session's host.
 
 Specs: A75 "Stateful Session Affinity Changes" (A75-29..71), A55, A60.
 
-The filter tells where the session lives (`OVERRIDE_HOST`), and is told where the RPC went. As long
-as that host is listed and can be reached, RPCs of the session go there, whatever the child would
-pick, and even if the child has no subchannel to it: then the policy has one of its own, until no
-session used it for the cluster's idle_timeout. Who holds what is in `session_hosts`.
+The session filter sets the RPC attribute `OVERRIDE_HOST` from the cookie; the picker writes the
+chosen addresses into it. If the host is listed and can be reached, the picker uses it in place of
+the child's choice, even if the child has no subchannel to it: then the policy owns one, until no
+session has used it for the cluster's idle_timeout.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Final
 from proxyless.base import State, Status
 from proxyless.base.frozen import frozen
 from proxyless.base.json_fields import JsonObject
-from proxyless.lb import QUEUE, Complete, GracefulSwitch
+from proxyless.lb import QUEUE, Complete, GracefulSwitchPolicy
 from proxyless.lb.api import Picker, PickInfo, PickResult
 from proxyless.lb.config import parse_child_policy
+from proxyless.lb.description import LbNode, as_child, describe_subchannel, format_seconds, wrap
 from proxyless.lb.forwarding import ForwardingHelper
-from proxyless.lb.reentrancy import Hold, SoonQueue
-from proxyless.lb.view import LbNode, describe_subchannel, in_seconds, place, wrap
-from proxyless.runtime import IDLE_TIMER
+from proxyless.lb.reentrancy import Hold
+from proxyless.runtime import IDLE_TIMER, SoonQueue
 from proxyless.xds.config import ClusterConfig
 from proxyless.xds.config.attributes import XDS_CONFIG
 from proxyless.xds.filters.attributes import OVERRIDE_HOST
@@ -44,32 +44,25 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from proxyless.base import Address, Attributes, ValidationErrors
-    from proxyless.lb import Endpoints, Helper, Policy, PolicyConfig, PolicyRegistry, Update
+    from proxyless.lb import Endpoints, Helper, PolicyConfig, PolicyRegistry, Update
     from proxyless.lb.api import Subchannel
     from proxyless.xds.filters.attributes import OverrideHost
 
 NAME: Final = "xds_override_host_experimental"
 
-# ---------------------------------------------------------------------------------------------
-# Config
-
 
 @frozen
 class OverrideHostConfig:
-    """Which cluster, and what picks in it; None stands for a config that was refused."""
+    """The cluster and the policy below; None stands for a config that was rejected."""
 
     cluster: str
     child_policy: PolicyConfig | None
 
 
-# ---------------------------------------------------------------------------------------------
-# Picker
-
-
 class OverrideHostPicker(Picker):
-    """Sends sessions where they live, and has the child pick for the others.
+    """Picks the host of the RPC's session; the child picks for other RPCs.
 
-    The hosts are the policy's own and change with it: picks run on the policy's loop.
+    Not a snapshot: it reads the policy's hosts, which change. Picks run on the policy's loop.
     """
 
     __slots__ = ("_child", "_owner", "_usable")
@@ -88,13 +81,13 @@ class OverrideHostPicker(Picker):
         result = self._child.pick(info)
         if type(result) is not Complete:
             return result
-        # The child's are all ours.
+        # This policy wrapped all subchannels of the child.
         subchannel: HostSubchannel = result.subchannel  # type: ignore[assignment]
         if override is not None:
             self._on_used(override, subchannel.host)
-        if subchannel.child_result is result and subchannel.passed_on is not None:
-            return subchannel.passed_on
-        return subchannel.pass_on(result)
+        if subchannel.child_result is result and subchannel.parent_result is not None:
+            return subchannel.parent_result
+        return subchannel.to_parent_result(result)
 
     def _pick_override(self, override: OverrideHost) -> PickResult | None:
         hosts = self._owner.hosts.listed
@@ -102,20 +95,20 @@ class OverrideHostPicker(Picker):
         if verdict is Verdict.DELEGATE:
             return None
         if verdict is Verdict.USE:
-            assert host is not None, "a host was found READY"
+            assert host is not None, "USE has a host"
             subchannel = host.subchannel
-            assert subchannel is not None, "what is READY is a subchannel"
+            assert subchannel is not None, "the host's subchannel is READY"
             self._on_used(override, host)
             return subchannel.override
         for address in override.cookie_addresses:
             if (each := hosts.get(address)) is not None:
                 each.is_awaited = True
         if host is not None:
-            self._owner.attend_soon(host)
+            self._owner.connect_soon(host)
         return QUEUE
 
     def _on_used(self, override: OverrideHost, host: Host) -> None:
-        # The address may not be listed any more: then there is nothing to say about it (A75-68).
+        # The child may still use an address that is not listed any more (A75-68).
         if host.endpoint is not None:
             host.last_used_s = self._owner.now_s()
             override.actual_addresses = host.addresses
@@ -125,39 +118,36 @@ class OverrideHostPicker(Picker):
         return self._child.status
 
 
-# ---------------------------------------------------------------------------------------------
-# Policy
-
-
-class OverrideHostPolicy:
-    """Owns the subchannels that only sessions need. Driven by parent, child, timers and picks."""
+class OverrideHostPolicy(ForwardingHelper):
+    """Owns the subchannels that only sessions need; helper of its child."""
 
     def __init__(self, helper: Helper) -> None:
+        super().__init__(helper)
         # Fixed at construction.
         self._helper = helper
-        self._child = GracefulSwitch(OverrideHostChild(self, helper))
+        self._child = GracefulSwitchPolicy(self)
         self.hosts: Final = Hosts(self)
-        # From the last update: health statuses of hosts that sessions may stay on, and the rest.
+        # From the last update: `usable` are the health statuses of hosts that sessions may use.
         self.usable: frozenset[HealthStatus] = OVERRIDE_HOST_STATUS_DEFAULT
         self._idle_timeout_s = IDLE_TIMEOUT_DEFAULT_S
-        # Pending from the first update that had endpoints; and when it will be over.
+        # Pending from the first update with endpoints; and when it fires.
         self._sweep_timer = IDLE_TIMER
         self._sweep_s = 0.0
-        # Hosts to connect or to create after the current call; and whether to report then.
-        self._wanted = SoonQueue[Host](helper.context.clock, self._act)
-        self._has_news = False
-        # The child's last report; and the hold around its updates.
+        # Hosts to connect after the current call; and whether to report then.
+        self._to_connect = SoonQueue[Host](helper.context.clock, self._connect_hosts)
+        self._has_changes = False
+        # The child's last report; and the hold, active during its updates.
         self._report: tuple[State, Picker] | None = None
         self._hold: Final = Hold(self._publish)
         self._is_closed = False
 
     def update(self, update: Update) -> Status:
         config = update.config
-        assert isinstance(config, OverrideHostConfig), "the config is one of ours"
-        assert config.child_policy is not None, "a refused config is never used"
+        assert isinstance(config, OverrideHostConfig), "the config has this policy's type"
+        assert config.child_policy is not None, "a rejected config is never used"
         self._use_cluster(config.cluster, update.attributes)
         with self._hold:
-            endpoints = self._take_endpoints(update.endpoints)
+            endpoints = self._list_endpoints(update.endpoints)
             status = self._child.update_child(update, config.child_policy, endpoints)
             if self._sweep_timer.pending or not isinstance(endpoints, Status):
                 self._restart_sweep_timer()
@@ -174,8 +164,8 @@ class OverrideHostPolicy:
     def close(self) -> None:
         self._is_closed = True
         self._sweep_timer.cancel()
-        self._wanted.cancel()
-        # First, so that nothing that the child releases is kept, and old pickers find no host.
+        self._to_connect.cancel()
+        # Before the child: what it releases must not be kept, and old pickers must find no host.
         self.hosts.clear()
         self._child.close()
 
@@ -183,32 +173,32 @@ class OverrideHostPolicy:
         child = self._child.describe()
         if self._report is not None:
             state, picker = self._report
-            child = place(child, state=state, failure=picker.status)
+            child = as_child(child, state=state, failure=picker.status)
         owned = tuple(self._describe_owned(host) for host in self.hosts if host.owned is not None)
         detail = f"{len(owned)} subchannels held for sessions only" if owned else ""
         return wrap(child, detail, owned)
 
     def _describe_owned(self, host: Host) -> LbNode:
         left_s = max(host.last_used_s + self._idle_timeout_s - self.now_s(), 0)
-        note = f"held for sessions, idle timeout {in_seconds(left_s)} left"
+        note = f"held for sessions, idle timeout {format_seconds(left_s)} left"
         return replace(describe_subchannel(host.address, host.state, note=note), in_use=False)
 
     # Updates.
 
     def _use_cluster(self, name: str, attributes: Attributes) -> None:
-        """Take over what the cluster's resource says. Without any, what it said stands."""
+        """Apply the cluster's resource; if the XdsConfig has none, the last one stays in use."""
         xds_config = attributes.get(XDS_CONFIG)
         found = None if xds_config is None else xds_config.find(name)
         if isinstance(found, ClusterConfig):
             self.usable = found.cluster.override_host_status
             self._idle_timeout_s = found.cluster.idle_timeout_s
 
-    def _take_endpoints(self, endpoints: Endpoints) -> Endpoints:
-        """List them; returns those that the child may know of (A75-31)."""
+    def _list_endpoints(self, endpoints: Endpoints) -> Endpoints:
+        """List the hosts of sessions; returns the child's endpoints (A75-31)."""
         if isinstance(endpoints, Status):
             return endpoints
         active = tuple(each for each in endpoints if health_of(each) is not HealthStatus.DRAINING)
-        # Sessions may stay on a host that drains, if the cluster says so.
+        # Sessions may stay on a draining host if the cluster's override_host_status has DRAINING.
         self.hosts.replace(endpoints if HealthStatus.DRAINING in self.usable else active)
         return active
 
@@ -219,7 +209,7 @@ class OverrideHostPolicy:
         now_s = self.now_s()
         delay_s = next_sweep_delay_s(self.hosts, now_s, self._idle_timeout_s)
         if self._sweep_timer.pending and find_expired(self.hosts, now_s, self._idle_timeout_s):
-            # Five seconds are between runs: updates that come more often do not put one off.
+            # The minimum is between runs: frequent updates must not postpone a due sweep.
             delay_s = min(delay_s, self._sweep_s - now_s)
         self._sweep_timer.cancel()
         self._sweep_s = now_s + delay_s
@@ -233,30 +223,30 @@ class OverrideHostPolicy:
         for host in dropped:
             self._trace("override_host.dropped", host)
         if dropped:
-            # A pick may have waited for one of them.
+            # A pick may be queued for one of them.
             self._publish()
 
     # Called by hosts.
 
-    def create_inner(self, address: Address, attributes: Attributes) -> Subchannel:
+    def create_inner_subchannel(self, address: Address, attributes: Attributes) -> Subchannel:
         return self._helper.create_subchannel(address, attributes)
 
-    def keeps(self, host: Host) -> bool:
-        """Whether a subchannel that the child releases is still needed (A75-41)."""
-        keeps = host.endpoint is not None and not host.is_expired(
+    def should_keep(self, host: Host) -> bool:
+        """Whether sessions need a subchannel that the child releases (A75-41)."""
+        is_needed = host.endpoint is not None and not host.is_expired(
             self.now_s(), self._idle_timeout_s
         )
-        if keeps:
+        if is_needed:
             self._trace("override_host.kept", host)
-        return keeps
+        return is_needed
 
-    def on_news(self, *, is_during_call: bool) -> None:
-        """Report, so that RPCs that wait are picked for again; soon, if the child may do so."""
+    def on_host_change(self, *, is_during_call: bool) -> None:
+        """Report, so that queued picks are retried; during a call of the child, soon after."""
         if self._hold.active or self._is_closed:
             return
         if is_during_call:
-            self._has_news = True
-            self._wanted.request()
+            self._has_changes = True
+            self._to_connect.request()
         else:
             self._publish()
 
@@ -265,23 +255,23 @@ class OverrideHostPolicy:
     def now_s(self) -> float:
         return self._helper.context.clock.now_s()
 
-    def attend_soon(self, host: Host) -> None:
-        """Connect this host, or give it a subchannel: soon, because this is during a pick."""
-        self._wanted.add(host)
+    def connect_soon(self, host: Host) -> None:
+        """Connect the host after the current pick; create its subchannel if it has none."""
+        self._to_connect.add(host)
 
-    def _act(self, wanted: list[Host]) -> None:
-        created = [host for host in wanted if self._connect_or_create(host)]
-        # With a new subchannel those who wait find an IDLE host.
-        if created or self._has_news:
+    def _connect_hosts(self, hosts: list[Host]) -> None:
+        created = [host for host in hosts if self._connect_or_create(host)]
+        # Queued picks are retried: they find the new subchannel IDLE and connect it.
+        if created or self._has_changes:
             self._publish()
 
     def _connect_or_create(self, host: Host) -> bool:
-        """Whether it has a subchannel now that it did not have."""
+        """Returns True if the host has a new subchannel."""
         if host.subchannel is not None:
             host.subchannel.request_connection()
             return False
         if host.endpoint is None:
-            # It vanished; the update that did it told those who wait (A75-67).
+            # The update that removed the host has published a picker (A75-67).
             return False
         self.hosts.own(host)
         self._trace("override_host.created", host)
@@ -289,7 +279,10 @@ class OverrideHostPolicy:
 
     # Called by the child.
 
-    def on_report(self, state: State, picker: Picker) -> None:
+    def create_subchannel(self, address: Address, attributes: Attributes) -> Subchannel:
+        return self.hosts.create_for_child(address, attributes)
+
+    def update_state(self, state: State, picker: Picker) -> None:
         self._report = (state, picker)
         if not self._hold.active:
             self._publish()
@@ -297,8 +290,8 @@ class OverrideHostPolicy:
     # Reports.
 
     def _publish(self) -> None:
-        """Report what the child reported last, with hosts as they are now."""
-        self._has_news = False
+        """Report the child's last state with a new picker."""
+        self._has_changes = False
         if self._report is not None:
             state, picker = self._report
             self._helper.update_state(state, OverrideHostPicker(self, picker))
@@ -309,26 +302,11 @@ class OverrideHostPolicy:
             trace.emit(name, address=str(host.address), last_used_s=host.last_used_s)
 
 
-class OverrideHostChild(ForwardingHelper):
-    """What the child acts through."""
-
-    __slots__ = ("_owner",)
-
-    def __init__(self, owner: OverrideHostPolicy, helper: Helper) -> None:
-        super().__init__(helper)
-        self._owner: Final = owner
-
-    def create_subchannel(self, address: Address, attributes: Attributes) -> Subchannel:
-        return self._owner.hosts.create_for_child(address, attributes)
-
-    def update_state(self, state: State, picker: Picker) -> None:
-        self._owner.on_report(state, picker)
-
-
 class OverrideHostFactory:
-    """What the registry knows of xds_override_host_experimental."""
+    """Factory of xds_override_host_experimental."""
 
     name: Final = NAME
+    create = OverrideHostPolicy
 
     def parse_config(
         self, json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
@@ -336,6 +314,3 @@ class OverrideHostFactory:
         fields = JsonObject(json, errors)
         cluster = fields.need_text("clusterName")
         return OverrideHostConfig(cluster, parse_child_policy(fields, registry))
-
-    def create(self, helper: Helper) -> Policy:
-        return OverrideHostPolicy(helper)

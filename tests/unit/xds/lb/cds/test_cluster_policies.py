@@ -1,4 +1,4 @@
-"""The policies of a cluster are what parsing the same policies in JSON makes."""
+"""Configs of a cluster's policies equal those parsed from the same policies in JSON."""
 
 import pytest
 
@@ -33,7 +33,7 @@ def leaf(outlier_detection: dict[str, object] | None = None) -> LeafPolicies:
 
 
 @pytest.mark.parametrize("outliers", [None, {}, OUTLIERS])
-def test_a_leaf_is_what_its_json_says(outliers: dict[str, object] | None) -> None:
+def test_leaf_policies_equal_those_parsed_from_json(outliers: dict[str, object] | None) -> None:
     child = {"ignoreReresolutionRequests": True, "config": list(WRR_LOCALITY)}
     priority = {"children": {"p0": child, "p1": child}, "priorities": ["p0", "p1"]}
     override_host = {"clusterName": "a", "childPolicy": [{"priority_experimental": priority}]}
@@ -52,7 +52,7 @@ def test_a_leaf_is_what_its_json_says(outliers: dict[str, object] | None) -> Non
     assert errors.ok
 
 
-def test_an_aggregate_is_what_its_json_says() -> None:
+def test_aggregate_policies_equal_those_parsed_from_json() -> None:
     children = {
         name: {"config": [{"cds_experimental": {"cluster": name}}], "innerPriorities": inner}
         for name, inner in (("b", 2), ("a", 1))
@@ -64,7 +64,7 @@ def test_an_aggregate_is_what_its_json_says() -> None:
     assert errors.ok
 
 
-def test_a_policy_that_the_channel_does_not_know_is_named() -> None:
+def test_error_names_the_policy_when_it_is_not_registered() -> None:
     for policies, unknown in (
         (leaf(), "xds_wrr_locality_experimental"),
         (AggregatePolicies((("a", 1),)), "cds_experimental"),
@@ -83,15 +83,15 @@ def test_a_policy_that_the_channel_does_not_know_is_named() -> None:
         "outlier_detection_experimental",
     ],
 )
-def test_each_policy_of_a_leaf_has_to_be_known(missing: str) -> None:
-    known = [POLICIES.find(name) for name in POLICIES.names if name != missing]
+def test_leaf_is_rejected_when_one_of_its_policies_is_not_registered(missing: str) -> None:
+    found = [POLICIES.find(name) for name in POLICIES.names if name != missing]
     errors = ValidationErrors()
-    registry = PolicyRegistry(factory for factory in known if factory is not None)
+    registry = PolicyRegistry(factory for factory in found if factory is not None)
     leaf().configure(errors, registry)
     assert str(errors) == f"[error:No known policies in list: {missing}]"
 
 
-def test_rules_that_are_wrong_are_said() -> None:
+def test_invalid_outlier_detection_is_rejected() -> None:
     errors = ValidationErrors()
     leaf({"interval": 7}).configure(errors, POLICIES)
     assert "interval" in str(errors)

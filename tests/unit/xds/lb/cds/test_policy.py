@@ -1,4 +1,4 @@
-"""cds: what the policies below depend on, and notes in failures."""
+"""The cds policy: configs of the policies below, and notes in failures."""
 
 import logging
 
@@ -7,11 +7,11 @@ import pytest
 from proxyless.base import Status, StatusCode
 from proxyless.lb import QUEUE_PICKER, Fail, FailPicker
 from proxyless.xds.config import ClusterConfig
-from proxyless.xds.lb.cds.policy import NotingPicker, aggregate_child, leaf_child
-from tests.spec.lb_world import ANY_RPC
-from tests.spec.mesh_world import MeshWorld
-from tests.spec.xds_world import (
-    CDS,
+from proxyless.xds.lb.cds.policy import FailureNotePicker, aggregate_policies, leaf_policies
+from tests.worlds.meshes import MeshWorld
+from tests.worlds.policies import ANY_RPC
+from tests.worlds.xds_dependencies import CDS
+from tests.worlds.xds_resources import (
     ROUND_ROBIN,
     cluster,
     dns,
@@ -29,41 +29,43 @@ def test_leaf_may_try_all_its_priorities_before_the_next_leaf() -> None:
         ClusterConfig("b", cluster("b"), endpoints("b")),
         ClusterConfig("c", cluster("c"), None),
     )
-    assert aggregate_child(leaves).leaves == (("a", 2), ("b", 1), ("c", 1))
+    assert aggregate_policies(leaves).leaves == (("a", 2), ("b", 1), ("c", 1))
 
 
-def test_only_dns_is_asked_again() -> None:
+def test_reresolution_requests_are_ignored_for_eds_only() -> None:
     for kind, is_ignored in ((cluster("a"), True), (dns("a", "host.example"), False)):
-        found = leaf_child(ClusterConfig("a", kind), ("p0",), ROUND_ROBIN)
+        found = leaf_policies(ClusterConfig("a", kind), ("p0",), ROUND_ROBIN)
         assert found.ignore_reresolution_requests is is_ignored
 
 
-def test_cluster_and_note_are_added_only_to_failures() -> None:
+def test_cluster_and_note_are_added_to_failures_only() -> None:
     failure = Status(StatusCode.UNAVAILABLE, "down")
-    leaf = NotingPicker(FailPicker(failure), "leaf", "note")
+    leaf = FailureNotePicker(FailPicker(failure), "leaf", "note")
     result = leaf.pick(ANY_RPC)
     assert isinstance(result, Fail)
     assert result.status == leaf.status
     assert leaf.status == Status(StatusCode.UNAVAILABLE, 'cluster "leaf": down (note)')
-    # What the leaf has said already, its aggregate does not say again.
-    assert NotingPicker(leaf, "top", "note").status.details == (
+    # The aggregate does not repeat the note of the leaf.
+    assert FailureNotePicker(leaf, "top", "note").status.details == (
         'cluster "top": cluster "leaf": down (note)'
     )
-    assert NotingPicker(QUEUE_PICKER, "leaf", "note").pick(ANY_RPC) is QUEUE_PICKER.pick(ANY_RPC)
+    assert FailureNotePicker(QUEUE_PICKER, "leaf", "note").pick(ANY_RPC) is QUEUE_PICKER.pick(
+        ANY_RPC
+    )
 
 
-def test_the_node_id_of_a_failure_stands_once_and_last() -> None:
+def test_node_id_is_once_and_last_in_a_failure() -> None:
     below = Status(StatusCode.UNAVAILABLE, 'down (endpoints "a": gone (node id "n"))')
     note = 'endpoints "a": gone (node id "n")'
-    leaf = NotingPicker(FailPicker(below), "a", note, "n")
+    leaf = FailureNotePicker(FailPicker(below), "a", note, "n")
     text = 'cluster "a": down (endpoints "a": gone) (node id "n")'
     assert leaf.status.details == text
     # The aggregate's note is its own.
-    top = NotingPicker(leaf, "top", "", "n")
+    top = FailureNotePicker(leaf, "top", "", "n")
     assert top.status.details == f'cluster "top": {text}'
 
 
-def test_a_cluster_that_fails_is_logged_once_in_the_words_of_its_rpcs(
+def test_failure_of_cluster_is_logged_once_with_the_text_of_its_rpcs(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "proxyless.xds.lb.cds")

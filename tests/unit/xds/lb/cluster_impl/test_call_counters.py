@@ -1,4 +1,4 @@
-"""Counters of RPCs: one per loop, summed for the process, forgotten with the last who counts."""
+"""Counters of RPCs: one per loop, summed for the process, removed when unused."""
 
 import asyncio
 import os
@@ -38,15 +38,15 @@ def test_counters_of_all_loops_are_summed() -> None:
     assert [each.total() for each in found] == [6, 6, 6]
     for counter in found:
         counter.release()
-    assert found[0].total() == 6, "RPCs under way go on counting"
+    assert found[0].total() == 6, "RPCs in flight are still counted"
     for counter in found:
         while counter.active:
             counter.end_call()
-    assert len(counters) == 0
+    assert len(counters._by_key) == 0
 
 
 @given(st.lists(st.sampled_from(["acquire", "release", "start", "end"]), max_size=30))
-def test_counter_lives_as_long_as_somebody_counts(steps: list[str]) -> None:
+def test_counter_is_removed_when_it_has_no_policies_and_no_rpcs(steps: list[str]) -> None:
     counters = CallCounters()
     held: list[CallCounter] = []
     running: list[CallCounter] = []
@@ -60,12 +60,12 @@ def test_counter_lives_as_long_as_somebody_counts(steps: list[str]) -> None:
             running.append(held[-1])
         elif step == "end" and running:
             running.pop().end_call()
-        assert len(counters) == bool(held or running)
+        assert len(counters._by_key) == bool(held or running)
         if held:
             assert held[-1].total() == len(running)
 
 
-def test_rpcs_of_a_closed_loop_do_not_count_for_the_next_one() -> None:
+def test_rpcs_of_a_closed_loop_are_not_counted() -> None:
     counters = CallCounters()
 
     async def start_call() -> CallCounter:
@@ -79,13 +79,13 @@ def test_rpcs_of_a_closed_loop_do_not_count_for_the_next_one() -> None:
         first.close()
         assert second.run_until_complete(start_call()).total() == 1
         left_behind.end_call()
-        assert len(counters) == 1
+        assert len(counters._by_key) == 1
     finally:
         first.close()
         second.close()
 
 
-def test_forked_process_has_no_calls_under_way() -> None:
+def test_forked_process_has_no_rpcs_in_flight() -> None:
     counter = PROCESS_COUNTERS.acquire(KEY)
     counter.active += 1
     try:
@@ -94,7 +94,7 @@ def test_forked_process_has_no_calls_under_way() -> None:
             code = 1
             try:
                 code = PROCESS_COUNTERS.acquire(KEY).total()
-            finally:  # A child that raises would be a second pytest.
+            finally:  # A child process that raises would go on as a second pytest.
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert counter.total() == 1

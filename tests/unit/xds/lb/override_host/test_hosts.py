@@ -1,4 +1,4 @@
-"""Which host is chosen, and who holds which subchannel. Whole stories are in tests/spec."""
+"""The choice of a host, and the owners of subchannels. Scenarios are in tests/spec."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ from proxyless.xds.lb.override_host.hosts import (
     sweep,
 )
 from proxyless.xds.resources import HealthStatus
-from tests.spec.lb_world import CONNECTING, FAILURE, IDLE, READY, World, address
+from tests.worlds.policies import CONNECTING, FAILURE, IDLE, READY, PolicyWorld, address
 
 USABLE: Final = frozenset({HealthStatus.UNKNOWN, HealthStatus.HEALTHY})
 
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """A host as the choice sees it."""
+    """A host as `choose_host` reads it."""
 
     state: State | None
     health: HealthStatus = HealthStatus.UNKNOWN
@@ -50,49 +50,49 @@ def cookies() -> Iterator[tuple[View | None, ...]]:
 
 
 def rank(view: View) -> int | None:
-    """How much a host is worth to a session, 0 being the most; None if nothing."""
+    """The rank of a host for a session, 0 being the best; None if it is unusable."""
     if view.health not in USABLE:
         return None
     return {READY: 0, IDLE: 1, CONNECTING: 2, None: 3}.get(view.state)
 
 
-def test_the_best_host_decides_and_among_equals_the_first() -> None:
+def test_best_host_is_chosen_and_the_first_among_equals() -> None:
     verdicts = [Verdict.USE, Verdict.CONNECT, Verdict.WAIT, Verdict.CREATE]
     for cookie in cookies():
         hosts = {str(index): view for index, view in enumerate(cookie) if view is not None}
         ranked = [(rank(view), view) for view in hosts.values()]
-        known = [(worth, view) for worth, view in ranked if worth is not None]
+        usable = [(own, view) for own, view in ranked if own is not None]
         verdict, host = choose_host(map(str, range(len(cookie))), hosts, USABLE)
-        if not known:
+        if not usable:
             assert (verdict, host) == (Verdict.DELEGATE, None)
             continue
-        best = min(worth for worth, _ in known)
+        best = min(own for own, _ in usable)
         assert verdict is verdicts[best]
-        first = next(view for worth, view in known if worth == best)
+        first = next(view for own, view in usable if own == best)
         assert host is (None if verdict is Verdict.WAIT else first)
 
 
 class Owner:
-    """A policy that keeps what it is told to keep."""
+    """A policy that keeps released subchannels if `is_keeping`, and records notifications."""
 
-    def __init__(self, world: World) -> None:
-        self.create_inner = world.create_subchannel
+    def __init__(self, world: PolicyWorld) -> None:
+        self.create_inner_subchannel = world.helper.create_subchannel
         self.is_keeping = False
-        self.news: list[bool] = []
+        self.notifications: list[bool] = []
 
-    def keeps(self, host: Host) -> bool:
+    def should_keep(self, host: Host) -> bool:
         return self.is_keeping
 
-    def on_news(self, *, is_during_call: bool) -> None:
-        self.news.append(is_during_call)
+    def on_host_change(self, *, is_during_call: bool) -> None:
+        self.notifications.append(is_during_call)
 
 
-class Roster:
-    """Hosts in hand."""
+class HostsWorld:
+    """Hosts, their owner, and the subchannels below."""
 
     def __init__(self) -> None:
-        self.world = World(RoundRobinFactory())
-        self.owner = Owner(self.world)
+        self.lb_world = PolicyWorld(RoundRobinFactory())
+        self.owner = Owner(self.lb_world)
         self.hosts = Hosts(self.owner)
 
     def child_creates(self, name: str) -> HostSubchannel:
@@ -103,109 +103,109 @@ class Roster:
 
 
 @pytest.fixture
-def roster() -> Roster:
-    made = Roster()
-    made.hosts.replace([Endpoint((address("a"),)), Endpoint((address("b"),))])
-    return made
+def world() -> HostsWorld:
+    world = HostsWorld()
+    world.hosts.replace([Endpoint((address("a"),)), Endpoint((address("b"),))])
+    return world
 
 
-def test_a_released_subchannel_tells_the_child_nothing_more(roster: Roster) -> None:
-    roster.owner.is_keeping = True
-    subchannel = roster.child_creates("a")
-    told: list[State] = []
-    subchannel.watch(lambda state, _: told.append(state))
-    subchannel.watch_health(lambda state, _: told.append(state))
+def test_child_is_not_notified_after_it_released_the_subchannel(world: HostsWorld) -> None:
+    world.owner.is_keeping = True
+    subchannel = world.child_creates("a")
+    reported: list[State] = []
+    subchannel.watch(lambda state, _: reported.append(state))
+    subchannel.watch_health(lambda state, _: reported.append(state))
     subchannel.watch_load_reports(1, lambda _: None)
-    cancel = subchannel.watch(lambda state, _: told.append(state))
+    cancel = subchannel.watch(lambda state, _: reported.append(state))
     cancel()
     cancel()
     subchannel.release()
-    inner = roster.world.live[0]
-    told.clear()
+    inner = world.lb_world.subchannels[0]
+    reported.clear()
     inner.connecting()
-    inner.health(FAILURE, "ejected")
-    assert told == []
+    inner.set_health(FAILURE, "ejected")
+    assert reported == []
     assert inner.load_watches == []
-    assert roster.host("a").owned is subchannel
-    assert roster.host("a").state is CONNECTING
+    assert world.host("a").owned is subchannel
+    assert world.host("a").state is CONNECTING
 
 
 @pytest.mark.parametrize("is_keeping", [True, False])
-def test_a_second_release_changes_nothing(roster: Roster, is_keeping: bool) -> None:
-    roster.owner.is_keeping = is_keeping
-    subchannel = roster.child_creates("a")
+def test_second_release_is_a_no_op(world: HostsWorld, is_keeping: bool) -> None:
+    world.owner.is_keeping = is_keeping
+    subchannel = world.child_creates("a")
     subchannel.release()
     subchannel.release()
-    assert roster.host("a").owned is (subchannel if is_keeping else None)
-    assert len(roster.world.live) == is_keeping
+    assert world.host("a").owned is (subchannel if is_keeping else None)
+    assert len(world.lb_world.subchannels) == is_keeping
 
 
-def test_of_two_that_the_child_holds_the_newer_counts_and_the_older_stays(roster: Roster) -> None:
-    roster.owner.is_keeping = True
-    older, newer = roster.child_creates("a"), roster.child_creates("a")
-    assert roster.host("a").subchannel is newer
+def test_newest_subchannel_of_the_child_is_used_and_the_older_stays(world: HostsWorld) -> None:
+    world.owner.is_keeping = True
+    older, newer = world.child_creates("a"), world.child_creates("a")
+    assert world.host("a").subchannel is newer
     newer.release()
-    assert roster.host("a").subchannel is older
-    # There is one to use already, so none is kept.
-    assert roster.host("a").owned is None
-    assert len(roster.world.live) == 1
+    assert world.host("a").subchannel is older
+    # The child still has one, so none is kept.
+    assert world.host("a").owned is None
+    assert len(world.lb_world.subchannels) == 1
     older.release()
-    assert roster.host("a").owned is older
+    assert world.host("a").owned is older
 
 
-def test_of_an_address_that_is_listed_twice_the_first_counts(roster: Roster) -> None:
+def test_first_endpoint_is_used_when_an_address_is_listed_twice(world: HostsWorld) -> None:
     healthy = EMPTY_ATTRIBUTES.with_(HEALTH_STATUS, HealthStatus.HEALTHY)
     draining = EMPTY_ATTRIBUTES.with_(HEALTH_STATUS, HealthStatus.DRAINING)
-    roster.hosts.replace(
+    world.hosts.replace(
         [Endpoint((address("a"), address("c")), healthy), Endpoint((address("a"),), draining)]
     )
-    assert roster.host("a").health is HealthStatus.HEALTHY
-    assert roster.host("a").addresses == (str(address("a")), str(address("c")))
-    assert set(roster.hosts.listed) == {str(address("a")), str(address("c"))}
+    assert world.host("a").health is HealthStatus.HEALTHY
+    assert world.host("a").addresses == (str(address("a")), str(address("c")))
+    assert set(world.hosts.listed) == {str(address("a")), str(address("c"))}
 
 
-def test_a_host_that_returns_has_never_been_used(roster: Roster) -> None:
-    # The child holds on to it all the time.
-    roster.child_creates("a")
-    host = roster.host("a")
+def test_host_is_unused_when_it_is_listed_again(world: HostsWorld) -> None:
+    # The child holds a subchannel all the time.
+    world.child_creates("a")
+    host = world.host("a")
     host.last_used_s = 100.0
-    roster.hosts.replace([])
-    roster.hosts.replace([Endpoint((address("a"),))])
-    assert roster.host("a") is host
+    world.hosts.replace([])
+    world.hosts.replace([Endpoint((address("a"),))])
+    assert world.host("a") is host
     assert host.is_expired(0.0, 1e9)
 
 
-def test_hosts_that_nobody_lists_or_holds_are_forgotten(roster: Roster) -> None:
-    subchannel = roster.child_creates("h")
+def test_host_is_removed_when_it_is_neither_listed_nor_held(world: HostsWorld) -> None:
+    subchannel = world.child_creates("h")
     host = subchannel.host
     subchannel.release()
-    assert roster.child_creates("h").host is not host
-    roster.hosts.clear()
-    assert roster.hosts.listed == {}
+    assert world.child_creates("h").host is not host
+    world.hosts.clear()
+    assert world.hosts.listed == {}
 
 
-def test_who_waits_hears_of_what_the_child_does(roster: Roster) -> None:
-    host = roster.host("a")
+def test_policy_is_notified_when_the_child_changes_an_awaited_host(world: HostsWorld) -> None:
+    host = world.host("a")
     host.is_awaited = True
-    subchannel = roster.child_creates("a")
-    assert roster.owner.news == [True]
+    subchannel = world.child_creates("a")
+    assert world.owner.notifications == [True]
     subchannel.request_connection()
-    roster.world.live[0].connecting()
-    assert roster.owner.news == [True], "nobody waits any more"
+    world.lb_world.subchannels[0].connecting()
+    assert world.owner.notifications == [True], "no RPC waits any more"
     host.is_awaited = True
     subchannel.release()
-    assert roster.owner.news == [True, True]
+    assert world.owner.notifications == [True, True]
 
 
-def test_expired_hosts_that_are_held_are_due_and_others_are_not(roster: Roster) -> None:
-    host = roster.host("a")
-    assert next_sweep_delay_s(roster.hosts, 1000.0, 60.0) == 60.0
+def test_sweep_is_due_for_expired_hosts_with_a_subchannel_only(world: HostsWorld) -> None:
+    host = world.host("a")
+    assert next_sweep_delay_s(world.hosts, 1000.0, 60.0) == 60.0
     host.last_used_s = 970.0
-    assert next_sweep_delay_s(roster.hosts, 1000.0, 60.0) == 30.0
+    assert next_sweep_delay_s(world.hosts, 1000.0, 60.0) == 30.0
     host.last_used_s = 900.0
-    assert next_sweep_delay_s(roster.hosts, 1000.0, 60.0) == 60.0
-    roster.hosts.own(host)
-    assert next_sweep_delay_s(roster.hosts, 1000.0, 60.0) == 5.0
-    assert sweep(roster.hosts, 1000.0, 60.0) == [host]
-    assert roster.world.live == []
-    assert sweep(roster.hosts, 1000.0, 60.0) == []
+    assert next_sweep_delay_s(world.hosts, 1000.0, 60.0) == 60.0
+    world.hosts.own(host)
+    assert next_sweep_delay_s(world.hosts, 1000.0, 60.0) == 5.0
+    assert sweep(world.hosts, 1000.0, 60.0) == [host]
+    assert world.lb_world.subchannels == []
+    assert sweep(world.hosts, 1000.0, 60.0) == []

@@ -4,11 +4,11 @@ import pytest
 
 from proxyless.base import State
 from proxyless.xds.lb.override_host.policy import OverrideHostPolicy
-from tests.spec.lb_world import address
 from tests.spec.test_a75_override_host import OverrideWorld
+from tests.worlds.policies import address
 
 
-def test_it_shows_what_only_sessions_need_and_for_how_long() -> None:
+def test_describe_lists_subchannels_of_sessions_with_their_remaining_time() -> None:
     world = OverrideWorld()
     world.serve(("a",), ("c",), idle_timeout_s=60.0)
     world.connect("a")
@@ -25,7 +25,7 @@ def test_it_shows_what_only_sessions_need_and_for_how_long() -> None:
     assert owned.detail == "held for sessions, idle timeout 45 s left"
 
 
-def test_reports_are_passed_on_when_an_earlier_update_of_the_child_raised() -> None:
+def test_reports_are_forwarded_after_an_update_of_the_child_raised() -> None:
     world = OverrideWorld()
     world.stubs.raises.add("broken")
     with pytest.raises(RuntimeError):

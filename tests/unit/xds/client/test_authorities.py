@@ -5,9 +5,9 @@ from itertools import product
 import pytest
 
 from proxyless.base import Status
+from proxyless.xds.client.authorities import AuthorityServers, canonicalize_name
 from proxyless.xds.client.cache import Entry
-from proxyless.xds.client.fallback import AuthorityServers, canonicalize_name
-from tests.xds_client_world import Text, server_config
+from tests.worlds.xds_clients import TextType, server_config
 
 TYPE_URL = "type.googleapis.com/test.v3.Text"
 SERVERS = (server_config("a"), server_config("b"), server_config("c"))
@@ -22,27 +22,27 @@ SERVERS = (server_config("a"), server_config("b"), server_config("c"))
         ("xdstp:///test.v3.Text/x", "", "xdstp:///test.v3.Text/x"),
     ],
 )
-def test_a_name_has_an_authority_and_one_spelling(
+def test_name_has_an_authority_and_a_canonical_form(
     name: str, authority: str | None, canonical: str
 ) -> None:
     assert canonicalize_name(name, TYPE_URL) == (authority, canonical)
 
 
-def test_a_name_of_another_type_has_no_place() -> None:
+def test_name_is_rejected_when_it_has_another_type() -> None:
     assert isinstance(canonicalize_name("xdstp://one/test.v3.Other/x", TYPE_URL), Status)
 
 
-def test_fallback_needs_an_outage_a_next_server_and_something_missing() -> None:
+def test_fallback_needs_an_outage_a_next_server_and_a_missing_resource() -> None:
     for is_reachable, has_next, is_missing_any, only in product((False, True), repeat=4):
         authority = AuthorityServers[str](None, SERVERS[: 1 + has_next], on_reachability_only=only)
         authority.used.append("a")
         if is_missing_any:
-            authority.add(Entry(Text(), "x", None))
+            authority.add(Entry(TextType(), "x", None))
         needed = authority.needs_next(is_reachable=is_reachable)
         assert needed == (not is_reachable and has_next and (is_missing_any or only))
 
 
-def test_servers_are_used_in_order_and_let_go_from_below() -> None:
+def test_servers_are_used_in_order_and_dropped_from_below() -> None:
     authority = AuthorityServers[str](None, SERVERS, on_reachability_only=False)
     for server in SERVERS:
         assert authority.next_server == server
@@ -53,10 +53,10 @@ def test_servers_are_used_in_order_and_let_go_from_below() -> None:
     assert authority.used == ["a"]
 
 
-def test_what_waits_for_an_answer_is_known_without_a_look_at_all() -> None:
+def test_fallback_needs_an_unanswered_entry() -> None:
     authority = AuthorityServers[str](None, SERVERS, on_reachability_only=False)
     authority.used.append("a")
-    entry = Entry(Text(), "x", None)
+    entry = Entry(TextType(), "x", None)
     assert not authority.needs_next(is_reachable=False)
     authority.add(entry)
     assert authority.needs_next(is_reachable=False)

@@ -1,80 +1,101 @@
 """Load counters of clusters, since the last report.
 
-Specs: LRS v3, A27 (load reporting), A64 (named metrics), LRS-01, LRS-02.
+Specs: LRS v3, A27 (load reporting), A64, A85 (metrics of backends), LRS-01, LRS-02.
 
-Plain counters, cheap enough for every RPC: a picker looks up a locality's counter once and then
-only adds to it. A report resets the counts, except for RPCs in progress.
+A picker looks up the counter of a locality once, and increments it for each RPC. A report resets
+the counts, except for RPCs in progress.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from proxyless.xds.client.codec import ClusterStats, LocalityStats
+from proxyless.xds.client.codec import ClusterStats, LocalityStats, MetricStats
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# Who counts is configured by a control plane, so what is counted has limits.
+# Limits, because localities and drop categories come from a control plane, and names of metrics
+# from backends.
 LOCALITIES_MAX: Final = 10_000
 CATEGORIES_MAX: Final = 1_000
-METRICS_MAX: Final = 100
+NAMED_METRICS_MAX: Final = 1_000
 
 # Region, zone, sub-zone.
 LocalityKey = tuple[str, str, str]
+# By name: the number of requests with the metric, and the sum of its values.
+MetricSums = dict[str, tuple[int, float]]
 
 
 class LocalityLoad:
-    """The RPCs sent to one locality of one cluster. Called by the cluster's picker."""
+    """Counter of the RPCs to one locality of one cluster, and of the metrics of their backends."""
 
-    __slots__ = ("errors", "in_progress", "issued", "metrics", "succeeded")
+    __slots__ = (
+        "_named_metrics",
+        "_utilization",
+        "errors",
+        "in_progress",
+        "issued",
+        "succeeded",
+    )
 
     def __init__(self) -> None:
         self.issued = 0
         self.succeeded = 0
         self.errors = 0
         self.in_progress = 0
-        # By name: how many RPCs brought a value, and the sum of the values.
-        self.metrics: dict[str, tuple[int, float]] = {}
+        self._utilization: MetricSums = {}
+        self._named_metrics: MetricSums = {}
 
     def on_start(self) -> None:
-        """An RPC was sent there."""
         self.issued += 1
         self.in_progress += 1
 
     def on_end(self, ok: bool) -> None:
-        """An RPC that was started has ended."""
         self.in_progress -= 1
         if ok:
             self.succeeded += 1
         else:
             self.errors += 1
 
-    def add_metric(self, name: str, value: float) -> None:
-        """A backend reported this about an RPC. Past the limit, only known names count."""
-        count, total = self.metrics.get(name, (0, 0.0))
-        if count or len(self.metrics) < METRICS_MAX:
-            self.metrics[name] = (count + 1, total + value)
+    def add_utilization(self, name: str, value: float) -> None:
+        """Add a metric that has a field of this name in UpstreamLocalityStats."""
+        requests, total = self._utilization.get(name, (0, 0.0))
+        self._utilization[name] = (requests + 1, total + value)
+
+    def add_named_metric(self, name: str, value: float) -> None:
+        requests, total = self._named_metrics.get(name, (0, 0.0))
+        # A name beyond the limit is not reported.
+        if requests or len(self._named_metrics) < NAMED_METRICS_MAX:
+            self._named_metrics[name] = (requests + 1, total + value)
 
     @property
     def is_idle(self) -> bool:
-        return not (
-            self.issued or self.succeeded or self.errors or self.in_progress or self.metrics
-        )
+        return not (self.issued or self.succeeded or self.errors or self.in_progress)
 
     def take(self, locality: LocalityKey) -> LocalityStats:
-        """The counts since they were taken last."""
-        metrics = tuple((name, *counts) for name, counts in self.metrics.items())
+        """Return the counts and reset them."""
         stats = LocalityStats(
-            *locality, self.issued, self.succeeded, self.errors, self.in_progress, metrics
+            *locality,
+            self.issued,
+            self.succeeded,
+            self.errors,
+            self.in_progress,
+            _metric_stats(self._utilization),
+            _metric_stats(self._named_metrics),
         )
         self.issued = self.succeeded = self.errors = 0
-        self.metrics = {}
+        self._utilization.clear()
+        self._named_metrics.clear()
         return stats
 
 
+def _metric_stats(sums: MetricSums) -> tuple[MetricStats, ...]:
+    return tuple(MetricStats(name, *each) for name, each in sums.items())
+
+
 class ClusterLoad:
-    """What happened to the RPCs of one cluster and EDS service. Shared by all who count there."""
+    """Counters of one cluster and EDS service, shared by its pickers."""
 
     def __init__(
         self, cluster: str, eds_service: str, now_s: float, on_unused: Callable[[], None]
@@ -83,16 +104,16 @@ class ClusterLoad:
         self.cluster = cluster
         self.eds_service = eds_service
         self._on_unused = on_unused
-        # Changed by the reports.
+        # Time of the last report.
         self._taken_s = now_s
-        # Changed by those who count.
+        # Changed by the users.
         self.users = 0
         self._localities: dict[LocalityKey, LocalityLoad] = {}
         self._dropped: dict[str, int] = {}
         self._dropped_total = 0
 
     def drop(self, category: str | None) -> None:
-        """An RPC was dropped: for a reason with a name, or because of the circuit breaker."""
+        """Count a dropped RPC. The circuit breaker has no category."""
         self._dropped_total += 1
         if category is not None:
             count = self._dropped.get(category, 0)
@@ -100,17 +121,16 @@ class ClusterLoad:
                 self._dropped[category] = count + 1
 
     def locality(self, locality: LocalityKey) -> LocalityLoad:
-        """Where to count the RPCs of a locality: always the same object for the same one."""
         load = self._localities.get(locality)
         if load is None:
             load = LocalityLoad()
-            # Past the limit it counts, and is not reported.
+            # Beyond the limit a counter works, but is not reported.
             if len(self._localities) < LOCALITIES_MAX:
                 self._localities[locality] = load
         return load
 
     def release(self) -> None:
-        """Give it back, once for each time it was acquired."""
+        """Called once for each time the counter was acquired."""
         if not self.users:
             raise ValueError(f"load of cluster {self.cluster!r} is released more than acquired")
         self.users -= 1
@@ -118,7 +138,7 @@ class ClusterLoad:
             self._on_unused()
 
     def take(self, now_s: float) -> ClusterStats | None:
-        """What happened since it was taken last; None if nothing did."""
+        """Return the counts and reset them; None if nothing was counted."""
         interval_s, self._taken_s = now_s - self._taken_s, now_s
         localities = tuple(
             load.take(key) for key, load in self._localities.items() if not load.is_idle

@@ -1,4 +1,4 @@
-"""Which RPCs suffer, and from what."""
+"""Fault injection: random choices, headers, limit of active faults."""
 
 from typing import Final
 
@@ -6,7 +6,6 @@ import pytest
 
 from proxyless.base import EMPTY_ATTRIBUTES, OK, Metadata, Status, StatusCode
 from proxyless.runtime import seeded_random
-from proxyless.xds.filters.calls import RoutedRpc, RpcFilter
 from proxyless.xds.filters.fault import (
     FaultAbort,
     FaultConfig,
@@ -14,7 +13,7 @@ from proxyless.xds.filters.fault import (
     FaultFilterFactory,
     Percentage,
 )
-from proxyless.xds.filters.fault_calls import (
+from proxyless.xds.filters.fault_filter import (
     ABORT_HEADER,
     ABORT_HTTP_HEADER,
     DELAY_HEADER,
@@ -23,6 +22,7 @@ from proxyless.xds.filters.fault_calls import (
     ActiveFaults,
     FaultFilter,
 )
+from proxyless.xds.filters.rpc_filter import RoutedRpc, RpcFilter
 
 ALWAYS: Final = Percentage(100, 100)
 RPCS: Final = 2000
@@ -30,13 +30,13 @@ INTERNAL: Final = FaultAbort(StatusCode.INTERNAL, ALWAYS)
 
 
 class Faults:
-    """A filter in hand."""
+    """A fault filter with its own counter of active faults."""
 
     def __init__(self, config: FaultConfig) -> None:
         self.active = ActiveFaults()
         self._filter = FaultFilter(config, seeded_random(1), self.active)
 
-    def draw(self, *metadata: tuple[str, str]) -> RpcFilter | None:
+    def choose(self, *metadata: tuple[str, str]) -> RpcFilter | None:
         rpc = RoutedRpc("/a/b", metadata, ("c",), "c", EMPTY_ATTRIBUTES)
         found = self._filter.on_rpc(rpc)
         assert rpc.cluster == "c"
@@ -44,16 +44,16 @@ class Faults:
         return found
 
     def delay_s(self, *metadata: tuple[str, str]) -> float:
-        found = self.draw(*metadata)
+        found = self.choose(*metadata)
         return 0.0 if found is None else found.delay_s
 
     def abort(self, *metadata: tuple[str, str]) -> Status | None:
-        found = self.draw(*metadata)
+        found = self.choose(*metadata)
         return None if found is None else found.abort
 
     def share(self, *metadata: tuple[str, str]) -> float:
-        """How many of many RPCs suffer."""
-        return sum(self.draw(*metadata) is not None for _ in range(RPCS)) / RPCS
+        """The share of RPCs with a fault."""
+        return sum(self.choose(*metadata) is not None for _ in range(RPCS)) / RPCS
 
 
 def delayed(delay_s: float | None = 2.0, percentage: Percentage = ALWAYS) -> FaultConfig:
@@ -64,17 +64,18 @@ def aborted(code: StatusCode | None, percentage: Percentage = ALWAYS) -> FaultCo
     return FaultConfig(abort=FaultAbort(code, percentage))
 
 
-def test_a_fixed_delay_and_a_fixed_code() -> None:
-    found = Faults(FaultConfig(FaultDelay(2.0, ALWAYS), INTERNAL)).draw()
+def test_fault_has_delay_and_code_of_the_config() -> None:
+    found = Faults(FaultConfig(FaultDelay(2.0, ALWAYS), INTERNAL)).choose()
     assert found is not None
     assert found.delay_s == 2.0
     assert found.abort == Status(StatusCode.INTERNAL, "Fault injected")
 
 
-def test_an_abort_with_ok_ends_the_rpc_well() -> None:
+def test_abort_with_ok_has_status_ok() -> None:
     assert Faults(aborted(StatusCode.OK)).abort() == OK
 
 
+@pytest.mark.spec("A33-07")
 @pytest.mark.parametrize(
     ("percentage", "share"),
     [
@@ -85,28 +86,31 @@ def test_an_abort_with_ok_ends_the_rpc_well() -> None:
         (Percentage(100, 100), 1),
     ],
 )
-def test_as_many_suffer_as_the_percentage_says(percentage: Percentage, share: float) -> None:
+def test_share_of_faults_is_the_percentage(percentage: Percentage, share: float) -> None:
     for config in (delayed(percentage=percentage), aborted(StatusCode.INTERNAL, percentage)):
         found = Faults(config).share()
         assert found == pytest.approx(share, abs=0.04)
         assert share not in {0, 1} or found == share
 
 
-def test_delay_and_abort_are_drawn_apart() -> None:
+@pytest.mark.spec("A33-08")
+def test_delay_and_abort_are_independent() -> None:
     half = Percentage(50, 100)
     faults = Faults(FaultConfig(FaultDelay(1.0, half), FaultAbort(StatusCode.INTERNAL, half)))
     assert faults.share() == pytest.approx(0.75, abs=0.04)
 
 
+@pytest.mark.spec("A33-09", "A33-12", "A33-14")
 @pytest.mark.parametrize(
     ("value", "delay_s"), [("53", 0.053), ("0", 0), ("-5", 0), ("1.5", 0), ("x", 0), ("9" * 30, 0)]
 )
-def test_a_header_says_how_long_if_the_config_lets_it(value: str, delay_s: float) -> None:
+def test_header_sets_the_delay_when_the_config_has_none(value: str, delay_s: float) -> None:
     assert Faults(delayed(None)).delay_s((DELAY_HEADER, value)) == delay_s
     assert Faults(delayed(None)).delay_s() == 0
     assert Faults(delayed(2.0)).delay_s((DELAY_HEADER, value)) == 2.0
 
 
+@pytest.mark.spec("A33-10", "A33-11", "A33-12", "A33-14", reason="one table over the two headers")
 @pytest.mark.parametrize(
     ("metadata", "code"),
     [
@@ -121,7 +125,9 @@ def test_a_header_says_how_long_if_the_config_lets_it(value: str, delay_s: float
         ((), None),
     ],
 )
-def test_a_header_says_with_what(metadata: Metadata, code: StatusCode | None) -> None:
+def test_header_sets_the_code_when_the_config_has_none(
+    metadata: Metadata, code: StatusCode | None
+) -> None:
     pairs = [(key, str(value)) for key, value in metadata]
     found = Faults(aborted(None)).abort(*pairs)
     assert (None if found is None else found.code) == code
@@ -130,8 +136,9 @@ def test_a_header_says_with_what(metadata: Metadata, code: StatusCode | None) ->
     assert fixed.code is StatusCode.INTERNAL
 
 
+@pytest.mark.spec("A33-13")
 @pytest.mark.parametrize(("value", "share"), [("0", 0), ("20", 0.2), ("90", 0.5), ("x", 0.5)])
-def test_a_header_may_only_spare_rpcs(value: str, share: float) -> None:
+def test_header_can_only_lower_the_percentage(value: str, share: float) -> None:
     half = Percentage(50, 100)
     delay = Faults(delayed(None, half))
     pairs = [(header, value) for header in DELAY_PERCENTAGE_HEADERS]
@@ -140,42 +147,45 @@ def test_a_header_may_only_spare_rpcs(value: str, share: float) -> None:
         abort = Faults(aborted(None, half))
         found = abort.share((ABORT_HEADER, "3"), (header, value))
         assert found == pytest.approx(share, abs=0.04)
-    # Nor that, if the config has numbers of its own.
+    # Headers are ignored if the config has its own values.
     assert Faults(delayed(2.0)).share(*pairs) == 1
 
 
-def test_no_more_rpcs_suffer_at_a_time_than_allowed() -> None:
+@pytest.mark.spec("A33-15")
+def test_number_of_active_faults_is_limited() -> None:
     config = FaultConfig(FaultDelay(1.0, ALWAYS), INTERNAL, max_active_faults=2)
     faults = Faults(config)
-    first, second = faults.draw(), faults.draw()
+    first, second = faults.choose(), faults.choose()
     assert first is not None
     assert second is not None
     first.on_delay_start()
-    assert faults.draw() is not None
+    assert faults.choose() is not None
     second.on_delay_start()
     assert faults.active.count == 2
-    assert faults.draw() is None
+    assert faults.choose() is None
     for _ in range(2):
         first.on_delay_end()
         assert faults.active.count == 1
-    assert faults.draw() is not None
+    assert faults.choose() is not None
 
 
-def test_an_abort_takes_no_time() -> None:
+def test_abort_is_never_active() -> None:
     faults = Faults(FaultConfig(abort=INTERNAL, max_active_faults=1))
-    found = faults.draw()
+    found = faults.choose()
     assert found is not None
-    # Another filter delays it.
+    # Another filter delays the RPC.
     found.on_delay_start()
     assert faults.active.count == 0
 
 
-def test_none_suffer_if_none_may() -> None:
+@pytest.mark.spec("A33-17")
+def test_no_fault_is_injected_when_the_limit_is_zero() -> None:
     faults = Faults(FaultConfig(FaultDelay(1.0, ALWAYS), INTERNAL, max_active_faults=0))
-    assert faults.draw() is None
+    assert faults.choose() is None
 
 
-def test_an_override_stands_in_place_of_the_config() -> None:
+@pytest.mark.spec("A33-18")
+def test_override_replaces_the_config() -> None:
     factory, random = FaultFilterFactory(), seeded_random(1)
     assert factory.create(FaultConfig(), None, random) is None
     assert factory.create(aborted(StatusCode.INTERNAL), FaultConfig(), random) is None

@@ -1,4 +1,4 @@
-"""Children of the priority policy: their numbers, whatever the priorities, and their endpoints."""
+"""Children of the priority policy: stable numbers, and endpoints."""
 
 from dataclasses import replace
 
@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from proxyless.base import HTTP_PROXY, HttpProxy, IpAddress, Locality, parse_address
 from proxyless.lb import ENDPOINT_WEIGHT, HASH_KEY
 from proxyless.xds.config.attributes import HOSTNAME
-from proxyless.xds.lb.cds.child_names import ChildNumbers, EndpointMaker, assign_numbers
+from proxyless.xds.lb.cds.priority_children import ChildNumbers, EndpointBuilder, assign_numbers
 from proxyless.xds.resources import EndpointInfo, EndpointResource, LocalityEndpoints
 
-# Localities by priority, each in one of them.
+# Localities by priority; each locality has one priority.
 LAYOUTS = st.lists(st.integers(0, 3), min_size=4, max_size=4).map(
-    lambda places: [
-        [zone for zone, place in zip("abcd", places, strict=True) if place == priority]
-        for priority in sorted(set(places))
+    lambda priorities: [
+        [zone for zone, own in zip("abcd", priorities, strict=True) if own == priority]
+        for priority in sorted(set(priorities))
     ]
 )
 
@@ -25,25 +25,25 @@ def priority(zones: list[str]) -> tuple[LocalityEndpoints, ...]:
 
 
 @given(st.lists(LAYOUTS, max_size=6))
-def test_numbers_are_distinct_and_never_handed_out_again(layouts: list[list[list[str]]]) -> None:
+def test_numbers_are_distinct_and_never_reused(layouts: list[list[list[str]]]) -> None:
     state = ChildNumbers()
     used: set[int] = set()
     for layout in layouts:
         before = set(state.numbers)
         state = assign_numbers(state, [priority(zones) for zones in layout])
         assert len(set(state.numbers)) == len(layout)
-        assert not (set(state.numbers) - before) & used, "a number came back"
+        assert not (set(state.numbers) - before) & used, "a number was reused"
         used |= set(state.numbers)
 
 
 @given(LAYOUTS)
-def test_same_priorities_have_the_same_numbers(layout: list[list[str]]) -> None:
+def test_numbers_stay_the_same_when_localities_change_their_order(layout: list[list[str]]) -> None:
     first = assign_numbers(ChildNumbers(), [priority(zones) for zones in layout])
     again = assign_numbers(first, [priority(zones[::-1]) for zones in layout])
     assert again.numbers == first.numbers
 
 
-# Localities by priority; a locality may stand in several of them.
+# Localities by priority; a locality may have several priorities.
 OVERLAPPING = st.lists(st.sets(st.sampled_from("abcd"), min_size=1).map(sorted), max_size=4)
 
 
@@ -63,7 +63,7 @@ def test_numbers_stay_the_same_when_an_update_is_repeated(
 
 
 @given(st.lists(OVERLAPPING, max_size=6))
-def test_numbers_are_distinct_and_never_reused_when_localities_stand_in_several_priorities(
+def test_numbers_are_distinct_and_never_reused_when_localities_have_several_priorities(
     layouts: list[list[list[str]]],
 ) -> None:
     state = ChildNumbers()
@@ -72,7 +72,7 @@ def test_numbers_are_distinct_and_never_reused_when_localities_stand_in_several_
         before = set(state.numbers)
         state = assign_numbers(state, [priority(zones) for zones in layout])
         assert len(set(state.numbers)) == len(layout)
-        assert not (set(state.numbers) - before) & used, "a number came back"
+        assert not (set(state.numbers) - before) & used, "a number was reused"
         used |= set(state.numbers)
 
 
@@ -93,19 +93,19 @@ def resource(info: EndpointInfo, weight: int = 3) -> EndpointResource:
     return EndpointResource(name="e", priorities=((entry,),))
 
 
-def test_endpoint_that_did_not_change_is_the_same_object() -> None:
-    maker = EndpointMaker()
-    [first] = maker.make(resource(INFO), ("p0",))
-    [same] = maker.make(resource(INFO), ("p0",))
+def test_endpoint_is_the_same_object_when_nothing_changed() -> None:
+    builder = EndpointBuilder()
+    [first] = builder.build(resource(INFO), ("p0",))
+    [same] = builder.build(resource(INFO), ("p0",))
     assert same is first
-    [moved] = maker.make(resource(INFO), ("p1",))
+    [moved] = builder.build(resource(INFO), ("p1",))
     assert moved is not first
-    [weighed] = maker.make(resource(INFO, weight=4), ("p1",))
+    [weighed] = builder.build(resource(INFO, weight=4), ("p1",))
     assert weighed.attributes.get(ENDPOINT_WEIGHT) == 8
 
 
-def test_endpoint_carries_what_policies_want_to_know() -> None:
-    [endpoint] = EndpointMaker().make(resource(INFO), ("p0",))
+def test_endpoint_has_the_attributes_of_its_resource() -> None:
+    [endpoint] = EndpointBuilder().build(resource(INFO), ("p0",))
     assert endpoint.attributes.get(ENDPOINT_WEIGHT) == 6
     assert endpoint.attributes.get(HOSTNAME) == "h"
     assert endpoint.attributes.get(HASH_KEY) == "k"
@@ -114,11 +114,11 @@ def test_endpoint_carries_what_policies_want_to_know() -> None:
 def proxy_of(info: EndpointInfo, of_locality: IpAddress | None) -> HttpProxy | None:
     entry = LocalityEndpoints(Locality(zone="z"), 1, (info,), of_locality)
     found = EndpointResource(name="e", priorities=((entry,),))
-    [endpoint] = EndpointMaker().make(found, ("p0",), has_http_proxies=True)
+    [endpoint] = EndpointBuilder().build(found, ("p0",), has_http_proxies=True)
     return endpoint.attributes.get(HTTP_PROXY)
 
 
-def test_an_endpoints_proxy_is_its_own_or_that_of_its_locality() -> None:
+def test_proxy_of_endpoint_is_its_own_or_that_of_its_locality() -> None:
     own, of_locality = IpAddress("192.0.2.1", 1), IpAddress("192.0.2.2", 2)
     proxied = replace(INFO, http_proxy=own)
     assert proxy_of(proxied, of_locality) == HttpProxy(own)
@@ -126,14 +126,14 @@ def test_an_endpoints_proxy_is_its_own_or_that_of_its_locality() -> None:
     assert proxy_of(INFO, None) is None
 
 
-def test_endpoint_is_made_again_if_the_way_to_it_changes() -> None:
-    maker, proxy = EndpointMaker(), IpAddress("192.0.2.2", 2)
+def test_endpoint_is_rebuilt_when_its_proxy_changes() -> None:
+    builder, proxy = EndpointBuilder(), IpAddress("192.0.2.2", 2)
     info = replace(INFO, http_proxy=proxy)
-    [direct] = maker.make(resource(info), ("p0",))
+    [direct] = builder.build(resource(info), ("p0",))
     assert direct.attributes.get(HTTP_PROXY) is None
-    [through] = maker.make(resource(info), ("p0",), has_http_proxies=True)
+    [through] = builder.build(resource(info), ("p0",), has_http_proxies=True)
     assert through.attributes.get(HTTP_PROXY) == HttpProxy(proxy)
-    [same] = maker.make(resource(info), ("p0",), has_http_proxies=True)
+    [same] = builder.build(resource(info), ("p0",), has_http_proxies=True)
     assert same is through
-    [again] = maker.make(resource(info), ("p0",))
+    [again] = builder.build(resource(info), ("p0",))
     assert again == direct

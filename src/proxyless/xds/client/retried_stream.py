@@ -2,9 +2,9 @@
 
 Specs: A57 (stream termination, backoff).
 
-A stream that ends is started again, after a backoff that grows while the server sends no response
-and is reset when it does. The delay counts from the start of the stream, so one that lasted is
-replaced at once, and a server that ends the stream after each response gets one per second.
+The backoff is reset when the server sends a response. The delay counts from the start of the ended
+stream, so a long one is replaced at once, and a server that ends the stream after each response
+gets one per second.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from __future__ import annotations
 from dataclasses import field
 from typing import TYPE_CHECKING, Protocol
 
-from proxyless.base import NULL_TRACE, Backoff, BackoffPolicy, Trace
+from proxyless.base import NULL_TRACE, Backoff, BackoffPolicy, Status, Trace
 from proxyless.base.frozen import frozen
 from proxyless.runtime import IDLE_TIMER, Clock, Random, Timer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from proxyless.base import Status
     from proxyless.xds.client.transport import Stream, Transport
 
 
@@ -34,23 +33,22 @@ class Tools:
 
 
 class StreamOwner(Protocol):
-    """Owner of a retried stream: sends on it and is called back."""
+    """Callbacks of a retried stream."""
 
     def on_stream_opened(self) -> None:
-        """A new stream, on which nothing was sent yet. The owner requests the first message."""
+        """A new stream was started. The owner requests the first message."""
 
     def on_stream_ready(self) -> None:
-        """What was sent on it is on its way."""
+        """The stream has a connection."""
 
-    def on_stream_message(self, message: bytes) -> None:
-        """A message of the server."""
+    def on_stream_message(self, message: bytes) -> None: ...
 
     def on_stream_ended(self, status: Status, *, has_answered: bool) -> None:
         """The stream has ended; another one is scheduled."""
 
 
 class RetriedStream:
-    """One stream after the other on one transport."""
+    """Stream on a transport, and its replacements. Owns the backoff timer."""
 
     def __init__(self, path: str, transport: Transport, tools: Tools, owner: StreamOwner) -> None:
         # Fixed at construction.
@@ -58,7 +56,7 @@ class RetriedStream:
         self._transport = transport
         self._tools = tools
         self._owner = owner
-        # Of the current stream.
+        # State of the current stream.
         self._stream: Stream | None = None
         self._started_s = 0.0
         self._has_answered = False
@@ -68,7 +66,6 @@ class RetriedStream:
         self._timer: Timer = IDLE_TIMER
 
     def start(self) -> None:
-        """Open a stream: the first one, or the next one after a backoff."""
         self._started_s = self._tools.clock.now_s()
         self._has_answered = self.is_ready = False
         self._stream = self._transport.open(self._path, self)
@@ -88,15 +85,15 @@ class RetriedStream:
         return self._stream is not None and self._stream.is_writable
 
     def reader(self) -> Callable[[], None]:
-        """Callback that requests a message of the current stream; no-op after its end."""
+        """Callback that requests a message of this stream; no-op after its end."""
         return self._stream.read_next if self._stream is not None else _do_nothing
 
     def note_answer(self) -> None:
-        """Called by the owner for each valid message: the server works."""
+        """Called by the owner for each valid message; resets the backoff."""
         self._has_answered = True
 
     def close(self) -> None:
-        """End it; nothing follows. Idempotent."""
+        """End the stream and its retries. Idempotent."""
         self._timer.cancel()
         stream, self._stream = self._stream, None
         if stream is not None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from proxyless.base import BackoffPolicy, Status
 from proxyless.runtime import VirtualClock, seeded_random
-from proxyless.xds.client.stream import RetriedStream, Tools
-from tests.xds_client_world import GONE, FakeTransports, server_config
+from proxyless.xds.client.retried_stream import RetriedStream, Tools
+from tests.worlds.xds_clients import GONE, FakeXdsTransports, server_config
 
 
 class Owner:
@@ -28,7 +28,7 @@ class Owner:
 class World:
     def __init__(self) -> None:
         self.clock = VirtualClock()
-        transports = FakeTransports(self.clock)
+        transports = FakeXdsTransports(self.clock)
         self.server = transports.server("a")
         tools = Tools(self.clock, seeded_random(1), backoff=BackoffPolicy(jitter=0.0))
         self.owner = Owner()
@@ -37,7 +37,7 @@ class World:
         self.clock.advance(0)
 
 
-def test_an_ended_stream_is_followed_by_another_one() -> None:
+def test_stream_is_started_again_after_its_end() -> None:
     world = World()
     world.server.streams[-1].end(GONE)
     assert world.owner.events == ["opened", "ready", ("ended", False)]
@@ -50,7 +50,7 @@ def test_an_ended_stream_is_followed_by_another_one() -> None:
     assert world.clock.timers_pending == 0
 
 
-def test_the_delay_counts_from_the_start_of_the_stream() -> None:
+def test_delay_counts_from_the_start_of_the_stream() -> None:
     world = World()
     world.clock.advance(0.75)
     world.server.streams[-1].end(GONE)
@@ -63,7 +63,7 @@ def test_the_delay_counts_from_the_start_of_the_stream() -> None:
     world.stream.close()
 
 
-def test_an_answer_starts_the_delays_afresh() -> None:
+def test_backoff_is_reset_by_an_answer() -> None:
     world = World()
     for _ in range(5):
         world.server.streams[-1].end(GONE)
@@ -79,7 +79,7 @@ def test_an_answer_starts_the_delays_afresh() -> None:
     world.stream.close()
 
 
-def test_a_reader_belongs_to_the_stream_it_was_made_for() -> None:
+def test_reader_belongs_to_the_stream_it_was_made_for() -> None:
     world = World()
     read = world.stream.reader()
     first = world.server.streams[-1]
@@ -95,11 +95,11 @@ def test_a_reader_belongs_to_the_stream_it_was_made_for() -> None:
     world.stream.reader()()
 
 
-def test_a_closed_stream_is_not_started_again() -> None:
+def test_stream_is_not_started_again_after_close() -> None:
     world = World()
     world.server.streams[-1].end(GONE)
     world.stream.close()
     world.stream.close()
     world.clock.advance(1000)
     assert len(world.server.streams) == 1
-    world.stream.send(b"void")
+    world.stream.send(b"no-op")

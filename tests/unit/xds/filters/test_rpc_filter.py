@@ -1,21 +1,21 @@
-"""In which order do the filters of a chain see an RPC and its response?"""
+"""FilterStack: the order of filters, delays and aborts."""
 
 from proxyless.base import OK, Metadata, Status, StatusCode
 from proxyless.wire import StreamEnd
-from proxyless.xds.filters.calls import FilterOrigin, FilterStack, RpcFilter
+from proxyless.xds.filters.rpc_filter import FilterOrigin, FilterStack, RpcFilter
 
 ABORT = Status(StatusCode.ABORTED, "on purpose")
 ORIGIN = FilterOrigin("orders", "edge-7", ("auth", "quiet", "faults", "late"))
 
 
 class Named(RpcFilter):
-    """Signs what passes it."""
+    """Adds its name to metadata and trailers."""
 
     def __init__(self, name: str, delay_s: float = 0.0, abort: Status | None = None) -> None:
         self._name = name
         self._delay_s = delay_s
         self._abort = abort
-        self.told: list[str] = []
+        self.calls: list[str] = []
 
     @property
     def delay_s(self) -> float:
@@ -26,10 +26,10 @@ class Named(RpcFilter):
         return self._abort
 
     def on_delay_start(self) -> None:
-        self.told.append("start")
+        self.calls.append("start")
 
     def on_delay_end(self) -> None:
-        self.told.append("end")
+        self.calls.append("end")
 
     def on_head(self, metadata: Metadata) -> Metadata:
         return (*metadata, ("by", self._name))
@@ -46,16 +46,16 @@ def test_responses_pass_the_filters_in_the_reverse_order() -> None:
     assert (stack.delay_s, stack.abort) == (0.0, None)
 
 
-def test_delays_add_up_and_all_filters_hear_of_them() -> None:
+def test_delays_are_added_and_every_filter_is_notified() -> None:
     filters = [Named("a", 1.0), Named("b", 2.0)]
     stack = FilterStack([*filters, RpcFilter()], ORIGIN)
     assert stack.delay_s == 3.0
     stack.on_delay_start()
     stack.on_delay_end()
-    assert [each.told for each in filters] == [["start", "end"], ["start", "end"]]
+    assert [each.calls for each in filters] == [["start", "end"], ["start", "end"]]
 
 
-def test_an_rpc_that_a_filter_ends_does_not_come_to_those_after_it() -> None:
+def test_filters_after_an_abort_neither_delay_nor_abort() -> None:
     stack = FilterStack(
         [Named("a", 1.0), None, Named("b", 2.0, ABORT), Named("c", 4.0, OK)], ORIGIN
     )
@@ -65,5 +65,5 @@ def test_an_rpc_that_a_filter_ends_does_not_come_to_those_after_it() -> None:
     )
 
 
-def test_an_abort_that_is_no_error_stays_as_it_is() -> None:
+def test_abort_with_ok_is_unchanged() -> None:
     assert FilterStack([Named("a", 0.0, OK)], ORIGIN).abort is OK

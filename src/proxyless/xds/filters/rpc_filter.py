@@ -1,11 +1,11 @@
-"""What may a filter do with an RPC?
+"""Interfaces of an HTTP filter (ClientFilter, RpcFilter), and FilterStack, the filters of one RPC.
 
 Specs: A39 (chains), A33 (fault), A55 and A60 (session affinity).
 
-A filter that stands in a route's chain is asked once per RPC, after the route and a cluster were
-chosen and before the cluster is marked as in use. It may choose another cluster of the route, tell
-the pickers something, delay or end the RPC, and look at the response. Filters are asked in the
-order of the chain; responses pass them in the reverse order.
+The ConfigSelector calls each filter of a route's chain once per RPC, after it has chosen a cluster
+and before it adds a reference to it. A filter may choose another cluster of the route, set
+attributes for the pickers, delay or end the RPC, and change the response. Responses pass the
+filters in the reverse order of the chain.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class RoutedRpc:
-    """One RPC on its way through the chain. Filters change the last two."""
+    """One RPC in the chain. Filters may change `cluster` and `attributes`."""
 
     path: str
     metadata: Metadata
-    # The clusters that the route can go to; none if a plugin decides (A60-01).
+    # The clusters of the route; empty if a plugin chooses the cluster (A60-01).
     clusters: Collection[str]
     # The one chosen so far.
     cluster: str
@@ -39,81 +39,78 @@ class RoutedRpc:
 
 
 class RpcFilter:
-    """What a filter has to do with one RPC. A base for filters: by itself it does nothing."""
+    """Base of the state of a filter for one RPC. This one changes nothing."""
 
     __slots__ = ()
 
     @property
     def delay_s(self) -> float:
-        """How long the RPC waits before it is picked for."""
+        """The delay before the pick."""
         return 0.0
 
     @property
     def abort(self) -> Status | None:
-        """With what the RPC ends after the delay."""
+        """If not None, the RPC ends with this status after the delay."""
         return None
 
     def on_delay_start(self) -> None:
-        """The RPC waits from now on. Not called if there is no delay."""
-        return
+        """Called if any filter of the chain delays the RPC."""
 
     def on_delay_end(self) -> None:
-        """It waits no longer: the delay is over, or the RPC. Called once after `on_delay_start`."""
-        return
+        """The delay or the RPC has ended. Called once after `on_delay_start`."""
 
     def on_head(self, metadata: Metadata) -> Metadata:
-        """The response metadata for whoever comes before."""
+        """The response metadata for the preceding filter or the application."""
         return metadata
 
     def on_end(self, end: StreamEnd, *, had_head: bool) -> StreamEnd:
-        """The end for whoever comes before. Called once, however the RPC ends.
+        """The end for the preceding filter or the application. Called once for every RPC.
 
-        A response without messages has no head: what belongs there goes into the trailers.
+        Without a head (a trailers-only response), initial metadata goes into the trailers.
         """
         return end
 
 
 class ClientFilter(Protocol):
-    """A filter with its config, as one route has it. Shared by the RPCs of that route."""
+    """A filter with the config of one route. Shared by the RPCs of that route."""
 
     def on_rpc(self, rpc: RoutedRpc) -> RpcFilter | None:
-        """Do what is to be done now; what is to be done later, the returned object does."""
+        """May change the RPC; returns its filter state, or None if nothing else is to be done."""
         ...
 
 
 @frozen
 class FilterOrigin:
-    """Whose filters they are, for error texts."""
+    """The origin of a chain's filters, for error texts."""
 
     listener_name: str
     node_id: str
-    # Of the filters of a chain, in order, as the listener calls them.
+    # In order of the chain.
     filter_names: tuple[str, ...] = ()
 
-    def name(self, abort: Status, position: int) -> Status:
-        """What an RPC ends with that this filter of the chain ends."""
+    def add_to(self, abort: Status, index: int) -> Status:
+        """The status of an RPC that this filter of the chain aborts."""
         if abort.is_ok:
             return abort
-        who = f"{name_listener(self.listener_name)}: filter {quote(self.filter_names[position])}"
-        return Status(abort.code, with_node(f"{who}: {abort.details}", self.node_id))
+        origin = f"{name_listener(self.listener_name)}: filter {quote(self.filter_names[index])}"
+        return Status(abort.code, with_node(f"{origin}: {abort.details}", self.node_id))
 
 
 class FilterStack:
-    """All that the filters of a chain have to do with one RPC: `channel.Interception`."""
+    """The filters of one RPC, as a `channel.Interception`."""
 
     __slots__ = ("_filters", "abort", "delay_s")
 
-    def __init__(self, answers: Sequence[RpcFilter | None], origin: FilterOrigin) -> None:
-        """What each filter of the chain has answered, in order."""
-        self._filters = [each for each in answers if each is not None]
+    def __init__(self, chain: Sequence[RpcFilter | None], origin: FilterOrigin) -> None:
+        self._filters = [each for each in chain if each is not None]
         self.delay_s = 0.0
         self.abort: Status | None = None
-        # An RPC that a filter ends does not come to those after it.
+        # Filters after the first abort do not delay or abort the RPC.
         for each in self._filters:
             self.delay_s += each.delay_s
             abort = each.abort
             if abort is not None:
-                self.abort = origin.name(abort, answers.index(each))
+                self.abort = origin.add_to(abort, chain.index(each))
                 break
 
     def on_delay_start(self) -> None:

@@ -1,7 +1,7 @@
-"""Does this RPC suffer a fault, and which one?
+"""Fault injection filter: random delays and aborts of RPCs.
 
-Specs: A33. Delay and abort are drawn for each on its own; where the config says so, headers of the
-RPC say how long, with what, and for fewer RPCs than the config does. Config and parser are `fault`.
+Specs: A33. If the config allows it, headers of the RPC set delay and status code, and a smaller
+percentage than the config's. Config and parser are in `fault`.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from proxyless.base import OK, Status, StatusCode
 from proxyless.wire.status import status_of_http
-from proxyless.xds.filters.calls import RpcFilter
+from proxyless.xds.filters.rpc_filter import RpcFilter
 
 if TYPE_CHECKING:
     from proxyless.base import Metadata
     from proxyless.runtime import Random
-    from proxyless.xds.filters.calls import RoutedRpc
     from proxyless.xds.filters.fault import FaultConfig, Percentage
+    from proxyless.xds.filters.rpc_filter import RoutedRpc
 
 DELAY_HEADER: Final = "x-envoy-fault-delay-request"
 DELAY_PERCENTAGE_HEADERS: Final = ("x-envoy-fault-delay-request-percentage",)
@@ -33,13 +33,13 @@ ABORT_DETAILS: Final = "Fault injected"
 
 _CODES: Final = {int(code): code for code in StatusCode}
 _HTTP_STATUSES: Final = range(200, 600)
-# Digits of a header's number. More of them mean nothing, and would cost time to read.
+# A header with a longer number is ignored: parsing a very long one is slow.
 _DIGITS_MAX: Final = 15
 _MS_PER_S: Final = 1000
 
 
 class ActiveFaults:
-    """How many RPCs suffer now. Driven by the RPCs of all loops of a process, hence the lock."""
+    """The number of delayed RPCs. Loops of several threads change it, hence the lock."""
 
     __slots__ = ("_lock", "count")
 
@@ -56,7 +56,7 @@ PROCESS_FAULTS: Final = ActiveFaults()
 
 
 class FaultFilter:
-    """Injects faults into the RPCs of one route. Driven by the selector."""
+    """Injects faults into the RPCs of one route."""
 
     __slots__ = ("_active", "_config", "_random")
 
@@ -68,8 +68,8 @@ class FaultFilter:
         self._active: Final = active
 
     def on_rpc(self, rpc: RoutedRpc) -> RpcFilter | None:
-        delay_s = self._draw_delay_s(rpc.metadata)
-        abort = self._draw_abort(rpc.metadata)
+        delay_s = self._choose_delay_s(rpc.metadata)
+        abort = self._choose_abort(rpc.metadata)
         if not delay_s and abort is None:
             return None
         limit = self._config.max_active_faults
@@ -77,18 +77,18 @@ class FaultFilter:
             return None
         return InjectedFault(delay_s, abort, self._active)
 
-    def _draw_delay_s(self, metadata: Metadata) -> float:
+    def _choose_delay_s(self, metadata: Metadata) -> float:
         delay = find_delay(self._config, metadata)
-        return delay.value if delay is not None and self._is_hit(delay) else 0.0
+        return delay.value if delay is not None and self._is_chosen(delay) else 0.0
 
-    def _draw_abort(self, metadata: Metadata) -> Status | None:
+    def _choose_abort(self, metadata: Metadata) -> Status | None:
         abort = find_abort(self._config, metadata)
-        if abort is None or not self._is_hit(abort):
+        if abort is None or not self._is_chosen(abort):
             return None
         # "as if it has immediately received trailing metadata … with the status OK" - A33
         return OK if abort.value is StatusCode.OK else Status(abort.value, ABORT_DETAILS)
 
-    def _is_hit(self, chance: Chance[Any]) -> bool:
+    def _is_chosen(self, chance: Chance[Any]) -> bool:
         if chance.numerator >= chance.denominator:
             return True
         return chance.numerator > 0 and self._random.randrange(chance.denominator) < (
@@ -100,14 +100,14 @@ V = TypeVar("V")
 
 
 class Chance(NamedTuple, Generic[V]):
-    """Something that happens to so many of so many RPCs like this one."""
+    """A fault and its probability for RPCs with the same metadata."""
 
     value: V
     numerator: int
     denominator: int
 
     def describe(self) -> str:
-        """The share of RPCs, in words; empty if it never happens."""
+        """The share of RPCs as text; empty if it is 0."""
         if not self.numerator:
             return ""
         percent = 100 * self.numerator / self.denominator
@@ -115,60 +115,52 @@ class Chance(NamedTuple, Generic[V]):
 
 
 def find_delay(config: FaultConfig, metadata: Metadata) -> Chance[float] | None:
-    """How long an RPC may have to wait, in seconds; None if it does not."""
+    """The possible delay of an RPC in seconds."""
     delay = config.delay
     if delay is None:
         return None
     delay_s = delay.delay_s
     headers: tuple[str, ...] = ()
     if delay_s is None:
-        delay_s = (_number(metadata, DELAY_HEADER) or 0) / _MS_PER_S
+        delay_s = (_read_number(metadata, DELAY_HEADER) or 0) / _MS_PER_S
         headers = DELAY_PERCENTAGE_HEADERS
     return _chance(delay_s, delay.percentage, metadata, headers) if delay_s > 0 else None
 
 
 def find_abort(config: FaultConfig, metadata: Metadata) -> Chance[StatusCode] | None:
-    """What an RPC may end with before it is sent; None if there is no danger."""
+    """The possible status code of an RPC that is not sent."""
     abort = config.abort
     if abort is None:
         return None
     code = abort.code
     headers: tuple[str, ...] = ()
     if code is None:
-        code, headers = _code(metadata), ABORT_PERCENTAGE_HEADERS
+        code, headers = _read_code(metadata), ABORT_PERCENTAGE_HEADERS
     return None if code is None else _chance(code, abort.percentage, metadata, headers)
 
 
 def _chance(
     value: V, percentage: Percentage, metadata: Metadata, headers: tuple[str, ...]
 ) -> Chance[V]:
-    """A header may only make it less likely."""
-    asked = (_number(metadata, header) for header in headers)
-    numerator = min([percentage.numerator, *(each for each in asked if each is not None)])
+    """A header can only lower the percentage."""
+    requested = (_read_number(metadata, header) for header in headers)
+    numerator = min([percentage.numerator, *(each for each in requested if each is not None)])
     return Chance(value, numerator, percentage.denominator)
 
 
 class InjectedFault(RpcFilter):
-    """What one RPC suffers. Active while it is delayed; an abort takes no time."""
+    """The faults of one RPC. They are active during the delay; an abort takes no time."""
 
-    __slots__ = ("_abort", "_active", "_delay_s", "_is_counted")
+    __slots__ = ("_active", "_is_counted", "abort", "delay_s")
 
     def __init__(self, delay_s: float, abort: Status | None, active: ActiveFaults) -> None:
-        self._delay_s: Final = delay_s
-        self._abort: Final = abort
+        self.delay_s: Final = delay_s
+        self.abort: Final = abort
         self._active: Final = active
         self._is_counted = False
 
-    @property
-    def delay_s(self) -> float:
-        return self._delay_s
-
-    @property
-    def abort(self) -> Status | None:
-        return self._abort
-
     def on_delay_start(self) -> None:
-        if self._delay_s and not self._is_counted:
+        if self.delay_s and not self._is_counted:
             self._is_counted = True
             self._active.add(1)
 
@@ -178,20 +170,20 @@ class InjectedFault(RpcFilter):
             self._active.add(-1)
 
 
-def _number(metadata: Metadata, header: str) -> int | None:
-    """The number that the header says. One that says none is ignored (A33)."""
+def _read_number(metadata: Metadata, header: str) -> int | None:
+    """The header's number. An invalid one is ignored (A33)."""
     text = next((value for key, value in metadata if key == header), None)
     if not isinstance(text, str) or not (text.isascii() and text.isdigit()):
         return None
     return int(text) if len(text) <= _DIGITS_MAX else None
 
 
-def _code(metadata: Metadata) -> StatusCode | None:
-    """What the RPC asks to end with; None if it does not ask, or nobody knows what for."""
-    number = _number(metadata, ABORT_HEADER)
+def _read_code(metadata: Metadata) -> StatusCode | None:
+    """The status code that a header of the RPC sets; None without a valid one."""
+    number = _read_number(metadata, ABORT_HEADER)
     if number in _CODES:
         return _CODES[number]
-    http_status = _number(metadata, ABORT_HTTP_HEADER)
+    http_status = _read_number(metadata, ABORT_HTTP_HEADER)
     if http_status is None or http_status not in _HTTP_STATUSES:
         return None
     return status_of_http(http_status, "").code

@@ -1,7 +1,7 @@
-"""Which child of the priority policy does a priority of a cluster become, and what is in it?
+"""Children of a cluster's priority policy: their names, and the endpoints of each.
 
-Specs: A74-58..63, A37, A86 (the proxies of endpoints). Children have numbers, not the priority they
-stand at: when localities move between priorities, a child that keeps its number keeps its
+Specs: A74-58..63, A37, A86 (the proxies of endpoints). A child's name has a number that is not its
+priority: when localities move between priorities, a child that keeps its number keeps its
 connections.
 """
 
@@ -29,26 +29,26 @@ if TYPE_CHECKING:
     from proxyless.xds.resources import EndpointInfo, EndpointResource, LocalityEndpoints
 
 Priority = tuple["LocalityEndpoints", ...]
-# Child, locality and its weight; whether proxies are used, with that of the locality; whether
-# servers are asked by their hostnames.
-_Place = tuple[str, "Locality", int, tuple[bool, "IpAddress | None", bool]]
+# Child, locality and its weight; whether proxies are used; the locality's proxy; whether the SNI is
+# the endpoint's hostname.
+_Context = tuple[str, "Locality", int, bool, "IpAddress | None", bool]
 
 
 @frozen
 class ChildNumbers:
-    """The numbers of the priorities of one config, and what the next one is made from."""
+    """The child numbers of one config's priorities, and the state for the next config."""
 
     # Highest priority first.
     numbers: tuple[int, ...] = ()
-    # Each locality's numbers, in order of the priorities that it stands in. None stands for the
-    # priority of a cluster that has no locality.
+    # Each locality's numbers, in order of its priorities. The key is None for the priority of a
+    # cluster without localities.
     by_locality: Mapping[Locality | None, Sequence[int]] = field(default_factory=dict)
-    # Numbers are never used again for another priority (A74-62).
+    # A number is never reused for another priority (A74-62).
     next_number: int = 0
 
 
 def assign_numbers(before: ChildNumbers, priorities: Sequence[Priority]) -> ChildNumbers:
-    """The numbers of these priorities: repeating an update changes none of them.
+    """Number the priorities; a repeated update changes no number.
 
     Each priority takes the first number of its first locality that has one no higher priority took.
     """
@@ -80,22 +80,22 @@ def _kept_number(
 
 
 def child_name(cluster: str, number: int) -> str:
-    """Clusters with the same localities never share a child (A74-63)."""
+    """The name has the cluster in it: clusters with equal localities share no child (A74-63)."""
     return f"{{cluster={cluster}, child_number={number}}}"
 
 
-class EndpointMaker:
-    """Makes endpoints of what EDS says, the same objects again where nothing changed.
+class EndpointBuilder:
+    """Converts a cluster's EDS resource to endpoints; unchanged entries give the same objects.
 
-    Policies further down find out what changed by identity, so that one new endpoint of thousands
-    costs little.
+    Policies further down compare endpoints by identity, so one new endpoint of thousands costs
+    little.
     """
 
     def __init__(self) -> None:
-        # By id: what it was made of, which keeps the id taken; where it stands; and the endpoint.
-        self._made: dict[int, tuple[EndpointInfo, _Place, Endpoint]] = {}
+        # By id of the EndpointInfo, which is kept alive so that its id stays unique.
+        self._built: dict[int, tuple[EndpointInfo, _Context, Endpoint]] = {}
 
-    def make(
+    def build(
         self,
         resource: EndpointResource,
         names: Sequence[str],
@@ -104,40 +104,47 @@ class EndpointMaker:
         has_host_sni: bool = False,
     ) -> tuple[Endpoint, ...]:
         """All endpoints of a cluster, tagged with child, locality and weights (A74-59)."""
-        made: dict[int, tuple[EndpointInfo, _Place, Endpoint]] = {}
+        built: dict[int, tuple[EndpointInfo, _Context, Endpoint]] = {}
+        # Most endpoints of a locality are alike, and thousands of equal attributes take memory.
         shared: dict[object, Attributes] = {}
         for name, priority in zip(names, resource.priorities, strict=True):
             for entry in priority:
-                way = (has_http_proxies, entry.http_proxy, has_host_sni)
-                place = (name, entry.locality, entry.weight, way)
+                proxy = entry.http_proxy
+                context = (
+                    name,
+                    entry.locality,
+                    entry.weight,
+                    has_http_proxies,
+                    proxy,
+                    has_host_sni,
+                )
                 for info in entry.endpoints:
-                    known = self._made.get(id(info))
-                    if known is None or known[1] != place:
-                        attributes = _share_attributes(info, place, shared)
-                        known = (info, place, Endpoint(info.addresses, attributes))
-                    made[id(info)] = known
-        self._made = made
-        return tuple(endpoint for _, _, endpoint in made.values())
+                    previous = self._built.get(id(info))
+                    if previous is None or previous[1] != context:
+                        attributes = _share_attributes(info, context, shared)
+                        previous = (info, context, Endpoint(info.addresses, attributes))
+                    built[id(info)] = previous
+        self._built = built
+        return tuple(endpoint for _, _, endpoint in built.values())
 
 
 def _share_attributes(
-    info: EndpointInfo, place: _Place, shared: dict[object, Attributes]
+    info: EndpointInfo, context: _Context, shared: dict[object, Attributes]
 ) -> Attributes:
-    """Most endpoints of a locality are alike, and thousands of equal attributes take memory."""
-    kind = (info.health, info.weight, info.hostname, info.hash_key, info.http_proxy)
-    attributes = shared.get((place, kind))
+    key = (context, info.health, info.weight, info.hostname, info.hash_key, info.http_proxy)
+    attributes = shared.get(key)
     if attributes is None:
-        attributes = shared[place, kind] = _make_attributes(info, place)
+        attributes = shared[key] = _make_attributes(info, context)
     return attributes
 
 
-def _make_attributes(info: EndpointInfo, place: _Place) -> Attributes:
-    child, locality, weight, (has_http_proxies, proxy, has_host_sni) = place
+def _make_attributes(info: EndpointInfo, context: _Context) -> Attributes:
+    child, locality, weight, has_http_proxies, proxy, has_host_sni = context
     attributes = (
         EMPTY_ATTRIBUTES.with_(LOCALITY, locality)
         .with_(LOCALITY_WEIGHT, weight)
         .with_(HEALTH_STATUS, info.health)
-        # For policies that see endpoints without their localities (A42).
+        # Used by policies that get endpoints without their localities (A42).
         .with_(ENDPOINT_WEIGHT, info.weight * weight)
     )
     if info.hostname:
@@ -151,5 +158,4 @@ def _make_attributes(info: EndpointInfo, place: _Place) -> Attributes:
     proxy = info.http_proxy or proxy
     if has_http_proxies and proxy is not None:
         attributes = attributes.with_(HTTP_PROXY, HttpProxy(proxy))
-    path = (child, str(locality))
-    return with_path(Endpoint(info.addresses, attributes), path).attributes
+    return with_path(Endpoint(info.addresses, attributes), (child, str(locality))).attributes

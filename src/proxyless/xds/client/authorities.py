@@ -1,10 +1,10 @@
-"""Authorities: their servers in use (fallback), and their watched resources.
+"""Authorities: their servers in use, with fallback, and their watched resources.
 
 Specs: A47 (authorities), A71 (fallback), A95 (fallback on reachability only).
 
-A name belongs to an authority, and an authority has servers in order of preference. The first one
-is used; the next one is added when the last in use is unreachable and a resource is not cached; all
-lower ones are released as soon as a higher one sends a response.
+An authority has servers in order of preference. The first one is used; the next one is added when
+the last in use is unreachable and a resource is not cached; all lower ones are released as soon as
+a higher one sends a response.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ C = TypeVar("C")
 
 
 def canonicalize_name(name: str, type_url: str) -> tuple[str | None, str] | Status:
-    """AuthorityServers of a name, None for that of old-style names, and the canonical name."""
+    """Authority of a name, None for old-style names, and its canonical form."""
     if not name.startswith(XDSTP):
         return None, name
     parsed = parse_resource_name(name, type_url.rpartition("/")[2])
@@ -34,10 +34,7 @@ def canonicalize_name(name: str, type_url: str) -> tuple[str | None, str] | Stat
 
 
 class AuthorityServers(Generic[C]):
-    """Servers in use for the names of one authority, and the index of its watched resources.
-
-    C is the client's type for a server in use.
-    """
+    """Servers in use for one authority, of type C, and the index of its watched resources."""
 
     def __init__(
         self, name: str | None, servers: tuple[ServerConfig, ...], *, on_reachability_only: bool
@@ -47,12 +44,12 @@ class AuthorityServers(Generic[C]):
         # A server that is listed twice is not a fallback for itself.
         self._servers = tuple(dict.fromkeys(servers))
         self._on_reachability_only = on_reachability_only
-        # In order of preference; resources come from the last one.
+        # In order of preference; the last one is the source of resources.
         self.used: list[C] = []
-        # By type URL and name; the second index holds those that are not answered.
+        # By type URL and name, and those that are not answered.
         self._entries: dict[str, dict[str, Entry]] = {}
         self._unanswered: dict[Entry, None] = {}
-        # Whether it was last published that no server is reachable.
+        # Whether an outage of all servers was published last.
         self.is_in_outage = False
 
     # Servers
@@ -62,14 +59,14 @@ class AuthorityServers(Generic[C]):
         return self._servers[len(self.used)] if len(self.used) < len(self._servers) else None
 
     def needs_next(self, *, is_reachable: bool) -> bool:
-        """Whether to use the next server in addition, given the state of the last in use."""
+        """Whether to add the next server. `is_reachable`: state of the last one in use."""
         if is_reachable or self.next_server is None:
             return False
         # "At least one watcher exists for a resource that is not cached" - A71
         return bool(self._unanswered) or self._on_reachability_only
 
     def drop_below(self, connection: C) -> list[C]:
-        """Remove and return the servers below this one, which sent a response."""
+        """Remove and return the servers below this one."""
         keep = self.used.index(connection) + 1
         dropped = self.used[keep:]
         del self.used[keep:]
@@ -89,7 +86,7 @@ class AuthorityServers(Generic[C]):
         self._unanswered.pop(entry, None)
 
     def note_answer(self, entry: Entry) -> None:
-        """Update the index of unanswered entries after a change of this entry."""
+        """Update the index of unanswered entries after an event of this entry."""
         if entry.is_answered:
             self._unanswered.pop(entry, None)
         else:
@@ -103,7 +100,7 @@ class AuthorityServers(Generic[C]):
         return list(self._entries.get(type_url, {}).values())
 
     def __iter__(self) -> Iterator[Entry]:
-        # Copies: gauges are read in other threads.
+        # Copies, because gauges are read in other threads.
         for entries in list(self._entries.values()):
             yield from list(entries.values())
 
@@ -115,10 +112,7 @@ class AuthorityServers(Generic[C]):
 def find_entry(
     authorities: Mapping[str | None, AuthorityServers[C]], type_url: str, name: str
 ) -> tuple[str, Entry | None]:
-    """Canonical form of a name, and its entry if it is watched in one of these authorities.
-
-    An invalid name is returned as it is.
-    """
+    """Canonical form of a name, or the name itself if it is invalid; its entry if it is watched."""
     canonical = canonicalize_name(name, type_url)
     if isinstance(canonical, Status):
         return name, None

@@ -1,26 +1,28 @@
-"""The dependency manager: one look for all that is heard in a turn, and silence after the end."""
+"""The dependency manager: one notification per turn of the loop, and none after `close`."""
 
 from proxyless.xds.config import ClusterConfig, ClusterError, XdsConfig
-from tests.spec.xds_world import (
+from tests.worlds.xds_dependencies import (
     CDS,
     EDS,
     LDS,
     RDS,
+    DependencyWorld,
+    set_resource,
+    start_plain,
+)
+from tests.worlds.xds_resources import (
     SERVICE,
-    World,
     cluster,
     dns,
     endpoints,
     listener,
     route_config,
-    set_resource,
-    start_plain,
     unavailable,
 )
 
 
-def test_nothing_is_told_inside_a_call() -> None:
-    world = World()
+def test_watcher_is_not_called_inside_a_call() -> None:
+    world = DependencyWorld()
     set_resource(world.watches, listener())
     set_resource(world.watches, route_config("a"))
     set_resource(world.watches, cluster("a"))
@@ -30,7 +32,7 @@ def test_nothing_is_told_inside_a_call() -> None:
     assert len(world.events) == 1
 
 
-def test_what_is_heard_twice_in_a_turn_is_told_once() -> None:
+def test_watcher_is_called_once_for_all_updates_of_a_turn() -> None:
     world = start_plain("a")
     count = len(world.events)
     world.say(*(endpoints("a", f"10.0.0.{number}:80") for number in range(1, 9)))
@@ -39,7 +41,7 @@ def test_what_is_heard_twice_in_a_turn_is_told_once() -> None:
     assert entry.endpoints == endpoints("a", "10.0.0.8:80")
 
 
-def test_closed_it_watches_nothing_and_says_nothing() -> None:
+def test_manager_watches_and_publishes_nothing_after_close() -> None:
     world = start_plain("a")
     held = world.manager.subscribe("b")
     world.settle()
@@ -59,8 +61,8 @@ def test_closed_it_watches_nothing_and_says_nothing() -> None:
     assert world.clock.timers_pending == 0
 
 
-def test_address_literal_in_a_dns_cluster_has_brackets() -> None:
-    world = World()
+def test_dns_name_has_brackets_when_it_is_an_ipv6_address() -> None:
+    world = DependencyWorld()
     world.say(listener(), route_config("a"), dns("a", "::1", 443))
     assert list(world.dns.resolvers) == ["[::1]:443"]
     world.dns.answer("[::1]:443", "[::1]:443")
@@ -68,14 +70,14 @@ def test_address_literal_in_a_dns_cluster_has_brackets() -> None:
     assert isinstance(world.events[-1], XdsConfig)
 
 
-def test_same_trouble_is_told_once() -> None:
-    world = World()
+def test_same_error_is_published_once() -> None:
+    world = DependencyWorld()
     for _ in range(3):
         world.refuse(LDS, SERVICE, unavailable("no server"))
     assert world.events == [f'error listener "{SERVICE}": no server (node id "node-1")']
 
 
-def held_config(world: World) -> XdsConfig:
+def held_config(world: DependencyWorld) -> XdsConfig:
     assert world.watcher.held is not None
     return world.watcher.held
 
@@ -114,7 +116,7 @@ def test_error_is_published_once_when_subscribed_clusters_do_not_change() -> Non
 
 
 def test_held_config_is_none_when_there_was_no_config() -> None:
-    world = World()
+    world = DependencyWorld()
     subscription = world.manager.subscribe("a")
     world.remove(LDS, SERVICE)
     world.say(cluster("a"), endpoints("a", "10.0.0.1:80"))
@@ -123,7 +125,7 @@ def test_held_config_is_none_when_there_was_no_config() -> None:
     subscription.release()
 
 
-def test_time_of_wait_is_counted_from_when_each_part_went_missing() -> None:
+def test_wait_is_measured_from_when_each_resource_went_missing() -> None:
     world = start_plain("a")
     world.say(route_config("a", "b"))
     world.clock.advance(3.0)
@@ -138,6 +140,6 @@ def test_time_of_wait_is_counted_from_when_each_part_went_missing() -> None:
     assert waits_s(world) == {'cluster "c"': 0.0}
 
 
-def waits_s(world: World) -> dict[str, float]:
+def waits_s(world: DependencyWorld) -> dict[str, float]:
     waits = world.manager.waits_s(world.manager.plan())
     return {str(missing): waited_s for missing, waited_s in waits.items()}
