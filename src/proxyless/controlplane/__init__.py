@@ -1,17 +1,18 @@
-"""An embedded xDS control plane, for tests, for small meshes, and for any xDS client.
+"""Embedded xDS control plane for tests and small meshes: ADS, state of the world, version 3.
 
-It speaks ADS, state of the world, version 3, to our own client, to grpcio's and to Envoy.
+Its clients may be this package, grpcio or Envoy.
 
-resource      one resource: its bytes, and which others it names
-snapshot      Snapshot: what is served at one moment; immutable, complete unless it says otherwise
-subscription  which resources a client wants, and what it has still to be told
-ads           one ADS stream as a state machine without I/O: nonces, ACK and NACK, order
-stream        what keeps a core and a client's stream busy
-service       ControlPlane: the edge, on grpcio's asyncio server; the only module that knows grpcio
-progress      waiting for what clients do
-files         FileSource: a directory of YAML and JSON files as a snapshot, reloaded when it changes
-documents     the text of such a file, as resources, with every error by its place
-builders      resources in a line or two
+resource          a serialized resource, and its references to others
+snapshot          Snapshot: an immutable set of resources
+subscription      the resources that a client subscribes to, and those of the next response
+ads               state machine of an ADS stream, without I/O: nonces, ACK and NACK, order
+stream            message loop of an ADS stream
+service           ControlPlane, on grpcio's asyncio server; the only module that imports grpcio
+change_condition  condition for tasks that wait for clients
+files             FileSource: a snapshot from a directory of YAML and JSON files
+documents         parser of such a file; proto_json parses its resources
+yaml_documents    YAML with limits, for documents; the only module that imports PyYAML
+builders          functions that build resources
 """
 
 from proxyless.controlplane.ads import (

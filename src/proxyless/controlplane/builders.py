@@ -1,7 +1,6 @@
-"""How is a resource written down in a line or two?
+"""Builders of resources: functions that return messages of Envoy's API with common fields set.
 
-Each function returns a protobuf message of Envoy's API with what most meshes need filled in; any
-other field can be set on it afterwards. Nothing is validated: tests want bad resources, too.
+Other fields can be set on the result. Nothing is validated, so that tests can build invalid ones.
 
     Snapshot.of([
         listener("api", "api-routes"),
@@ -22,7 +21,7 @@ from proxyless.base import IpAddress, parse_address
 from proxyless.base.frozen import frozen
 from proxyless.controlplane.resource import Resource
 from proxyless.controlplane.snapshot import Snapshot
-from proxyless.protos import Proto, message_class
+from proxyless.protos import Proto, descriptor_pool_of_envoy, message_class
 
 AddressLike = str | IpAddress
 
@@ -32,7 +31,7 @@ _MILLION: Final = 1_000_000
 
 @frozen
 class Locality:
-    """Where endpoints stand; a key of `endpoints`."""
+    """A locality with its priority and weight; a key of `endpoints`."""
 
     zone: str = ""
     region: str = ""
@@ -45,21 +44,21 @@ class Locality:
 
 
 def http_filter(name: str, config: Proto) -> Proto:
-    """An HttpFilter for a listener."""
+    """An HttpFilter of a listener."""
     result = message_class(f"{_FILTERS}.network.http_connection_manager.v3.HttpFilter")(name=name)
     pack(config, result.typed_config)
     return result
 
 
 def router_filter() -> Proto:
-    """The HttpFilter that every list of filters ends with."""
+    """The router, which must be the last HttpFilter of a listener."""
     return http_filter("router", message_class(f"{_FILTERS}.http.router.v3.Router")())
 
 
 def session_filter(
     cookie: str, *, path: str = "", ttl_s: float = 0.0, name: str = "session"
 ) -> Proto:
-    """The HttpFilter that keeps sessions on their backends by a cookie; see `keep_sessions`."""
+    """The HttpFilter for cookie-based sessions; see `keep_sessions`."""
     state = message_class(
         "envoy.extensions.http.stateful_session.cookie.v3.CookieBasedSessionState"
     )()
@@ -75,9 +74,9 @@ def session_filter(
 def http_connection_manager(
     routes: str | Proto | Sequence[Proto], *, filters: Sequence[Proto] = ()
 ) -> Proto:
-    """Routes are the name of a route config, a route config, or a list of routes.
+    """`routes` is the name of a route config, a route config, or a list of routes.
 
-    The router filter is added behind the others.
+    The router filter is added after the others.
     """
     name = f"{_FILTERS}.network.http_connection_manager.v3.HttpConnectionManager"
     manager = message_class(name)(stat_prefix="proxyless")
@@ -95,9 +94,9 @@ def http_connection_manager(
 def listener(
     name: str, routes: str | Proto | Sequence[Proto], *, filters: Sequence[Proto] = ()
 ) -> Proto:
-    """A listener for gRPC clients: its name is what they dial, as in `xds:///name`.
+    """A listener for gRPC clients with the target `xds:///name`.
 
-    Routes as in `http_connection_manager`, or such a manager itself.
+    `routes` as in `http_connection_manager`, or an HttpConnectionManager.
     """
     result = message_class("envoy.config.listener.v3.Listener")(name=name)
     pack(_to_manager(routes, filters), result.api_listener.api_listener)
@@ -111,7 +110,7 @@ def socket_listener(
     *,
     filters: Sequence[Proto] = (),
 ) -> Proto:
-    """A listener for proxies and servers: a socket that HTTP comes in at."""
+    """A listener for proxies and servers, which accepts HTTP at an address."""
     result = message_class("envoy.config.listener.v3.Listener")(name=name)
     _set_address(result.address, address)
     manager = result.filter_chains.add().filters.add(name="http")
@@ -137,7 +136,7 @@ def route(
     weighted: Mapping[str, int] | None = None,
     timeout_s: float | None = None,
 ) -> Proto:
-    """A route to one cluster, or to several by weight; headers match by their exact value."""
+    """A route to one cluster, or to several by weight; headers are matched exactly."""
     result = message_class("envoy.config.route.v3.Route")()
     if path is None:
         result.match.prefix = prefix
@@ -156,7 +155,7 @@ def route(
 
 
 def virtual_host(*routes: Proto, domains: Sequence[str] = ("*",), name: str = "") -> Proto:
-    """Routes for these domains, tried in their order."""
+    """A virtual host for these domains."""
     result = message_class("envoy.config.route.v3.VirtualHost")(name=name or domains[0])
     result.domains.extend(domains)
     result.routes.extend(routes)
@@ -164,7 +163,7 @@ def virtual_host(*routes: Proto, domains: Sequence[str] = ("*",), name: str = ""
 
 
 def route_config(name: str, *parts: Proto) -> Proto:
-    """A route config of virtual hosts, or of routes for every domain."""
+    """A route config with virtual hosts, or with routes for all domains."""
     result = message_class("envoy.config.route.v3.RouteConfiguration")(name=name)
     routes = [part for part in parts if part.DESCRIPTOR.name == "Route"]
     result.virtual_hosts.extend(part for part in parts if part.DESCRIPTOR.name != "Route")
@@ -179,7 +178,7 @@ def route_config(name: str, *parts: Proto) -> Proto:
 def eds_cluster(
     name: str, eds_service_name: str | None = None, *, lb_policy: str = "ROUND_ROBIN"
 ) -> Proto:
-    """A cluster whose endpoints have its name, or another one. The policy is Envoy's enum."""
+    """A cluster with endpoints of its own or another name; lb_policy is Envoy's enum."""
     result = _cluster(name, "EDS", lb_policy)
     _use_ads(result.eds_cluster_config.eds_config)
     if eds_service_name is not None:
@@ -188,7 +187,7 @@ def eds_cluster(
 
 
 def dns_cluster(name: str, host: str, port: int, *, lb_policy: str = "ROUND_ROBIN") -> Proto:
-    """A cluster that clients look up in DNS."""
+    """A LOGICAL_DNS cluster."""
     result = _cluster(name, "LOGICAL_DNS", lb_policy)
     result.load_assignment.cluster_name = name
     found = result.load_assignment.endpoints.add().lb_endpoints.add()
@@ -200,7 +199,7 @@ def dns_cluster(name: str, host: str, port: int, *, lb_policy: str = "ROUND_ROBI
 def aggregate_cluster(
     name: str, clusters: Sequence[str], *, lb_policy: str = "ROUND_ROBIN"
 ) -> Proto:
-    """Clusters in the order of failover. Envoy wants the policy CLUSTER_PROVIDED, gRPC not."""
+    """Clusters in failover order. Envoy needs the policy CLUSTER_PROVIDED, gRPC does not."""
     config = message_class("envoy.extensions.clusters.aggregate.v3.ClusterConfig")()
     config.clusters.extend(clusters)
     result = _cluster(name, None, lb_policy)
@@ -210,12 +209,16 @@ def aggregate_cluster(
 
 
 def use_http2(cluster: Proto) -> Proto:
-    """Make a proxy speak HTTP/2 to this cluster, as gRPC needs; returns the same cluster."""
-    name = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
-    options = message_class(name)()
-    options.explicit_http_config.http2_protocol_options.SetInParent()
-    pack(options, cluster.typed_extension_protocol_options[name])
+    """Make proxies use HTTP/2 for this cluster, as gRPC needs; returns the same cluster."""
+    options = _http2_options()
+    pack(options, cluster.typed_extension_protocol_options[options.DESCRIPTOR.full_name])
     return cluster
+
+
+def _http2_options() -> Proto:
+    options = message_class("envoy.extensions.upstreams.http.v3.HttpProtocolOptions")()
+    options.explicit_http_config.http2_protocol_options.SetInParent()
+    return options
 
 
 def keep_sessions(
@@ -224,19 +227,18 @@ def keep_sessions(
     *,
     idle_timeout_s: float | None = None,
 ) -> Proto:
-    """Let sessions stay on endpoints of these health statuses; returns the same cluster.
+    """Keep sessions on endpoints with these health statuses; returns the same cluster.
 
-    What only sessions need stays connected for the idle timeout, an hour if none is given.
+    A connection that only sessions use is closed after `idle_timeout_s` without RPCs, by default
+    an hour.
     """
     statuses = cluster.common_lb_config.override_host_status
-    statuses.statuses.extend(_health_number(each) for each in health)
+    statuses.statuses.extend(_enum_number("HealthStatus", each) for each in health)
     statuses.SetInParent()
     if idle_timeout_s is not None:
-        options = message_class("envoy.extensions.upstreams.http.v3.HttpProtocolOptions")()
+        options = _http2_options()  # Envoy rejects options without a protocol.
         duration = options.common_http_protocol_options.idle_timeout
         duration.FromNanoseconds(round(idle_timeout_s * 1e9))
-        # Without it Envoy refuses the options.
-        options.explicit_http_config.http2_protocol_options.SetInParent()
         cluster.upstream_config.name = "envoy.upstreams.http.http_protocol_options"
         pack(options, cluster.upstream_config.typed_config)
     return cluster
@@ -257,11 +259,11 @@ def _cluster(name: str, kind: str | None, lb_policy: str) -> Proto:
 def lb_endpoint(
     address: AddressLike, *, weight: int | None = None, health: str = "HEALTHY", hostname: str = ""
 ) -> Proto:
-    """One endpoint; health is Envoy's enum: HEALTHY, UNHEALTHY, DRAINING, ..."""
+    """One endpoint; `health` is a value of Envoy's enum: HEALTHY, UNHEALTHY, DRAINING, ..."""
     result = message_class("envoy.config.endpoint.v3.LbEndpoint")()
     _set_address(result.endpoint.address, address)
     result.endpoint.hostname = hostname
-    result.health_status = _health_number(health)
+    result.health_status = _enum_number("HealthStatus", health)
     if weight is not None:
         result.load_balancing_weight.value = weight
     return result
@@ -273,7 +275,7 @@ def endpoints(
     *,
     drops: Mapping[str, float] | None = None,
 ) -> Proto:
-    """Endpoints by priority or locality; drops are categories with their share, 0 to 1.
+    """Endpoints by priority or locality; `drops` are shares from 0 to 1 by category.
 
     endpoints("web", ["10.0.0.1:80"])
     endpoints("web", {0: ["10.0.0.1:80"], 1: [lb_endpoint("10.0.1.1:80", health="DRAINING")]})
@@ -311,7 +313,7 @@ def simple_mesh(
     *,
     version: str = "1",
 ) -> Snapshot:
-    """What `xds:///service` needs; several clusters get equal shares of the RPCs."""
+    """All resources of `xds:///service`; several clusters get equal shares of the RPCs."""
     names = list(clusters)
     if len(names) == 1:
         to_clusters = route(cluster=names[0])
@@ -335,20 +337,14 @@ def pack(message: Proto, into: Proto) -> None:
     into.value = message.SerializeToString(deterministic=True)
 
 
-def _health_number(name: str) -> int:
-    pool = message_class("envoy.config.endpoint.v3.LbEndpoint").DESCRIPTOR.file.pool
-    health = pool.FindEnumTypeByName("envoy.config.core.v3.HealthStatus")
-    number: int = health.values_by_name[name].number
-    return number
+def _enum_number(enum: str, value: str) -> int:
+    enum_type = descriptor_pool_of_envoy().FindEnumTypeByName(f"envoy.config.core.v3.{enum}")
+    return enum_type.values_by_name[value].number
 
 
 def _use_ads(source: Proto) -> None:
     source.ads.SetInParent()
-    source.resource_api_version = (
-        source.DESCRIPTOR.fields_by_name["resource_api_version"]
-        .enum_type.values_by_name["V3"]
-        .number
-    )
+    source.resource_api_version = _enum_number("ApiVersion", "V3")
 
 
 def _set_address(into: Proto, address: AddressLike) -> None:

@@ -1,10 +1,7 @@
-"""How does a directory of files become what a control plane serves?
+"""FileSource: a snapshot from the YAML and JSON files of a directory, reloaded when they change.
 
-`FileSource` reads every YAML and JSON file below a directory, looks again at intervals, and makes a
-new snapshot when something has changed. It keeps the last good snapshot while any file is bad, and
-says what is wrong and where: one file that an editor has half written must not empty a mesh.
-
-It looks at times and sizes and is told nothing by the operating system: that works on every file
+While any file is invalid, for example half written by an editor, the last valid snapshot is kept
+and the errors are reported. Changes are found by polling times and sizes, which works on every file
 system, mounted ones included, and on any clock.
 """
 
@@ -18,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISDIR, S_ISLNK, S_ISREG
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
 
 from proxyless.base import ValidationError, ValidationErrors
 from proxyless.controlplane.documents import parse_documents
@@ -41,32 +38,26 @@ T = TypeVar("T")
 
 LOGGER: Final = logging.getLogger("proxyless.controlplane")
 
-# Time, size and inode: what changes when a file does.
+# Modification time, size and inode.
 _Stamp: TypeAlias = tuple[int, int, int]
-# What a good file held when it had that stamp, each resource with its place.
+# The resources of a valid file with this stamp, each with its path in the file.
 _Parsed: TypeAlias = "tuple[_Stamp, list[tuple[str, Resource]]]"
 
 
-class Offload(Protocol):
-    """Somewhere to do work that takes long: it is done, then its owner is told of the result."""
-
-    def __call__(self, work: Callable[[], _Look], tell: Callable[[_Look], None], /) -> None: ...
+# Runs work, possibly in another thread, and passes its result to a callback on the event loop.
+Offload: TypeAlias = "Callable[[Callable[[], _Scan], Callable[[_Scan], None]], None]"
 
 
-def _do_now(work: Callable[[], _Look], tell: Callable[[_Look], None], /) -> None:
-    tell(work())
+def _run_now(work: Callable[[], _Scan], on_result: Callable[[_Scan], None]) -> None:
+    on_result(work())
 
 
 def run_in_thread(work: Callable[[], T]) -> asyncio.Future[T]:
-    """What the work comes to, on this loop, which goes on meanwhile.
-
-    The thread is one that nobody waits for: a large file takes seconds to read, and whoever ends
-    the process does not want to spend them.
-    """
+    """Run the work in a daemon thread, so that reading a large file does not delay the exit."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
-    def tell(result: T | None, error: BaseException | None) -> None:
+    def complete(result: T | None, error: BaseException | None) -> None:
         if future.cancelled():
             return
         if error is not None:
@@ -78,46 +69,43 @@ def run_in_thread(work: Callable[[], T]) -> asyncio.Future[T]:
         result, failure = None, None
         try:
             result = work()
-        except BaseException as error:  # Whoever awaits it is told.
+        except BaseException as error:  # Raised again by the future.
             failure = error
-        with suppress(RuntimeError):  # The loop is closed: nobody listens any more.
-            loop.call_soon_threadsafe(tell, result, failure)
+        with suppress(RuntimeError):  # The loop is closed.
+            loop.call_soon_threadsafe(complete, result, failure)
 
     threading.Thread(target=run, name="proxyless-files", daemon=True).start()
     return future
 
 
 class ThreadOffload:
-    """Does work in a thread, so that a loop that serves goes on serving. Driven by its owner.
-
-    One piece of work at a time. Results are told on the loop, as long as that runs.
-    """
+    """Offload to a thread, with one piece of work at a time."""
 
     def __init__(self) -> None:
-        self._future: asyncio.Future[_Look] | None = None
+        self._future: asyncio.Future[_Scan] | None = None
 
-    def __call__(self, work: Callable[[], _Look], tell: Callable[[_Look], None], /) -> None:
+    def __call__(self, work: Callable[[], _Scan], on_result: Callable[[_Scan], None]) -> None:
         assert self._future is None or self._future.done(), "one piece of work at a time"
         self._future = run_in_thread(work)
-        self._future.add_done_callback(lambda future: tell(future.result()))
+        self._future.add_done_callback(lambda future: on_result(future.result()))
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
-    """What was found when the directory was looked at."""
+class _Scan:
+    """Result of one scan of the directory."""
 
     stamps: dict[Path, _Stamp]
     parsed: dict[Path, _Parsed]
-    # Either of them; neither if nothing has changed.
+    # At most one of them; neither if nothing has changed.
     snapshot: Snapshot | None = None
     error: ValidationError | None = None
 
 
 class FileSource:
-    """Watches one directory. Driven by its clock; tells its owner of snapshots and problems.
+    """Watches one directory and calls back with snapshots and errors.
 
-    Files that have changed are read where `offload` has it done; one look is over before the next
-    begins, so what is told is told in the order of the changes.
+    `offload` runs the scans. A scan starts after the previous one has ended, so callbacks are in
+    the order of the changes.
     """
 
     def __init__(
@@ -128,7 +116,7 @@ class FileSource:
         on_snapshot: Callable[[Snapshot], None],
         on_problem: Callable[[ValidationError], None],
         poll_interval_s: float = POLL_INTERVAL_S,
-        offload: Offload = _do_now,
+        offload: Offload = _run_now,
     ) -> None:
         # Fixed at construction.
         self._directory: Final = Path(directory)
@@ -137,85 +125,85 @@ class FileSource:
         self._on_problem: Final = on_problem
         self._poll_interval_s: Final = poll_interval_s
         self._offload: Final = offload
-        # From the last look.
-        self._last = _Look({}, {})
+        # From the last scan.
+        self._last = _Scan({}, {})
         self._problem = ""
         self._timer = IDLE_TIMER
         self._is_closed = False
-        # The last good one.
+        # The last valid one.
         self.snapshot: Snapshot | None = None
 
     def start(self) -> None:
-        """Load, and look again at intervals until `close`. ValidationError if it is bad now."""
+        """Load, then poll until `close`. ValidationError if the files are invalid now."""
         self.load()
         self.watch()
 
     def watch(self) -> None:
-        """Look again at intervals until `close`, if it has been loaded before."""
-        self._timer = self._clock.call_later(self._poll_interval_s, self._look)
+        """Poll until `close`, after a `load`."""
+        self._timer = self._clock.call_later(self._poll_interval_s, self._poll)
 
     def close(self) -> None:
-        """Look no more. A look that is under way ends with the file that it reads now."""
+        """Stop polling. A scan in another thread ends after its current file."""
         self._is_closed = True
         self._timer.cancel()
 
     def load(self) -> Snapshot:
-        """Read what has changed; ValidationError, and the old snapshot stays, if it is bad.
+        """Read the files. ValidationError, and the old snapshot is kept, if they are invalid.
 
-        It may be called in another thread, as long as nothing is watched yet.
+        Can be called in another thread before `watch`.
         """
-        self._last = look = self._read_all()
-        if look.error is not None:
-            raise look.error
-        assert look.snapshot is not None, "whatever is not bad is good"
-        self.snapshot = look.snapshot
-        return look.snapshot
+        self._last = scan = self._scan_all()
+        if scan.error is not None:
+            raise scan.error
+        assert scan.snapshot is not None, "a scan of all files has an error or a snapshot"
+        self.snapshot = scan.snapshot
+        return scan.snapshot
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         try:
-            self._offload(self._read_changes, self._on_look)
+            self._offload(self._scan_changes, self._on_scan)
         except Exception as error:
-            if self._is_closed or self._timer.pending:  # It is our owner who raised.
+            if self._is_closed or self._timer.pending:  # A callback of the owner raised it.
                 raise
-            # As when there can be no more threads now. Later there may be.
-            self._on_look(self._failed(error))
+            # For example, no thread can be started now. The next poll may succeed.
+            self._on_scan(self._fail(error))
 
-    def _on_look(self, look: _Look) -> None:
+    def _on_scan(self, scan: _Scan) -> None:
         if self._is_closed:
             return
         self.watch()
-        self._last = look
-        if look.error is not None:
-            if str(look.error) != self._problem:  # Once is enough.
-                self._problem = str(look.error)
-                self._on_problem(look.error)
-        elif look.snapshot is not None:
-            before, self.snapshot = self.snapshot, look.snapshot
-            is_mended, self._problem = bool(self._problem), ""
-            if is_mended or before is None or look.snapshot.version != before.version:
-                self._on_snapshot(look.snapshot)
+        self._last = scan
+        if scan.error is not None:
+            if str(scan.error) != self._problem:  # Each error is reported once.
+                self._problem = str(scan.error)
+                self._on_problem(scan.error)
+        elif scan.snapshot is not None:
+            before, self.snapshot = self.snapshot, scan.snapshot
+            had_problem, self._problem = bool(self._problem), ""
+            if had_problem or before is None or scan.snapshot.version != before.version:
+                self._on_snapshot(scan.snapshot)
 
-    # Reading. Nothing of ours is changed by it: it may happen in another thread.
+    # Scans. They change no attributes, because they may run in another thread.
 
-    def _read_changes(self) -> _Look:
-        """What is new. It raises nothing: whoever is told looks again, and must not miss it."""
+    def _scan_changes(self) -> _Scan:
+        """Scan the files if any has changed. Does not raise, so that polling goes on."""
         try:
             errors = ValidationErrors()
             is_same = self._list_files(errors) == self._last.stamps and errors.ok
-            # What cannot be read now may be readable soon, and look the same.
+            # A file that could not be read may become readable with the same stamp.
             if is_same and not self._problem:
-                return _Look(self._last.stamps, self._last.parsed)
-            return self._read_all()
-        except Exception as error:  # A bug. What is served must not depend on it.
-            return self._failed(error)
+                return _Scan(self._last.stamps, self._last.parsed)
+            return self._scan_all()
+        except Exception as error:  # A bug must not stop the control plane.
+            return self._fail(error)
 
-    def _failed(self, error: Exception) -> _Look:
+    def _fail(self, error: Exception) -> _Scan:
         LOGGER.error("directory %r cannot be read", str(self._directory), exc_info=error)
         errors = ValidationErrors()
         errors.add(f"{type(error).__name__}: {error}")
-        return _Look({}, {}, error=self._refusal(errors))
+        return _Scan({}, {}, error=self._make_error(errors))
 
-    def _read_all(self) -> _Look:
+    def _scan_all(self) -> _Scan:
         errors = ValidationErrors()
         stamps = self._list_files(errors)
         parsed: dict[Path, _Parsed] = {}
@@ -224,28 +212,28 @@ class FileSource:
             if self._is_closed:
                 errors.add("is not read any more")
                 break
-            found, is_good = self._read(path, stamp, errors)
+            found, is_valid = self._read(path, stamp, errors)
             located += [(f"{self._name(path)}{place}", resource) for place, resource in found]
-            if is_good:
+            if is_valid:
                 parsed[path] = (stamp, found)
-        resources = refuse_duplicates(located, errors)
+        resources = reject_duplicates(located, errors)
         if not errors.ok:
-            return _Look(stamps, parsed, error=self._refusal(errors))
+            return _Scan(stamps, parsed, error=self._make_error(errors))
         try:
             before = self.snapshot
             snapshot = Snapshot.of(resources) if before is None else before.replaced(resources)
         except ValidationError as error:
-            return _Look(stamps, parsed, error=error)
-        return _Look(stamps, parsed, snapshot)
+            return _Scan(stamps, parsed, error=error)
+        return _Scan(stamps, parsed, snapshot)
 
-    def _refusal(self, errors: ValidationErrors) -> ValidationError:
+    def _make_error(self, errors: ValidationErrors) -> ValidationError:
         return ValidationError(f"directory {str(self._directory)!r}", errors)
 
     def _list_files(self, errors: ValidationErrors) -> dict[Path, _Stamp]:
-        """The files that count, in a fixed order; hidden ones do not."""
-        refusal = _refuse_directory(self._directory)
-        if refusal is not None:
-            errors.add(refusal)
+        """The files in a fixed order."""
+        error = _check_directory(self._directory)
+        if error is not None:
+            errors.add(error)
             return {}
         stamps: dict[Path, _Stamp] = {}
         for path in list_files(self._directory, errors):
@@ -258,17 +246,17 @@ class FileSource:
         return stamps
 
     def _stamp(self, path: Path, errors: ValidationErrors) -> _Stamp | None:
-        """None if it went while we looked, or should not be opened, which is an error."""
+        """None if the file was removed since it was listed, and after an error."""
         with errors.field(self._name(path)):
             try:
                 stat = path.stat()
             except OSError as error:
                 if not isinstance(error, FileNotFoundError) or _may_be_link(path):
-                    # It is still there, so what it holds is not to be taken from the mesh.
+                    # The file still exists, so its resources must not be removed.
                     errors.add(f"cannot be read: {error.strerror}")
                 return None
             if not (S_ISREG(stat.st_mode) or S_ISDIR(stat.st_mode)):
-                # Whoever opens a pipe waits until somebody writes to it.
+                # Opening a pipe would block.
                 errors.add("is no file")
                 return None
         return stat.st_mtime_ns, stat.st_size, stat.st_ino
@@ -276,10 +264,10 @@ class FileSource:
     def _read(
         self, path: Path, stamp: _Stamp, errors: ValidationErrors
     ) -> tuple[list[tuple[str, Resource]], bool]:
-        """The resources of a file, from memory if it has not changed; and whether it is good."""
-        kept = self._last.parsed.get(path)
-        if kept is not None and kept[0] == stamp:
-            return kept[1], True
+        """The resources of a file, cached if it has not changed, and whether it is valid."""
+        cached = self._last.parsed.get(path)
+        if cached is not None and cached[0] == stamp:
+            return cached[1], True
         count = errors.count
         with errors.field(self._name(path)):
             text = read_bounded(path, errors)
@@ -290,8 +278,8 @@ class FileSource:
         return path.relative_to(self._directory).as_posix()
 
 
-def _refuse_directory(directory: Path) -> str | None:
-    """Why nothing in it can be looked at, or None."""
+def _check_directory(directory: Path) -> str | None:
+    """The error, or None."""
     try:
         mode = directory.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -302,20 +290,19 @@ def _refuse_directory(directory: Path) -> str | None:
 
 
 def _may_be_link(path: Path) -> bool:
-    """Whether what was not found is there all the same: a link that leads nowhere."""
+    """Whether a file that was not found may be a broken link, which still exists."""
     try:
         return S_ISLNK(path.lstat().st_mode)
     except FileNotFoundError:
         return False
-    except OSError:  # Nobody knows, so nobody says that it has gone.
+    except OSError:
         return True
 
 
 def list_files(directory: Path, errors: ValidationErrors) -> list[Path]:
-    """What is called as YAML or JSON files are, below a directory, in a fixed order.
+    """The paths with a suffix of YAML or JSON below a directory, sorted, without hidden ones.
 
-    Hidden files and directories do not count. A directory that cannot be listed is an error: what
-    is in it has not gone.
+    A directory that cannot be listed is an error, because its files may still exist.
     """
 
     def on_error(error: OSError) -> None:
@@ -332,7 +319,7 @@ def list_files(directory: Path, errors: ValidationErrors) -> list[Path]:
 
 
 def read_bounded(path: Path, errors: ValidationErrors) -> str:
-    """The text of a file; empty, and an error is added, if it cannot be had."""
+    """The text of a file. An empty text may add an error."""
     try:
         with path.open("rb") as file:
             content = file.read(FILE_BYTES_MAX + 1)
@@ -349,10 +336,10 @@ def read_bounded(path: Path, errors: ValidationErrors) -> str:
         return ""
 
 
-def refuse_duplicates(
+def reject_duplicates(
     located: list[tuple[str, Resource]], errors: ValidationErrors
 ) -> list[Resource]:
-    """Those that come first of their type and name; for each other one an error is added."""
+    """The first resource of each type and name; adds an error for each other one."""
     places: dict[tuple[str, str], str] = {}
     resources: list[Resource] = []
     for place, resource in located:

@@ -1,11 +1,6 @@
-"""What is one resource to a control plane, and which others does it need?
+"""Resource of a control plane: its serialized message, and its references to other resources.
 
-A `Resource` is made from a message once: its bytes are what every stream sends, and its references
-are what a snapshot is checked by. It keeps no message, so changing the message later changes
-nothing here.
-
-Whether a client will accept the resource is not asked: a control plane for tests must be able to
-send bad ones.
+Resources are not validated, because a control plane for tests must be able to send invalid ones.
 """
 
 from __future__ import annotations
@@ -28,7 +23,7 @@ ROUTE_CONFIG: Final = f"{_PREFIX}envoy.config.route.v3.RouteConfiguration"
 CLUSTER: Final = f"{_PREFIX}envoy.config.cluster.v3.Cluster"
 ENDPOINTS: Final = f"{_PREFIX}envoy.config.endpoint.v3.ClusterLoadAssignment"
 
-# What texts for people call them.
+# For messages to users.
 TYPE_NAMES: Final = {
     LISTENER: "listener",
     ROUTE_CONFIG: "route config",
@@ -41,13 +36,13 @@ _AGGREGATE: Final = "envoy.extensions.clusters.aggregate.v3.ClusterConfig"
 
 
 def type_name(type_url: str) -> str:
-    """How a text for people calls this type; the URL itself if it is not one of the four."""
+    """The name of a type for messages to users; the URL itself for other types."""
     return TYPE_NAMES.get(type_url, type_url)
 
 
 @frozen
 class Reference:
-    """One resource that another one names, and at which of its fields."""
+    """A reference to another resource, and the path of the field that has it."""
 
     path: str
     type_url: str
@@ -56,7 +51,7 @@ class Reference:
 
 @frozen
 class Resource:
-    """One named resource, ready to be sent. Equal means that a client would see no difference."""
+    """One named, serialized resource."""
 
     type_url: str
     name: str
@@ -65,17 +60,20 @@ class Resource:
 
     @classmethod
     def of(cls, message: Proto) -> Resource:
-        """From a message of any resource type; ValueError if it has no name."""
+        """A copy of a message of any resource type; ValueError if it has no name."""
         type_url = f"{_PREFIX}{message.DESCRIPTOR.full_name}"
         name = _name_of(message)
         if not name:
-            raise ValueError(f"{type_name(type_url)} has no name, wanted one to be asked for by")
-        references = tuple(_REFERENCES.get(type_url, _no_references)(message))
-        # Deterministic: the same content must be the same bytes, or it would be sent again.
+            raise ValueError(
+                f"{type_name(type_url)} has no name, wanted one that clients subscribe to"
+            )
+        find_references = _REFERENCES.get(type_url)
+        references = () if find_references is None else tuple(find_references(message))
+        # Deterministic, because equal resources are not sent again.
         return cls(type_url, name, message.SerializeToString(deterministic=True), references)
 
     def message(self) -> Proto:
-        """A copy, as a message that may be changed."""
+        """A copy of the message, which may be changed."""
         return message_class(self.type_url.removeprefix(_PREFIX)).FromString(self.value)
 
     def __str__(self) -> str:
@@ -83,7 +81,7 @@ class Resource:
 
 
 def _name_of(message: Proto) -> str:
-    """The field that holds the name: `cluster_name` in endpoints, `name` everywhere else."""
+    """The name, which is in the field `cluster_name` for endpoints, and otherwise in `name`."""
     field = "name" if "name" in message.DESCRIPTOR.fields_by_name else "cluster_name"
     return str(getattr(message, field, ""))
 
@@ -91,12 +89,8 @@ def _name_of(message: Proto) -> str:
 # References, by type
 
 
-def _no_references(_message: Proto) -> Iterator[Reference]:
-    return iter(())
-
-
 def _listener_references(listener: Proto) -> Iterator[Reference]:
-    """Those of each HTTP connection manager, wherever it stands."""
+    """The references of each HTTP connection manager."""
     if listener.HasField("api_listener"):
         yield from _hcm_references("api_listener.api_listener", listener.api_listener.api_listener)
     chains = [(f"filter_chains[{i}]", chain) for i, chain in enumerate(listener.filter_chains)]
@@ -160,7 +154,7 @@ _REFERENCES: Final[dict[str, Callable[[Proto], Iterator[Reference]]]] = {
 
 
 def _is_over_ads(source: Proto) -> bool:
-    """Whether the client asks this control plane; another source is not ours to check."""
+    """Whether this control plane is the source of the resource."""
     return bool(source.HasField("ads") or source.HasField("self"))
 
 
@@ -169,5 +163,5 @@ def _unpack(packed: Proto, full_name: str) -> Proto | None:
         return None
     try:
         return message_class(full_name).FromString(packed.value)
-    except DecodeError:  # Bytes that are no such message are the client's to refuse.
+    except DecodeError:  # The client will reject it.
         return None

@@ -1,8 +1,6 @@
-"""How do xDS clients reach the control plane, and its owner the clients?
+"""ControlPlane: an xDS server on grpcio's asyncio server, with the ADS and LRS services.
 
-The edge: grpcio's asyncio server with the ADS and LRS services, written as generic handlers, so
-that nothing generated is needed. `ControlPlane` owns the server, and gives each stream a core and a
-pump. Everything runs on one loop.
+The services are generic handlers, without generated code. All runs on one event loop.
 """
 
 from __future__ import annotations
@@ -23,10 +21,10 @@ from proxyless.controlplane.ads import (
     AdsStream,
     Nack,
 )
-from proxyless.controlplane.progress import Progress
+from proxyless.controlplane.change_condition import ChangeCondition
 from proxyless.controlplane.resource import type_name
 from proxyless.controlplane.snapshot import Snapshot
-from proxyless.controlplane.stream import Offer, SnapshotSource, StreamPump
+from proxyless.controlplane.stream import ServedConfig, SnapshotSource, StreamPump
 from proxyless.protos import Proto, message_class
 
 if TYPE_CHECKING:
@@ -41,17 +39,16 @@ Untyped: TypeAlias = Any
 
 NACKS_MAX: Final = 1_000
 LOAD_REPORTS_MAX: Final = 1_000
-# Only a hang takes longer.
-PATIENCE_S: Final = 20.0
+WAIT_TIMEOUT_S: Final = 20.0
 LOAD_REPORT_INTERVAL_S: Final = 1.0
 
 _ADS: Final = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 _LRS: Final = "envoy.service.load_stats.v3.LoadReportingService"
-_DELTA_REFUSED: Final = "incremental xDS is not served, wanted StreamAggregatedResources"
+_DELTA_REJECTED: Final = "incremental xDS is not served, wanted StreamAggregatedResources"
 
 
 class NackedError(Exception):
-    """A client refused what an ACK was awaited for."""
+    """A client rejected the version that `wait_for_ack` waits for."""
 
     def __init__(self, nack: Nack) -> None:
         super().__init__(str(nack))
@@ -60,24 +57,24 @@ class NackedError(Exception):
 
 @frozen
 class ServiceOptions:
-    """What a control plane is started with."""
+    """Options of a `ControlPlane`."""
 
-    # Unpaced, all parts of a change are sent at once: for tests of clients.
+    # If False, all parts of a change are sent at once, for tests of clients.
     is_paced: bool = True
-    # How long a client that has new routes keeps the clusters of the old ones: RPCs that were
-    # routed just before may yet be picked, or retried.
+    # The time before old clusters are removed from a client that has new routes: RPCs that were
+    # routed before may not be picked yet, or may be retried.
     removal_grace_s: float = 0.5
-    # Resources in a Resource message, for clients that say that they know it.
+    # Whether resources are sent in a Resource message to clients with that client feature.
     can_wrap: bool = False
     identifier: str = "proxyless"
-    # grpcio's server credentials; without them the port is plain text.
+    # grpcio's server credentials; None for plain text.
     credentials: Untyped = None
     load_report_interval_s: float = LOAD_REPORT_INTERVAL_S
     trace: Trace = field(default=NULL_TRACE)
 
 
 class ControlPlane:
-    """Serves snapshots to xDS clients. Driven by its owner and by the clients; one loop's own.
+    """An xDS server for snapshots. All calls must be on one event loop.
 
     async with ControlPlane(simple_mesh("api", {"a": ["127.0.0.1:50051"]})) as control_plane:
         bootstrap = control_plane.bootstrap()
@@ -89,21 +86,20 @@ class ControlPlane:
         address: str = "127.0.0.1:0",
         options: ServiceOptions | None = None,
     ) -> None:
-        # Fixed at construction; the address once its port is known.
         self._options: Final = options or ServiceOptions()
+        # With the actual port after the first start.
         self._address = address
-        # From the owner.
-        self._offer: Final = Offer(snapshot)
-        # While it runs.
+        self._served: Final = ServedConfig(snapshot)
+        # Set while it runs.
         self._server: Untyped = None
         self._streams: dict[StreamPump, None] = {}
         self._handlers: set[asyncio.Task[None]] = set()
-        self._progress: Final = Progress()
-        # What clients said, the newest last.
+        self._changes: Final = ChangeCondition()
+        # From clients, the newest last.
         self.nacks: deque[Nack] = deque(maxlen=NACKS_MAX)
         self.load_reports: deque[Proto] = deque(maxlen=LOAD_REPORTS_MAX)
 
-    # Life
+    # Start and stop
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -118,7 +114,7 @@ class ControlPlane:
         await self.stop()
 
     async def start(self) -> None:
-        """Listen; after a stop, at the same port. OSError if the address cannot be had."""
+        """Listen; after a `stop`, at the same port. OSError if the address cannot be bound."""
         if self._server is not None:
             raise RuntimeError(f"control plane at {self._address} is running already")
         server = grpc.aio.server(
@@ -134,7 +130,7 @@ class ControlPlane:
         self._server = server
 
     async def stop(self, grace_s: float | None = None) -> None:
-        """End all streams, at once unless there is a grace, and stop listening. Idempotent."""
+        """Stop listening and end all streams, after the grace if there is one. Idempotent."""
         server, self._server = self._server, None
         if server is None:
             return
@@ -144,7 +140,7 @@ class ControlPlane:
 
     @property
     def address(self) -> str:
-        """Where it listens, as a target for a channel."""
+        """The listening address, as a target for a channel."""
         return self._address
 
     @property
@@ -154,7 +150,7 @@ class ControlPlane:
         return int(port) if port.isdigit() else 0
 
     def bootstrap(self, node_id: str = "proxyless-test") -> dict[str, Any]:
-        """The bootstrap config of a gRPC client of this control plane, ready for JSON."""
+        """The bootstrap config of a gRPC client of this control plane, as JSON."""
         kind = "insecure" if self._options.credentials is None else "tls"
         server = {
             "server_uri": self._address,
@@ -163,42 +159,42 @@ class ControlPlane:
         }
         return {"xds_servers": [server], "node": {"id": node_id}}
 
-    # What is served
+    # Snapshots and faults
 
     def set_snapshot(self, snapshot: SnapshotSource) -> None:
-        """Serve this from now on. A callable is asked for each client, by its Node message."""
-        self._offer.source = snapshot
+        """Serve this snapshot; a callable is called with the Node message of each client."""
+        self._served.source = snapshot
         self._wake_all()
 
     @property
     def snapshot(self) -> Snapshot:
-        """What is served to all; RuntimeError if each client has its own."""
-        source = self._offer.source
+        """The snapshot for all clients; RuntimeError if each client has its own."""
+        source = self._served.source
         if not isinstance(source, Snapshot):
             raise RuntimeError("control plane has a snapshot per node, wanted one for all")
         return source
 
     def withhold(self, type_url: str, *names: str) -> None:
-        """Say nothing new of this type, or of these resources of it, until `release`."""
-        self._offer.withheld = self._offer.withheld.plus(type_url, names)
+        """Send no changes of this type, or of these resources of it, until `release`."""
+        self._served.withheld = self._served.withheld.plus(type_url, names)
         self._wake_all()
 
     def release(self, type_url: str | None = None) -> None:
-        """Tell what was withheld, of one type or of all."""
-        withheld = self._offer.withheld
-        self._offer.withheld = NOTHING_WITHHELD if type_url is None else withheld.minus(type_url)
+        """Send the withheld changes of one type or of all."""
+        withheld = self._served.withheld
+        self._served.withheld = NOTHING_WITHHELD if type_url is None else withheld.minus(type_url)
         self._wake_all()
 
     def delay(self, delay_s: float) -> None:
-        """Hold each response back for so long, from now on."""
-        self._offer.delay_s = delay_s
+        """Delay each response from now on."""
+        self._served.delay_s = delay_s
 
     def break_streams(self, status: Status | None = None) -> None:
-        """End every ADS stream, with UNAVAILABLE unless told otherwise; the port stays open."""
+        """End every ADS stream, by default with UNAVAILABLE; the port stays open."""
         for stream in self._streams:
             stream.end(status or Status(StatusCode.UNAVAILABLE, "broken on purpose"))
 
-    # What clients say
+    # Clients
 
     @property
     def streams(self) -> tuple[AdsStream, ...]:
@@ -211,35 +207,35 @@ class ControlPlane:
         version: str | None = None,
         *,
         node_id: str | None = None,
-        timeout_s: float = PATIENCE_S,
+        timeout_s: float = WAIT_TIMEOUT_S,
     ) -> None:
-        """Until every client that asks for this type, and at least one, has accepted a version.
+        """Wait until all clients with this type, and at least one, have accepted a version.
 
-        Without a version, that of the current snapshot. NackedError if a client refuses it.
+        The default is the version of the current snapshot. NackedError if a client rejects it.
         """
-        wanted = self.snapshot.version_of(type_url) if version is None else version
+        target = self.snapshot.version_of(type_url) if version is None else version
 
         def all_acked() -> bool:
-            asking = [
+            subscribed = [
                 core
                 for core in self.streams
                 if type_url in core.subscriptions and node_id in (None, core.node_id)
             ]
-            for core in asking:
+            for core in subscribed:
                 nack = core.nack(type_url)
-                if nack is not None and nack.version == wanted:
+                if nack is not None and nack.version == target:
                     raise NackedError(nack)
-            return bool(asking) and all(core.is_acked(type_url, wanted) for core in asking)
+            return bool(subscribed) and all(core.is_acked(type_url, target) for core in subscribed)
 
-        what = f"an ACK of {type_name(type_url)} version {wanted!r}"
-        await self._progress.wait_until(all_acked, what, timeout_s)
+        what = f"an ACK of {type_name(type_url)} version {target!r}"
+        await self._changes.wait_for(all_acked, what, timeout_s)
 
     async def wait_for_nack(
-        self, type_url: str, version: str | None = None, *, timeout_s: float = PATIENCE_S
+        self, type_url: str, version: str | None = None, *, timeout_s: float = WAIT_TIMEOUT_S
     ) -> Nack:
-        """Until a client has refused this type, and that version of it if there is one."""
+        """Wait until a client has rejected this type, in this version if one is given."""
 
-        def find() -> Nack | None:
+        def find_nack() -> Nack | None:
             matches = (
                 nack
                 for nack in self.nacks
@@ -248,33 +244,29 @@ class ControlPlane:
             return next(matches, None)
 
         what = f"a NACK of {type_name(type_url)}"
-        await self._progress.wait_until(lambda: find() is not None, what, timeout_s)
-        nack = find()
-        assert nack is not None, "nobody removes what was refused"
-        return nack
+        return await self._changes.wait_for(find_nack, what, timeout_s)
 
-    async def wait_for_streams(self, count: int, *, timeout_s: float = PATIENCE_S) -> None:
-        """Until so many ADS streams are open."""
+    async def wait_for_streams(self, count: int, *, timeout_s: float = WAIT_TIMEOUT_S) -> None:
+        """Wait until exactly `count` ADS streams are open."""
         what = f"{count} ADS streams"
-        await self._progress.wait_until(lambda: len(self._streams) == count, what, timeout_s)
+        await self._changes.wait_for(lambda: len(self._streams) == count, what, timeout_s)
 
-    async def wait_for_load_report(self, *, timeout_s: float = PATIENCE_S) -> Proto:
-        """Until a client has reported the load of a cluster; gives its LoadStatsRequest."""
+    async def wait_for_load_report(self, *, timeout_s: float = WAIT_TIMEOUT_S) -> Proto:
+        """The first LoadStatsRequest with the load of a cluster."""
 
-        def find() -> Proto | None:
+        def find_report() -> Proto | None:
             return next((report for report in self.load_reports if report.cluster_stats), None)
 
-        await self._progress.wait_until(lambda: find() is not None, "a load report", timeout_s)
-        return find()
+        return await self._changes.wait_for(find_report, "a load report", timeout_s)
 
-    # Inside
+    # Handlers
 
     def _list_handlers(self) -> Iterable[Untyped]:
         discovery = "envoy.service.discovery.v3"
         ads = {
             "StreamAggregatedResources": _handler(self._serve_ads, f"{discovery}.DiscoveryRequest"),
             "DeltaAggregatedResources": _handler(
-                self._refuse_delta, f"{discovery}.DeltaDiscoveryRequest"
+                self._reject_delta, f"{discovery}.DeltaDiscoveryRequest"
             ),
         }
         lrs = {
@@ -309,22 +301,22 @@ class ControlPlane:
             on_nack=self.nacks.append,
             trace=options.trace,
         )
-        stream = StreamPump(core, _AioPeer(context), self._offer, self._progress)
-        self._note_handler()
+        stream = StreamPump(core, _AioPeer(context), self._served, self._changes)
+        self._add_handler()
         self._streams[stream] = None
         self._options.trace.emit("controlplane.stream_opened", peer=context.peer())
-        self._progress.note()
+        self._changes.notify_all()
         try:
             status = await stream.run()
         finally:
             del self._streams[stream]
-            self._progress.note()
+            self._changes.notify_all()
             self._options.trace.emit("controlplane.stream_closed", node_id=core.node_id)
         if not status.is_ok:
             await _abort(context, status)
 
     async def _serve_lrs(self, _requests: Untyped, context: Untyped) -> None:
-        self._note_handler()
+        self._add_handler()
         response = message_class("envoy.service.load_stats.v3.LoadStatsResponse")(
             send_all_clusters=True
         )
@@ -333,17 +325,17 @@ class ControlPlane:
         is_first = True
         while (report := await context.read()) is not grpc.aio.EOF:
             self.load_reports.append(report)
-            self._progress.note()
+            self._changes.notify_all()
             if is_first:
                 is_first = False
                 await context.write(response)
 
-    async def _refuse_delta(self, _requests: Untyped, context: Untyped) -> None:
-        self._note_handler()
-        await _abort(context, Status(StatusCode.UNIMPLEMENTED, _DELTA_REFUSED))
+    async def _reject_delta(self, _requests: Untyped, context: Untyped) -> None:
+        self._add_handler()
+        await _abort(context, Status(StatusCode.UNIMPLEMENTED, _DELTA_REJECTED))
 
-    def _note_handler(self) -> None:
-        """The current task is one that `stop` waits for: it lives on when its method returns."""
+    def _add_handler(self) -> None:
+        """Let `stop` wait for the current task, which runs on after its handler returns."""
         task = asyncio.current_task()
         assert task is not None, "a handler runs in a task"
         self._handlers.add(task)
@@ -355,7 +347,7 @@ class ControlPlane:
 
 
 class _AioPeer:
-    """A client, as the context of grpcio's handler shows it."""
+    """The client of a grpcio handler."""
 
     __slots__ = ("_context",)
 
@@ -379,9 +371,9 @@ async def _abort(context: Untyped, status: Status) -> None:
     await context.abort(code, status.details)
 
 
-def _handler(behave: Untyped, request_type: str) -> Untyped:
+def _handler(serve: Untyped, request_type: str) -> Untyped:
     return grpc.stream_stream_rpc_method_handler(
-        behave,
+        serve,
         request_deserializer=message_class(request_type).FromString,
         response_serializer=lambda message: message.SerializeToString(),
     )

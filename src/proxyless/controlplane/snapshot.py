@@ -1,11 +1,10 @@
-"""What does a control plane serve at one moment?
+"""Snapshot: an immutable set of resources by type and name, with a version for each type.
 
-A `Snapshot` is immutable: resources by type and name, and a version for each type, which changes
-only when something of that type does. A new one is made from an old one, and shares with it
-everything that is the same, so that a stream sees at a glance which types have changed.
+The version of a type changes only with its resources. A new snapshot shares unchanged types with
+the old one, so that comparing them is fast.
 
-A snapshot is complete unless it says otherwise: every resource that another one names is there. A
-partial one is for tests of what clients do then.
+A snapshot is complete by default: it has every resource that another one refers to. A partial
+snapshot is for tests of clients.
 """
 
 from __future__ import annotations
@@ -56,9 +55,9 @@ class Snapshot:
     def of(
         cls, resources: Iterable[Proto | Resource], version: str = "1", *, partial: bool = False
     ) -> Snapshot:
-        """From messages; ValueError for a second one of the same type and name.
+        """A snapshot of these messages; ValueError if two have the same type and name.
 
-        Unless it is said to be partial, ValidationError for references that lead nowhere.
+        ValidationError if it is not partial and a reference has no resource.
         """
         by_type = _group(resources)
         versions = dict.fromkeys(by_type, version)
@@ -67,14 +66,14 @@ class Snapshot:
     def with_(
         self, *resources: Proto | Resource, version: str | None = None, partial: bool | None = None
     ) -> Snapshot:
-        """One that has these, too, in place of those with the same type and name."""
+        """A snapshot with these resources added, or replaced by type and name."""
         by_type = dict(self._by_type)
         groups = _group(resources)
         for type_url, added in groups.items():
             by_type[type_url] = MappingProxyType({**self.resources(type_url), **added})
-        # Nothing is taken away, so what was complete can only lack what the new ones name.
+        # Nothing is removed, so in a complete snapshot only the new references are checked.
         added_only = (found for group in groups.values() for found in group.values())
-        return self._become(by_type, version, partial, None if self.is_partial else added_only)
+        return self._replace(by_type, version, partial, None if self.is_partial else added_only)
 
     def without(
         self,
@@ -83,12 +82,12 @@ class Snapshot:
         version: str | None = None,
         partial: bool | None = None,
     ) -> Snapshot:
-        """One that lacks these; KeyError if they are not there."""
+        """A snapshot without these resources; KeyError if it has no such resource."""
         kept = dict(self.resources(type_url))
         for name in names:
             del kept[name]
         by_type = {**self._by_type, type_url: MappingProxyType(kept)}
-        return self._become(by_type, version, partial)
+        return self._replace(by_type, version, partial)
 
     def replaced(
         self,
@@ -97,23 +96,23 @@ class Snapshot:
         *,
         partial: bool | None = None,
     ) -> Snapshot:
-        """One with these and no others; types in which nothing changes keep their version."""
+        """A snapshot with only these resources; types without a change keep their version."""
         by_type: dict[str, Resources] = dict.fromkeys(self._by_type, NO_RESOURCES)
-        return self._become(by_type | _group(resources), version, partial)
+        return self._replace(by_type | _group(resources), version, partial)
 
-    def _become(
+    def _replace(
         self,
         by_type: dict[str, Resources],
         version: str | None,
         partial: bool | None,
         to_check: Iterable[Resource] | None = None,
     ) -> Snapshot:
-        """Share the types that are the same; give the others the new version."""
+        """Share equal types with this snapshot; give the others the new version."""
         new_version = _next_version(self.version) if version is None else version
         versions = dict(self._versions)
         for type_url, resources in by_type.items():
             before = self.resources(type_url)
-            # Equal mappings are compared item by item, even with themselves.
+            # `==` would compare a mapping with itself item by item.
             if resources is before or resources == before:
                 by_type[type_url] = before
             else:
@@ -123,11 +122,11 @@ class Snapshot:
         return Snapshot(by_type, versions, newest, is_partial=is_partial, to_check=to_check)
 
     def resources(self, type_url: str) -> Resources:
-        """All of one type by name; the same object as before, if nothing of the type changed."""
+        """By name; the same object as in the previous snapshot if the type has not changed."""
         return self._by_type.get(type_url, NO_RESOURCES)
 
     def version_of(self, type_url: str) -> str:
-        """The version of the last snapshot that changed something of this type."""
+        """The version of the last snapshot that changed this type."""
         return self._versions.get(type_url, NO_VERSION)
 
     def get(self, type_url: str, name: str) -> Resource | None:
@@ -139,18 +138,18 @@ class Snapshot:
         return tuple(type_url for type_url, resources in self._by_type.items() if resources)
 
     def check(self, resources: Iterable[Resource] | None = None) -> ValidationErrors:
-        """Every reference, of these or of all, to what is not there, by the path of the field."""
+        """An error for each reference without a resource, of all resources or of these."""
         errors = ValidationErrors()
         for resource in self if resources is None else resources:
             for reference in resource.references:
                 if self.get(reference.type_url, reference.name) is None:
-                    wanted = type_name(reference.type_url)
                     with (
                         errors.field(type_name(resource.type_url)),
                         errors.key(resource.name),
                         errors.field(reference.path),
                     ):
-                        errors.add(f"there is no {wanted} {reference.name!r}")
+                        target = type_name(reference.type_url)
+                        errors.add(f"there is no {target} {reference.name!r}")
         return errors
 
     def __iter__(self) -> Iterator[Resource]:
@@ -177,7 +176,7 @@ def _group(resources: Iterable[Proto | Resource]) -> dict[str, Resources]:
 
 
 def _next_version(version: str) -> str:
-    """Count on: `1` becomes `2`, `v9` becomes `v10`, `blue` becomes `blue.1`."""
+    """`1` becomes `2`, `v9` becomes `v10`, `blue` becomes `blue.1`."""
     number = _LAST_NUMBER.search(version)
     if number is None:
         return f"{version}.1"

@@ -1,10 +1,7 @@
-"""How do a core and a client's stream keep each other busy?
+"""Message loop of one ADS stream: requests into an `AdsStream`, its responses to the client.
 
-`StreamPump` reads requests into an `AdsStream` and sends what it says, over whatever can read and
-write messages: grpcio's stream in `service`, a pair of queues in a test.
-
-A slow client costs no memory: it is told the newest snapshot when it can take it, not each of
-those in between, and no requests are read while responses pile up.
+A slow client takes no memory: it gets the newest snapshot when it can receive it, and not those in
+between, and no requests are read while responses are queued.
 """
 
 from __future__ import annotations
@@ -22,32 +19,31 @@ from proxyless.protos import Proto
 from proxyless.runtime import IDLE_TIMER, LoopClock
 
 if TYPE_CHECKING:
-    from proxyless.controlplane.progress import Progress
+    from proxyless.controlplane.change_condition import ChangeCondition
 
-# One snapshot for all clients, or one for each by its Node message.
+# One snapshot for all clients, or a function of a client's Node message.
 SnapshotSource: TypeAlias = Snapshot | Callable[[Proto], Snapshot]
 
-# Requests are not read while more responses than this wait to be sent.
+# Requests are not read while more responses than this are queued.
 OUTBOX_MAX: Final = 16
-# How long a client may take to ask for the clusters of new routes, before it is told which of the
-# old ones are gone.
-REMOVAL_PATIENCE_S: Final = 5.0
-# How long the end of a stream waits for a response that is being sent: grpcio cannot send a status
-# while it sends a message.
-WRITE_PATIENCE_S: Final = 2.0
+# The time for a client to subscribe to the clusters of new routes, before old ones are removed.
+REMOVAL_TIMEOUT_S: Final = 5.0
+# The time for a last response before the end of a stream: grpcio cannot send a status while it
+# sends a message.
+WRITE_TIMEOUT_S: Final = 2.0
 
 
 @dataclass(slots=True)
-class Offer:
-    """What the owner lets clients know, faults included. Changed by the owner only."""
+class ServedConfig:
+    """The served snapshots, and injected faults. Changed only by the control plane's owner."""
 
     source: SnapshotSource
     withheld: Withheld = NOTHING_WITHHELD
-    # How long each response is held back.
+    # The delay of each response.
     delay_s: float = 0.0
 
     def choose_snapshot(self, node: Proto) -> Snapshot:
-        """What the client with this node is to know now."""
+        """The current snapshot for this client."""
         return self.source if isinstance(self.source, Snapshot) else self.source(node)
 
 
@@ -55,38 +51,40 @@ class Peer(Protocol):
     """The client's end of a stream."""
 
     async def read(self) -> Proto | None:
-        """The next request; None if there will be no more."""
+        """The next request; None at the end of the stream."""
         ...
 
     async def write(self, response: Proto) -> bool:
-        """Send; False if the client is gone."""
+        """Send a response; False if the client is gone."""
         ...
 
 
 class StreamPump:
-    """Runs one core. Driven by the client (requests) and the owner (wake, end)."""
+    """Message loop of one `AdsStream`, and its timers."""
 
-    def __init__(self, core: AdsStream, peer: Peer, offer: Offer, progress: Progress) -> None:
+    def __init__(
+        self, core: AdsStream, peer: Peer, served: ServedConfig, changes: ChangeCondition
+    ) -> None:
         # Fixed at construction.
         self.core: Final = core
         self._peer: Final = peer
-        self._offer: Final = offer
-        self._progress: Final = progress
+        self._served: Final = served
+        self._changes: Final = changes
         self._clock: Final = LoopClock(asyncio.get_running_loop())
-        # What is still to be sent.
+        # Responses to send.
         self._outbox: deque[Proto] = deque()
         self._writing: asyncio.Future[bool] | None = None
         self._has_work = asyncio.Event()
         self._has_room = asyncio.Event()
         self._removal_timer = IDLE_TIMER
-        # For which grace of the core's.
         self._grace_timer = IDLE_TIMER
+        # The number of the core's grace that `_grace_timer` is for.
         self._grace: int | None = None
-        # From the owner.
+        # Set by `end`.
         self._end: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> Status:
-        """Until the client or the owner ends it; how it is to end."""
+        """Run until the client or the owner ends the stream; return its status."""
         ends: list[asyncio.Future[Status]] = [
             self._end,
             asyncio.ensure_future(self._read()),
@@ -104,11 +102,11 @@ class StreamPump:
         return next(end.result() for end in ends if end in done)
 
     def wake(self) -> None:
-        """The offer has changed."""
+        """Send what is due after a change of the `ServedConfig`."""
         self._has_work.set()
 
     def end(self, status: Status) -> None:
-        """End the stream with this status, soon. Idempotent."""
+        """End the stream with this status. Idempotent."""
         if not self._end.done():
             self._end.set_result(status)
 
@@ -118,7 +116,7 @@ class StreamPump:
                 self._outbox += self.core.on_request(request)
             except RequestRefused as refused:
                 return refused.status
-            self._progress.note()
+            self._changes.notify_all()
             self._has_work.set()
             while len(self._outbox) > OUTBOX_MAX:
                 self._has_room.clear()
@@ -129,31 +127,33 @@ class StreamPump:
         while True:
             await self._has_work.wait()
             self._has_work.clear()
-            if self.core.subscriptions:  # Before the first request nobody knows which node it is.
-                snapshot = self._offer.choose_snapshot(self.core.node)
-                self._outbox += self.core.on_snapshot(snapshot, self._offer.withheld)
-                self._progress.note()
+            if self.core.subscriptions:  # The first request has the node.
+                snapshot = self._served.choose_snapshot(self.core.node)
+                self._outbox += self.core.on_snapshot(snapshot, self._served.withheld)
+                self._changes.notify_all()
             while self._outbox:
-                if self._offer.delay_s > 0:
-                    await self._pause(self._offer.delay_s)
+                if self._served.delay_s > 0:
+                    await self._pause(self._served.delay_s)
                 self._writing = asyncio.ensure_future(self._peer.write(self._outbox.popleft()))
                 if not await asyncio.shield(self._writing):
                     return OK
             self._has_room.set()
-            self._watch_removal()
+            self._update_timers()
 
     async def _finish_writing(self) -> None:
-        """Let what is being sent leave, unless the client does not take it."""
+        """Wait for the current response to be sent, with a timeout."""
         if self._writing is not None and not self._writing.done():
-            await asyncio.wait([self._writing], timeout=WRITE_PATIENCE_S)
+            await asyncio.wait([self._writing], timeout=WRITE_TIMEOUT_S)
             self._writing.cancel()
             await asyncio.gather(self._writing, return_exceptions=True)
 
-    def _watch_removal(self) -> None:
+    def _update_timers(self) -> None:
         if not self.core.has_removal_pending():
             self._removal_timer.cancel()
         elif not self._removal_timer.pending:
-            self._removal_timer = self._clock.call_later(REMOVAL_PATIENCE_S, self._on_patience_over)
+            self._removal_timer = self._clock.call_later(
+                REMOVAL_TIMEOUT_S, self._on_removal_timeout
+            )
         if self.core.grace != self._grace:
             self._grace = self.core.grace
             self._grace_timer.cancel()
@@ -161,8 +161,8 @@ class StreamPump:
                 grace_s = self.core.removal_grace_s
                 self._grace_timer = self._clock.call_later(grace_s, self._on_grace_over)
 
-    def _on_patience_over(self) -> None:
-        self._outbox += self.core.on_patience_over()
+    def _on_removal_timeout(self) -> None:
+        self._outbox += self.core.on_removal_timeout()
         self._has_work.set()
 
     def _on_grace_over(self) -> None:

@@ -1,15 +1,11 @@
-"""Which resources does a client want, and what has it still to be told?
+"""Subscription of a client to resources of one type, and the resources of the next response.
 
 Specs: the xDS protocol, state of the world variant ("How the client specifies what resources to
 return", "Grouping resources into responses").
-
-Both are values: a `Subscription` is what the requests so far say about one type, and
-`choose_answer` compares what the client wants with what it was last told.
 """
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base.frozen import frozen
@@ -22,89 +18,64 @@ if TYPE_CHECKING:
 
 WILDCARD: Final = "*"
 
-# For these a response holds all that the client subscribes to, so that what it lacks is deleted;
-# and only these know the wildcard.
+# A response of these types has all subscribed resources; a client deletes the others. Only these
+# types support the wildcard.
 FULL_STATE_TYPES: Final = frozenset({LISTENER, CLUSTER})
 
 
 @frozen
 class Subscription:
-    """What a client wants of one type."""
+    """The subscribed names of one type."""
 
     names: frozenset[str] = frozenset()
     is_wildcard: bool = False
-    # Whether any request has named something: before that, no names mean all of them.
+    # Whether any request had a name. Before that, an empty list means the wildcard.
     has_named: bool = False
 
     def after(self, type_url: str, names: Collection[str]) -> Subscription:
-        """What the client wants once it has sent these names."""
+        """The subscription after a request with these names."""
         if type_url not in FULL_STATE_TYPES:
             return Subscription(frozenset(names), has_named=True)
         if not names and not self.has_named:
-            # Envoy, and clients older than the "*", want everything without saying so.
+            # The legacy wildcard, which Envoy sends.
             return Subscription(is_wildcard=True)
         named = frozenset(names)
         return Subscription(named - {WILDCARD}, WILDCARD in named, has_named=True)
 
     def adds_to(self, before: Subscription) -> bool:
-        """Whether it asks for anything that the one before did not.
+        """Whether it has names that the previous one did not have.
 
-        A name counts even where the wildcard covered it: who asks by name waits for an answer.
+        A name is new even if the wildcard included it: the client waits for a response.
         """
         return (self.is_wildcard and not before.is_wildcard) or not self.names <= before.names
 
     def select(self, resources: Mapping[str, Resource]) -> dict[str, Resource]:
-        """Those of the resources that the client wants."""
+        """The subscribed resources."""
         if self.is_wildcard:
             return dict(resources)
         if len(self.names) > len(resources):
             return {name: found for name, found in resources.items() if name in self.names}
-        # In an order that is the same in every process, so that a simulated world repeats itself.
+        # Sorted, so that simulations are deterministic.
         return {name: resources[name] for name in sorted(self.names & resources.keys())}
 
 
-class Reason(Enum):
-    """Why a client is told something, or not."""
-
-    ASKED = "names were added to the subscription"
-    CHANGED = "subscribed resources changed"
-    REMOVED = "subscribed resources are gone"
-    UNCHANGED = "nothing that the client does not know"
-
-
-@frozen
-class Answer:
-    """What to send; None is silence, which is not the same as an empty response."""
-
-    resources: tuple[Resource, ...] | None
-    reason: Reason
-
-
-SILENCE: Final = Answer(None, Reason.UNCHANGED)
-
-
-def choose_answer(
+def choose_resources(
     type_url: str,
     *,
-    wanted: Mapping[str, Resource],
-    told: Mapping[str, Resource],
+    target: Mapping[str, Resource],
+    last_sent: Mapping[str, Resource],
     names_added: bool,
-) -> Answer:
-    """Compare what the client wants, as it is now, with what it was last told.
+) -> tuple[Resource, ...] | None:
+    """The resources of the next response; None if no response is due.
 
-    A name that was asked for anew must not be among what was told: the client may have
-    forgotten it.
+    `last_sent` must not have names that were removed from the subscription and added again, because
+    the client may have deleted these resources.
     """
-    changed = tuple(found for name, found in wanted.items() if told.get(name) != found)
+    changed = tuple(found for name, found in target.items() if last_sent.get(name) != found)
     if type_url not in FULL_STATE_TYPES:
-        # That a resource is gone cannot be said for these types.
-        if not changed:
-            return SILENCE
-        return Answer(changed, Reason.ASKED if names_added else Reason.CHANGED)
-    if names_added:  # Even if none of them exists: the client learns that by the answer.
-        return Answer(tuple(wanted.values()), Reason.ASKED)
-    if changed:
-        return Answer(tuple(wanted.values()), Reason.CHANGED)
-    if len(wanted) < len(told):
-        return Answer(tuple(wanted.values()), Reason.REMOVED)
-    return SILENCE
+        # A response of these types cannot express a removal.
+        return changed or None
+    # A response to new names is due even if none of them exists, which the client learns from it.
+    if names_added or changed or len(target) < len(last_sent):
+        return tuple(target.values())
+    return None

@@ -38,14 +38,14 @@ def unpack(packed: Proto) -> Proto:
 # Listeners
 
 
-def test_a_listener_names_its_route_config_over_ads() -> None:
+def test_listener_gets_its_route_config_over_ads() -> None:
     manager = unpack(listener("api", "routes").api_listener.api_listener)
     assert manager.DESCRIPTOR.full_name == HCM
     assert manager.rds.route_config_name == "routes"
     assert manager.rds.config_source.HasField("ads")
 
 
-def test_a_listener_may_carry_its_routes() -> None:
+def test_listener_may_have_inline_routes() -> None:
     by_list = listener("api", [route(cluster="a")])
     by_config = listener("api", route_config("inline", route(cluster="a")))
     assert by_list == by_config
@@ -53,19 +53,19 @@ def test_a_listener_may_carry_its_routes() -> None:
     assert manager.route_config.virtual_hosts[0].routes[0].route.cluster == "a"
 
 
-def test_a_listener_takes_a_manager_as_it_is() -> None:
+def test_listener_may_have_a_given_connection_manager() -> None:
     manager = http_connection_manager("routes")
     manager.common_http_protocol_options.max_stream_duration.FromSeconds(3)
     assert unpack(listener("api", manager).api_listener.api_listener) == manager
 
 
-def test_the_router_is_the_last_filter() -> None:
+def test_router_is_the_last_filter() -> None:
     fault = http_filter("f", message_class("envoy.extensions.filters.http.fault.v3.HTTPFault")())
     manager = http_connection_manager("routes", filters=[fault])
     assert [each.name for each in manager.http_filters] == ["f", "router"]
 
 
-def test_a_socket_listener_has_an_address() -> None:
+def test_socket_listener_has_an_address() -> None:
     built = socket_listener("in", "[::1]:80", "routes")
     place = built.address.socket_address
     assert (place.address, place.port_value) == ("::1", 80)
@@ -75,7 +75,7 @@ def test_a_socket_listener_has_an_address() -> None:
 # Routes
 
 
-def test_a_route_matches_by_prefix_path_and_headers() -> None:
+def test_route_matches_by_prefix_path_and_headers() -> None:
     assert route(cluster="a").match.prefix == "/"
     assert route("/s/", cluster="a").match.prefix == "/s/"
     exact = route(path="/s/m", headers={"k": "v"}, cluster="a")
@@ -84,19 +84,19 @@ def test_a_route_matches_by_prefix_path_and_headers() -> None:
     assert (header.name, header.string_match.exact) == ("k", "v")
 
 
-def test_a_route_leads_to_one_cluster_or_to_several_by_weight() -> None:
+def test_route_has_one_cluster_or_several_by_weight() -> None:
     assert route(cluster="a").route.cluster == "a"
     clusters = route(weighted={"a": 3, "b": 1}).route.weighted_clusters.clusters
     assert [(each.name, each.weight.value) for each in clusters] == [("a", 3), ("b", 1)]
 
 
-def test_a_route_has_a_timeout_only_if_it_is_given_one() -> None:
+def test_route_has_a_timeout_only_when_it_is_given() -> None:
     assert not route(cluster="a").route.HasField("max_stream_duration")
     duration = route(cluster="a", timeout_s=1.25).route.max_stream_duration.max_stream_duration
     assert duration.ToMilliseconds() == 1250
 
 
-def test_a_route_config_takes_virtual_hosts_or_routes() -> None:
+def test_route_config_has_virtual_hosts_or_routes() -> None:
     host = virtual_host(route(cluster="a"), domains=["a.test", "b.test"])
     built = route_config("r", host, route(cluster="b"))
     assert [list(each.domains) for each in built.virtual_hosts] == [["a.test", "b.test"], ["*"]]
@@ -105,7 +105,7 @@ def test_a_route_config_takes_virtual_hosts_or_routes() -> None:
 # Clusters
 
 
-def test_a_cluster_finds_its_endpoints_over_ads() -> None:
+def test_eds_cluster_gets_its_endpoints_over_ads() -> None:
     built = eds_cluster("c", "e", lb_policy="RING_HASH")
     assert built.type == built.EDS
     assert built.lb_policy == built.RING_HASH
@@ -115,27 +115,27 @@ def test_a_cluster_finds_its_endpoints_over_ads() -> None:
         eds_cluster("c", lb_policy="MAGIC")
 
 
-def test_a_dns_cluster_has_one_name() -> None:
+def test_dns_cluster_has_one_name() -> None:
     built = dns_cluster("c", "host.test", 80)
     assert built.type == built.LOGICAL_DNS
     place = built.load_assignment.endpoints[0].lb_endpoints[0].endpoint.address.socket_address
     assert (place.address, place.port_value) == ("host.test", 80)
 
 
-def test_an_aggregate_lists_its_clusters() -> None:
+def test_aggregate_cluster_lists_its_clusters() -> None:
     built = aggregate_cluster("c", ["a", "b"])
     assert built.cluster_type.name == "envoy.clusters.aggregate"
     assert list(unpack(built.cluster_type.typed_config).clusters) == ["a", "b"]
 
 
-def test_a_cluster_for_a_proxy_speaks_http2() -> None:
+def test_use_http2_sets_the_protocol_of_the_cluster() -> None:
     cluster = eds_cluster("c")
     assert use_http2(cluster) is cluster
     [options] = cluster.typed_extension_protocol_options.values()
     assert unpack(options).explicit_http_config.HasField("http2_protocol_options")
 
 
-def test_sessions_are_kept_by_a_cookie() -> None:
+def test_session_filter_has_a_cookie() -> None:
     built = session_filter("s", path="/pkg.Service", ttl_s=1.5, name="affinity")
     assert built.name == "affinity"
     cookie = unpack(unpack(built.typed_config).session_state.typed_config).cookie
@@ -146,7 +146,7 @@ def test_sessions_are_kept_by_a_cookie() -> None:
     )
 
 
-def test_a_cluster_keeps_sessions_on_endpoints_of_these_statuses() -> None:
+def test_keep_sessions_sets_health_statuses_and_idle_timeout() -> None:
     cluster = eds_cluster("c")
     assert keep_sessions(cluster, ["HEALTHY", "DRAINING"], idle_timeout_s=2.5) is cluster
     assert list(cluster.common_lb_config.override_host_status.statuses) == [1, 3]
@@ -154,7 +154,7 @@ def test_a_cluster_keeps_sessions_on_endpoints_of_these_statuses() -> None:
     assert options.common_http_protocol_options.idle_timeout.ToNanoseconds() == 25 * 10**8
 
 
-def test_a_cluster_may_keep_no_sessions_at_all() -> None:
+def test_keep_sessions_may_have_no_health_statuses() -> None:
     cluster = keep_sessions(eds_cluster("c"), [])
     assert cluster.common_lb_config.HasField("override_host_status")
     assert not cluster.HasField("upstream_config")
@@ -163,16 +163,16 @@ def test_a_cluster_may_keep_no_sessions_at_all() -> None:
 # Endpoints
 
 
-def test_endpoints_stand_in_priorities() -> None:
+def test_endpoints_may_be_given_by_priority() -> None:
     built = endpoints("c", {0: ["10.0.0.1:80"], 1: [IpAddress("10.0.0.2", 81)]})
     assert [group.priority for group in built.endpoints] == [0, 1]
     place = built.endpoints[1].lb_endpoints[0].endpoint.address.socket_address
     assert (place.address, place.port_value) == ("10.0.0.2", 81)
-    # A locality may be there once per priority only.
+    # Localities of different priorities have different names.
     assert len({group.locality.zone for group in built.endpoints}) == 2
 
 
-def test_endpoints_stand_in_localities_with_weights() -> None:
+def test_endpoints_may_be_given_by_locality() -> None:
     where = Locality("z", region="r", sub_zone="s", priority=1, weight=7)
     [group] = endpoints("c", {where: []}).endpoints
     locality = group.locality
@@ -180,7 +180,7 @@ def test_endpoints_stand_in_localities_with_weights() -> None:
     assert (group.priority, group.load_balancing_weight.value) == (1, 7)
 
 
-def test_an_endpoint_has_weight_health_and_name() -> None:
+def test_endpoint_has_weight_health_and_hostname() -> None:
     built = lb_endpoint("10.0.0.1:80", weight=3, health="DRAINING", hostname="h.test")
     assert built.load_balancing_weight.value == 3
     assert built.health_status == 3
@@ -191,11 +191,11 @@ def test_an_endpoint_has_weight_health_and_name() -> None:
 @pytest.mark.parametrize(
     ("address", "path"), [("unix:/run/s", "/run/s"), ("unix-abstract:s", "@s")]
 )
-def test_an_endpoint_may_be_a_unix_socket(address: str, path: str) -> None:
+def test_endpoint_may_be_a_unix_socket(address: str, path: str) -> None:
     assert lb_endpoint(address).endpoint.address.pipe.path == path
 
 
-def test_drops_are_shares() -> None:
+def test_drops_are_converted_to_millionths() -> None:
     [drop] = endpoints("c", [], drops={"lb": 0.25}).policy.drop_overloads
     assert drop.category == "lb"
     assert drop.drop_percentage.numerator == 250_000
@@ -205,7 +205,7 @@ def test_drops_are_shares() -> None:
 # A mesh
 
 
-def test_a_simple_mesh_is_complete() -> None:
+def test_simple_mesh_is_complete() -> None:
     snapshot = simple_mesh("api", {"a": ["10.0.0.1:80"], "b": ["10.0.0.2:80"]}, version="7")
     assert snapshot.check().ok
     assert snapshot.version == "7"
@@ -213,7 +213,7 @@ def test_a_simple_mesh_is_complete() -> None:
     assert counts == [1, 1, 2, 2]
 
 
-def test_a_simple_mesh_of_one_cluster_routes_to_it() -> None:
+def test_simple_mesh_of_one_cluster_has_a_route_to_it() -> None:
     routes = simple_mesh("api", {"a": []}).get(ROUTE_CONFIG, "api-routes")
     assert routes is not None
     assert routes.message().virtual_hosts[0].routes[0].route.cluster == "a"

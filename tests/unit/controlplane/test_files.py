@@ -27,9 +27,9 @@ def clusters(*names: str) -> str:
 
 
 class World:
-    """A directory, a source that watches it, and what it says."""
+    """A directory, a source that watches it, and its callbacks."""
 
-    def __init__(self, directory: Path, offload: Offload | None = None) -> None:
+    def __init__(self, directory: Path, offload: "Offload | None" = None) -> None:
         self.directory = directory
         self.clock = VirtualClock()
         self.snapshots: list[Snapshot] = []
@@ -48,7 +48,7 @@ class World:
         path = self.directory / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
-        # Two writes within one tick of the file system's clock must differ.
+        # Two writes within the resolution of the file system's clock must differ.
         self._writes += 1
         os.utime(path, ns=(self._writes * 10**9, self._writes * 10**9))
 
@@ -60,10 +60,10 @@ class World:
         assert self.source.snapshot is not None
         return list(self.source.snapshot.resources(CLUSTER))
 
-    def look(self) -> None:
+    def poll(self) -> None:
         self.clock.advance(POLL_INTERVAL_S)
 
-    def complaint(self) -> str:
+    def load_error(self) -> str:
         with pytest.raises(ValidationError) as caught:
             self.source.load()
         return str(caught.value).removeprefix(f"directory {str(self.directory)!r}: ")
@@ -74,7 +74,7 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-def test_all_files_below_the_directory_count(world: World) -> None:
+def test_all_files_below_the_directory_are_read(world: World) -> None:
     world.write("b.yaml", clusters("b1", "b2"))
     world.write("a.yml", clusters("a"))
     world.write("more/c.json", f'{{"@type": "{CLUSTER}", "name": "c"}}')
@@ -84,15 +84,15 @@ def test_all_files_below_the_directory_count(world: World) -> None:
     assert world.start() == ["a", "b1", "b2", "c"]
 
 
-def test_an_empty_directory_is_an_empty_snapshot(world: World) -> None:
+def test_empty_directory_is_an_empty_snapshot(world: World) -> None:
     assert world.start() == []
 
 
-def test_a_directory_that_is_not_there_is_said(tmp_path: Path) -> None:
-    assert World(tmp_path / "none").complaint() == "[error:there is no such directory]"
+def test_missing_directory_is_an_error(tmp_path: Path) -> None:
+    assert World(tmp_path / "none").load_error() == "[error:there is no such directory]"
 
 
-def test_a_bad_start_raises_and_starts_no_timer(world: World) -> None:
+def test_start_raises_and_starts_no_timer_when_a_file_is_invalid(world: World) -> None:
     world.write("a.yaml", "x: 1")
     with pytest.raises(ValidationError, match=r"a.yaml\[0\]"):
         world.source.start()
@@ -102,7 +102,7 @@ def test_a_bad_start_raises_and_starts_no_timer(world: World) -> None:
 # Changes
 
 
-def test_a_change_is_seen_at_the_next_look(world: World) -> None:
+def test_change_is_found_by_the_next_poll(world: World) -> None:
     world.write("a.yaml", clusters("a"))
     world.start()
     world.write("a.yaml", clusters("a", "b"))
@@ -113,30 +113,28 @@ def test_a_change_is_seen_at_the_next_look(world: World) -> None:
     assert [snapshot.version for snapshot in world.snapshots] == ["2"]
 
 
-def test_files_come_and_go(world: World) -> None:
+def test_added_and_removed_files_are_found(world: World) -> None:
     world.write("a.yaml", clusters("a"))
     world.start()
     world.write("b.yaml", clusters("b"))
-    world.look()
+    world.poll()
     assert world.names() == ["a", "b"]
     (world.directory / "a.yaml").unlink()
-    world.look()
+    world.poll()
     assert world.names() == ["b"]
 
 
-def test_nothing_is_said_while_nothing_changes(world: World) -> None:
+def test_no_callback_while_nothing_changes(world: World) -> None:
     world.write("a.yaml", clusters("a"))
     world.start()
     for _ in range(5):
-        world.look()
+        world.poll()
     world.write("a.yaml", f"# a comment\n{clusters('a')}")
-    world.look()
+    world.poll()
     assert world.snapshots == []
 
 
-def test_files_that_did_not_change_are_not_read_again(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unchanged_files_are_not_read_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.write("a.yaml", clusters("a"))
     world.write("b.yaml", clusters("b"))
     world.start()
@@ -149,43 +147,45 @@ def test_files_that_did_not_change_are_not_read_again(
 
     monkeypatch.setattr(files_module, "read_bounded", note)
     world.write("b.yaml", clusters("c"))
-    world.look()
+    world.poll()
     assert read == ["b.yaml"]
     assert world.names() == ["a", "c"]
 
 
-def test_a_bad_file_keeps_the_last_good_snapshot_and_is_said_once(world: World) -> None:
+def test_last_valid_snapshot_is_kept_and_the_error_reported_once_when_a_file_is_invalid(
+    world: World,
+) -> None:
     world.write("a.yaml", clusters("a"))
     world.start()
     before = world.source.snapshot
     world.write("a.yaml", f'"@type": {CLUSTER}\nnam: b\n')
-    world.look()
-    world.look()
+    world.poll()
+    world.poll()
     assert world.source.snapshot is before
     assert world.snapshots == []
     [problem] = world.problems
     assert "field:a.yaml[0].nam error:there is no such field" in problem
 
 
-def test_a_file_that_is_mended_is_served(world: World) -> None:
+def test_corrected_file_is_served(world: World) -> None:
     world.write("a.yaml", clusters("a"))
     world.start()
     world.write("a.yaml", "x: 1")
-    world.look()
+    world.poll()
     world.write("a.yaml", clusters("b"))
-    world.look()
+    world.poll()
     assert world.names() == ["b"]
     assert len(world.snapshots) == 1
-    # And the same mistake is said again.
+    # The same error is reported again.
     world.write("a.yaml", "x: 1")
-    world.look()
+    world.poll()
     assert len(world.problems) == 2
 
 
-def test_a_file_that_could_not_be_read_is_read_as_soon_as_it_can_be(
+def test_unreadable_file_is_read_as_soon_as_it_is_readable(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when its owner was changed: nothing of what we look at differs."""
+    """For example after a change of its owner, which does not change the stamp."""
     world.start()
 
     def refuse(path: Path, errors: ValidationErrors) -> str:
@@ -195,68 +195,68 @@ def test_a_file_that_could_not_be_read_is_read_as_soon_as_it_can_be(
     with monkeypatch.context() as patched:
         patched.setattr(files_module, "read_bounded", refuse)
         world.write("a.yaml", clusters("a"))
-        world.look()
-        world.look()
+        world.poll()
+        world.poll()
         assert len(world.problems) == 1
-    world.look()
+    world.poll()
     assert world.names() == ["a"]
 
 
-def test_a_reference_that_leads_nowhere_is_a_problem(world: World) -> None:
+def test_reference_without_a_resource_is_a_problem(world: World) -> None:
     world.write("a.yaml", clusters("a"))
     world.start()
     world.write(
         "a.yaml", clusters("a").replace("STATIC", "EDS\nedsClusterConfig: {edsConfig: {ads: {}}}")
     )
-    world.look()
+    world.poll()
     assert "there is no endpoints 'a'" in world.problems[0]
     assert world.names() == ["a"]
 
 
-def test_a_directory_that_goes_away_keeps_the_last_good_snapshot(
+def test_last_valid_snapshot_is_kept_when_the_directory_is_removed(
     world: World, tmp_path: Path
 ) -> None:
     world.write("a.yaml", clusters("a"))
     world.start()
     tmp_path.rename(tmp_path.with_name("elsewhere"))
-    world.look()
-    world.look()
+    world.poll()
+    world.poll()
     assert len(world.problems) == 1
     assert "there is no such directory" in world.problems[0]
     assert world.names() == ["a"]
 
 
-def test_a_link_that_leads_nowhere_keeps_the_last_good_snapshot(world: World) -> None:
-    """As while a volume is mounted anew: nobody has removed the file."""
+def test_last_valid_snapshot_is_kept_when_a_link_is_broken(world: World) -> None:
+    """For example while a volume is mounted again: the file is not removed."""
     target = world.directory / ".target"
     target.write_text(clusters("a"))
     (world.directory / "a.yaml").symlink_to(target)
     assert world.start() == ["a"]
     target.rename(world.directory / ".elsewhere")
-    world.look()
+    world.poll()
     assert "field:a.yaml error:cannot be read: No such file or directory" in world.problems[0]
     assert world.names() == ["a"]
     (world.directory / ".elsewhere").rename(target)
-    world.look()
+    world.poll()
     assert len(world.snapshots) == 1
 
 
-def test_a_pipe_is_not_opened(world: World) -> None:
-    """Nobody may ever write to it."""
+def test_pipe_is_not_opened(world: World) -> None:
+    """Opening it could block for ever."""
     world.write("a.yaml", clusters("a"))
     world.start()
     os.mkfifo(world.directory / "b.yaml")
-    world.look()
+    world.poll()
     assert "[field:b.yaml error:is no file]" in world.problems[0]
     assert world.names() == ["a"]
 
 
 @pytest.mark.parametrize("error_number", [errno.ENOENT, errno.EACCES])
 @pytest.mark.parametrize("place", ["", "below"])
-def test_a_directory_that_cannot_be_listed_takes_nothing_from_the_mesh(
+def test_last_valid_snapshot_is_kept_when_a_directory_cannot_be_listed(
     world: World, monkeypatch: pytest.MonkeyPatch, place: str, error_number: int
 ) -> None:
-    """It went while we looked, or it is not for us any more."""
+    """It was removed during the scan, or its permissions changed."""
     world.write("below/a.yaml", clusters("a"))
     world.start()
     really_scan = os.scandir
@@ -268,7 +268,7 @@ def test_a_directory_that_cannot_be_listed_takes_nothing_from_the_mesh(
         return really_scan(path)
 
     monkeypatch.setattr(os, "scandir", scan)
-    world.look()
+    world.poll()
     what = f"[error:{closed!r} cannot be listed: {os.strerror(error_number)}]"
     assert what in world.problems[0]
     assert world.names() == ["a"]
@@ -276,37 +276,37 @@ def test_a_directory_that_cannot_be_listed_takes_nothing_from_the_mesh(
 
 @pytest.mark.parametrize("error_number", [errno.EACCES, errno.EIO, errno.ESTALE])
 @pytest.mark.parametrize("place", ["", "below/a.yaml"])
-def test_what_cannot_be_looked_at_is_looked_at_again(
+def test_last_valid_snapshot_is_kept_while_stat_fails(
     world: World, monkeypatch: pytest.MonkeyPatch, place: str, error_number: int
 ) -> None:
-    """As while a directory can be listed but not entered, or a disk or its server has trouble."""
+    """For example a directory without the execute permission, or an I/O error."""
     world.write("below/a.yaml", clusters("a"))
     world.start()
     with monkeypatch.context() as patched:
         patched.setattr(Path, "stat", refusing({world.directory / place: error_number}))
-        world.look()
-        world.look()
-        assert f"error:cannot be read: {os.strerror(error_number)}]" in world.complaint()
+        world.poll()
+        world.poll()
+        assert f"error:cannot be read: {os.strerror(error_number)}]" in world.load_error()
     [problem] = world.problems
     assert f"error:cannot be read: {os.strerror(error_number)}]" in problem
     assert world.names() == ["a"]
     world.write("below/a.yaml", clusters("b"))
-    world.look()
+    world.poll()
     assert world.names() == ["b"]
 
 
 @pytest.mark.parametrize(
     ("error_number", "expected"), [(errno.ENOENT, []), (errno.EIO, ["a"]), (0, [])]
 )
-def test_only_what_has_gone_for_sure_is_taken_from_the_mesh(
+def test_resources_are_removed_only_when_the_file_does_not_exist(
     world: World, monkeypatch: pytest.MonkeyPatch, error_number: int, expected: list[str]
 ) -> None:
-    """It was listed, then not found; whether it is a link that leads nowhere is what is asked."""
+    """The file was listed, then not found; `lstat` decides whether it is a broken link."""
     path = world.directory / "a.yaml"
     world.write("a.yaml", clusters("a"))
     world.start()
     monkeypatch.setattr(Path, "stat", refusing({path: errno.ENOENT}, {path: error_number}))
-    world.look()
+    world.poll()
     assert world.names() == expected
     assert len(world.problems) == len(expected)
 
@@ -314,7 +314,7 @@ def test_only_what_has_gone_for_sure_is_taken_from_the_mesh(
 def refusing(
     followed: dict[Path, int], links: dict[Path, int] | None = None
 ) -> Callable[..., os.stat_result]:
-    """Path.stat where it raises these errors; 0 is none. Links are as the files if not said."""
+    """A Path.stat that raises these errors; 0 is none. `links` is for lstat, if given."""
     really_stat = Path.stat
 
     def stat(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
@@ -326,10 +326,8 @@ def refusing(
     return stat
 
 
-def test_hidden_directories_are_not_looked_into(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They may be large, and closed to us."""
+def test_hidden_directories_are_not_listed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may be large, or not readable."""
     world.write("a.yaml", clusters("a"))
     world.write(".git/b.yaml", clusters("b"))
     scanned: list[str] = []
@@ -344,30 +342,30 @@ def test_hidden_directories_are_not_looked_into(
     assert scanned == [str(world.directory)]
 
 
-def test_a_closed_source_looks_no_more(world: World) -> None:
+def test_closed_source_does_not_poll(world: World) -> None:
     world.start()
     world.source.close()
     assert world.clock.timers_pending == 0
 
 
-# Elsewhere
+# Offload
 
 
 class Held:
-    """Work that is done when the test says so."""
+    """An offload that runs the work when the test calls `do`."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
 
-    def __call__(self, work: Callable[[], Any], tell: Callable[[Any], None], /) -> None:
-        self.waiting.append((work, tell))
+    def __call__(self, work: Callable[[], Any], on_result: Callable[[Any], None], /) -> None:
+        self.waiting.append((work, on_result))
 
     def do(self) -> None:
-        work, tell = self.waiting.pop()
-        tell(work())
+        work, on_result = self.waiting.pop()
+        on_result(work())
 
 
-def test_the_next_look_waits_until_the_last_one_is_over(tmp_path: Path) -> None:
+def test_next_scan_starts_after_the_last_one_has_ended(tmp_path: Path) -> None:
     held = Held()
     world = World(tmp_path, held)
     world.start()
@@ -377,24 +375,24 @@ def test_the_next_look_waits_until_the_last_one_is_over(tmp_path: Path) -> None:
     held.do()
     assert world.names() == ["a"]
     world.write("a.yaml", clusters("b"))
-    world.look()
+    world.poll()
     held.do()
     assert [list(each.resources(CLUSTER)) for each in world.snapshots] == [["a"], ["b"]]
 
 
-def test_nothing_is_told_of_a_look_that_was_under_way_when_it_was_closed(tmp_path: Path) -> None:
+def test_result_of_a_scan_is_dropped_after_close(tmp_path: Path) -> None:
     held = Held()
     world = World(tmp_path, held)
     world.start()
     world.write("a.yaml", clusters("a"))
-    world.look()
+    world.poll()
     world.source.close()
     held.do()
     assert (world.snapshots, world.problems) == ([], [])
     assert world.clock.timers_pending == 0
 
 
-def test_a_look_that_is_closed_reads_no_further_file(
+def test_scan_reads_no_further_file_after_close(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
@@ -407,13 +405,11 @@ def test_a_look_that_is_closed_reads_no_further_file(
     world.write("a.yaml", clusters("a"))
     world.write("b.yaml", clusters("b"))
     monkeypatch.setattr(files_module, "read_bounded", close_then_read)
-    assert "is not read any more" in world.complaint()
+    assert "is not read any more" in world.load_error()
     assert read == ["a.yaml"]
 
 
-def test_a_bug_in_reading_is_a_problem_and_looks_go_on(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_polling_goes_on_when_reading_raises(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.write("a.yaml", clusters("a"))
     world.start()
 
@@ -423,17 +419,15 @@ def test_a_bug_in_reading_is_a_problem_and_looks_go_on(
     with monkeypatch.context() as patched:
         patched.setattr(files_module, "read_bounded", fail)
         world.write("a.yaml", clusters("b"))
-        world.look()
+        world.poll()
     [problem] = world.problems
     assert problem.endswith("[error:RuntimeError: a bug]")
     assert world.names() == ["a"]
-    world.look()
+    world.poll()
     assert world.names() == ["b"]
 
 
-def test_a_bug_in_listing_is_a_problem_and_looks_go_on(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_polling_goes_on_when_listing_raises(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.write("a.yaml", clusters("a"))
     world.start()
 
@@ -442,59 +436,59 @@ def test_a_bug_in_listing_is_a_problem_and_looks_go_on(
 
     with monkeypatch.context() as patched:
         patched.setattr(files_module, "list_files", fail)
-        world.look()
+        world.poll()
     [problem] = world.problems
     assert problem.endswith("[error:RuntimeError: a bug]")
     world.write("a.yaml", clusters("b"))
-    world.look()
+    world.poll()
     assert world.names() == ["b"]
 
 
-def test_a_look_that_nobody_can_take_is_a_problem_and_looks_go_on(tmp_path: Path) -> None:
-    """As when the process has too many threads."""
+def test_polling_goes_on_when_the_offload_raises(tmp_path: Path) -> None:
+    """For example when the process has too many threads."""
     has_threads = False
 
-    def offload(work: Callable[[], Any], tell: Callable[[Any], None], /) -> None:
+    def offload(work: Callable[[], Any], on_result: Callable[[Any], None], /) -> None:
         if not has_threads:
             raise RuntimeError("can't start new thread")
-        tell(work())
+        on_result(work())
 
     world = World(tmp_path, offload)
     world.start()
     world.write("a.yaml", clusters("a"))
-    world.look()
-    world.look()
+    world.poll()
+    world.poll()
     [problem] = world.problems
     assert problem.endswith("[error:RuntimeError: can't start new thread]")
     has_threads = True
-    world.look()
+    world.poll()
     assert world.names() == ["a"]
 
 
-def test_an_owner_that_raises_is_told_once_and_looks_go_on(tmp_path: Path) -> None:
+def test_polling_goes_on_when_a_callback_raises(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.start()
-    heard: list[Snapshot] = []
+    received: list[Snapshot] = []
 
     def fail(snapshot: Snapshot) -> None:
-        heard.append(snapshot)
+        received.append(snapshot)
         raise RuntimeError("a bug of the owner")
 
     world.source._on_snapshot = fail  # type: ignore[misc]
     for name in ("a", "b"):
         world.write("a.yaml", clusters(name))
         with pytest.raises(RuntimeError, match="of the owner"):
-            world.look()
+            world.poll()
         assert world.clock.timers_pending == 1
     assert world.problems == []
-    assert [list(each.resources(CLUSTER)) for each in heard] == [["a"], ["b"]]
+    assert [list(each.resources(CLUSTER)) for each in received] == [["a"], ["b"]]
 
 
-async def test_a_loop_goes_on_while_a_file_is_read_in_a_thread(
+async def test_event_loop_runs_while_a_file_is_read_in_a_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop = asyncio.get_running_loop()
-    is_reading, go_on, told = asyncio.Event(), threading.Event(), asyncio.Event()
+    is_reading, go_on, is_notified = asyncio.Event(), threading.Event(), asyncio.Event()
     readers: list[int] = []
     real = files_module.read_bounded
 
@@ -507,7 +501,7 @@ async def test_a_loop_goes_on_while_a_file_is_read_in_a_thread(
     source = FileSource(
         tmp_path,
         LoopClock(loop),
-        on_snapshot=lambda _snapshot: told.set(),
+        on_snapshot=lambda _snapshot: is_notified.set(),
         on_problem=lambda error: pytest.fail(str(error)),
         poll_interval_s=0.001,
         offload=ThreadOffload(),
@@ -516,18 +510,18 @@ async def test_a_loop_goes_on_while_a_file_is_read_in_a_thread(
     monkeypatch.setattr(files_module, "read_bounded", read_slowly)
     (tmp_path / "a.yaml").write_text(clusters("a"))
     source.watch()
-    # Were it read on this loop, nothing would ever come back here.
+    # If the file were read on this loop, this would never return.
     await is_reading.wait()
-    assert not told.is_set()
+    assert not is_notified.is_set()
     go_on.set()
-    await told.wait()
+    await is_notified.wait()
     source.close()
     assert source.snapshot is not None
     assert list(source.snapshot.resources(CLUSTER)) == ["a"]
     assert threading.get_ident() not in readers
 
 
-async def test_nobody_is_told_of_a_file_whose_reader_outlives_the_source(
+async def test_no_callback_when_a_thread_ends_after_close(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop = asyncio.get_running_loop()
@@ -543,7 +537,7 @@ async def test_nobody_is_told_of_a_file_whose_reader_outlives_the_source(
     source = FileSource(
         tmp_path,
         LoopClock(loop),
-        on_snapshot=lambda _snapshot: pytest.fail("told"),
+        on_snapshot=lambda _snapshot: pytest.fail("called"),
         on_problem=lambda error: pytest.fail(str(error)),
         poll_interval_s=0.001,
         offload=ThreadOffload(),
@@ -558,13 +552,13 @@ async def test_nobody_is_told_of_a_file_whose_reader_outlives_the_source(
     [reader] = readers
     reader.join()
     assert reader.daemon, "it does not keep the process from ending"
-    # What it has said is heard before this.
+    # A callback that the thread scheduled would run before this future is done.
     last = loop.create_future()
     loop.call_soon(loop.call_soon, last.set_result, None)
     await last
 
 
-async def test_what_a_thread_raises_is_raised() -> None:
+async def test_exception_of_a_thread_is_raised() -> None:
     def fail() -> None:
         raise ValueError("no")
 
@@ -572,7 +566,7 @@ async def test_what_a_thread_raises_is_raised() -> None:
         await run_in_thread(fail)
 
 
-async def test_nobody_who_is_gone_is_told() -> None:
+async def test_result_is_dropped_when_the_future_is_cancelled() -> None:
     go_on = threading.Event()
     future = run_in_thread(go_on.wait)
     future.cancel()
@@ -580,47 +574,47 @@ async def test_nobody_who_is_gone_is_told() -> None:
     assert await run_in_thread(lambda: 7) == 7
 
 
-# What is wrong
+# Errors
 
 
-def test_a_name_in_two_files_is_said_with_both_places(world: World) -> None:
+def test_name_in_two_files_is_an_error_with_both_paths(world: World) -> None:
     world.write("a.yaml", clusters("x", "a"))
     world.write("b.yaml", clusters("a"))
-    assert world.complaint() == (
+    assert world.load_error() == (
         "[field:b.yaml[0] error:cluster 'a' is there already, at a.yaml[1]]"
     )
 
 
-def test_every_bad_file_is_said(world: World) -> None:
+def test_errors_of_all_files_are_reported(world: World) -> None:
     world.write("a.yaml", "x: 1")
     world.write("b.yaml", "[")
     world.write("c.json", "[")
-    said = world.complaint()
-    assert [name for name in ("a.yaml[0]", "b.yaml", "c.json") if f"field:{name} " in said] == [
+    error = world.load_error()
+    assert [name for name in ("a.yaml[0]", "b.yaml", "c.json") if f"field:{name} " in error] == [
         "a.yaml[0]",
         "b.yaml",
         "c.json",
     ]
 
 
-def test_a_file_that_is_too_large_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_file_is_rejected(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files_module, "FILE_BYTES_MAX", 10)
     world.write("a.yaml", "#" * 11)
-    assert world.complaint() == "[field:a.yaml error:has more than 10 bytes]"
+    assert world.load_error() == "[field:a.yaml error:has more than 10 bytes]"
 
 
-def test_too_many_files_are_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_files_are_rejected(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files_module, "FILES_MAX", 1)
     world.write("a.yaml", "")
     world.write("b.yaml", "")
-    assert world.complaint() == "[error:has 2 files, wanted at most 1]"
+    assert world.load_error() == "[error:has 2 files, wanted at most 1]"
 
 
-def test_a_file_that_is_no_text_is_refused(world: World) -> None:
+def test_file_that_is_not_utf8_is_rejected(world: World) -> None:
     (world.directory / "a.yaml").write_bytes(b"a\xff")
-    assert world.complaint() == "[field:a.yaml error:is not UTF-8 at byte 1]"
+    assert world.load_error() == "[field:a.yaml error:is not UTF-8 at byte 1]"
 
 
-def test_a_file_that_cannot_be_read_is_said(world: World) -> None:
+def test_unreadable_file_is_an_error(world: World) -> None:
     (world.directory / "a.yaml").mkdir()
-    assert world.complaint() == "[field:a.yaml error:cannot be read: Is a directory]"
+    assert world.load_error() == "[field:a.yaml error:cannot be read: Is a directory]"

@@ -36,23 +36,23 @@ def references(message: Proto) -> list[tuple[str, str, str]]:
         (endpoints("x", []), ENDPOINTS),
     ],
 )
-def test_type_and_name_come_from_the_message(message: Proto, type_url: str) -> None:
+def test_resource_has_type_and_name_of_the_message(message: Proto, type_url: str) -> None:
     resource = Resource.of(message)
     assert (resource.type_url, resource.name) == (type_url, "x")
     assert resource.message() == message
 
 
-def test_a_resource_of_any_other_type_has_its_name_too() -> None:
+def test_resource_of_another_type_has_its_name() -> None:
     secret = message_class("envoy.extensions.transport_sockets.tls.v3.Secret")(name="key")
     assert Resource.of(secret).name == "key"
 
 
-def test_a_resource_without_a_name_is_refused() -> None:
+def test_resource_without_name_is_rejected() -> None:
     with pytest.raises(ValueError, match="cluster has no name"):
         Resource.of(eds_cluster(""))
 
 
-def test_changing_the_message_later_changes_nothing() -> None:
+def test_resource_does_not_change_with_the_message() -> None:
     cluster = eds_cluster("a")
     resource = Resource.of(cluster)
     cluster.name = "b"
@@ -60,7 +60,7 @@ def test_changing_the_message_later_changes_nothing() -> None:
     assert resource == Resource.of(eds_cluster("a"))
 
 
-def test_a_listener_needs_its_route_config_wherever_its_manager_stands() -> None:
+def test_listener_refers_to_the_route_config_of_each_manager() -> None:
     inside = "rds.route_config_name"
     assert references(listener("l", "r")) == [
         (f"api_listener.api_listener.{inside}", "route config", "r")
@@ -73,13 +73,13 @@ def test_a_listener_needs_its_route_config_wherever_its_manager_stands() -> None
     ]
 
 
-def test_a_listener_with_routes_of_its_own_needs_their_clusters() -> None:
+def test_listener_with_inline_routes_refers_to_their_clusters() -> None:
     place = "api_listener.api_listener.route_config.virtual_hosts[0].routes[1].route.cluster"
     found = references(listener("l", [route(cluster="a"), route(cluster="b")]))
     assert found[1] == (place, "cluster", "b")
 
 
-def test_routes_need_clusters_weighted_and_mirrored_ones_too() -> None:
+def test_routes_refer_to_single_weighted_and_mirror_clusters() -> None:
     mirrored = route(cluster="a")
     mirrored.route.request_mirror_policies.add(cluster="m")
     weighted = route(weighted={"b": 1, "c": 2})
@@ -100,33 +100,33 @@ def test_routes_need_clusters_weighted_and_mirrored_ones_too() -> None:
 
 
 @pytest.mark.parametrize(("given", "wanted"), [(None, "c"), ("e", "e")])
-def test_a_cluster_needs_endpoints_by_its_own_or_another_name(
+def test_cluster_refers_to_endpoints_by_its_own_or_another_name(
     given: str | None, wanted: str
 ) -> None:
     found = references(eds_cluster("c", given))
     assert found == [("eds_cluster_config.service_name", "endpoints", wanted)]
 
 
-def test_an_aggregate_needs_its_clusters_in_order() -> None:
+def test_aggregate_refers_to_its_clusters_in_order() -> None:
     found = references(aggregate_cluster("c", ["b", "a"]))
     assert [name for _, _, name in found] == ["b", "a"]
     assert found[0][0] == "cluster_type.typed_config.clusters[0]"
 
 
-def test_what_comes_from_elsewhere_is_not_needed_here() -> None:
+def test_resources_of_other_sources_are_not_references() -> None:
     from_file = eds_cluster("c")
     from_file.eds_cluster_config.eds_config.path_config_source.path = "/etc/endpoints.yaml"
     assert references(from_file) == []
     assert references(dns_cluster("c", "host", 80)) == []
 
 
-def test_a_network_filter_of_another_kind_needs_nothing() -> None:
+def test_other_network_filters_have_no_references() -> None:
     built = socket_listener("l", "1.2.3.4:80", "r")
     built.filter_chains[0].filters[0].typed_config.type_url = "type.googleapis.com/other.Filter"
     assert references(built) == []
 
 
-def test_a_config_that_cannot_be_read_needs_nothing() -> None:
+def test_undecodable_config_has_no_references() -> None:
     broken = listener("l", "r")
     broken.api_listener.api_listener.value = b"\xff"
     assert references(broken) == []

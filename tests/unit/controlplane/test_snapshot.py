@@ -16,7 +16,7 @@ from proxyless.controlplane import (
     route,
     route_config,
 )
-from tests.unit.controlplane.ads_world import mesh
+from tests.worlds.ads_clients import mesh
 
 
 def versions(snapshot: Snapshot) -> dict[str, str]:
@@ -33,12 +33,12 @@ def test_resources_are_found_by_type_and_name() -> None:
     assert {resource.name for resource in snapshot} == {"api", "routes", "a", "b"}
 
 
-def test_a_name_may_be_there_once_per_type() -> None:
+def test_repeated_name_of_a_type_is_rejected() -> None:
     with pytest.raises(ValueError, match="cluster 'a' is there twice"):
         Snapshot.of([eds_cluster("a"), eds_cluster("a")], partial=True)
 
 
-def test_only_types_that_change_get_a_new_version() -> None:
+def test_only_changed_types_get_a_new_version() -> None:
     before = mesh("a")
     after = before.with_(endpoints("a", ["10.0.0.9:1"]))
     assert versions(before) == {"LDS": "1", "RDS": "1", "CDS": "1", "EDS": "1"}
@@ -46,21 +46,21 @@ def test_only_types_that_change_get_a_new_version() -> None:
     assert after.version == "2"
 
 
-def test_types_that_do_not_change_are_shared() -> None:
+def test_unchanged_types_are_shared() -> None:
     before = mesh("a")
     after = before.with_(endpoints("a", ["10.0.0.9:1"]))
     assert after.resources(CLUSTER) is before.resources(CLUSTER)
     assert after.resources(ENDPOINTS) is not before.resources(ENDPOINTS)
 
 
-def test_the_same_again_is_no_change() -> None:
+def test_equal_resource_is_no_change() -> None:
     before = mesh("a")
     after = before.with_(eds_cluster("a"), version="9")
     assert after.version == "1"
     assert after.resources(CLUSTER) is before.resources(CLUSTER)
 
 
-def test_the_old_snapshot_stays_as_it_was() -> None:
+def test_snapshot_is_immutable() -> None:
     before = mesh("a")
     before.with_(eds_cluster("b"), endpoints("b", []))
     assert list(before.resources(CLUSTER)) == ["a"]
@@ -68,14 +68,14 @@ def test_the_old_snapshot_stays_as_it_was() -> None:
         before.resources(CLUSTER)["x"] = before.get(CLUSTER, "a")  # type: ignore[index]
 
 
-def test_without_takes_away_and_refuses_what_is_not_there() -> None:
+def test_without_removes_resources_and_rejects_missing_ones() -> None:
     snapshot = mesh("a").with_(endpoints("b", []))
     assert list(snapshot.without(ENDPOINTS, "b").resources(ENDPOINTS)) == ["a"]
     with pytest.raises(KeyError):
         snapshot.without(ENDPOINTS, "z")
 
 
-def test_replaced_has_no_others() -> None:
+def test_replaced_snapshot_has_only_the_given_resources() -> None:
     after = mesh("a").replaced(mesh("b"))
     assert list(after.resources(CLUSTER)) == ["b"]
     assert versions(after) == {"LDS": "1", "RDS": "2", "CDS": "2", "EDS": "2"}
@@ -88,7 +88,7 @@ def test_replaced_has_no_others() -> None:
 @pytest.mark.parametrize(
     ("version", "following"), [("1", "2"), ("v9", "v10"), ("blue", "blue.1"), ("2026-1", "2026-2")]
 )
-def test_versions_are_counted_on(version: str, following: str) -> None:
+def test_next_version_increments_the_last_number(version: str, following: str) -> None:
     snapshot = Snapshot.of([endpoints("a", [])], version=version)
     assert snapshot.with_(endpoints("b", [])).version == following
     assert snapshot.with_(endpoints("b", []), version="x").version == "x"
@@ -97,7 +97,7 @@ def test_versions_are_counted_on(version: str, following: str) -> None:
 # Completeness
 
 
-def test_every_reference_that_leads_nowhere_is_named_by_its_path() -> None:
+def test_error_has_the_path_of_each_reference_without_a_resource() -> None:
     with pytest.raises(ValidationError) as caught:
         Snapshot.of(
             [
@@ -120,34 +120,34 @@ def test_every_reference_that_leads_nowhere_is_named_by_its_path() -> None:
     )
 
 
-def test_a_partial_snapshot_must_be_asked_for() -> None:
+def test_snapshot_is_partial_only_when_requested() -> None:
     partial = Snapshot.of([listener("api", "r")], partial=True)
     assert partial.check().count == 1
-    # What is made of it is as partial, unless told otherwise.
+    # A snapshot derived from it is partial by default.
     assert partial.with_(listener("b", "r")).is_partial
     with pytest.raises(ValidationError):
         partial.with_(listener("b", "r"), partial=False)
     assert not partial.with_(route_config("r"), partial=False).is_partial
 
 
-def test_taking_away_what_is_needed_is_refused() -> None:
+def test_removal_of_a_referenced_resource_is_rejected() -> None:
     with pytest.raises(ValidationError, match="there is no cluster 'a'"):
         mesh("a").without(CLUSTER, "a")
     assert mesh("a").without(CLUSTER, "a", partial=True).get(CLUSTER, "a") is None
 
 
-def test_what_is_added_is_checked_and_what_was_complete_stays_so() -> None:
+def test_references_of_added_resources_are_checked() -> None:
     snapshot = mesh("a")
     with pytest.raises(ValidationError, match="there is no cluster 'z'"):
         snapshot.with_(route_config("more", route(cluster="z")))
     assert snapshot.with_(route_config("more", route(cluster="a"))).check().ok
-    # A partial one is not known to be complete: then all of it counts.
+    # A partial snapshot may be incomplete, so all references are checked.
     partial = Snapshot.of([listener("api", "r")], partial=True)
     with pytest.raises(ValidationError, match="there is no route config 'r'"):
         partial.with_(endpoints("a", []), partial=False)
 
 
-def test_a_snapshot_shows_its_version_and_counts() -> None:
+def test_repr_has_version_and_counts() -> None:
     shown = "<Snapshot '1' listener: 1, route config: 1, cluster: 2, endpoints: 2>"
     assert repr(mesh("a", "b")) == shown
     assert repr(Snapshot.of(())) == "<Snapshot '1' empty>"

@@ -7,9 +7,8 @@ import pytest
 from proxyless.controlplane import CLUSTER, ENDPOINTS, LISTENER, ROUTE_CONFIG, Resource
 from proxyless.controlplane.subscription import (
     FULL_STATE_TYPES,
-    Reason,
     Subscription,
-    choose_answer,
+    choose_resources,
 )
 
 FULL_STATE = (LISTENER, CLUSTER)
@@ -17,7 +16,7 @@ BY_NAME = (ROUTE_CONFIG, ENDPOINTS)
 
 
 def after(type_url: str, *requests: tuple[str, ...]) -> Subscription:
-    """What a client wants that has sent these lists of names."""
+    """The subscription of a client that has sent these lists of names."""
     subscription = Subscription()
     for names in requests:
         subscription = subscription.after(type_url, names)
@@ -32,33 +31,33 @@ def resource(name: str, value: bytes = b"1") -> Resource:
 
 
 @pytest.mark.parametrize("type_url", FULL_STATE)
-def test_no_names_at_first_mean_everything(type_url: str) -> None:
+def test_empty_first_request_is_the_wildcard(type_url: str) -> None:
     assert after(type_url, ()).is_wildcard
     assert after(type_url, (), ()).is_wildcard
 
 
 @pytest.mark.parametrize("type_url", FULL_STATE)
-def test_no_names_after_names_mean_nothing(type_url: str) -> None:
+def test_empty_request_after_names_unsubscribes(type_url: str) -> None:
     subscription = after(type_url, ("a",), ())
     assert not subscription.is_wildcard
     assert not subscription.names
 
 
 @pytest.mark.parametrize("type_url", FULL_STATE)
-def test_a_star_means_everything_until_it_is_left_out(type_url: str) -> None:
+def test_star_is_the_wildcard_until_a_request_omits_it(type_url: str) -> None:
     assert after(type_url, ("*", "a")) == Subscription(frozenset("a"), True, True)
     assert after(type_url, ("*", "a"), ("a",)) == Subscription(frozenset("a"), False, True)
     assert after(type_url, ("*",), ()) == Subscription(frozenset(), False, True)
 
 
 @pytest.mark.parametrize("type_url", FULL_STATE)
-def test_who_wanted_everything_without_saying_so_leaves_by_naming_something(type_url: str) -> None:
+def test_legacy_wildcard_ends_when_a_request_has_names(type_url: str) -> None:
     assert after(type_url, (), ("a",)) == Subscription(frozenset("a"), False, True)
     assert after(type_url, (), ("a",), ()) == Subscription(frozenset(), False, True)
 
 
 @pytest.mark.parametrize("type_url", BY_NAME)
-def test_other_types_know_no_wildcard(type_url: str) -> None:
+def test_other_types_have_no_wildcard(type_url: str) -> None:
     assert not after(type_url, ()).is_wildcard
     assert not after(type_url, ("*",)).is_wildcard
     assert after(type_url, ("a",), ("b",)).names == {"b"}
@@ -76,24 +75,24 @@ def test_other_types_know_no_wildcard(type_url: str) -> None:
         (("*",), (), False),
     ],
 )
-def test_what_was_not_asked_for_before_is_added(
+def test_adds_to_is_true_when_a_name_or_the_wildcard_is_new(
     before: tuple[str, ...], now: tuple[str, ...], adds: bool
 ) -> None:
     assert after(CLUSTER, before, now).adds_to(after(CLUSTER, before)) is adds
 
 
-def test_selecting_is_by_name_or_everything() -> None:
+def test_select_returns_named_resources_or_all() -> None:
     resources = {name: resource(name) for name in "abc"}
     assert set(after(CLUSTER, ("a", "z")).select(resources)) == {"a"}
     assert set(after(CLUSTER, ("a", "w", "x", "y", "z")).select(resources)) == {"a"}
     assert set(after(CLUSTER, ()).select(resources)) == {"a", "b", "c"}
 
 
-# Answers
+# Responses
 
 
 def all_cases() -> list[tuple[dict[str, Resource], dict[str, Resource], bool]]:
-    """Everything that a client can want and know of two resources with two contents."""
+    """All targets and last sent states of two resources with two contents."""
     values = (None, b"1", b"2")
     views = [
         {
@@ -103,42 +102,22 @@ def all_cases() -> list[tuple[dict[str, Resource], dict[str, Resource], bool]]:
         }
         for pair in itertools.product(values, values)
     ]
-    return [(wanted, told, added) for wanted in views for told in views for added in (False, True)]
+    return [(target, sent, added) for target in views for sent in views for added in (False, True)]
 
 
 @pytest.mark.parametrize("type_url", FULL_STATE)
-def test_a_full_state_is_told_whole_whenever_something_differs(type_url: str) -> None:
-    for wanted, told, added in all_cases():
-        answer = choose_answer(type_url, wanted=wanted, told=told, names_added=added)
-        if added or wanted != told:
-            assert answer.resources == tuple(wanted.values())
-        else:
-            assert answer.resources is None
+def test_full_state_response_has_all_resources_when_something_differs(type_url: str) -> None:
+    assert type_url in FULL_STATE_TYPES
+    for target, sent, added in all_cases():
+        chosen = choose_resources(type_url, target=target, last_sent=sent, names_added=added)
+        is_due = added or target != sent
+        assert chosen == (tuple(target.values()) if is_due else None)
 
 
 @pytest.mark.parametrize("type_url", BY_NAME)
-def test_of_other_types_only_what_differs_is_told(type_url: str) -> None:
-    for wanted, told, added in all_cases():
-        answer = choose_answer(type_url, wanted=wanted, told=told, names_added=added)
-        different = tuple(each for name, each in wanted.items() if told.get(name) != each)
-        assert answer.resources == (different or None)
-
-
-@pytest.mark.parametrize(
-    ("wanted", "told", "added", "reason"),
-    [
-        ("a", "", True, Reason.ASKED),
-        ("ab", "a", False, Reason.CHANGED),
-        ("a", "ab", False, Reason.REMOVED),
-        ("a", "a", False, Reason.UNCHANGED),
-    ],
-)
-def test_an_answer_says_why(wanted: str, told: str, added: bool, reason: Reason) -> None:
-    assert {LISTENER, CLUSTER} == FULL_STATE_TYPES
-    answer = choose_answer(
-        CLUSTER,
-        wanted={name: resource(name) for name in wanted},
-        told={name: resource(name) for name in told},
-        names_added=added,
-    )
-    assert answer.reason is reason
+def test_response_of_other_types_has_only_changed_resources(type_url: str) -> None:
+    assert type_url not in FULL_STATE_TYPES
+    for target, sent, added in all_cases():
+        chosen = choose_resources(type_url, target=target, last_sent=sent, names_added=added)
+        changed = tuple(each for name, each in target.items() if sent.get(name) != each)
+        assert chosen == (changed or None)
