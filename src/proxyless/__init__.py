@@ -1,19 +1,20 @@
 """gRPC's xDS client stack in pure Python.
 
-admin                          what a process tells about itself: CSDS
+admin                          admin services of a process: CSDS
 aio                            channels for asyncio, with grpc.aio's interface
-otel                           metrics, through OpenTelemetry if that is installed
-insecure_channel               a blocking channel, with grpcio's interface
-secure_channel                 the same, with credentials
-explain_error                  why an RPC failed; `channel.explain` says where one would go
-Explanation, LbNode            what these answer with, and what `channel.lb_tree` does
-Registries                     policies and resolvers of one's own, for a channel
+otel                           metrics through OpenTelemetry
+insecure_channel               blocking channel, with grpcio's interface
+secure_channel                 blocking channel with credentials
+explain_error                  why an RPC failed; `channel.explain` shows where one would go
+Explanation                    result of `explain_error` and `channel.explain`
+LbNode                         result of `channel.lb_tree`
+Registries                     policies, resolvers and filters of a channel
 ssl_channel_credentials        TLS
 local_channel_credentials      no encryption, but only to this machine
-composite_channel_credentials  channel credentials, and what each RPC adds
-xds_channel_credentials        what the control plane says, and a fallback
+composite_channel_credentials  channel credentials with call credentials
+xds_channel_credentials        security configuration of the control plane, with a fallback
 
-This is the front door. It is opened only as far as needed: a name is imported when it is used.
+Names are imported lazily, when they are first used.
 """
 
 import logging
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
         ssl_channel_credentials,
         xds_channel_credentials,
     )
-    from proxyless.lb.view import LbNode
-    from proxyless.observe.live import explain_error
+    from proxyless.lb.description import LbNode
+    from proxyless.observe.explain_running import explain_error
     from proxyless.sync import insecure_channel, secure_channel
 
 __all__ = [
@@ -56,12 +57,12 @@ __all__ = [
     "xds_channel_credentials",
 ]
 
-_HOMES: Final = {
+_MODULES: Final = {
     "Explanation": "proxyless.base.explanation",
-    "LbNode": "proxyless.lb.view",
+    "LbNode": "proxyless.lb.description",
     "Registries": "proxyless.assembly",
     "composite_channel_credentials": "proxyless.front",
-    "explain_error": "proxyless.observe.live",
+    "explain_error": "proxyless.observe.explain_running",
     "insecure_channel": "proxyless.sync",
     "local_channel_credentials": "proxyless.front",
     "secure_channel": "proxyless.sync",
@@ -69,17 +70,16 @@ _HOMES: Final = {
     "xds_channel_credentials": "proxyless.front",
 }
 
-# Silent, unless the application or GRPC_VERBOSITY wants to hear of it.
+# No output unless the application or GRPC_VERBOSITY configures logging.
 logging.getLogger("proxyless").addHandler(logging.NullHandler())
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever it is
-    """Called for a name that is not here yet."""
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any exported object
     if name in {"admin", "aio", "otel"}:
         return import_module(f"proxyless.{name}")
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'proxyless' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
     return value
 
 

@@ -1,7 +1,7 @@
-"""The one place that knows every room: default registries, and how a channel is put together.
+"""Creation of channels: default registries, and the stacks that channels of a loop share.
 
-Each event loop has a stack of its own (connector, pool, deadlines), made when the first channel
-is used on it and gone with the loop.
+Each event loop has a stack of its own (connector, pool, deadlines), created when the first channel
+is used on it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import os
 from dataclasses import field, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from proxyless.base import StatusCode
 from proxyless.base.frozen import frozen
@@ -21,13 +21,13 @@ from proxyless.channel import (
     SubchannelPool,
     parse_default_config,
 )
+from proxyless.entry_points import InstalledFilters, InstalledPolicies, InstalledResolvers
 from proxyless.front import (
     AioChannel,
     ChannelCredentials,
     make_channel_options,
     to_encoding,
 )
-from proxyless.installed import InstalledFilters, InstalledPolicies, InstalledResolvers
 from proxyless.lb.api import DeferredFactory
 from proxyless.lb.policies.pick_first import PickFirstFactory
 from proxyless.lb.policies.round_robin import RoundRobinFactory
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from proxyless.xds.security.cluster_security import XdsSecurity
 
 
-# Policies that are imported when a config first names them: name, module, factory.
+# Policies that are imported when a config first uses them: name, module, factory.
 _DEFERRED: Final = (
     ("priority_experimental", "lb.policies.priority", "PriorityFactory"),
     ("weighted_target_experimental", "lb.policies.weighted_target", "WeightedTargetFactory"),
@@ -87,7 +87,7 @@ _DEFERRED: Final = (
 
 
 def default_policies() -> PolicyRegistry:
-    """The policies that a channel knows unless it is given others."""
+    """The policies of a channel without registries of its own."""
     deferred = (
         DeferredFactory(name, f"proxyless.{module}", factory) for name, module, factory in _DEFERRED
     )
@@ -95,9 +95,9 @@ def default_policies() -> PolicyRegistry:
 
 
 def default_resolvers(environ: Mapping[str, str] = os.environ) -> ResolverRegistry:
-    """The kinds of target that a channel knows unless it is given others.
+    """The resolvers of a channel without registries of its own.
 
-    The environment names the HTTP proxies of those that are reached over IP.
+    The environment names the HTTP proxies for targets that are reached over IP.
     """
     factories = (DnsFactory(), *STATIC_FACTORIES)
     return InstalledResolvers(
@@ -107,13 +107,13 @@ def default_resolvers(environ: Mapping[str, str] = os.environ) -> ResolverRegist
 
 
 def default_filters() -> FilterRegistry:
-    """The HTTP filters that a channel knows unless it is given others."""
+    """The HTTP filters of a channel without registries of its own."""
     return InstalledFilters(FILTER_FACTORIES)
 
 
 @frozen
 class Registries:
-    """What a channel can be extended with.
+    """Policies, resolvers, HTTP filters and stats plugins of a channel.
 
     proxyless.Registries().extended(policies=[MyPolicyFactory()], resolvers=[MyResolverFactory()])
     """
@@ -121,7 +121,7 @@ class Registries:
     policies: PolicyRegistry = field(default_factory=default_policies)
     resolvers: ResolverRegistry = field(default_factory=default_resolvers)
     filters: FilterRegistry = field(default_factory=default_filters)
-    # What collects the channel's metrics, beside those that are registered for every channel.
+    # Used in addition to the globally registered ones.
     metrics: tuple[StatsPlugin, ...] = ()
 
     def extended(
@@ -132,7 +132,7 @@ class Registries:
         filters: Iterable[FilterFactory] = (),
         metrics: Iterable[StatsPlugin] = (),
     ) -> Registries:
-        """Registries that know these, too."""
+        """Registries with these added."""
         return Registries(
             self.policies.extended(policies),
             self.resolvers.extended(resolvers),
@@ -141,19 +141,32 @@ class Registries:
         )
 
 
-# A stack refers to its loop, so those of closed loops are dropped when the next one is made.
+T = TypeVar("T")
 _stacks: dict[asyncio.AbstractEventLoop, LoopStack] = {}
+_xds_stacks: dict[asyncio.AbstractEventLoop, XdsStack] = {}
 
 
 def stack_of_running_loop() -> LoopStack:
-    """What the channels of this loop share."""
+    """The stack that the channels of this loop share."""
+    return _of_running_loop(_stacks, _make_stack)
+
+
+def xds_stack_of_running_loop() -> XdsStack:
+    """The stack that the xDS channels of this loop share."""
+    return _of_running_loop(_xds_stacks, _make_xds_stack)
+
+
+def _of_running_loop(
+    stacks: dict[asyncio.AbstractEventLoop, T], make: Callable[[asyncio.AbstractEventLoop], T]
+) -> T:
     loop = asyncio.get_running_loop()
-    stack = _stacks.get(loop)
+    stack = stacks.get(loop)
     if stack is None:
-        for other in list(_stacks):  # Other threads may have loops, too.
+        # A stack refers to its loop, so stacks of closed loops are dropped here.
+        for other in list(stacks):  # A copy: other threads may add to it.
             if other.is_closed():
-                _stacks.pop(other, None)
-        stack = _stacks[loop] = _make_stack(loop)
+                stacks.pop(other, None)
+        stack = stacks[loop] = make(loop)
     return stack
 
 
@@ -165,35 +178,21 @@ def _make_stack(loop: asyncio.AbstractEventLoop) -> LoopStack:
     return LoopStack(clock, random, network, connector.deadlines, pool, trace)
 
 
-# The control planes of a loop. As with stacks, those of closed loops are dropped.
-_xds_stacks: dict[asyncio.AbstractEventLoop, XdsStack] = {}
-
-
-def xds_stack_of_running_loop() -> XdsStack:
-    """What the xDS channels of this loop share."""
-    loop = asyncio.get_running_loop()
-    xds_stack = _xds_stacks.get(loop)
-    if xds_stack is None:
-        for other in list(_xds_stacks):
-            if other.is_closed():
-                _xds_stacks.pop(other, None)
-        stack = stack_of_running_loop()
-        xds_stack = _xds_stacks[loop] = XdsStack(
-            stack, policies=default_policies(), resolvers=default_resolvers()
-        )
-    return xds_stack
+def _make_xds_stack(_loop: asyncio.AbstractEventLoop) -> XdsStack:
+    stack = stack_of_running_loop()
+    return XdsStack(stack, policies=default_policies(), resolvers=default_resolvers())
 
 
 def xds_clients_by_loop() -> dict[asyncio.AbstractEventLoop, XdsClients]:
-    """The clients of control planes of every loop in this process; ask them on their own loop."""
+    """The xDS clients of every loop in this process. Each may be used on its own loop only."""
     mine = os.getpid()
-    stacks = list(_xds_stacks.items())  # Other threads may add to it.
+    stacks = list(_xds_stacks.items())  # A copy: other threads may add to it.
     return {loop: stack.clients for loop, stack in stacks if stack.process_id == mine}
 
 
 @frozen
 class Stacks:
-    """Where a channel finds what it shares with others; a simulated host has its own."""
+    """Functions that return the stacks of a channel; a simulated host has its own."""
 
     channel: Callable[[], LoopStack] = stack_of_running_loop
     xds: Callable[[], XdsStack] = xds_stack_of_running_loop
@@ -204,13 +203,13 @@ RUNNING_LOOP: Final = Stacks()
 
 @frozen
 class ChannelSettings:
-    """What an application says about a channel, beside its target and credentials."""
+    """An application's arguments for a channel, without target and credentials."""
 
     options: Iterable[tuple[str, Any]] | None = None
     compression: grpc.Compression | None = None
     interceptors: Sequence[grpc.aio.ClientInterceptor] | None = None
     registries: Registries | None = None
-    # Of the control plane: a document or a path; None is what the environment says.
+    # A document or a path; None: the one that the environment names.
     bootstrap: Mapping[str, object] | str | None = None
     stacks: Stacks = RUNNING_LOOP
 
@@ -218,7 +217,7 @@ class ChannelSettings:
 def make_aio_channel(
     target: str, credentials: ChannelCredentials, settings: ChannelSettings
 ) -> AioChannel:
-    """A channel for asyncio. Raises for wrong arguments here, not at the first RPC."""
+    """Create a channel for asyncio. Raises for invalid arguments, as `insecure_channel` does."""
     return AioChannel(
         _core_opener(target, credentials, settings),
         encoding=to_encoding(settings.compression, IDENTITY),
@@ -230,9 +229,8 @@ def make_aio_channel(
 def make_sync_channel(
     target: str, credentials: ChannelCredentials, settings: ChannelSettings
 ) -> SyncChannel:
-    """A blocking channel. Raises for wrong arguments here, not at the first RPC."""
-    # Most processes have either this kind of channel or the other.
-    from proxyless.front import SyncChannel  # noqa: PLC0415
+    """Create a blocking channel. Raises for invalid arguments, as `insecure_channel` does."""
+    from proxyless.front import SyncChannel  # noqa: PLC0415 - not used by asyncio applications
 
     open_core = _core_opener(target, credentials, settings)
     encoding = to_encoding(settings.compression, IDENTITY)
@@ -240,8 +238,8 @@ def make_sync_channel(
 
 
 def explain_view(view: ChannelView, path: str, metadata: Metadata) -> Explanation:
-    """What becomes of an RPC on a channel. Most processes never ask, so it is imported then."""
-    from proxyless.observe.live import explain_channel  # noqa: PLC0415
+    """Explain what a channel does with an RPC."""
+    from proxyless.observe.explain_running import explain_channel  # noqa: PLC0415
 
     return explain_channel(view, path, metadata)
 
@@ -249,28 +247,28 @@ def explain_view(view: ChannelView, path: str, metadata: Metadata) -> Explanatio
 def _core_opener(
     target: str, credentials: ChannelCredentials, settings: ChannelSettings
 ) -> Callable[[], Channel]:
-    """Makes the channel proper, on the loop that runs then."""
+    """Check the arguments; return a function that creates the core on the running loop."""
     _apply_environment_once()
     channel_options = make_channel_options(settings.options, credentials)
-    known = settings.registries or Registries()
-    resolvers = _with_xds(known, settings, lambda: metrics)
-    # What is wrong is said now, not when the first RPC wants to be sent.
-    parse_default_config(channel_options, known.policies)
+    registries = settings.registries or Registries()
+    resolvers = _with_xds(registries, settings, lambda: metrics)
+    # Raises for an invalid service config.
+    parse_default_config(channel_options, registries.policies)
     target = _target_text(target)
-    # As in grpcio, what is wrong with a target is said by its RPCs.
+    # As in grpcio, an invalid target fails its RPCs, not the creation of the channel.
     reason = resolvers.refuse_target(target)
     if reason is not None:
         resolvers = UnresolvableTargets(reason)
     _, parsed = resolvers.match_target(target)
-    metrics = choose_plugins(str(parsed), known.metrics)
+    metrics = choose_plugins(str(parsed), registries.metrics)
 
-    # "when xDS is not in use (such as when the `xds:` scheme is not used" the fallback is - A29
+    # The fallback is for "when xDS is not in use (such as when the `xds:` scheme is not used" - A29
     is_secured_by_xds = credentials.is_xds and parsed.scheme == XdsResolverFactory.scheme
 
     def open_core() -> Channel:
         security = make_security() if is_secured_by_xds else None
         options = replace(channel_options, security=security, metrics=metrics)
-        stack, policies = settings.stacks.channel(), known.policies
+        stack, policies = settings.stacks.channel(), registries.policies
         if reason is not None and reason.code is StatusCode.UNKNOWN:
             return LameChannel(target, options, stack, policies=policies, reason=reason)
         return Channel(target, options, stack, policies=policies, resolvers=resolvers)
@@ -287,7 +285,7 @@ def _core_opener(
 
 
 def _target_text(target: str | bytes) -> str:
-    """The target of a channel. grpcio takes bytes, too."""
+    """The target of a channel as text. grpcio accepts bytes too."""
     if isinstance(target, bytes):
         return target.decode("utf-8", "replace")
     if not isinstance(target, str):
@@ -297,16 +295,16 @@ def _target_text(target: str | bytes) -> str:
 
 @cache
 def _apply_environment_once() -> None:
-    """What GRPC_VERBOSITY and GRPC_TRACE ask for, when the process makes its first channel."""
+    """Apply GRPC_VERBOSITY and GRPC_TRACE when the process creates its first channel."""
     apply_environment(os.environ)
 
 
 def _with_xds(
-    known: Registries, settings: ChannelSettings, metrics: Callable[[], Metrics]
+    registries: Registries, settings: ChannelSettings, metrics: Callable[[], Metrics]
 ) -> ResolverRegistry:
-    """The resolvers, with ours for `xds:` unless the application has one of its own."""
-    if known.resolvers.was_given(XdsResolverFactory.scheme):
-        return known.resolvers
+    """The resolvers, with ours for `xds:` unless the application has registered its own."""
+    if registries.resolvers.was_given(XdsResolverFactory.scheme):
+        return registries.resolvers
 
     def load() -> Bootstrap | Status:
         return load_bootstrap(settings.bootstrap, os.environ)
@@ -314,11 +312,11 @@ def _with_xds(
     def tools() -> XdsTools:
         stack = settings.stacks.xds()
         return stack.tools(
-            known.policies,
-            known.filters,
+            registries.policies,
+            registries.filters,
             DnsFactory(),
             metrics(),
-            is_own_vocabulary=settings.registries is not None,
+            has_own_registries=settings.registries is not None,
         )
 
-    return known.resolvers.extended([XdsResolverFactory(load, tools)])
+    return registries.resolvers.extended([XdsResolverFactory(load, tools)])

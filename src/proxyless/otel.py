@@ -1,10 +1,10 @@
-"""Metrics through OpenTelemetry, as gRPC names them.
+"""Stats plugin for OpenTelemetry.
 
 plugin = proxyless.otel.OpenTelemetryPlugin(meter_provider=provider)
-plugin.register_global()                      # channels that are made from now on are measured
+plugin.register_global()                      # measures channels that are created from now on
 
-Specs: A66, A78, A79, A89. Needs `opentelemetry-api` (the extra `otel`), and nothing imports this
-module but who wants it. Channels only: servers are grpcio's, and so are their metrics.
+Specs: A66, A78, A79, A89. Needs `opentelemetry-api` (the extra `otel`). Measures channels only:
+servers are grpcio's, and so are their metrics.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
 
 __all__ = ["OpenTelemetryPlugin"]
 
-# Names that are gRPC's: whoever writes one that is not known has mistyped it.
+# An unknown name with this prefix is a typing error.
 _GRPC: Final = "grpc."
 
 
 class OpenTelemetryPlugin:
-    """Collects gRPC's metrics with a meter provider. Driven by channels and by its readers.
+    """Collects gRPC's metrics with a meter provider.
 
-    Without a provider nothing is collected: the process-wide one is never used (A66). What is
-    measured by default are A66's metrics of RPCs; `enable_metrics` and `disable_metrics` name
-    others, `optional_labels` what else they are told apart by. A generic method, which no generated
-    stub has registered, is called "other" unless its filter says True; a target, if its filter
-    says False. Channels whose target the channel filter refuses are not measured.
+    Without a provider nothing is collected: the global one is never used (A66). The default are
+    A66's metrics of RPCs; `enable_metrics` and `disable_metrics` change that, `optional_labels`
+    adds labels. The label of a method that no generated stub registered is "other" unless
+    `generic_method_attribute_filter` returns True; that of a target if `target_attribute_filter`
+    returns False. Channels whose target `channel_filter` rejects are not measured.
     """
 
-    def __init__(  # noqa: PLR0913 - keywords, each of its own
+    def __init__(  # noqa: PLR0913 - independent keywords
         self,
         *,
         meter_provider: MeterProvider | None = None,
@@ -67,22 +67,22 @@ class OpenTelemetryPlugin:
         self._enabled: Final = _check_names("metric", enable_metrics, _METRICS)
         self._disabled: Final = _check_names("metric", disable_metrics, _METRICS)
         self._optional_labels: Final = _check_names("label", optional_labels, _LABELS)
-        # Made when they are first needed; None of one that is not collected.
+        # Created when first used; None for an instrument that is not collected.
         self._streams: dict[Instrument, _Stream | None] = {}
-        # Held while one is made, or hears of another client: channels live in several threads.
-        self._changing: Final = Lock()
+        # Held while a stream is created or its observers change: channels are in several threads.
+        self._lock: Final = Lock()
 
     # For the application
 
     def register_global(self) -> None:
-        """Measure every channel that this process makes from now on.
+        """Measure every channel that this process creates from now on.
 
         Several plugins may be registered. Raises RuntimeError if this one is already.
         """
         register_global(self)
 
     def deregister_global(self) -> None:
-        """Measure no channel that is made from now on; those that are there stay measured.
+        """Measure no channel that is created from now on; existing ones stay measured.
 
         Raises RuntimeError if the plugin is not registered.
         """
@@ -95,7 +95,7 @@ class OpenTelemetryPlugin:
     def __exit__(self, *_: object) -> None:
         self.deregister_global()
 
-    # For channels (`metrics.StatsPlugin`)
+    # Called by channels (`metrics.StatsPlugin`)
 
     def is_interested_in(self, target: str) -> bool:
         if self._meter is None:
@@ -113,17 +113,6 @@ class OpenTelemetryPlugin:
             return name
         return OTHER
 
-    def count(
-        self,
-        instrument: Instrument,
-        value: int,
-        labels: Sequence[str],
-        optional_labels: Sequence[str] = (),
-    ) -> None:
-        stream = self._find_stream(instrument)
-        if stream is not None:
-            stream.instrument.add(value, stream.attributes(labels, optional_labels))
-
     def record(
         self,
         instrument: Instrument,
@@ -133,19 +122,21 @@ class OpenTelemetryPlugin:
     ) -> None:
         stream = self._find_stream(instrument)
         if stream is not None:
-            stream.instrument.record(value, stream.attributes(labels, optional_labels))
+            stream.measure(value, stream.attributes(labels, optional_labels))
+
+    count = record
 
     def watch(self, gauges: Sequence[Instrument], observe: Observe) -> Cancel:
         streams = [stream for each in gauges if (stream := self._find_stream(each)) is not None]
-        with self._changing:
+        with self._lock:
             for stream in streams:
-                stream.observed = (*stream.observed, observe)
+                stream.observers = (*stream.observers, observe)
 
         def cancel() -> None:
-            with self._changing:
+            with self._lock:
                 for stream in streams:
-                    others = (each for each in stream.observed if each is not observe)
-                    stream.observed = tuple(others)
+                    others = (each for each in stream.observers if each is not observe)
+                    stream.observers = tuple(others)
 
         return cancel
 
@@ -155,8 +146,8 @@ class OpenTelemetryPlugin:
         try:
             return self._streams[instrument]
         except KeyError:
-            # OpenTelemetry warns of a second one with the same name.
-            with self._changing:
+            # Created once: OpenTelemetry logs a warning for a second one of the same name.
+            with self._lock:
                 if instrument not in self._streams:
                     self._streams[instrument] = self._make_stream(instrument)
                 return self._streams[instrument]
@@ -170,56 +161,57 @@ class OpenTelemetryPlugin:
 
 
 class _Stream:
-    """One instrument of ours, as an instrument of OpenTelemetry's. Driven by the plugin."""
+    """The OpenTelemetry instrument of one of our instruments."""
 
-    __slots__ = ("_definition", "_optional", "instrument", "observed")
+    __slots__ = ("_definition", "_optional", "measure", "observers")
 
     def __init__(self, meter: Meter, definition: Instrument, optional: frozenset[str]) -> None:
         # Fixed at construction.
         self._definition: Final = definition
-        # The places of the optional labels that are wanted, and their names.
+        # Index and name of each optional label that is enabled.
         self._optional: Final = tuple(
-            (place, name)
-            for place, name in enumerate(definition.optional_labels)
+            (index, name)
+            for index, name in enumerate(definition.optional_labels)
             if name in optional
         )
-        self.instrument: Final = self._create(meter)
-        # Of a gauge: who knows its values. Replaced, never changed: readers have their own threads.
-        self.observed: tuple[Observe, ...] = ()
+        self.measure: Final = self._create(meter)
+        # Of a gauge. Replaced, never changed: readers iterate it in their own threads.
+        self.observers: tuple[Observe, ...] = ()
 
-    def _create(self, meter: Meter) -> Any:  # noqa: ANN401 - as the kind is
+    def _create(self, meter: Meter) -> Any:  # noqa: ANN401 - the type depends on the kind
+        """Create the instrument; return its method that records a value (of a gauge: the gauge)."""
         definition = self._definition
-        said = {"unit": definition.unit, "description": definition.description}
+        texts = {"unit": definition.unit, "description": definition.description}
         match definition.kind:
             case Kind.COUNTER:
-                return meter.create_counter(definition.name, **said)
+                return meter.create_counter(definition.name, **texts).add
             case Kind.HISTOGRAM:
                 boundaries = list(definition.boundaries) or None
                 return meter.create_histogram(
-                    definition.name, **said, explicit_bucket_boundaries_advisory=boundaries
-                )
+                    definition.name, **texts, explicit_bucket_boundaries_advisory=boundaries
+                ).record
             case Kind.GAUGE:
-                return meter.create_observable_gauge(definition.name, [self._observe], **said)
+                return meter.create_observable_gauge(definition.name, [self._observe], **texts)
 
     def attributes(
         self, labels: Sequence[str], optional_labels: Sequence[str] = ()
     ) -> dict[str, str]:
         found = dict(zip(self._definition.labels, labels, strict=True))
-        for place, name in self._optional:
-            found[name] = optional_labels[place]
+        for index, name in self._optional:
+            found[name] = optional_labels[index]
         return found
 
     def _observe(self, _options: CallbackOptions) -> list[Observation]:
-        """What the gauge is now. Called by a reader, in its thread."""
-        # Clients of one target on two loops have the same labels, and the same resources: one of
-        # them speaks for both.
+        """The current values of a gauge. Called by a metric reader, in its thread."""
+        # Clients of one target on two loops have the same labels and resources: the last one is
+        # reported.
         found: dict[tuple[str, ...], int] = {}
 
         def report(instrument: Instrument, value: int, labels: Sequence[str]) -> None:
             if instrument is self._definition:
                 found[tuple(labels)] = value
 
-        for observe in self.observed:
+        for observe in self.observers:
             observe(report)
         return [Observation(value, self.attributes(labels)) for labels, value in found.items()]
 
@@ -229,7 +221,7 @@ _LABELS: Final = frozenset(label for each in INSTRUMENTS for label in each.optio
 
 
 def _check_names(what: str, names: Iterable[str], known: frozenset[str]) -> frozenset[str]:
-    """The names. Those of gRPC's must be known; policies of applications may have their own."""
+    """The set of these names. A name of gRPC must be known; applications may have their own."""
     if isinstance(names, str):
         raise TypeError(f"{what}s are the text {names!r}, wanted a list of names")
     chosen = frozenset(names)

@@ -1,4 +1,4 @@
-"""Blocking channels, with grpcio's interface. `proxyless` itself exports them.
+"""Blocking channels, with grpcio's interface. Exported by `proxyless`.
 
 with proxyless.insecure_channel("dns:///orders:50051") as channel:
     stub = orders_pb2_grpc.OrdersStub(channel)
@@ -34,21 +34,23 @@ def insecure_channel(
     registries: Registries | None = None,
     bootstrap: Mapping[str, object] | str | None = None,
 ) -> SyncChannel:
-    """A channel without encryption.
+    """Create a channel without encryption.
 
     Options are grpcio's channel arguments, and some of our own (docs/howto/migrate-from-grpcio.md).
-    Registries add policies, resolvers and filters to those of the package, and stats plugins. The
-    bootstrap of an `xds:` target is a document or a path; without it the environment says, as for
-    grpcio.
+    Registries add policies, resolvers, filters and stats plugins to the defaults. The bootstrap of
+    an `xds:` target is a document or a path; the default is the one that the environment names, as
+    with grpcio.
 
-    Raises ValueError or TypeError for a target or option that is not valid. Whether anybody can be
-    reached, the first RPC says.
+    Raises ValueError or TypeError for a target or option that is not valid. Does not connect: that
+    the target is not reachable is an error of the first RPC.
     """
-    credentials = insecure_channel_credentials()
-    return make_sync_channel(
+    return secure_channel(
         target,
-        credentials,
-        ChannelSettings(options, compression, registries=registries, bootstrap=bootstrap),
+        insecure_channel_credentials(),
+        options,
+        compression,
+        registries=registries,
+        bootstrap=bootstrap,
     )
 
 
@@ -61,13 +63,10 @@ def secure_channel(
     registries: Registries | None = None,
     bootstrap: Mapping[str, object] | str | None = None,
 ) -> SyncChannel:
-    """A channel with credentials: ours, or grpcio's where they can be read.
+    """Create a channel with credentials: ours, or grpcio's if their content is accessible.
 
-    The rest is as for `insecure_channel`. Raises TypeError for credentials that only grpcio uses.
+    The other arguments are those of `insecure_channel`. Raises TypeError for credentials that only
+    grpcio can use.
     """
-    known = to_channel_credentials(credentials)
-    return make_sync_channel(
-        target,
-        known,
-        ChannelSettings(options, compression, registries=registries, bootstrap=bootstrap),
-    )
+    settings = ChannelSettings(options, compression, registries=registries, bootstrap=bootstrap)
+    return make_sync_channel(target, to_channel_credentials(credentials), settings)

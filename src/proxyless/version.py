@@ -1,3 +1,3 @@
-"""Which release is this? Apart from the front door, so that every room may ask."""
+"""Version of the package, in a module that every other module may import."""
 
 __version__ = "0.1.0.dev0"

@@ -1,19 +1,15 @@
-"""The command `proxyless`: one module per command.
+"""The command line `proxyless`, with one module per command.
 
-demo     a mesh on this machine that fails over under load
-explain  why an RPC would go where it goes, from files or a running process
-lint     what clients would make of the resources in some files
-serve    a control plane from a directory of files
-simulate what clients see when the mesh of some files has a bad day, in virtual time
-status   what the xDS clients of a process hold
+demo, explain, lint, serve, simulate, status   the commands, see `COMMANDS`
 
-arguments       types of arguments that several commands take
+arguments       argument types that several commands use
 output          tables, JSON and errors
-resource_files  the resources of files, for `explain` and `lint`
+resource_files  reading of resources from files, for `explain`, `lint` and `simulate`
+signals         call on Ctrl-C and SIGTERM
 
-Each command's module has `fill_parser`, which says what it takes, and `run`, which does it and
-returns the exit code: 0 for done, 1 for failed, 2 for a command line that makes no sense. Only the
-module of the command that is named is imported: together they need all that there is.
+Each command's module has `fill_parser`, which declares its arguments, and `run`, which returns the
+exit code: 0 for success, 1 for failure, 2 for a usage error or a missing extra. Only the module of
+the given command is imported.
 """
 
 from __future__ import annotations
@@ -32,43 +28,52 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-# What each is for, in the order in which they are shown.
+# Help texts, in the order of `proxyless --help`.
 COMMANDS: Final = {
-    "demo": "show a mesh on this machine that fails over under load",
+    "demo": "run a mesh on this machine that fails over under load",
     "serve": "serve xDS from a directory of YAML and JSON files",
-    "lint": "say what clients would refuse, ignore or misunderstand in xDS resources",
-    "explain": "say why an RPC would go where it goes, from files or a running process",
-    "simulate": "run the mesh of some files in virtual time, with faults",
-    "status": "show what the xDS clients of a process hold",
+    "lint": "report what clients reject, ignore or interpret differently in xDS resources",
+    "explain": "explain how an RPC is routed, from files or a running process",
+    "simulate": "run the mesh described by files in virtual time, with faults",
+    "status": "show the resources that the xDS clients of a process hold",
 }
+# Packages of the extra `cli`; the other dependencies are always installed.
+_EXTRA: Final = {"rich": "rich", "yaml": "PyYAML"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line, the process's own unless given; returns the exit code."""
     given = sys.argv[1:] if arguments is None else arguments
     try:
-        # To import a command takes long enough for somebody to change their mind.
+        # Inside the try statement: importing a command takes long enough for a Ctrl-C.
         parsed, unknown = _make_parser(given).parse_known_args(given)
         if unknown:
-            # In the words of the command: whoever mistyped an option wants to see the others.
+            # The command's own parser shows the usage of the command.
             parsed.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
         _prepare_output()
         return _run(parsed)
     except KeyboardInterrupt:
         print("proxyless: interrupted", file=sys.stderr)
         return 1
+    except ModuleNotFoundError as error:
+        package = _EXTRA.get((error.name or "").partition(".")[0])
+        if package is None:
+            raise
+        wanted = "pip install 'proxyless[cli]'"
+        print(f"proxyless: {package} is not installed, wanted: {wanted}", file=sys.stderr)
+        return 2
 
 
 def _make_parser(given: Sequence[str]) -> argparse.ArgumentParser:
-    """Knows all about the command that is named, and of the others what they are for."""
+    """Parser with the arguments of the given command, and only the help text of the others."""
     parser = argparse.ArgumentParser(
         prog="proxyless", description="gRPC's xDS client stack in pure Python."
     )
     parser.add_argument("--version", action="version", version=f"proxyless {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     named = next((each for each in given if each in COMMANDS), None)
-    for name, purpose in COMMANDS.items():
-        command = commands.add_parser(name, help=purpose)
+    for name, summary in COMMANDS.items():
+        command = commands.add_parser(name, help=summary)
         command.set_defaults(parser=command)
         if name == named:
             import_module(f"{__name__}.{name}").fill_parser(command)
@@ -76,29 +81,25 @@ def _make_parser(given: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def _prepare_output() -> None:
-    """Whatever standard output is, it takes whatever we say."""
-    if sys.stdout is None:  # It was closed before we began.
+    """Let standard output accept any text."""
+    if sys.stdout is None:  # The parent process closed it.
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the end
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # For names of files that are no UTF-8, and for those who see nothing but ASCII.
+        # File names may not be UTF-8, and the terminal may be ASCII only.
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _run(parsed: argparse.Namespace) -> int:
-    """What the command returns; 1 if nobody takes what it has to say."""
+    """Run the command; returns its exit code, or 1 if its output cannot be written."""
     try:
         code: int = parsed.run(parsed)
         sys.stdout.flush()
     except OSError as error:
-        if not isinstance(error, BrokenPipeError):  # `| head` has read enough.
+        if not isinstance(error, BrokenPipeError):  # `| head` closes the pipe early.
             print(f"proxyless: {error}", file=sys.stderr)
-        _forget_output()
+        # Buffered output would fail again when the interpreter exits.
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
         return 1
     return code
-
-
-def _forget_output() -> None:
-    """What is still to be written would fail again when the interpreter ends."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)

@@ -1,7 +1,4 @@
-"""What may a word of a command line be, where argparse itself would take anything?
-
-Each function is a `type` for argparse: it returns what the word means, or says what was wanted.
-"""
+"""Argument types for argparse: each parses one argument, or raises ArgumentTypeError."""
 
 from __future__ import annotations
 
@@ -13,12 +10,10 @@ SECONDS_MAX: Final = 86_400.0
 
 
 def parse_address(text: str) -> str:
-    """An address for gRPC, which itself would take port 65536 for 0."""
-    if not text.strip():
-        raise argparse.ArgumentTypeError(f"got {text!r}, wanted host:port or unix:path")
+    """Address for gRPC, with a valid port: gRPC itself would use port 0 for 65536."""
     if not text.startswith(("unix:", "unix-abstract:")):
         _, colon, port = text.rpartition(":")
-        # Without one, gRPC takes 443, where nothing of ours is.
+        # Without a port gRPC would use 443.
         if not colon or not port.isdecimal():
             raise argparse.ArgumentTypeError(f"got {text!r}, wanted host:port or unix:path")
         parse_port(port)
@@ -26,7 +21,7 @@ def parse_address(text: str) -> str:
 
 
 def parse_method(text: str) -> str:
-    """The path of a method, however it is written: `/pkg.Service/Method`."""
+    """Path of a method, `/pkg.Service/Method`; the first slash is optional."""
     path = text if text.startswith("/") else f"/{text}"
     service, _, method = path[1:].partition("/")
     if not service or not method or any(each.isspace() for each in path):
@@ -35,14 +30,12 @@ def parse_method(text: str) -> str:
 
 
 def parse_port(text: str) -> int:
-    """A port; 0 is any."""
     if not text.isdecimal() or int(text[:6]) > PORT_MAX:
         raise argparse.ArgumentTypeError(f"got {text!r}, wanted a port from 0 to {PORT_MAX}")
     return int(text)
 
 
 def parse_timeout(text: str) -> float:
-    """Seconds to wait, of which there have to be some."""
     seconds = parse_number(text)
     if not 0 < seconds <= SECONDS_MAX:
         wanted = f"more than 0 seconds, at most {SECONDS_MAX:.0f}"
@@ -51,7 +44,6 @@ def parse_timeout(text: str) -> float:
 
 
 def parse_number(text: str) -> float:
-    """A number, in words of our own if it is none."""
     try:
         return float(text)
     except ValueError:

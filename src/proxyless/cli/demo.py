@@ -1,7 +1,7 @@
-"""`proxyless demo`: a mesh on this machine, and a bad day in its life.
+"""`proxyless demo`: runs a mesh on this machine and breaks it step by step.
 
-A control plane, six backends in three zones and a client under load; zones die and come back,
-routes change, the control plane restarts. At the end is a verdict, and the exit code says the same.
+A control plane, six backends in three zones and a client under load; zones are killed and started
+again, routes change, the control plane restarts. The exit code is 0 if the final verdict is good.
 """
 
 from __future__ import annotations
@@ -10,19 +10,17 @@ import argparse
 import asyncio
 import logging
 import os
-import signal
 import sys
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 
-from rich.console import Console
-
 from proxyless.cli.arguments import parse_number, parse_port
-from proxyless.cli.output import JSON, add_output_option, print_json, print_table
+from proxyless.cli.output import JSON, add_output_option, check_rich, fail, print_json, print_table
+from proxyless.cli.signals import call_on_termination
 from proxyless.demo.mesh import PLACES
+from proxyless.demo.plain_log import PlainLog
 from proxyless.demo.play import run_demo
 from proxyless.demo.stage import Settings
-from proxyless.demo.terminal import PlainLog, TerminalView
 from proxyless.demo.verdict import to_json
 from proxyless.demo.web import Page
 from proxyless.resolver.http_proxy import PROXY_VARIABLES
@@ -32,39 +30,38 @@ if TYPE_CHECKING:
     from proxyless.demo.verdict import Verdict
 
 SPEED_MAX: Final = 10.0
-# Without anybody who opens the page the story begins after this time.
+# The story begins after this time even if no browser has opened the page.
 VISITOR_PATIENCE_S: Final = 60.0
 
 _STYLES: Final = {"good": "green", "bad": "bold red"}
 
 
 def fill_parser(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
     parser.description = (
         "Run a control plane, backends in three zones and a client on loopback; "
-        "break them in turn, and judge what RPCs noticed of it."
+        "break them in turn, and check that RPCs do not fail."
     )
-    parser.add_argument("--web", action="store_true", help="show it as a page, too, until Ctrl-C")
+    parser.add_argument("--web", action="store_true", help="also show a web page, until Ctrl-C")
     parser.add_argument(
         "--port",
         type=parse_port,
         default=0,
-        help="of the page (default: %(default)s, any free one)",
+        help="port of the page (default: %(default)s, any free port)",
     )
     parser.add_argument(
         "--speed",
         type=_speed,
         default=1.0,
         metavar="FACTOR",
-        help="show each step for so much less time (default: %(default)g)",
+        help="divide the time of each step by this factor (default: %(default)g)",
     )
-    parser.add_argument("--plain", action="store_true", help="a log, even on a terminal")
+    parser.add_argument("--plain", action="store_true", help="print a log, even on a terminal")
     parser.add_argument(
         "--bad-backend",
         metavar="NAME",
         choices=[place.name for place in PLACES],
         default="",
-        help="let this one answer with errors, to see a bad verdict (a1 to c2)",
+        help="backend that answers with errors, for a bad verdict (a1 to c2)",
     )
     add_output_option(parser)
     parser.set_defaults(run=run)
@@ -73,63 +70,60 @@ def fill_parser(parser: argparse.ArgumentParser) -> None:
 def _speed(text: str) -> float:
     speed = parse_number(text)
     if not 0 < speed <= SPEED_MAX:
-        raise argparse.ArgumentTypeError(f"got {text}, wanted more than 0, at most {SPEED_MAX:g}")
+        raise argparse.ArgumentTypeError(f"got {text!r}, wanted more than 0, at most {SPEED_MAX:g}")
     return speed
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Play it; 0 if the verdict is good, 1 if it is not or there is none."""
-    # The stack says when it is in trouble. Here that is the point, and it is shown better.
+    """Run the demo; returns 0 if the verdict is good, 1 if it is bad or missing."""
+    check_rich(parsed)
+    # The demo shows all failures itself.
     logging.getLogger("proxyless").addHandler(logging.NullHandler())
-    # All of it is on this machine, whatever proxy leads out of it.
+    # Connections on loopback must not go through an HTTP proxy.
     os.environ[PROXY_VARIABLES[0]] = ""
     verdict: Verdict | None = None
     has_reader = True
     try:
         verdict = asyncio.run(_Demo(parsed).run())
-    except* BrokenPipeError:  # `| head` has read enough.
+    except* BrokenPipeError:  # `| head` closes the pipe early.
         has_reader = False
     except* OSError as group:
-        for error in group.exceptions:
-            print(f"proxyless demo: {error}", file=sys.stderr)
+        fail("demo", group.exceptions)
     if not has_reader:
         raise BrokenPipeError
     if verdict is None:
-        print("proxyless demo: stopped before the verdict", file=sys.stderr)
-        return 1
-    return verdict.exit_code
+        return fail("demo", ["stopped before the verdict"])
+    return 0 if verdict.is_good else 1
 
 
 class _Demo:
-    """One run of the command. Driven by signals and by the story."""
+    """One run of the command. Signals cancel it."""
 
     def __init__(self, parsed: argparse.Namespace) -> None:
         self._parsed: Final = parsed
-        # For people; what is asked for as JSON is the only thing on standard output.
+        # With JSON, standard output has nothing else.
         self._out: Final = sys.stderr if parsed.output == JSON else sys.stdout
         self._verdict: Verdict | None = None
 
     async def run(self) -> Verdict | None:
-        """None if a signal came before the verdict."""
-        task = asyncio.ensure_future(self._play_and_tell())
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, task.cancel)
+        """The verdict; None if a signal arrived before it."""
+        task = asyncio.ensure_future(self._play_and_report())
+        call_on_termination(asyncio.get_running_loop(), task.cancel)
         await asyncio.wait([task])
         if not task.cancelled():
             task.result()
         return self._verdict
 
-    async def _play_and_tell(self) -> None:
+    async def _play_and_report(self) -> None:
         async with AsyncExitStack() as exits:
             page = None
             if self._parsed.web:
                 page = await exits.enter_async_context(Page(self._parsed.port))
             verdict = await self._play(page)
-            self._tell(verdict)
+            self._report(verdict)
             self._verdict = verdict
             if page is not None:
-                self._say(f"\nthe page stays at {page.address} until Ctrl-C")
+                self._print(f"\nthe page stays at {page.address} until Ctrl-C")
                 await asyncio.Event().wait()
 
     async def _play(self, page: Page | None) -> Verdict:
@@ -137,21 +131,27 @@ class _Demo:
         viewers: list[Viewer] = [page] if page is not None else []
         address = page.address if page is not None else ""
         if page is not None:
-            self._say(f"the page is at {address} and the story begins when it is open")
+            self._print(f"the page is at {address} and the story begins when it is open")
             await page.wait_for_visitor(VISITOR_PATIENCE_S)
-        console = Console(file=self._out, highlight=False)
-        if self._parsed.plain or not console.is_terminal:
-            return await run_demo(settings, [*viewers, PlainLog(self._say)])
-        with TerminalView(console, address) as terminal:
-            return await run_demo(settings, [*viewers, terminal])
+        if not self._parsed.plain:
+            # rich is in the extra proxyless[cli].
+            from rich.console import Console  # noqa: PLC0415
 
-    def _tell(self, verdict: Verdict) -> None:
+            from proxyless.demo.terminal import TerminalView  # noqa: PLC0415
+
+            console = Console(file=self._out, highlight=False)
+            if console.is_terminal:
+                with TerminalView(console, address) as terminal:
+                    return await run_demo(settings, [*viewers, terminal])
+        return await run_demo(settings, [*viewers, PlainLog(self._print)])
+
+    def _report(self, verdict: Verdict) -> None:
         if self._parsed.output == JSON:
             print_json(to_json(verdict))
             return
         rows = [("good" if row.is_good else "bad", row.name, row.value) for row in verdict.rows]
-        self._say("")
+        self._print("")
         print_table(("", "what", "verdict"), rows, styles=_STYLES)
 
-    def _say(self, line: str) -> None:
+    def _print(self, line: str) -> None:
         print(line, file=self._out, flush=True)

@@ -1,93 +1,80 @@
-"""`proxyless lint FILE…`: what would clients make of the resources in these files?
+"""`proxyless lint FILE…`: checks the resources in files as clients do.
 
-What this client refuses, what it ignores, names that lead nowhere; and, if asked, what grpcio or
-Envoy do in another way. The exit code is 1 if there is an error.
+It reports what this client rejects and ignores, references to missing resources and, with `--for`,
+what grpcio or Envoy would do differently. The exit code is 1 if there is an error.
 """
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from proxyless.assembly import Registries
 from proxyless.base import Status, ValidationErrors
 from proxyless.base.frozen import frozen
-from proxyless.cli.output import JSON, add_output_option, print_json, print_table
-from proxyless.cli.resource_files import read_resources
-from proxyless.controlplane import Snapshot
+from proxyless.base.texts import count
+from proxyless.cli.output import JSON, add_output_option, fail, print_json, print_table
+from proxyless.cli.resource_files import add_files_argument, find_dangling, read_resources
 from proxyless.observe import Audience, Finding, LintContext, Severity, lint_message
 from proxyless.xds.bootstrap import load_bootstrap
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Sequence
-
-    from proxyless.controlplane import Resource
+    from collections.abc import Sequence
 
 _COLUMNS: Final = ("severity", "for", "resource", "field", "what")
 _STYLES: Final = {"error": "bold red", "warning": "yellow", "note": "dim"}
-_OTHERS: Final = (Audience.GRPCIO.value, Audience.ENVOY.value)
 
 
 @frozen
 class _Line:
-    """A finding, and where the resource is."""
+    """A finding, with its resource and the place of that in the files."""
 
-    # Empty if the file could not be read so far.
+    # Empty for an error of the file.
     resource: str
     place: str
     finding: Finding
 
 
 def fill_parser(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
-    parser.description = (
-        "Check the resources in FILE…, YAML or JSON, as this client would take them."
-    )
-    parser.add_argument(
-        "files", metavar="FILE", nargs="+", type=Path, help="a file, or a directory of files"
-    )
+    parser.description = "Check the resources in FILE…, YAML or JSON, as this client does."
+    add_files_argument(parser)
     parser.add_argument(
         "--for",
         dest="audiences",
         action="append",
-        choices=_OTHERS,
+        choices=(Audience.GRPCIO.value, Audience.ENVOY.value),
         default=[],
-        help="also what this client does in another way; may be given twice",
+        help="also report what grpcio or Envoy would do differently; may be given twice",
     )
     parser.add_argument(
         "--partial",
         action="store_true",
-        help="the files are not the whole mesh: let them name what is not there",
+        help="the files are a part of the mesh: allow references to missing resources",
     )
     parser.add_argument(
-        "--bootstrap", metavar="FILE", help="whose certificate providers clusters may name"
+        "--bootstrap",
+        metavar="FILE",
+        help="bootstrap with the certificate providers that clusters may name (default: any name)",
     )
     add_output_option(parser)
     parser.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Show what there is to say; 1 if something of it is an error."""
+    """Print all findings; returns 1 if one is an error."""
     context = _context(parsed.bootstrap)
     if isinstance(context, Status):
-        print(f"proxyless lint: {context.details}", file=sys.stderr)
-        return 1
+        return fail("lint", [context.details])
     errors = ValidationErrors()
     located = read_resources(parsed.files, errors)
-    if not located and errors.ok:
-        # A path that was mistyped must not pass for a mesh without a fault.
-        with errors.field(", ".join(map(str, parsed.files))):
-            errors.add("has no resources")
     lines = [_Line("", path, Finding(Severity.ERROR, "", text)) for path, text in errors.items()]
     audiences = frozenset(map(Audience, parsed.audiences))
     for place, resource in located:
         found = lint_message(resource.message(), context, audiences)
         lines += [_Line(str(resource), place, finding) for finding in found]
-    if not parsed.partial:
-        lines += _dangling(located)
+    for place, resource, field, text in () if parsed.partial else find_dangling(located):
+        lines.append(_Line(str(resource), place, Finding(Severity.ERROR, field, text)))
     if parsed.output == JSON:
         print_json([_to_json(line) for line in lines])
     else:
@@ -97,22 +84,10 @@ def run(parsed: argparse.Namespace) -> int:
 
 def _context(bootstrap_path: str | None) -> LintContext | Status:
     known = Registries()
-    if bootstrap_path is None:
-        return LintContext(known.policies, known.filters)
-    bootstrap = load_bootstrap(bootstrap_path, {})
+    bootstrap = None if bootstrap_path is None else load_bootstrap(bootstrap_path, {})
     if isinstance(bootstrap, Status):
         return bootstrap
     return LintContext(known.policies, known.filters, bootstrap)
-
-
-def _dangling(located: Sequence[tuple[str, Resource]]) -> Iterator[_Line]:
-    """References to what is not there."""
-    snapshot = Snapshot.of([resource for _, resource in located], partial=True)
-    for place, resource in located:
-        for path, text in snapshot.check([resource]).items():
-            # The check says the resource, too; we have said it.
-            field = path.partition('"].')[2]
-            yield _Line(str(resource), place, Finding(Severity.ERROR, field, text))
 
 
 def _print(lines: Sequence[_Line], resources: int) -> None:
@@ -129,12 +104,8 @@ def _print(lines: Sequence[_Line], resources: int) -> None:
     if rows:
         print_table(_COLUMNS, rows, styles=_STYLES)
     counts = Counter(line.finding.severity for line in lines)
-    said = ", ".join(_count(counts[each], each.value) for each in Severity)
-    print(f"{_count(resources, 'resource')}: {said}")
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+    found = ", ".join(count(counts[each], each.value) for each in Severity)
+    print(f"{count(resources, 'resource')}: {found}")
 
 
 def _to_json(line: _Line) -> dict[str, str]:

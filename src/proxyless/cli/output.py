@@ -1,6 +1,7 @@
-"""How do commands show what they found: as a table for people, or as JSON for programs?
+"""Output of commands: tables, JSON, and error lines.
 
-A terminal gets its own width and, unless NO_COLOR is set, colours; a pipe gets one line per row.
+A table on a terminal has the terminal's width and, unless NO_COLOR is set, colours; in a pipe it
+has one line per row.
 """
 
 from __future__ import annotations
@@ -8,39 +9,50 @@ from __future__ import annotations
 import json
 import os
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
-
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Mapping, Sequence
 
+    from rich.console import Console
+    from rich.table import Table
+
 TABLE: Final = "table"
 JSON: Final = "json"
 
-# Wider than any row: what reads a pipe does not want lines folded.
+# Wider than any row: lines in a pipe are not folded.
 _PIPE_WIDTH: Final = 10_000
-# Of a column, on average, if the terminal is too narrow for all of it.
+# Mean width of the columns, below which folded columns are unreadable.
 _COLUMN_MIN: Final = 14
 
 
 def add_output_option(parser: argparse.ArgumentParser) -> None:
-    """Let the user choose."""
     parser.add_argument(
         "-o",
         "--output",
         choices=(TABLE, JSON),
         default=TABLE,
-        help="what the answer looks like (default: %(default)s)",
+        help="output format (default: %(default)s)",
     )
 
 
+def check_rich(parsed: argparse.Namespace) -> None:
+    """Raise ModuleNotFoundError before a long run if its table could not be printed."""
+    if parsed.output == TABLE:
+        import_module("rich")
+
+
 def print_json(document: object) -> None:
-    """Indented, in the order it was made."""
     print(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def fail(command: str, problems: Iterable[object]) -> int:
+    """Print one line per problem on standard error; returns the exit code 1."""
+    for problem in problems:
+        print(f"proxyless {command}: {problem}", file=sys.stderr)
+    return 1
 
 
 def print_table(
@@ -49,7 +61,12 @@ def print_table(
     *,
     styles: Mapping[str, str] | None = None,
 ) -> None:
-    """One line per row; a cell whose text has a style is shown in it. No markup is read."""
+    """Print one line per row. `styles` has the styles of cells by their text; no markup is read."""
+    # rich is in the extra proxyless[cli].
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
     known = styles or {}
     table = Table(box=None, pad_edge=False, show_edge=False)
     for column in columns:
@@ -57,21 +74,21 @@ def print_table(
     for row in rows:
         table.add_row(*(Text(cell, style=known.get(cell, "")) for cell in row))
     if sys.stdout.isatty():
-        # Without colours there are no other escape sequences, either: it is what people expect.
+        # No color_system: neither colours nor other escape sequences.
         colors: Any = None if os.environ.get("NO_COLOR") else "auto"
         console = Console(highlight=False, color_system=colors)
         if not _is_too_narrow(console, table):
             console.print(table)
             return
-    # The terminal folds lines that are too long, and does it better than columns of a few letters.
+    # On a narrow terminal, lines folded by the terminal are easier to read than narrow columns.
     console = Console(width=_PIPE_WIDTH, highlight=False, color_system=None)
     with console.capture() as captured:
         console.print(table)
-    # Cells are filled up with spaces, the last one, too.
+    # rich pads the last column with spaces.
     print("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 def _is_too_narrow(console: Console, table: Table) -> bool:
-    """Whether the table would have to be folded, and its columns would be too thin for that."""
+    """Whether the table would have to be folded into columns that are too narrow."""
     wanted = console.measure(table, options=console.options.update(max_width=_PIPE_WIDTH)).maximum
     return console.width < wanted and console.width < _COLUMN_MIN * len(table.columns)

@@ -1,39 +1,67 @@
-"""Which resources are in the files that a command was given, and what is wrong with the files?"""
+"""Resources of the files that a command is given, and the errors of these files."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from proxyless.controlplane import Snapshot
 from proxyless.controlplane.documents import parse_documents
-from proxyless.controlplane.files import list_files, read_bounded, refuse_duplicates
+from proxyless.controlplane.files import list_files, read_bounded, reject_duplicates
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
+    import argparse
+    from collections.abc import Iterable, Iterator, Sequence
 
     from proxyless.base import ValidationErrors
     from proxyless.controlplane import Resource
 
+    # Place in a file, and the resource there.
+    Located = tuple[str, Resource]
 
-def read_resources(paths: Iterable[Path], errors: ValidationErrors) -> list[tuple[str, Resource]]:
-    """Each resource with its place; of a directory, those of all files below it."""
-    located: list[tuple[str, Resource]] = []
+
+def add_files_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "files", metavar="FILE", nargs="+", type=Path, help="a file, or a directory of files"
+    )
+
+
+def read_resources(
+    paths: Sequence[Path], errors: ValidationErrors, *, may_be_empty: bool = False
+) -> list[Located]:
+    """Read each resource with its place, of a directory those in all files below it.
+
+    Paths without any resource are an error, unless `may_be_empty`: one may be mistyped.
+    """
+    located: list[Located] = []
     for path in _expand(paths, errors):
         with errors.field(str(path)):
             text = read_bounded(path, errors)
             found = parse_documents(text, errors, is_json=path.suffix == ".json")
         located += [(f"{path}{place}", resource) for place, resource in found]
-    kept = set(map(id, refuse_duplicates(located, errors)))
+    if not located and errors.ok and not may_be_empty:
+        with errors.field(", ".join(map(str, paths))):
+            errors.add("has no resources")
+    kept = set(map(id, reject_duplicates(located, errors)))
     return [(place, resource) for place, resource in located if id(resource) in kept]
 
 
+def find_dangling(located: Sequence[Located]) -> Iterator[tuple[str, Resource, str, str]]:
+    """References to resources that are not there: place and resource, field, and error text."""
+    snapshot = Snapshot.of([resource for _, resource in located], partial=True)
+    for place, resource in located:
+        for path, text in snapshot.check([resource]).items():
+            # The path starts with the resource.
+            yield place, resource, path.partition('"].')[2], text
+
+
 def describe_errors(errors: ValidationErrors, context: str = "") -> list[str]:
-    """A line for each: where, and what is wrong there."""
+    """One line per error: context, path, text."""
     return [": ".join(filter(None, (context, place, text))) for place, text in errors.items()]
 
 
 def _expand(paths: Iterable[Path], errors: ValidationErrors) -> Iterator[Path]:
-    """What is named is read, whatever it is: `<(kubectl …)` is a pipe. In a directory, files."""
+    """All files of directories. Other paths may be pipes, as with `<(kubectl …)`."""
     for path in paths:
         if not path.is_dir():
             yield path
@@ -42,8 +70,8 @@ def _expand(paths: Iterable[Path], errors: ValidationErrors) -> Iterator[Path]:
             found = list_files(path, errors)
         for below in found:
             if below.is_fifo():
-                # Whoever opens a pipe waits until somebody writes to it.
+                # Opening it would block until a process writes to it.
                 with errors.field(str(below)):
-                    errors.add("is no file")
+                    errors.add("is not a file")
             else:
                 yield below

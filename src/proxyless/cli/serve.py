@@ -1,21 +1,22 @@
-"""`proxyless serve DIR`: a control plane from a directory of files.
+"""`proxyless serve DIR`: serves the resources in a directory of files to xDS clients.
 
-It says what it serves, who connects, and what clients refuse and why. A file that is bad after a
-change is reported, and the last good state is served on.
+It logs each snapshot, connection and NACK. If a file is bad after a change, it logs the error and
+keeps serving the last good snapshot.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from proxyless.base import Event, Trace, ValidationError
 from proxyless.cli.arguments import parse_address
+from proxyless.cli.output import fail
 from proxyless.cli.resource_files import describe_errors
+from proxyless.cli.signals import call_on_termination
 from proxyless.controlplane import (
     ControlPlane,
     FileSource,
@@ -36,26 +37,23 @@ _LOGGER: Final = logging.getLogger("proxyless.serve")
 
 
 def fill_parser(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
     parser.description = (
-        "Serve the resources in the files below DIR to xDS clients; follow changes."
+        "Serve the resources in the files below DIR to xDS clients; reload on changes."
     )
-    parser.add_argument("directory", metavar="DIR", type=Path, help="where the files are")
+    parser.add_argument("directory", metavar="DIR", type=Path, help="directory of the files")
     parser.add_argument(
         "--listen",
         metavar="ADDR",
         type=parse_address,
         default=DEFAULT_ADDRESS,
-        help="host:port or unix:path (default: %(default)s; port 0 for any)",
+        help="host:port or unix:path (default: %(default)s; port 0 for any free port)",
     )
-    parser.add_argument(
-        "--once-check", action="store_true", help="only say whether the files are good"
-    )
+    parser.add_argument("--once-check", action="store_true", help="check the files and exit")
     parser.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Serve until a signal comes; 1 if the files are bad or the address cannot be had."""
+    """Serve until SIGINT or SIGTERM; returns 1 if the files are bad or the address is in use."""
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
@@ -65,17 +63,14 @@ def run(parsed: argparse.Namespace) -> int:
         else:
             asyncio.run(_serve(parsed.directory, parsed.listen))
     except ValidationError as error:
-        for problem in describe_errors(error.errors, str(parsed.directory)):
-            print(f"proxyless serve: {problem}", file=sys.stderr)
-        return 1
+        return fail("serve", describe_errors(error.errors, str(parsed.directory)))
     except OSError as error:
-        print(f"proxyless serve: {error}", file=sys.stderr)
-        return 1
+        return fail("serve", [error])
     return 0
 
 
 def _check(directory: Path) -> Snapshot:
-    # Nothing waits, so no time passes.
+    # The clock is only for `watch`.
     source = FileSource(
         directory, VirtualClock(), on_snapshot=lambda _: None, on_problem=lambda _: None
     )
@@ -85,8 +80,7 @@ def _check(directory: Path) -> Snapshot:
 async def _serve(directory: Path, address: str) -> None:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopped.set)
+    call_on_termination(loop, stopped.set)
     trace = Trace()
     trace.subscribe(_log_event)
     control_plane = ControlPlane(
@@ -97,7 +91,7 @@ async def _serve(directory: Path, address: str) -> None:
         _LOGGER.info("reloaded: %s", _describe(snapshot))
         control_plane.set_snapshot(snapshot)
 
-    # A large file takes seconds to read, and clients are not to notice.
+    # Reading a large file takes seconds, and must not block the event loop.
     source = FileSource(
         directory,
         LoopClock(loop),
@@ -112,7 +106,7 @@ async def _serve(directory: Path, address: str) -> None:
             source.watch()
             async with control_plane:
                 _LOGGER.info("serving %s", _describe(snapshot))
-                # On its own, for scripts that start us with port 0.
+                # On standard output, for scripts that start it with port 0.
                 print(f"listening at {control_plane.address}", flush=True)
                 await stopped.wait()
     finally:
@@ -121,7 +115,7 @@ async def _serve(directory: Path, address: str) -> None:
 
 
 async def _load(source: FileSource, stopped: asyncio.Event) -> Snapshot | None:
-    """What there is now; None if we are told to stop before all of it is read."""
+    """The first snapshot; None if `stopped` is set before all files are read."""
     loading = run_in_thread(source.load)
     waiting = asyncio.ensure_future(stopped.wait())
     either: set[asyncio.Future[Any]] = {loading, waiting}

@@ -1,8 +1,8 @@
-"""`proxyless simulate FILE… --script FILE`: what will clients see, if this and that happens?
+"""`proxyless simulate FILE… --script FILE`: runs a mesh and a script of faults in virtual time.
 
-The mesh of the files runs in virtual time, with real channels as its clients and a simulated
-backend at each endpoint. The answer is a timeline, what clients saw between one event and the next,
-and a verdict on each expectation of the script; the exit code is 1 if one was missed.
+The clients are real channels, and each endpoint of the files is a simulated backend. The output is
+a timeline, statistics of the RPCs between one event and the next, and a verdict on each expectation
+of the script; the exit code is 1 if one was missed.
 """
 
 from __future__ import annotations
@@ -14,9 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from proxyless.base import ValidationErrors
-from proxyless.cli.output import JSON, add_output_option, print_json, print_table
-from proxyless.cli.resource_files import describe_errors, read_resources
-from proxyless.controlplane import Snapshot
+from proxyless.cli.output import JSON, add_output_option, check_rich, fail, print_json, print_table
+from proxyless.cli.resource_files import (
+    add_files_argument,
+    describe_errors,
+    find_dangling,
+    read_resources,
+)
 from proxyless.controlplane.documents import load_documents
 from proxyless.controlplane.files import read_bounded
 from proxyless.sim.rehearsal import Mesh, parse_script, parse_seconds, rehearse, show_time
@@ -24,51 +28,56 @@ from proxyless.sim.rehearsal import Mesh, parse_script, parse_seconds, rehearse,
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from proxyless.sim.rehearsal import Phase, Report, Script
+    from proxyless.sim.rehearsal import Report
+    from proxyless.sim.rehearsal.report import Phase
+    from proxyless.sim.rehearsal.script import Script
 
-# A run of so many RPCs and connections takes longer than anyone likes to wait without a word.
+# A run with this many RPCs and connections shows its progress.
 LONG_WORK: Final = 5_000
-# With more endpoints than that, the table is by zone.
+# With more endpoints, the table has one row per zone.
 ROWS_MAX: Final = 40
 
 _DIGEST_CHARS: Final = 16
 _STYLES: Final = {"held": "green", "missed": "bold red"}
-# Options that stand for keys of the script, and win over them.
+# Options that override keys of the script.
 _KEYS: Final = ("target", "method", "clients", "rate", "duration", "seed")
 
 
 def fill_parser(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
-    parser.description = "Say what clients of the mesh in FILE… see while a script breaks things."
+    parser.description = "Run clients of the mesh in FILE… while a script injects faults."
+    add_files_argument(parser)
     parser.add_argument(
-        "files", metavar="FILE", nargs="+", type=Path, help="a file, or a directory of files"
-    )
-    parser.add_argument(
-        "--script", metavar="FILE", type=Path, help="what happens when, and what is expected"
+        "--script", metavar="FILE", type=Path, help="events with their times, and expectations"
     )
     parser.add_argument(
         "--target",
         action="append",
-        help="what clients dial: xds:///name; may be given again (default: every listener)",
+        help="target of the channels: xds:///name; may be repeated (default: every listener)",
     )
-    parser.add_argument("--method", help="what clients call: /package.Service/Method")
-    parser.add_argument("--clients", type=int, metavar="N", help="how many (default: 1)")
+    parser.add_argument("--method", help="method of the RPCs: /package.Service/Method")
+    parser.add_argument("--clients", type=int, metavar="N", help="number of clients (default: 1)")
     parser.add_argument(
-        "--rate", type=float, metavar="N", help="RPCs per second, of all clients (default: 10)"
+        "--rate", type=float, metavar="N", help="RPCs per second of all clients (default: 10)"
     )
     parser.add_argument(
-        "--duration", type=_parse_duration, metavar="TIME", help="such as 90s (default: 60s)"
+        "--duration",
+        type=_parse_duration,
+        metavar="TIME",
+        help="virtual time of the run, such as 90s (default: 60s)",
     )
-    parser.add_argument("--seed", type=int, help="another one, another run (default: 0)")
     parser.add_argument(
-        "--partial", action="store_true", help="let the files name what is not there"
+        "--seed", type=int, help="random seed; the same seed gives the same run (default: 0)"
+    )
+    parser.add_argument(
+        "--partial", action="store_true", help="allow references to missing resources"
     )
     add_output_option(parser)
     parser.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Show what came of it; 1 if an expectation was missed, or if files or script are bad."""
+    """Print the report; returns 1 if an expectation was missed, or if files or script are bad."""
+    check_rich(parsed)
     problems: list[str] = []
     script = _read_script(parsed, problems)
     base = Path() if parsed.script is None else parsed.script.parent
@@ -83,11 +92,9 @@ def run(parsed: argparse.Namespace) -> int:
             report = rehearse(script, meshes, errors, _progress(script, meshes))
         except KeyboardInterrupt:
             problems.append("interrupted")
-        _collect(errors, problems, parsed.script)
+        problems += describe_errors(errors, str(parsed.script or ""))
     if report is None:
-        for problem in problems:
-            print(f"proxyless simulate: {problem}", file=sys.stderr)
-        return 1
+        return fail("simulate", problems)
     if parsed.output == JSON:
         print_json(report.to_json())
     else:
@@ -95,20 +102,16 @@ def run(parsed: argparse.Namespace) -> int:
     return 0 if report.is_good else 1
 
 
-# What comes in
-
-
 def _parse_duration(text: str) -> float:
     seconds = parse_seconds(text)
     if seconds is None:
         seconds = parse_seconds(f"{text}s")
     if seconds is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time, wanted such as 90s or 1m30s")
+        raise argparse.ArgumentTypeError(f"got {text!r}, wanted a time such as 90s or 1m30s")
     return seconds
 
 
 def _read_script(parsed: argparse.Namespace, problems: list[str]) -> Script:
-    """The script with what the command line says on top of it."""
     errors = ValidationErrors()
     document: Any = {}
     if parsed.script is not None:
@@ -122,33 +125,22 @@ def _read_script(parsed: argparse.Namespace, problems: list[str]) -> Script:
     if given and isinstance(document, dict | None):
         document = {**(document or {}), **given}
     script = parse_script(document, errors)
-    _collect(errors, problems, parsed.script)
+    problems += describe_errors(errors, str(parsed.script or ""))
     return script
 
 
 def _read_mesh(paths: Sequence[Path], problems: list[str], *, is_partial: bool) -> Mesh:
     errors = ValidationErrors()
     located = read_resources(paths, errors)
-    if not located and errors.ok:
-        errors.add(f"{', '.join(map(str, paths))}: has no resources")
-    snapshot = Snapshot.of([resource for _, resource in located], partial=True)
-    for place, resource in located if not is_partial else ():
-        for path, text in snapshot.check([resource]).items():
-            with errors.field(place):
-                # The check writes the resource in another way.
-                field = path.partition('"].')[2]
-                errors.add(f"{resource}: {field}: {text}")
-    _collect(errors, problems)
+    for place, resource, field, text in () if is_partial else find_dangling(located):
+        with errors.field(place):
+            errors.add(f"{resource}: {field}: {text}")
+    problems += describe_errors(errors)
     return Mesh.of(resource for _, resource in located)
 
 
-def _collect(errors: ValidationErrors, problems: list[str], path: Path | None = None) -> None:
-    """One line for each."""
-    problems += describe_errors(errors, str(path or ""))
-
-
 def _progress(script: Script, meshes: Sequence[Mesh]) -> Callable[[float], None]:
-    """On a terminal, and only if it takes long."""
+    """Callback that prints the share done, if the run is long and stderr is a terminal."""
     rpcs = sum(flow.rate for flow in script.flows) * script.duration_s
     connections = script.clients * sum(len(mesh.endpoints) for mesh in meshes)
     if rpcs + connections < LONG_WORK or not sys.stderr.isatty():
@@ -156,13 +148,10 @@ def _progress(script: Script, meshes: Sequence[Mesh]) -> Callable[[float], None]
 
     def show(share: float) -> None:
         end = "\n" if share >= 1.0 else ""
-        said = f"\r{share:4.0%} of {show_time(script.duration_s)}"
-        print(said, end=end, file=sys.stderr, flush=True)
+        text = f"\r{share:4.0%} of {show_time(script.duration_s)}"
+        print(text, end=end, file=sys.stderr, flush=True)
 
     return show
-
-
-# What comes out
 
 
 def _print(report: Report) -> None:
@@ -187,7 +176,7 @@ def _print(report: Report) -> None:
 
 
 def _show_moment(at_s: float) -> str:
-    """Always with milliseconds, so that times stand below each other."""
+    """Time with milliseconds, so that the column is aligned."""
     text = show_time(at_s)
     return text if "." in text else f"{text}.000"
 
@@ -199,7 +188,7 @@ def _print_phases(phases: Sequence[Phase]) -> None:
         for share in phase.shares:
             zones[share.zone] += share.rpcs
         total = zones.total()
-        said = [
+        shown = [
             f"{zone or '(none)'} {100 * times / total:.0f} %" for zone, times in zones.most_common()
         ]
         rows.append(
@@ -211,7 +200,7 @@ def _print_phases(phases: Sequence[Phase]) -> None:
                 str(phase.failed),
                 _show_ms(phase.median_s),
                 _show_ms(phase.slowest_s),
-                ", ".join(said),
+                ", ".join(shown),
             )
         )
     columns = ("phase", "from", "to", "rpcs", "failed", "median", "slowest", "zones")
@@ -234,7 +223,6 @@ def _print_failures(phases: Sequence[Phase]) -> None:
 
 
 def _print_shares(phases: Sequence[Phase]) -> None:
-    """How many RPCs each endpoint had, phase by phase."""
     counts: dict[tuple[str, str, str], Counter[int]] = {}
     endpoints = {share.endpoint for phase in phases for share in phase.shares}
     for number, phase in enumerate(phases):

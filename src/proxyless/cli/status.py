@@ -1,13 +1,12 @@
-"""`proxyless status ADDR`: what do the xDS clients of a process hold?
+"""`proxyless status ADDR`: shows the resources that the xDS clients of a process hold.
 
-It asks the process's CSDS, ours (`proxyless.admin.add_servicers`) or that of any other gRPC
-implementation, and shows each resource with its status, version and what is wrong with it.
+It sends a request to the process's CSDS, ours (`proxyless.admin.add_servicers`) or that of any
+other gRPC implementation, and prints each resource with its status, version and error.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
@@ -15,7 +14,7 @@ from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 
 from proxyless.cli.arguments import parse_address, parse_timeout
-from proxyless.cli.output import JSON, add_output_option, print_json, print_table
+from proxyless.cli.output import JSON, add_output_option, fail, print_json, print_table
 from proxyless.observe import CSDS_SERVICE, ClientStatus, ResourceRow, read_status
 from proxyless.protos import Proto, descriptor_pool_of_envoy, message_class
 
@@ -30,45 +29,38 @@ _COLUMNS: Final = ("target", "type", "name", "status", "version", "error")
 _STYLES: Final = {
     "ACKED": "green",
     "REQUESTED": "yellow",
-    "NACKED": "bold red",
-    "DOES_NOT_EXIST": "bold red",
-    "RECEIVED_ERROR": "bold red",
-    "TIMEOUT": "bold red",
+    **dict.fromkeys(("NACKED", "DOES_NOT_EXIST", "RECEIVED_ERROR", "TIMEOUT"), "bold red"),
 }
 
 
 def fill_parser(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
-    parser.description = (
-        "Ask the CSDS of the process at ADDR which resources it has, and their state."
-    )
+    parser.description = "Show the resources of the process at ADDR and their state, through CSDS."
     parser.add_argument(
         "address",
         metavar="ADDR",
         type=parse_address,
-        help="host:port or unix:path of its admin port",
+        help="admin address of the process: host:port or unix:path",
     )
     parser.add_argument(
-        "--contents", action="store_true", help="the resources themselves, too; only in JSON"
+        "--contents", action="store_true", help="include the resources themselves; only in JSON"
     )
     parser.add_argument(
         "--timeout",
         metavar="SECONDS",
         type=parse_timeout,
         default=TIMEOUT_S,
-        help="how long to wait for the answer (default: %(default)s)",
+        help="deadline of the request (default: %(default)s)",
     )
     add_output_option(parser)
     parser.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Show it; 1 if the process cannot be asked."""
+    """Print the resources; returns 1 if the request fails."""
     try:
         response = fetch(parsed.address, parsed.timeout, has_contents=parsed.contents)
     except grpc.RpcError as error:
-        print(f"proxyless status: {describe_failure(parsed.address, error)}", file=sys.stderr)
-        return 1
+        return fail("status", [describe_failure(parsed.address, error)])
     clients = read_status(response)
     if parsed.output == JSON:
         print_json([_to_json(client) for client in clients])
@@ -80,21 +72,20 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def fetch(address: str, timeout_s: float, *, has_contents: bool) -> Proto:
-    """What the CSDS of a process says; grpc.RpcError if it cannot be asked."""
+    """Request the status from a process's CSDS; raises grpc.RpcError."""
     request = message_class(f"{_STATUS}.ClientStatusRequest")(
         exclude_resource_contents=not has_contents
     )
     with grpc.insecure_channel(address) as channel:
-        ask = channel.unary_unary(
+        call = channel.unary_unary(
             f"/{CSDS_SERVICE}/FetchClientStatus",
             request_serializer=message_class(f"{_STATUS}.ClientStatusRequest").SerializeToString,
             response_deserializer=message_class(f"{_STATUS}.ClientStatusResponse").FromString,
         )
-        return ask(request, timeout=timeout_s)
+        return call(request, timeout=timeout_s)
 
 
 def describe_failure(address: str, error: grpc.RpcError) -> str:
-    """Why the process cannot be asked."""
     if error.code() is grpc.StatusCode.UNIMPLEMENTED:
         return f"{address!r} has no CSDS, wanted the port of proxyless.admin.add_servicers"
     return f"{address!r}: {error.code().name}: {error.details()}"
@@ -134,7 +125,7 @@ def _row_to_json(row: ResourceRow) -> dict[str, Any]:
 
 
 def _decode(row: ResourceRow) -> Any:  # noqa: ANN401 - whatever the resource is in JSON
-    """As JSON, or as it came if it is of a kind that we do not carry."""
+    """The resource as JSON, or its bytes in hex if its type is unknown."""
     try:
         message = message_class(row.type_url.rpartition("/")[2]).FromString(row.value)
         pool = descriptor_pool_of_envoy()

@@ -1,9 +1,9 @@
-"""One backend of the demo: a process with a grpcio server and the generated servicer.
+"""Backend of the demo: a process with a grpcio server and the generated servicer.
 
     python -m proxyless.demo.backend --name a1 --port 0
 
-It says at which port it listens, on a line of its own, and ends when its standard input does. So it
-never outlives the demo, however that ends.
+It prints its port on a line of its own, and exits when its standard input is closed, so it never
+outlives the demo.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from proxyless.demo import greeter_pb2, greeter_pb2_grpc
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# An RPC takes this long, so that there are some under way when a backend is killed.
+# Each RPC takes this long, so that some are under way when a backend is killed.
 WORK_S: Final = 0.004
 
 
 class Greeter(greeter_pb2_grpc.GreeterServicer):  # type: ignore[misc]
-    """The service. Driven by grpcio's server."""
+    """The service. Called by grpcio's server."""
 
     def __init__(self, name: str, *, is_bad: bool) -> None:
         self._name: Final = name
@@ -42,8 +42,8 @@ class Greeter(greeter_pb2_grpc.GreeterServicer):  # type: ignore[misc]
 
 
 async def serve(name: str, port: int, *, is_bad: bool) -> None:
-    """Until standard input ends."""
-    # Two backends must not share a port by chance.
+    """Serve until standard input is closed."""
+    # Two backends must not share a port.
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
     greeter_pb2_grpc.add_GreeterServicer_to_server(Greeter(name, is_bad=is_bad), server)
     bound = server.add_insecure_port(f"127.0.0.1:{port}")
@@ -54,11 +54,10 @@ async def serve(name: str, port: int, *, is_bad: bool) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Serve as the command line says."""
     parser = argparse.ArgumentParser("python -m proxyless.demo.backend")
-    parser.add_argument("--name", required=True, help="what it answers with")
-    parser.add_argument("--port", type=int, default=0, help="0 for any")
-    parser.add_argument("--bad", action="store_true", help="answer every RPC with an error")
+    parser.add_argument("--name", required=True, help="name in the replies")
+    parser.add_argument("--port", type=int, default=0, help="0 for any free port")
+    parser.add_argument("--bad", action="store_true", help="fail every RPC")
     settings = parser.parse_args(arguments)
     asyncio.run(serve(settings.name, settings.port, is_bad=settings.bad))
 

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class GreeterStub(object):
-    """Greets, and says who it was.
+    """Greets, and names the backend.
     """
 
     def __init__(self, channel):
@@ -43,11 +43,11 @@ class GreeterStub(object):
 
 
 class GreeterServicer(object):
-    """Greets, and says who it was.
+    """Greets, and names the backend.
     """
 
     def Greet(self, request, context):
-        """Answers with the name that was sent.
+        """Returns a greeting of the name in the request.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -70,7 +70,7 @@ def add_GreeterServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Greeter(object):
-    """Greets, and says who it was.
+    """Greets, and names the backend.
     """
 
     @staticmethod

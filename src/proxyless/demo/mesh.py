@@ -1,4 +1,4 @@
-"""What does the control plane of the demo serve?
+"""Resources that the control plane of the demo serves.
 
 Three zones of two backends, and two clusters that a route can choose:
 
@@ -7,7 +7,7 @@ Three zones of two backends, and two clusters that a route can choose:
       greeter-dns  LOGICAL_DNS: one backend of zone c, by its host name
     greeter-v2   EDS: the other backend of zone c
 
-Pure: a `Plan` says what is meant to be, `build` writes it down as a snapshot.
+A `Plan` describes them, `build` makes a snapshot of it.
 """
 
 from __future__ import annotations
@@ -46,11 +46,10 @@ COOKIE: Final = "greeter-session"
 
 @frozen
 class Place:
-    """Where a backend stands."""
+    """Zone and cluster of a backend."""
 
     name: str
     zone: str
-    # The cluster whose endpoints it is among.
     cluster: str
 
 
@@ -62,32 +61,29 @@ PLACES: Final = (
     Place("c1", "c", DNS),
     Place("c2", "c", NEW),
 )
-ZONES: Final = tuple(dict.fromkeys(place.zone for place in PLACES))
 # By zone, until an endpoint is moved.
 PRIORITIES: Final = {"a": 0, "b": 1}
 
 
 def names_in(zone: str) -> frozenset[str]:
-    """The backends of a zone."""
     return frozenset(place.name for place in PLACES if place.zone == zone)
 
 
 def names_of(*clusters: str) -> frozenset[str]:
-    """The backends of leaf clusters."""
     return frozenset(place.name for place in PLACES if place.cluster in clusters)
 
 
 @frozen
 class Plan:
-    """What the mesh is meant to be. Each change is a new one, with the next number."""
+    """Plan of the mesh. Each change makes a new plan, with the next generation."""
 
     ports: Mapping[str, int]
     generation: int = 1
     # The cluster that the route chooses.
     cluster: str = OLD
-    # Whether the new cluster is there; it stays when the route leaves it.
+    # Whether the new cluster exists; it stays when the route leaves it.
     has_new: bool = False
-    # The endpoint that is in the other priority than its zone is.
+    # The endpoint that is in another priority than its zone.
     moved: str = ""
 
     def with_moved(self, name: str) -> Plan:
@@ -103,7 +99,7 @@ class Plan:
         return 1 - priority if place.name == self.moved else priority
 
     def first_choice(self) -> frozenset[str]:
-        """Who serves if all are well."""
+        """The backends that serve if all are healthy."""
         if self.cluster == NEW:
             return names_of(NEW)
         places = (place for place in PLACES if place.cluster == EDS)
@@ -113,13 +109,13 @@ class Plan:
         return f"127.0.0.1:{self.ports[place.name]}"
 
     def name_at(self, address: str) -> str:
-        """Which backend has this address; empty if none has."""
+        """The backend with this address, or an empty string."""
         found = (place.name for place in PLACES if self.address_of(place) == address)
         return next(found, "")
 
 
 def build(plan: Plan, before: Snapshot | None = None) -> Snapshot:
-    """The plan as resources; types in which nothing changes keep the version they had before."""
+    """Snapshot of the plan; types without changes keep the version they had before."""
     start = before or Snapshot.of(())
     [fallback] = (place for place in PLACES if place.cluster == DNS)
     resources = [
@@ -128,7 +124,6 @@ def build(plan: Plan, before: Snapshot | None = None) -> Snapshot:
         aggregate_cluster(OLD, [EDS, DNS]),
         keep_sessions(eds_cluster(EDS), idle_timeout_s=60),
         _localities(plan),
-        # Its name and not its address: this one is looked up.
         dns_cluster(DNS, "localhost", plan.ports[fallback.name]),
     ]
     if plan.has_new:

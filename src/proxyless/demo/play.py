@@ -1,9 +1,10 @@
-"""How is a story played on a stage, shown, and judged?"""
+"""Execution of a story on a stage: its steps, the views, and the verdict."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from proxyless.demo.stage import Settings, open_stage
@@ -14,52 +15,49 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from proxyless.demo.stage import LiveStage
-    from proxyless.demo.story import Seen, Step
+    from proxyless.demo.story import Observation, Step
     from proxyless.demo.view import View
 
-# Between two looks at what is there, and between two views.
-LOOK_S: Final = 0.05
+# Time between two checks, and between two views.
+CHECK_S: Final = 0.05
 SHOW_S: Final = 0.125
 
 
 class Viewer(Protocol):
-    """Who shows views. Must not raise, and not take long: it runs between RPCs."""
+    """Output of views. `show` must be fast and must not raise: it runs between RPCs."""
 
     def show(self, view: View) -> None: ...
 
 
-class Playable(Stage, Protocol):
-    """A stage that can be looked at."""
+class ObservableStage(Stage, Protocol):
+    """A stage with observations."""
 
     def now_s(self) -> float:
         """Seconds since the demo began."""
-        ...
 
-    def seen(self, since_s: float, about: str) -> Seen:
-        """What RPCs have shown that began and ended since then."""
-        ...
+    def observe(self, since_s: float, moved: str) -> Observation:
+        """Results of the RPCs that started and ended since then."""
 
 
 class Player:
-    """Plays a story on a stage. Driven by the clock."""
+    """Executes a story on a stage. It owns the logs of the steps."""
 
     def __init__(
         self,
-        stage: Playable,
+        stage: ObservableStage,
         story: Sequence[Step],
         speed: float,
         on_change: Callable[[Player], None],
     ) -> None:
-        # Fixed at construction.
         self._stage: Final = stage
         self._story: Final = story
         self._speed: Final = speed
         self._on_change: Final = on_change
-        # Of the steps that were reached; the last one may still run.
+        # One log per started step; the last step may still run.
         self.logs: list[StepLog] = []
 
     async def play(self) -> None:
-        """All steps in turn; the first that is not seen is the last."""
+        """Execute all steps in turn, up to the first whose check does not hold in time."""
         for step in self._story:
             await self._play_step(step)
             if self.logs[-1].seen_s is None:
@@ -69,32 +67,33 @@ class Player:
         now_s = self._stage.now_s
         self.logs.append(StepLog(step.key, now_s()))
         self._on_change(self)
-        about = await step.act(self._stage) or ""
+        result = step.act(self._stage)
+        moved = (await result if isawaitable(result) else result) or ""
         acted_s = now_s()
-        self._note(acted_s=acted_s, about=about)
-        while lack := self._lack(step, acted_s, about):
+        self._update_log(acted_s=acted_s, moved=moved)
+        while mismatch := self._check(step, acted_s, moved):
             if now_s() > acted_s + step.patience_s:
-                self._note(got=lack)
+                self._update_log(got=mismatch)
                 return
-            await asyncio.sleep(LOOK_S)
-        # It was so all through the window.
-        self._note(seen_s=now_s() - WINDOW_S)
+            await asyncio.sleep(CHECK_S)
+        # The check held for the whole window.
+        self._update_log(seen_s=now_s() - WINDOW_S)
         await asyncio.sleep(hold_s_at(step, self._speed))
-        self._note(ended_s=now_s())
+        self._update_log(ended_s=now_s())
 
-    def _lack(self, step: Step, acted_s: float, about: str) -> str:
+    def _check(self, step: Step, acted_s: float, moved: str) -> str:
         since_s = self._stage.now_s() - WINDOW_S
         if since_s < acted_s:
             return "it has just begun"
-        return step.want(self._stage.seen(since_s, about))
+        return step.check(self._stage.observe(since_s, moved))
 
-    def _note(self, **what: float | str) -> None:
-        self.logs[-1] = replace(self.logs[-1], **what)  # type: ignore[arg-type]
+    def _update_log(self, **fields: float | str) -> None:
+        self.logs[-1] = replace(self.logs[-1], **fields)  # type: ignore[arg-type]
         self._on_change(self)
 
 
 async def run_demo(settings: Settings, viewers: Sequence[Viewer]) -> Verdict:
-    """Everything from the first process to the verdict. OSError if a backend cannot be started."""
+    """Start all processes, execute the story, judge it. OSError if a backend cannot be started."""
     async with open_stage(settings) as stage:
 
         def show(player: Player, verdict: Verdict | None = None) -> None:

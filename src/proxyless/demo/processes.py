@@ -1,4 +1,4 @@
-"""The backends of the demo as processes: started, killed and started again at the same port."""
+"""Backend processes of the demo: started, killed, and started again at the same port."""
 
 from __future__ import annotations
 
@@ -12,22 +12,19 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from proxyless.demo.mesh import Place
 
-# A cold start of Python and grpcio on a busy machine.
+# Enough for a cold start of Python and grpcio on a busy machine.
 START_S_MAX: Final = 30.0
 
 _LISTENING: Final = b"listening at "
 
 
 class Backend:
-    """One of them. Driven by the stage."""
+    """One backend. It owns the process and keeps the port between two starts."""
 
     def __init__(self, place: Place, *, is_bad: bool = False) -> None:
-        # Fixed at construction.
         self.place: Final = place
         self._is_bad: Final = is_bad
-        # From the first start on.
         self.port = 0
-        # While it runs.
         self._process: Process | None = None
 
     @property
@@ -35,7 +32,7 @@ class Backend:
         return self._process is not None
 
     async def start(self) -> None:
-        """Run, at the same port as ever; OSError if that cannot be had."""
+        """Start the process, at its earlier port if it has one; raises OSError."""
         assert self._process is None, "a backend is started once"
         command = ["-m", "proxyless.demo.backend", "--name", self.place.name]
         command += ["--port", str(self.port), *(["--bad"] if self._is_bad else [])]
@@ -45,7 +42,7 @@ class Backend:
             stdin=PIPE,
             stdout=PIPE,
             env={**os.environ, "GRPC_VERBOSITY": "NONE"},
-            # Ctrl-C is for the demo, which ends its backends itself.
+            # Ctrl-C must only reach the demo, which ends its backends itself.
             start_new_session=True,
         )
         try:
@@ -56,7 +53,7 @@ class Backend:
             raise
 
     async def _read_port(self, process: Process) -> int:
-        assert process.stdout is not None, "it was asked for"
+        assert process.stdout is not None, "stdout is a pipe"
         line = await process.stdout.readline()
         if not line.startswith(_LISTENING):
             code = await process.wait()
@@ -64,10 +61,10 @@ class Backend:
         return int(line.removeprefix(_LISTENING))
 
     async def kill(self) -> None:
-        """End it as a power failure would, with SIGKILL. Idempotent."""
+        """Send SIGKILL. Idempotent."""
         process, self._process = self._process, None
         if process is not None:
             with suppress(ProcessLookupError):
                 process.kill()
-            # Also reads what it said, so that nothing of it stays open.
+            # Reads the rest of its output, so that the pipes are closed.
             await process.communicate()

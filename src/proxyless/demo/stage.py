@@ -1,7 +1,6 @@
-"""The real thing: backends as processes, a control plane, a channel with its RPCs.
+"""Stage of the demo: backend processes, a control plane and a channel, on loopback.
 
-Everything is on loopback, at ports that were free. What is done to it is the story's, what is shown
-of it is the view's: here it is only done, recorded and read.
+The story decides what is done, the view what is shown; the stage executes and records.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from proxyless.base.frozen import frozen
 from proxyless.controlplane import CLUSTER, ROUTE_CONFIG, ControlPlane, ServiceOptions
 from proxyless.demo.mesh import NEW, PLACES, SERVICE, Plan, build
 from proxyless.demo.processes import Backend
-from proxyless.demo.story import Seen, look
+from proxyless.demo.story import Observation, summarize
 from proxyless.demo.traffic import RPCS_PER_S, SESSION_RPCS_PER_S, Load, Record
 from proxyless.demo.verdict import is_excused, kills_of
 from proxyless.demo.view import (
@@ -27,7 +26,6 @@ from proxyless.demo.view import (
     view_session,
     view_steps,
     view_tree,
-    view_verdict,
 )
 from proxyless.observe.csds_service import view_clients
 
@@ -41,7 +39,7 @@ if TYPE_CHECKING:
 
 TARGET: Final = f"xds:///{SERVICE}"
 NODE: Final = "demo"
-# A backend that is back is found within a second.
+# The client reconnects to a restarted backend within a second.
 _OPTIONS: Final = (
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.min_reconnect_backoff_ms", 200),
@@ -51,21 +49,20 @@ _OPTIONS: Final = (
 
 @frozen
 class Settings:
-    """What the user may say about a run."""
+    """Options of the user."""
 
-    # Steps are shown for so much less time.
+    # Divisor of the time for which steps are shown.
     speed: float = 1.0
-    # A backend that answers with errors, to see what the verdict makes of it.
+    # Backend that answers with errors, for a bad verdict.
     bad_backend: str = ""
 
 
 class LiveStage:
-    """Does what the story says, and shows what became of it. Driven by the player."""
+    """Executes the actions of the story. It owns the record of the RPCs and the plan."""
 
     def __init__(
         self, backends: Iterable[Backend], control_plane: ControlPlane, channel: AioChannel
     ) -> None:
-        # Fixed at construction.
         self._loop: Final = asyncio.get_running_loop()
         self._begin_s: Final = self._loop.time()
         self._backends: Final = {backend.place.name: backend for backend in backends}
@@ -73,16 +70,13 @@ class LiveStage:
         self._channel: Final = channel
         self._session: Final[AioSession] = channel.session()
         self.record: Final = Record()
-        # From the story.
         self._plan = plan_of(self._backends.values())
         self._is_served = True
 
     def now_s(self) -> float:
-        """Seconds since the demo began."""
         return self._loop.time() - self._begin_s
 
     def loads(self) -> tuple[Load, Load]:
-        """All RPCs that there will be."""
         record, begin_s = self.record, self._begin_s
         every = Load(self._channel, record, rate=RPCS_PER_S, is_session=False, begin_s=begin_s)
         session = Load(
@@ -90,7 +84,7 @@ class LiveStage:
         )
         return every, session
 
-    # What a step may do
+    # Actions
 
     async def kill(self, zone: str) -> None:
         await asyncio.gather(*(backend.kill() for backend in self._in(zone)))
@@ -126,26 +120,24 @@ class LiveStage:
         self._plan = plan
         self._control_plane.set_snapshot(build(plan, self._control_plane.snapshot))
 
-    # What is there to see
+    # Observations
 
-    def seen(self, since_s: float, about: str) -> Seen:
-        """What RPCs have shown that began and ended since then."""
-        load, failed, session = look(self.record.ended_since(since_s), since_s=since_s)
+    def observe(self, since_s: float, moved: str) -> Observation:
+        load, failed, session = summarize(self.record.ended_since(since_s), since_s=since_s)
         routes = [dump for dump in self._dump() if dump.type_url == ROUTE_CONFIG]
-        return Seen(
+        return Observation(
             served=load,
             failed=failed,
             session=session,
             first_choice=self._plan.first_choice(),
             routes_held=routes[0].version if routes else "",
             routes_served=self._control_plane.snapshot.version_of(ROUTE_CONFIG),
-            about=about,
+            moved=moved,
         )
 
     def take_view(
         self, story: Sequence[Step], logs: Sequence[StepLog], verdict: Verdict | None = None
     ) -> View:
-        """All that is shown now."""
         now_s, record, plan = self.now_s(), self.record, self._plan
         names = {plan.address_of(place): place.name for place in PLACES}
         running = [name for name, backend in self._backends.items() if backend.is_running]
@@ -163,7 +155,7 @@ class LiveStage:
             session=session,
             generation=self._view_generation(),
             steps=view_steps(story, logs),
-            verdict=view_verdict(verdict) if verdict is not None else (),
+            verdict=verdict.rows if verdict is not None else (),
             is_good=verdict is not None and verdict.is_good,
         )
 
@@ -184,19 +176,18 @@ class LiveStage:
 
 
 def plan_of(backends: Iterable[Backend]) -> Plan:
-    """The mesh that the demo begins with."""
     return Plan({backend.place.name: backend.port for backend in backends})
 
 
 @asynccontextmanager
 async def open_stage(settings: Settings) -> AsyncIterator[LiveStage]:
-    """Start everything; nothing of it is left afterwards, whatever happens inside."""
+    """Start everything, and stop everything at the exit, even after an error."""
     backends = [Backend(place, is_bad=place.name == settings.bad_backend) for place in PLACES]
     async with AsyncExitStack() as exits:
         for backend in backends:
             exits.push_async_callback(backend.kill)
         await asyncio.gather(*(backend.start() for backend in backends))
-        # All parts of a change are sent at once: that nothing tears is to be the client's merit.
+        # Not paced: all parts of a change are sent at once, so avoiding tears is up to the client.
         control_plane = await exits.enter_async_context(
             ControlPlane(build(plan_of(backends)), options=ServiceOptions(is_paced=False))
         )

@@ -1,8 +1,8 @@
-"""What happens in the demo, and what must be seen then?
+"""Story of the demo: its steps, and the expected effect of each.
 
-A step is data: what is done, what must be seen, how long that may take and how long it is shown.
-What is done goes through `Stage`, what must be seen is a pure function of `Seen`, so the story can
-be tested without a mesh.
+A step is data: an action, a check, the time limit of the check, and how long the step is shown.
+Actions are calls of `Stage` and checks are functions of an `Observation`, so the story can be
+tested without a mesh.
 """
 
 from __future__ import annotations
@@ -18,80 +18,73 @@ if TYPE_CHECKING:
 
     from proxyless.demo.traffic import Rpc
 
-# Something is seen when it was so for this long.
+# A check must hold for this long.
 WINDOW_S: Final = 0.5
-# How long the new cluster is late, at least: less could not be told from a slow machine.
+# Minimum delay of the new cluster: less could not be distinguished from a slow machine.
 LATE_S_MIN: Final = 1.0
-# After a kill there must be a whole second in which all is well.
+# After a kill there must be a whole second without failures.
 CALM_S: Final = 1.0
 
 
 class Stage(Protocol):
-    """What a step may do. All of it has happened when the call returns."""
+    """Actions of steps. An action is complete when the call returns."""
 
     async def kill(self, zone: str) -> None:
-        """End all backends of the zone with SIGKILL."""
-        ...
+        """Kill all backends of the zone with SIGKILL."""
 
     async def revive(self, zone: str) -> None:
         """Start all backends of the zone, at the ports they had."""
-        ...
 
     def move_session_endpoint(self) -> str:
-        """Give the endpoint where the session lives the other priority; returns its name."""
-        ...
+        """Move the endpoint of the session to the other priority; returns its name."""
 
     def route_to(self, cluster: str, *, is_late: bool = False) -> None:
-        """Send all RPCs to another cluster. If that is late, the client hears of it later."""
-        ...
+        """Route all RPCs to another cluster. `is_late`: withhold that cluster until `release`."""
 
     def release(self) -> None:
-        """Tell the client what was late."""
-        ...
+        """Send the withheld cluster."""
 
-    async def stop_control_plane(self) -> None:
-        """End it, and with it every stream to it."""
-        ...
+    async def stop_control_plane(self) -> None: ...
 
     async def start_control_plane(self) -> None:
-        """Start it again at the same port; it knows nothing of its clients."""
-        ...
+        """Start the control plane again at the same port, without state of its clients."""
 
 
 @frozen
-class Seen:
-    """What the last moment has shown."""
+class Observation:
+    """Results of the RPCs of the last window."""
 
-    # Who answered the load, and how many RPCs failed.
+    # Backends that answered the load, and the number of failed RPCs.
     served: frozenset[str]
     failed: int
-    # Who answered the session, and on which connections.
+    # Backends that answered the session, each with the connection.
     session: frozenset[tuple[str, str]]
-    # Who answers the load if all are well.
+    # Backends that answer the load if all are healthy.
     first_choice: frozenset[str]
-    # The version of the routes that the client has accepted, and the one that is served.
+    # Version of the routes that the client has accepted, and the one that is served.
     routes_held: str = ""
     routes_served: str = ""
-    # What the step is about, if it chose: the endpoint that was moved.
-    about: str = ""
+    # Endpoint that the step has moved.
+    moved: str = ""
 
 
-Act = Callable[[Stage], Awaitable[str | None]]
-# Empty if it is so, else what is instead.
-Want = Callable[[Seen], str]
+# Returns the name of the moved endpoint, if there is one.
+Act = Callable[[Stage], Awaitable[str | None] | str | None]
+# Returns an empty string if the check holds, else what was observed.
+Check = Callable[[Observation], str]
 
 
 @frozen
 class Step:
-    """One thing that happens."""
+    """One step of the story."""
 
     key: str
     title: str
-    # What must be seen, in words.
-    wanted: str
+    # The check in words.
+    expected: str
     act: Act
-    want: Want
-    # How long it may take until it is seen, and how long it is shown then, at normal speed.
+    check: Check
+    # Time limit of the check, and how long the step is shown then, at normal speed.
     patience_s: float = 10.0
     hold_s: float = 2.0
     hold_s_min: float = 0.2
@@ -99,99 +92,70 @@ class Step:
 
 @frozen
 class StepLog:
-    """What came of a step. Times are seconds since the demo began."""
+    """Result of a step. Times are seconds since the demo began."""
 
     key: str
     started_s: float
-    # When all was done, and when it was seen; None if it was not.
+    # When the action was complete, when the check held, and the end of the step.
     acted_s: float | None = None
     seen_s: float | None = None
     ended_s: float | None = None
-    about: str = ""
-    # What was there in place of what was wanted, if patience is over.
+    moved: str = ""
+    # What was observed instead, if the check did not hold in time.
     got: str = ""
 
 
-def look(
+def summarize(
     rpcs: Iterable[Rpc], *, since_s: float
 ) -> tuple[frozenset[str], int, frozenset[tuple[str, str]]]:
-    """Who answered the load, how many failed, who answered the session; of RPCs since then."""
+    """`served`, `failed` and `session` of an observation, from the RPCs started since then."""
     recent = [rpc for rpc in rpcs if rpc.started_s >= since_s]
     load = frozenset(rpc.backend for rpc in recent if rpc.is_ok and not rpc.is_session)
     session = frozenset((rpc.backend, rpc.peer) for rpc in recent if rpc.is_ok and rpc.is_session)
     return load, sum(not rpc.is_ok for rpc in recent), session
 
 
-# What must be seen
+def served_by(names: Iterable[str]) -> Check:
+    """Exactly these backends answer, and no RPC fails."""
+    expected = frozenset(names)
+    return lambda observed: _compare(observed, expected)
 
 
-def served_by(names: Iterable[str]) -> Want:
-    """All of these answer, nobody else does, and no RPC fails."""
-    wanted = frozenset(names)
-    return lambda seen: _compare(seen, wanted)
+def served_by_first_choice(observed: Observation) -> str:
+    """Exactly the backends of the first choice answer, and no RPC fails."""
+    return _compare(observed, observed.first_choice)
 
 
-def served_by_first_choice(seen: Seen) -> str:
-    """As `served_by`, with what the mesh itself says."""
-    return _compare(seen, seen.first_choice)
-
-
-def session_stays(seen: Seen) -> str:
+def session_stays(observed: Observation) -> str:
     """The load follows the mesh, the session stays on the moved endpoint and its connection."""
-    names = {name for name, _ in seen.session}
-    if names != {seen.about} or len(seen.session) != 1:
-        return f"the session is on {_list(names)}, by {len(seen.session)} connections"
-    return served_by_first_choice(seen)
+    names = {name for name, _ in observed.session}
+    if names != {observed.moved} or len(observed.session) != 1:
+        return f"the session is on {_list(names)}, by {len(observed.session)} connections"
+    return served_by_first_choice(observed)
 
 
-def routes_known_but_not_used(seen: Seen) -> str:
-    """The client has accepted the new routes, and RPCs still go where they went."""
-    if seen.routes_held != seen.routes_served:
-        return f"the client has the routes of generation {seen.routes_held or 'none'}"
-    return _compare(seen, names_of(NEW), is_excluded=True)
+def routes_held_but_not_used(observed: Observation) -> str:
+    """The client has accepted the new routes, and RPCs still go to the old cluster."""
+    if observed.routes_held != observed.routes_served:
+        return f"the client has the routes of generation {observed.routes_held or 'none'}"
+    return _compare(observed, names_of(NEW), is_excluded=True)
 
 
-def _compare(seen: Seen, names: frozenset[str], *, is_excluded: bool = False) -> str:
-    if seen.failed:
-        return f"{seen.failed} RPCs failed in the last {WINDOW_S:g} s"
-    is_so = bool(seen.served) and (not seen.served & names if is_excluded else seen.served == names)
-    return "" if is_so else f"RPCs are answered by {_list(seen.served)}"
+def _compare(observed: Observation, names: frozenset[str], *, is_excluded: bool = False) -> str:
+    if observed.failed:
+        return f"{observed.failed} RPCs failed in the last {WINDOW_S:g} s"
+    served = observed.served
+    holds = bool(served) and (not served & names if is_excluded else served == names)
+    return "" if holds else f"RPCs are answered by {_list(served)}"
 
 
 def _list(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names)) or "nobody"
-
-
-# What is done
-
-
-async def _nothing(_stage: Stage) -> None:
-    """The step is what was there before."""
-
-
-def _kill(zone: str) -> Act:
-    return lambda stage: stage.kill(zone)
+    return ", ".join(sorted(names)) or "no backend"
 
 
 async def _revive_all(stage: Stage) -> None:
     for zone in ("a", "b"):
         await stage.revive(zone)
-
-
-async def _move(stage: Stage) -> str:
-    return stage.move_session_endpoint()
-
-
-async def _route_to_late_cluster(stage: Stage) -> None:
-    stage.route_to(NEW, is_late=True)
-
-
-async def _release(stage: Stage) -> None:
-    stage.release()
-
-
-async def _stop_control_plane(stage: Stage) -> None:
-    await stage.stop_control_plane()
 
 
 async def _start_control_plane(stage: Stage) -> None:
@@ -204,7 +168,7 @@ STORY: Final[Sequence[Step]] = (
         "calm",
         "everything is well",
         "zone a, priority 0, answers every RPC",
-        _nothing,
+        lambda _: None,
         served_by_first_choice,
         patience_s=5.0,
     ),
@@ -212,7 +176,7 @@ STORY: Final[Sequence[Step]] = (
         "kill-a",
         "zone a is killed",
         "zone b, priority 1, answers every RPC",
-        _kill("a"),
+        lambda stage: stage.kill("a"),
         served_by(names_in("b")),
         patience_s=5.0,
         hold_s=3.0,
@@ -222,7 +186,7 @@ STORY: Final[Sequence[Step]] = (
         "kill-b",
         "zone b is killed as well",
         "the DNS fallback in zone c answers every RPC",
-        _kill("b"),
+        lambda stage: stage.kill("b"),
         served_by(names_of(DNS)),
         patience_s=5.0,
         hold_s_min=CALM_S,
@@ -240,7 +204,7 @@ STORY: Final[Sequence[Step]] = (
         "move",
         "the session's endpoint changes priority",
         "the load follows, the session stays on its connection",
-        _move,
+        lambda stage: stage.move_session_endpoint(),
         session_stays,
         hold_s=3.0,
     ),
@@ -248,8 +212,8 @@ STORY: Final[Sequence[Step]] = (
         "route",
         "a route changes to a cluster that is late",
         "the client has the new route, RPCs stay with the old cluster",
-        _route_to_late_cluster,
-        routes_known_but_not_used,
+        lambda stage: stage.route_to(NEW, is_late=True),
+        routes_held_but_not_used,
         hold_s=2.5,
         hold_s_min=LATE_S_MIN,
     ),
@@ -257,14 +221,14 @@ STORY: Final[Sequence[Step]] = (
         "late",
         "the late cluster arrives",
         "greeter-v2 answers every RPC",
-        _release,
+        lambda stage: stage.release(),
         served_by_first_choice,
     ),
     Step(
         "stop",
         "the control plane stops",
         "RPCs do not notice",
-        _stop_control_plane,
+        lambda stage: stage.stop_control_plane(),
         served_by_first_choice,
     ),
     Step(
@@ -279,7 +243,7 @@ STORY: Final[Sequence[Step]] = (
 
 
 def hold_s_at(step: Step, speed: float) -> float:
-    """How long the step is shown once it is seen."""
+    """How long the step is shown after its check holds."""
     return max(step.hold_s / speed, step.hold_s_min)
 
 

@@ -1,12 +1,7 @@
-"""How is the view shown on a terminal, and how in a file?
-
-`TerminalView` redraws a screen; `PlainLog` prints a line when something has happened. Both render
-a `View` and nothing else.
-"""
+"""View of the demo on a terminal, redrawn with rich."""
 
 from __future__ import annotations
 
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
 from rich.console import Group
@@ -19,8 +14,7 @@ from rich.text import Text
 from proxyless.demo.view import MISSED, RUNNING, SEEN, WAITING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from types import TracebackType
+    from collections.abc import Iterator, Sequence
     from typing import Self
 
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -48,24 +42,21 @@ _ARROW: Final = " > "
 
 
 def bar(share: float, width: int = _BAR_WIDTH) -> str:
-    """A part of a whole line, to an eighth of a character."""
+    """Bar for a share of the width, with a resolution of an eighth of a character."""
     eighths = round(min(max(share, 0.0), 1.0) * width * 8)
     full, rest = divmod(eighths, 8)
     return "█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "")
 
 
 def sparkline(values: Sequence[float], top: float) -> str:
-    """One character for each value; what is not nothing is not blank."""
+    """One character for each value, blank only for 0."""
     steps = len(_SPARKS) - 1
     scaled = (min(max(round(value / top * steps), value > 0), steps) for value in values)
     return "".join(_SPARKS[index] for index in scaled)
 
 
-# The parts
-
-
 def render(view: View, page: str = "") -> Layout:
-    """The whole screen; the page is where else it can be seen."""
+    """The whole screen; `page` is the URL of the web page, if there is one."""
     layout = Layout()
     layout.split_column(Layout(_render_head(view, page), size=1), Layout(name="body"))
     layout["body"].split_row(Layout(name="left", ratio=10), Layout(name="right", ratio=11))
@@ -84,7 +75,6 @@ def render(view: View, page: str = "") -> Layout:
 
 
 def _lines(*lines: Text) -> Group:
-    """One line each, however narrow the place is."""
     for line in lines:
         line.no_wrap, line.overflow = True, "ellipsis"
     return Group(*lines)
@@ -106,7 +96,7 @@ def _render_head(view: View, page: str) -> Text:
 
 
 class _Backends:
-    """A line for each backend. Driven by rich, which knows how much place there is."""
+    """Lines of all backends. Rendered by rich, which passes the available width."""
 
     def __init__(self, backends: Sequence[BackendView]) -> None:
         self._backends: Final = backends
@@ -132,7 +122,6 @@ def _render_backend(backend: BackendView, top: float, width: int) -> Text:
         no_wrap=True,
         overflow="crop",
     )
-    # Of the history, as much as there is place for.
     columns = min(max(width - len(line), 0), len(backend.history))
     history = backend.history[len(backend.history) - columns :]
     return line.append(sparkline(history, top), colour)
@@ -150,7 +139,7 @@ def _render_steps(steps: Sequence[StepView]) -> Table:
             Text(sign, style=style), Text(step.title, style=style), Text(note, style="dim")
         )
         if step.state in (RUNNING, MISSED):
-            table.add_row("", Text(step.wanted, style="italic"), "")
+            table.add_row("", Text(step.expected, style="italic"), "")
         if step.state == MISSED:
             table.add_row("", Text(step.note, style="red"), "")
     return table
@@ -158,7 +147,7 @@ def _render_steps(steps: Sequence[StepView]) -> Table:
 
 def _render_session(session: SessionView) -> Group:
     return _lines(
-        Text.assemble("on ", (session.backend or "nobody yet", "bold")),
+        Text.assemble("on ", (session.backend or "no backend yet", "bold")),
         Text(session.address, style="dim"),
         Text(f"{session.rpcs} RPCs, {session.moves} moves"),
         Text(f"there since {session.since_s:.1f} s", style="dim"),
@@ -192,17 +181,14 @@ def _render_tree(view: View) -> Table:
         label = Text(_INDENT * row.depth).append(f"{sign} ", style)
         label.append(row.label, "bold" if row.is_active else "dim")
         is_failing = row.state == "TRANSIENT_FAILURE"
-        told = Text.assemble((row.note, "red" if is_failing else ""), "  " if row.note else "")
-        told.append(_ARROW.join(row.policies), "dim")
-        table.add_row(label, told)
+        notes = Text.assemble((row.note, "red" if is_failing else ""), "  " if row.note else "")
+        notes.append(_ARROW.join(row.policies), "dim")
+        table.add_row(label, notes)
     return table
 
 
-# The viewers
-
-
 class TerminalView:
-    """A screen that is redrawn. Driven by the player; a context, which gives the screen back."""
+    """Screen that is redrawn for each view. Its exit restores the terminal."""
 
     def __init__(self, console: Console, page: str = "") -> None:
         self._page: Final = page
@@ -212,50 +198,8 @@ class TerminalView:
         self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._live.stop()
 
     def show(self, view: View) -> None:
         self._live.update(render(view, self._page), refresh=True)
-
-
-class PlainLog:
-    """A line for each thing that happens. Driven by the player."""
-
-    def __init__(self, write: Callable[[str], None]) -> None:
-        self._write: Final = write
-        self._steps: tuple[StepView, ...] = ()
-
-    def show(self, view: View) -> None:
-        for old, step in zip_longest(self._steps, view.steps):
-            for line in _told(old, step, view):
-                self._write(f"{view.elapsed_s:5.1f} s  {line}")
-        self._steps = view.steps
-
-
-def _told(old: StepView | None, step: StepView, view: View) -> Iterator[str]:
-    """What is new about a step, in words."""
-    state, note = (old.state, old.note) if old is not None else (WAITING, "")
-    if state == WAITING != step.state:
-        yield step.title
-    if step.note and not note:
-        is_missed = step.state == MISSED
-        yield f"  missed, got: {step.note}" if is_missed else f"  seen {step.note}: {step.wanted}"
-    if step.state in (SEEN, MISSED) and state not in (SEEN, MISSED):
-        yield f"  {_summary(view)}"
-
-
-def _summary(view: View) -> str:
-    rates = [f"{each.name} {each.rate:.0f}/s" for each in view.backends if each.rate]
-    session = f"session on {view.session.backend or 'nobody'}"
-    held = " ".join(f"{each.type} {each.version or '-'}" for each in view.generation.held)
-    return f"{', '.join(rates) or 'no answers'}; {session}; {held}; {_failures(view)}"
-
-
-def _failures(view: View) -> str:
-    return f"{view.lost} RPCs lost with their backend, {view.failed} failed"

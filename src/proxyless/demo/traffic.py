@@ -1,7 +1,7 @@
-"""The RPCs of the demo: a steady load, one session, and what became of each RPC.
+"""RPCs of the demo: a steady load and one session, with a record of every RPC.
 
-The client is what any application has: a channel, and the stub that protoc's plugin generated. RPCs
-do not wait for a connection and are not retried, so that nothing hides a failure.
+RPCs go through the generated stub. They are neither wait-for-ready nor retried, so each failure is
+visible.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ DEADLINE_S: Final = 5.0
 BUCKET_S: Final = 0.5
 OK: Final = "OK"
 
-# So often is looked how many RPCs are due: one or two at this rate, so that they are spread evenly.
+# At most two RPCs are due at each tick, so RPCs are spread evenly.
 _TICK_S: Final = 0.003
 
 
 @frozen
 class Rpc:
-    """One RPC that has ended. Times are seconds since the demo began."""
+    """An RPC that has ended. Times are seconds since the demo began."""
 
     started_s: float
     ended_s: float
     is_session: bool
-    # Who answered, and on which connection; empty if it failed.
+    # The backend that answered, and the client's end of the connection; empty if the RPC failed.
     backend: str = ""
     peer: str = ""
     code: str = OK
@@ -54,41 +54,35 @@ class Rpc:
 
 
 class Record:
-    """All RPCs so far. Driven by the loads."""
+    """All RPCs so far, in the order of their ends."""
 
     def __init__(self) -> None:
         self.started = 0
-        # In the order of their ends.
         self.rpcs: list[Rpc] = []
         self.failures: list[Rpc] = []
-        # Those of the session that were answered.
+        # Successful RPCs of the session.
         self.session: list[Rpc] = []
-        self.served: Counter[str] = Counter()
-        # How many a backend answered, by (backend, bucket). Of the load; a session is one client.
+        # Successful RPCs of the load by (backend, bucket).
         self._buckets: Counter[tuple[str, int]] = Counter()
-
-    def on_start(self) -> None:
-        self.started += 1
 
     def on_end(self, rpc: Rpc) -> None:
         self.rpcs.append(rpc)
         if not rpc.is_ok:
             self.failures.append(rpc)
             return
-        self.served[rpc.backend] += 1
         if rpc.is_session:
             self.session.append(rpc)
         else:
             self._buckets[rpc.backend, int(rpc.ended_s / BUCKET_S)] += 1
 
     def rates(self, backend: str, now_s: float, columns: int) -> tuple[float, ...]:
-        """RPCs per second in each of the last whole buckets, the newest last."""
+        """RPCs per second in each of the last complete buckets, the newest last."""
         end = int(now_s / BUCKET_S)
         counts = (self._buckets[backend, index] for index in range(end - columns, end))
         return tuple(count / BUCKET_S for count in counts)
 
     def ended_since(self, since_s: float) -> Iterator[Rpc]:
-        """Those that ended from then on, the newest first."""
+        """RPCs that ended since then, the newest first."""
         for rpc in reversed(self.rpcs):
             if rpc.ended_s < since_s:
                 return
@@ -96,7 +90,7 @@ class Record:
 
 
 class Load:
-    """RPCs at a steady rate, none waiting for another. Driven by the clock."""
+    """RPCs at a steady rate, independent of each other."""
 
     def __init__(
         self, channel: AioChannel, record: Record, *, rate: float, is_session: bool, begin_s: float
@@ -114,7 +108,6 @@ class Load:
         self._is_over = True
 
     async def run(self) -> None:
-        """Until it is stopped."""
         now_s = asyncio.get_running_loop().time
         began_s, started = now_s(), 0
         async with asyncio.TaskGroup() as group:
@@ -122,7 +115,7 @@ class Load:
                 due = int((now_s() - began_s) * self._rate) - started
                 for _ in range(due):
                     started += 1
-                    self._record.on_start()
+                    self._record.started += 1
                     group.create_task(self._run_one())
                 await asyncio.sleep(_TICK_S)
 

@@ -1,7 +1,6 @@
-"""Did the demo show what it says it shows?
+"""Verdict on a run of the demo, from its recorded RPCs and steps.
 
-A pure function of what was recorded: every RPC, and when each step began and was seen. Each row is
-one claim with what came of it, and the verdict is good if all of them are.
+Each row is one claim with its result; the verdict is good if all rows are.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ from proxyless.demo.mesh import NEW, names_in, names_of
 from proxyless.demo.story import CALM_S, by_key
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from proxyless.demo.story import Step, StepLog
     from proxyless.demo.traffic import Rpc
 
-# RPCs that were on a backend when it was killed fail, and only in this time after it.
+# RPCs under way on a killed backend may fail within this time after the kill.
 KILL_WINDOW_S: Final = 1.0
-# What an RPC is told whose connection is gone.
+# Text of the status of such an RPC.
 LOST: Final = "connection lost"
 FAILOVER_S_MAX: Final = 2.0
-# An RPC that waits for a late cluster takes nearly as long as that is late, if it began early.
+# An RPC that takes this share of the delay of the late cluster has waited for it.
 WAITED_SHARE: Final = 0.8
-# So many kinds of failure are told; a mesh that is broken has one for each port.
+# Number of reasons in the text: a broken mesh has one for each port.
 REASONS_MAX: Final = 3
 
 _KILLS: Final = ("kill-a", "kill-b")
@@ -35,7 +34,7 @@ _KILLS: Final = ("kill-a", "kill-b")
 
 @frozen
 class Row:
-    """One claim."""
+    """One claim with its result."""
 
     name: str
     value: str
@@ -44,7 +43,7 @@ class Row:
 
 @frozen
 class Verdict:
-    """All of them."""
+    """All rows."""
 
     rows: tuple[Row, ...]
 
@@ -52,14 +51,10 @@ class Verdict:
     def is_good(self) -> bool:
         return all(row.is_good for row in self.rows)
 
-    @property
-    def exit_code(self) -> int:
-        return 0 if self.is_good else 1
-
 
 @frozen
 class Evidence:
-    """All that is judged."""
+    """Records of a run."""
 
     story: Sequence[Step]
     logs: Sequence[StepLog]
@@ -68,7 +63,7 @@ class Evidence:
 
 
 def judge(evidence: Evidence) -> Verdict:
-    """A step that was not reached is judged by the row of the story alone."""
+    """Judge a run. A step that was not seen only affects the row of the story."""
     logs = by_key(evidence.logs)
     rows = [
         _judge_story(evidence),
@@ -97,20 +92,16 @@ def _judge_story(evidence: Evidence) -> Row:
     for log in evidence.logs:
         if log.got:
             step = steps[log.key]
-            text += f"; {step.title}: got: {log.got}, wanted: {step.wanted}"
+            text += f"; {step.title}: got: {log.got}, wanted: {step.expected}"
     return Row("story", text, seen == len(evidence.story))
 
 
-# Failures
-
-
 def kills_of(logs: Iterable[StepLog]) -> list[float]:
-    """When backends were killed."""
     return [log.started_s for log in logs if log.key in _KILLS]
 
 
 def is_excused(rpc: Rpc, kills_s: Iterable[float]) -> bool:
-    """Whether it failed because its backend was killed under it."""
+    """Whether the RPC failed because its backend was killed."""
     return (
         rpc.code == "UNAVAILABLE"
         and LOST in rpc.details
@@ -123,10 +114,10 @@ def _judge_failures(rpcs: Iterable[Rpc], kills_s: Sequence[float]) -> Row:
     reasons = Counter(_reason(rpc, kills_s) for rpc in failed)
     if not failed:
         return Row("RPCs failed", "none")
-    told = [f"{count} {reason}" for reason, count in reasons.most_common(REASONS_MAX)]
-    if (others := len(reasons) - len(told)) > 0:
-        told.append(f"and {others} other reasons")
-    return Row("RPCs failed", ", ".join(told), all(is_excused(rpc, kills_s) for rpc in failed))
+    shown = [f"{count} {reason}" for reason, count in reasons.most_common(REASONS_MAX)]
+    if (others := len(reasons) - len(shown)) > 0:
+        shown.append(f"and {others} other reasons")
+    return Row("RPCs failed", ", ".join(shown), all(is_excused(rpc, kills_s) for rpc in failed))
 
 
 def _reason(rpc: Rpc, kills_s: Sequence[float]) -> str:
@@ -143,11 +134,8 @@ def _judge_latency(rpcs: Iterable[Rpc]) -> Row:
     return Row("latency", f"median {_ms(half)}, 99 % {_ms(most)}, longest {_ms(took_s[-1])}")
 
 
-# Failover
-
-
 def failover_s(rpcs: Iterable[Rpc], kill_s: float, killed: Collection[str]) -> float | None:
-    """From the kill to the first second in which all RPCs succeed from the others.
+    """Time from the kill to the first second in which all RPCs succeed on other backends.
 
     None if there was no such second.
     """
@@ -171,12 +159,9 @@ def _judge_failover(name: str, rpcs: Sequence[Rpc], log: StepLog, zone: str) -> 
 
 
 def _longest_s(rpcs: Iterable[Rpc], from_s: float, until_s: float) -> float:
-    """Of those that ended in this time or were under way."""
+    """Duration of the longest RPC that was under way in this time."""
     inside = (rpc for rpc in rpcs if rpc.ended_s >= from_s and rpc.started_s <= until_s)
     return max((rpc.took_s for rpc in inside), default=0.0)
-
-
-# The session
 
 
 def _judge_session(rpcs: Iterable[Rpc], log: StepLog) -> Row:
@@ -185,29 +170,26 @@ def _judge_session(rpcs: Iterable[Rpc], log: StepLog) -> Row:
     during = [rpc for rpc in session if log.started_s <= rpc.ended_s <= (log.ended_s or 0.0)]
     places = {(rpc.backend, rpc.peer) for rpc in (*before, *during)}
     names = {name for name, _ in places}
-    if names == {log.about} and len(places) == 1 and before and during:
-        return Row("session", f"stayed on {log.about}, one connection, when that changed priority")
-    where = ", ".join(sorted(names)) or "nobody"
+    if names == {log.moved} and len(places) == 1 and before and during:
+        return Row("session", f"stayed on {log.moved}, one connection, when that changed priority")
+    where = ", ".join(sorted(names)) or "no backend"
     return Row("session", f"answered by {where}, {len(places)} connections", is_good=False)
 
 
-# The tear
-
-
 def _judge_tear(rpcs: Sequence[Rpc], route: StepLog, late: StepLog) -> Row:
-    """None if every RPC was answered, by the old or the new cluster, at once, and in order."""
+    """Check that every RPC was answered without delay, first by the old cluster, then the new."""
     begin_s, end_s = route.started_s, late.ended_s or late.started_s
     inside = [rpc for rpc in rpcs if rpc.ended_s >= begin_s and rpc.started_s <= end_s]
     wait_s_max = WAITED_SHARE * (late.started_s - begin_s)
-    problems = [*_torn(inside, late.started_s, wait_s_max=wait_s_max)]
+    problems = [*_find_tears(inside, late.started_s, wait_s_max=wait_s_max)]
     if problems:
         return Row("tear", "; ".join(problems), is_good=False)
     counts = Counter("new" if rpc.backend in names_of(NEW) else "old" for rpc in inside)
-    told = f"{counts['old']} RPCs on the old cluster, then {counts['new']} on the new one"
-    return Row("tear", f"none: {told}, longest {_ms(_longest_s(rpcs, begin_s, end_s))}")
+    shown = f"{counts['old']} RPCs on the old cluster, then {counts['new']} on the new one"
+    return Row("tear", f"none: {shown}, longest {_ms(_longest_s(rpcs, begin_s, end_s))}")
 
 
-def _torn(rpcs: Sequence[Rpc], released_s: float, *, wait_s_max: float) -> Iterable[str]:
+def _find_tears(rpcs: Sequence[Rpc], released_s: float, *, wait_s_max: float) -> Iterable[str]:
     new = names_of(NEW)
     if failed := sum(not rpc.is_ok for rpc in rpcs):
         yield f"{failed} RPCs failed"
@@ -221,9 +203,6 @@ def _torn(rpcs: Sequence[Rpc], released_s: float, *, wait_s_max: float) -> Itera
         yield "the new cluster answered nothing"
     if (longest_s := max((rpc.took_s for rpc in rpcs), default=0.0)) > wait_s_max:
         yield f"an RPC waited {_ms(longest_s)}"
-
-
-# The control plane
 
 
 def _judge_restart(rpcs: Sequence[Rpc], stop: StepLog, start: StepLog) -> Row:
@@ -240,8 +219,5 @@ def _ms(seconds: float) -> str:
 
 
 def to_json(verdict: Verdict) -> dict[str, object]:
-    """For programs."""
-    rows: list[Mapping[str, object]] = [
-        {"name": row.name, "value": row.value, "good": row.is_good} for row in verdict.rows
-    ]
+    rows = [{"name": row.name, "value": row.value, "good": row.is_good} for row in verdict.rows]
     return {"good": verdict.is_good, "rows": rows}

@@ -1,7 +1,6 @@
-"""What is shown at one moment?
+"""View: all values that the demo shows at one moment, computed from its records.
 
-One frozen value, made by pure functions from what was recorded. The terminal, the page and the log
-render it and know nothing else, so they cannot disagree.
+The terminal, the page and the log render a view and nothing else.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from proxyless.base.frozen import frozen
 from proxyless.controlplane import CLUSTER, ENDPOINTS, LISTENER, ROUTE_CONFIG
-from proxyless.demo.mesh import PLACES
+from proxyless.demo.mesh import EDS, PLACES
 from proxyless.lb.retained_child import NOT_LISTED
 from proxyless.xds.client.api import ResourceStatus
 
@@ -22,44 +21,44 @@ if TYPE_CHECKING:
     from proxyless.demo.mesh import Plan
     from proxyless.demo.story import Step, StepLog
     from proxyless.demo.traffic import Record
-    from proxyless.demo.verdict import Verdict
+    from proxyless.demo.verdict import Row
     from proxyless.lb import LbNode
     from proxyless.xds.client.api import ResourceDump
 
-# Of the history, half a second each.
+# Columns of the history, half a second each.
 COLUMNS: Final = 60
 
-# Seconds have one decimal place.
+# Shorter times would be shown as 0.0 s.
 _AT_ONCE_S: Final = 0.05
 
 WAITING, RUNNING, SEEN, MISSED = "waiting", "running", "seen", "missed"
 
 _TYPES: Final = {LISTENER: "LDS", ROUTE_CONFIG: "RDS", CLUSTER: "CDS", ENDPOINTS: "EDS"}
 _LOCALITY: Final = re.compile(r"\{region=[^,]*, zone=(?P<zone>[^,]*), sub_zone=[^}]*\}")
-# How the children of a cluster's priorities are named.
+# Part of the names of the children of a priority policy.
 _NUMBERED: Final = "child_number="
-# How notes begin that say what can be seen, or what never changes here.
-_SAID: Final = ("uses priority ", "weight ", "node id ")
+# Prefixes of notes that are left out: the tree shows the same, or they never change.
+_REDUNDANT: Final = ("uses priority ", "weight ", "node id ")
 _ADDRESS: Final = re.compile(r"^\d+(\.\d+){3}:\d+: ")
 
 
 @frozen
 class TreeRow:
-    """One line of the LB tree: a policy with those that it merely passes things on to."""
+    """One line of the LB tree: a policy, and the chain of its only children."""
 
     depth: int
     label: str
     policies: tuple[str, ...]
-    # Empty if there is nothing yet that could be in one.
+    # Empty if the policy has not been created.
     state: str
     note: str
-    # Whether RPCs may pass here.
+    # Whether picks may use it.
     is_active: bool = False
 
 
 @frozen
 class BackendView:
-    """One backend, and what it answers."""
+    """One backend and its RPC rate."""
 
     name: str
     zone: str
@@ -68,37 +67,36 @@ class BackendView:
     is_running: bool
     # None if it is in no priority.
     priority: int | None
-    # RPCs per second: now, and before.
     rate: float
     history: tuple[float, ...]
 
 
 @frozen
 class SessionView:
-    """Where the session lives."""
+    """Endpoint of the session."""
 
     backend: str
     address: str
     cluster: str
     rpcs: int
-    # How often it has been on another backend than before, and when that was last.
+    # Number of changes of the backend, and the time of the last one.
     moves: int
     since_s: float
 
 
 @frozen
 class HeldType:
-    """What the client holds of one type."""
+    """Resources of one type that the client holds."""
 
     type: str
     version: str
-    # Resources that it has asked for and does not have.
+    # Resources that were requested and have not arrived.
     missing: tuple[str, ...] = ()
 
 
 @frozen
 class GenerationView:
-    """What is served, what the client has of it, and what RPCs run on."""
+    """Generation that is served, the versions that the client holds, and the cluster in use."""
 
     served: str
     is_served: bool
@@ -111,29 +109,20 @@ class StepView:
     """One step of the story."""
 
     title: str
-    wanted: str
+    expected: str
     state: str
-    # How long it took until it was seen, or what was there instead.
+    # Time until the check held, or what was observed instead.
     note: str = ""
 
 
 @frozen
-class RowView:
-    """One row of the verdict."""
-
-    name: str
-    value: str
-    is_good: bool
-
-
-@frozen
 class View:
-    """All that is shown."""
+    """All values of one moment."""
 
     elapsed_s: float
     rate: float
     sent: int
-    # Those that failed because their backend was killed under them, and the others.
+    # RPCs that failed because their backend was killed, and other failures.
     lost: int
     failed: int
     tree: tuple[TreeRow, ...]
@@ -142,59 +131,55 @@ class View:
     generation: GenerationView
     steps: tuple[StepView, ...]
     # Empty until the end.
-    verdict: tuple[RowView, ...] = ()
+    verdict: tuple[Row, ...] = ()
     is_good: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """As the page reads it."""
         return asdict(self)
-
-
-# The tree
 
 
 def view_tree(
     root: LbNode | None, names: Mapping[str, str], session: str = ""
 ) -> tuple[TreeRow, ...]:
-    """The tree as lines; names are those of addresses, the session is at a line with its label.
+    """The tree as lines. `names` are those of backends by address, `session` is a label.
 
-    A policy whose only child has no name of its own is one line with that child. What is not in
-    the config any more is one line: it waits for its end.
+    A policy whose only child has no name of its own shares one line with that child. A child that
+    is no longer in the config is one line.
     """
     if root is None:
         return ()
-    rows = _rows(root, _Place(0, _label(root, names), is_active=True), names)
-    return tuple(_with_session(row) if row.label == session else row for row in rows)
-
-
-def _with_session(row: TreeRow) -> TreeRow:
-    return replace(row, note="; ".join(filter(None, (row.note, "the session is here"))))
+    rows = list(_rows(root, _Line(0, _label(root, names), is_active=True), names))
+    for index, row in enumerate(rows):
+        if row.label == session:
+            note = "; ".join(filter(None, (row.note, "the session is here")))
+            rows[index] = replace(row, note=note)
+    return tuple(rows)
 
 
 @frozen
-class _Place:
-    """What those above know about a line."""
+class _Line:
+    """Properties of a line that depend on its parents."""
 
     depth: int
     label: str
     is_active: bool
 
 
-def _rows(node: LbNode, place: _Place, names: Mapping[str, str]) -> Iterable[TreeRow]:
+def _rows(node: LbNode, line: _Line, names: Mapping[str, str]) -> Iterable[TreeRow]:
     chain = [node]
     while len(chain[-1].children) == 1 and chain[-1].children[0].name in ("", chain[-1].name):
         chain.append(chain[-1].children[0])
     policies = tuple(_short(each.policy) for each in chain if each.policy)
-    if policies[:1] == (place.label,):
+    if policies[:1] == (line.label,):
         policies = policies[1:]
-    yield TreeRow(place.depth, place.label, policies, node.state, _note(node), place.is_active)
+    yield TreeRow(line.depth, line.label, policies, node.state, _note(node), line.is_active)
     last = chain[-1]
     number = 0
     for child in last.children if NOT_LISTED not in node.detail else ():
         label = _label(child, names)
         if _NUMBERED in child.name and NOT_LISTED not in child.detail:
             label, number = f"priority {number}", number + 1
-        below = _Place(place.depth + 1, label, is_active=place.is_active and child.in_use)
+        below = _Line(line.depth + 1, label, is_active=line.is_active and child.in_use)
         yield from _rows(child, below, names)
 
 
@@ -212,26 +197,21 @@ def _short(policy: str) -> str:
 
 
 def _note(node: LbNode) -> str:
-    """What is to be said of the line: the innermost cause of a failure, or what it waits for."""
+    """The innermost cause of a failure, or the notes of the policy."""
     if node.state == "TRANSIENT_FAILURE":
         cause = (node.problem or node.detail).rpartition("last error: ")[2]
-        # Which address that was is said by the lines below.
+        # The lines below show the address.
         return _ADDRESS.sub("", cause.partition(" (node id")[0])
     notes = node.detail.split("; ")
-    return "; ".join(note for note in notes if not note.startswith(_SAID))
-
-
-# The other parts
+    return "; ".join(note for note in notes if not note.startswith(_REDUNDANT))
 
 
 def view_backends(
     record: Record, plan: Plan, running: Collection[str], now_s: float
 ) -> tuple[BackendView, ...]:
-    """Each backend with what it answered."""
     views = []
     for place in PLACES:
         history = record.rates(place.name, now_s, COLUMNS)
-        is_prioritized = place.zone in ("a", "b")
         views.append(
             BackendView(
                 name=place.name,
@@ -239,7 +219,7 @@ def view_backends(
                 cluster=place.cluster,
                 address=plan.address_of(place),
                 is_running=place.name in running,
-                priority=plan.priority_of(place) if is_prioritized else None,
+                priority=plan.priority_of(place) if place.cluster == EDS else None,
                 rate=sum(history[-2:]) / 2,
                 history=history,
             )
@@ -248,20 +228,18 @@ def view_backends(
 
 
 def view_session(record: Record, plan: Plan, cluster: str) -> SessionView:
-    """From the answers that the session got."""
-    backend, moves, since_s, rpcs = "", 0, 0.0, 0
+    backend, moves, since_s = "", 0, 0.0
     for rpc in record.session:
-        rpcs += 1
         if rpc.backend != backend:
             moves += bool(backend)
             backend, since_s = rpc.backend, rpc.ended_s
     place = next((place for place in PLACES if place.name == backend), None)
     address = plan.address_of(place) if place is not None else ""
-    return SessionView(backend, address, cluster, rpcs, moves, since_s)
+    return SessionView(backend, address, cluster, len(record.session), moves, since_s)
 
 
 def view_held(dumps: Iterable[ResourceDump]) -> tuple[HeldType, ...]:
-    """By type, in the order in which they are asked for; the newest version of each."""
+    """Held resources by type, in the order of ADS, with the newest version of each type."""
     by_type: dict[str, list[ResourceDump]] = {type_url: [] for type_url in _TYPES}
     for dump in dumps:
         by_type.setdefault(dump.type_url, []).append(dump)
@@ -275,22 +253,17 @@ def view_held(dumps: Iterable[ResourceDump]) -> tuple[HeldType, ...]:
 
 
 def view_steps(story: Sequence[Step], logs: Sequence[StepLog]) -> tuple[StepView, ...]:
-    """Those that were reached, and those to come."""
     by_key = {log.key: log for log in logs}
     return tuple(_view_step(step, by_key.get(step.key)) for step in story)
 
 
 def _view_step(step: Step, log: StepLog | None) -> StepView:
     if log is None:
-        return StepView(step.title, step.wanted, WAITING)
+        return StepView(step.title, step.expected, WAITING)
     if log.got:
-        return StepView(step.title, step.wanted, MISSED, log.got)
+        return StepView(step.title, step.expected, MISSED, log.got)
     if log.seen_s is None:
-        return StepView(step.title, step.wanted, RUNNING)
+        return StepView(step.title, step.expected, RUNNING)
     took_s = log.seen_s - log.started_s
     note = f"{took_s:.1f} s" if took_s >= _AT_ONCE_S else "at once"
-    return StepView(step.title, step.wanted, SEEN if log.ended_s is not None else RUNNING, note)
-
-
-def view_verdict(verdict: Verdict) -> tuple[RowView, ...]:
-    return tuple(RowView(row.name, row.value, row.is_good) for row in verdict.rows)
+    return StepView(step.title, step.expected, SEEN if log.ended_s is not None else RUNNING, note)

@@ -1,8 +1,7 @@
-"""How is the view shown as a page?
+"""View of the demo as a web page, from a small HTTP server on loopback.
 
-A small HTTP server on loopback: `GET /` is the page, one file without anything from elsewhere, and
-`GET /events` is a stream of views as server-sent events. Nothing that a visitor sends is more than
-looked at, and a visitor who does not read is left behind.
+`GET /` is the page, one file without external resources, and `GET /events` is a stream of views as
+server-sent events. A connection that does not read is closed.
 """
 
 from __future__ import annotations
@@ -10,22 +9,21 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import suppress
+from http import HTTPStatus
 from importlib import resources
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
     from typing import Self
 
     from proxyless.demo.view import View
 
-PAGE: Final = "page.html"
 REQUEST_BYTES_MAX: Final = 16_384
 REQUEST_S_MAX: Final = 10.0
 VISITORS_MAX: Final = 32
 
-# A page of another site must not read this one, whatever name it gives to this address.
+# Other names are rejected, so that no other site can read the page through DNS rebinding.
 _HOSTS: Final = frozenset({"127.0.0.1", "localhost"})
 _HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -36,23 +34,14 @@ _HEADERS: Final = {
     ),
     "X-Content-Type-Options": "nosniff",
 }
-_REASONS: Final = {
-    200: "OK",
-    400: "Bad Request",
-    403: "Forbidden",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    503: "Service Unavailable",
-}
 
 
 def load_page() -> bytes:
-    """The page, from the package."""
-    return resources.files("proxyless.demo").joinpath(PAGE).read_bytes()
+    return resources.files("proxyless.demo").joinpath("page.html").read_bytes()
 
 
 def encode_head(status: int, headers: Mapping[str, str]) -> bytes:
-    lines = [f"HTTP/1.1 {status} {_REASONS[status]}"]
+    lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"]
     lines += [f"{name}: {value}" for name, value in (_HEADERS | dict(headers)).items()]
     return "\r\n".join([*lines, "", ""]).encode("ascii")
 
@@ -63,13 +52,13 @@ def encode_response(status: int, body: bytes, content_type: str = "text/plain") 
 
 
 def encode_event(view: View) -> bytes:
-    """One view as a server-sent event; JSON has no line breaks of its own."""
+    """A view as a server-sent event."""
     text = json.dumps(view.to_json(), separators=(",", ":"), ensure_ascii=False)
     return f"data: {text}\n\n".encode()
 
 
 def parse_request(head: bytes) -> tuple[int, str]:
-    """The status that a request deserves, and its path if that is 200."""
+    """The status of the response to a request, and its path if that is 200."""
     lines = head.decode("latin-1").split("\r\n")
     parts = lines[0].split(" ")
     if len(parts) != 3 or not parts[2].startswith("HTTP/1."):  # noqa: PLR2004 - method, path, version
@@ -84,13 +73,13 @@ def parse_request(head: bytes) -> tuple[int, str]:
 
 
 class Page:
-    """Serves the page and the views. Driven by the player and by visitors."""
+    """HTTP server of the page and of the views."""
 
     def __init__(self, port: int = 0) -> None:
         self._port = port
         self._page: Final = load_page()
         self._server: asyncio.Server | None = None
-        # The newest view, and who waits for a newer one.
+        # The newest view, and the event that is set by the next one.
         self._event = b""
         self._is_newer: asyncio.Event = asyncio.Event()
         self._visitors: set[asyncio.Task[None]] = set()
@@ -98,7 +87,6 @@ class Page:
 
     @property
     def address(self) -> str:
-        """What to type into a browser."""
         return f"http://127.0.0.1:{self._port}/"
 
     async def __aenter__(self) -> Self:
@@ -108,12 +96,7 @@ class Page:
         self._port = self._server.sockets[0].getsockname()[1]
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         assert self._server is not None, "it was entered"
         self._server.close()
         for visitor in self._visitors:
@@ -123,18 +106,16 @@ class Page:
         await self._server.wait_closed()
 
     async def wait_for_visitor(self, patience_s: float) -> None:
-        """Until somebody watches, but not longer than that."""
+        """Wait until the first browser reads events, at most for so long."""
         with suppress(TimeoutError):
             async with asyncio.timeout(patience_s):
                 await self._is_watched.wait()
 
     def show(self, view: View) -> None:
         self._event = encode_event(view)
-        # Each event is of one view: whoever waited goes on, whoever comes waits for the next one.
+        # Each view has its own asyncio.Event, so that later waiters wait for the next view.
         self._is_newer.set()
         self._is_newer = asyncio.Event()
-
-    # One visitor
 
     def _on_visitor(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
@@ -148,25 +129,25 @@ class Page:
             async with asyncio.timeout(REQUEST_S_MAX):
                 await writer.wait_closed()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # The visitor has left, or is none.
+            pass  # The connection was closed, or sent no HTTP request.
         finally:
-            # Whoever does not read what was said must not keep us.
+            # Unread output must not keep the connection open.
             writer.transport.abort()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async with asyncio.timeout(REQUEST_S_MAX):
             status, path = parse_request(await reader.readuntil(b"\r\n\r\n"))
         if len(self._visitors) > VISITORS_MAX:
-            status = 503
-        if status == 200 and path == "/events":  # noqa: PLR2004 - HTTP's own
+            status = HTTPStatus.SERVICE_UNAVAILABLE
+        if status == HTTPStatus.OK and path == "/events":
             await self._stream(writer)
-        elif status == 200 and path == "/":  # noqa: PLR2004
+            return
+        if status == HTTPStatus.OK and path == "/":
             writer.write(encode_response(200, self._page, "text/html"))
-            await writer.drain()
         else:
-            status = 404 if status == 200 else status  # noqa: PLR2004
-            writer.write(encode_response(status, _REASONS[status].encode()))
-            await writer.drain()
+            status = HTTPStatus.NOT_FOUND if status == HTTPStatus.OK else status
+            writer.write(encode_response(status, HTTPStatus(status).phrase.encode()))
+        await writer.drain()
 
     async def _stream(self, writer: asyncio.StreamWriter) -> None:
         writer.write(encode_head(200, {"Content-Type": "text/event-stream; charset=utf-8"}))

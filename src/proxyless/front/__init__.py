@@ -2,9 +2,9 @@
 
 aio             the asyncio API
 sync            the blocking API
-session         what sessions of both kinds have in common
-cookies         the cookies of a session
-explaining      `channel.explain()` and `explain_error`
+channel_api     methods that channels of both APIs share, and references of errors to RPCs
+session         cookies and methods that sessions of both APIs share
+cookies         cookie jar of a session
 credentials     channel and call credentials, ours and grpcio's
 plugin_threads  threads for grpcio's call-credentials plugins, which may block
 options         channel options
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from proxyless.front.sync.channel import SyncChannel
     from proxyless.front.sync.session import SyncSession
 else:
-    # A process has channels of one kind, as a rule, and few have sessions.
+    # Not used by most asyncio applications.
     __getattr__ = lazy_exports(
         __name__,
         {

@@ -1,7 +1,4 @@
-"""How do our values look in grpcio's types, and grpcio's in ours?
-
-The fronts translate here and nowhere else: status codes, metadata, compression, connectivity.
-"""
+"""Conversions between our types and grpcio's: status codes, metadata, compression, connectivity."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
@@ -23,7 +20,7 @@ from proxyless.wire import IDENTITY, StreamEnd
 Serializer = Callable[[Any], bytes] | None
 Deserializer = Callable[[bytes], Any] | None
 
-# The words of grpcio.
+# The wording of grpcio.
 COLLECTED: Final = Status(StatusCode.CANCELLED, "Cancelled upon garbage collection!")
 # "Response cardinality violation": UNIMPLEMENTED - statuscodes.md
 NO_MESSAGE: Final = Status(
@@ -50,7 +47,7 @@ _ENCODINGS: Final = {
 
 
 class Metadatum(NamedTuple):
-    """A pair of metadata as grpcio's blocking calls return it."""
+    """A metadata pair of grpcio's blocking calls."""
 
     key: str
     value: str | bytes
@@ -65,23 +62,23 @@ def to_grpc_state(state: State) -> grpc.ChannelConnectivity:
 
 
 def to_encoding(compression: grpc.Compression | None, default: str) -> str:
-    """The message encoding that an application asks for."""
+    """The message encoding of grpcio's compression."""
     if compression not in _ENCODINGS:
         raise ValueError(f"compression {compression!r} is not known, wanted a grpc.Compression")
     return _ENCODINGS[compression] or default
 
 
 def check_timeout(timeout: float | None) -> float | None:
-    """An application's timeout in seconds. Raises TypeError for what is not a number."""
+    """An application's timeout. Raises TypeError if it is not a number."""
     if timeout is not None and not isinstance(timeout, int | float):
         raise TypeError(f"timeout is {timeout!r}, wanted a number of seconds")
     return timeout
 
 
 def to_metadata(metadata: Iterable[tuple[str, str | bytes]] | None) -> Metadata:
-    """An application's metadata, checked.
+    """An application's metadata.
 
-    Raises TypeError or InvalidMetadataError naming the key, and ValueError if there are no pairs.
+    Raises TypeError or InvalidMetadataError naming the key, ValueError for what is not pairs.
     """
     if not metadata:
         return EMPTY_METADATA
@@ -93,9 +90,9 @@ def to_metadata(metadata: Iterable[tuple[str, str | bytes]] | None) -> Metadata:
 
 
 def _tolerate(pairs: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
-    """What grpcio lets pass, made valid.
+    """Make metadata valid that grpcio accepts.
 
-    Applications hand on the metadata they received: what the transport sets itself is left out.
+    Applications pass on metadata that they received, so reserved keys are dropped.
     """
     for name, value in pairs:
         key = name.decode("latin-1") if isinstance(name, bytes) else name
@@ -104,7 +101,7 @@ def _tolerate(pairs: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
 
 
 def to_debug_string(status: Status) -> str:
-    """What is known about a failure; empty for a good end."""
+    """The text of a failure; empty for OK."""
     return "" if status.is_ok else str(status)
 
 
@@ -117,7 +114,7 @@ def to_sync_metadata(metadata: Metadata) -> tuple[Metadatum, ...]:
 
 
 def serialize(serializer: Serializer, message: object) -> bytes | Status:
-    """The bytes of a message, or why there are none."""
+    """The bytes of a message, or an error."""
     if serializer is None:
         if isinstance(message, bytes):
             return message
@@ -134,7 +131,7 @@ def serialize(serializer: Serializer, message: object) -> bytes | Status:
 
 
 def deserialize(deserializer: Deserializer, message: bytes) -> tuple[Any, Status | None]:
-    """The message and None, or None and why there is none."""
+    """The message and None, or None and an error."""
     if deserializer is None:
         return message, None
     try:

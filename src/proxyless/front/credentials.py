@@ -1,8 +1,8 @@
-"""Which credentials does an application bring, and what do they mean for us?
+"""Channel and call credentials: ours, and conversions from grpcio's.
 
-grpcio's own objects are taken as they are, as far as they show what is in them: certificates,
-composites, metadata plugins. What only exists inside grpcio's C++ (ALTS, Google default, custom
-signers) is refused with a reason, and with what to use in its place.
+grpcio's objects are converted if Python can read their content: certificates, composites, metadata
+plugins. Those that exist in grpcio's C++ only (ALTS, Google default, custom signers) raise a
+TypeError that names a replacement.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from proxyless.front.conversions import to_metadata
 from proxyless.front.plugin_threads import plugin_threads
 from proxyless.transport import ClientTls, TlsSessions
 
-# An application's own call credentials: gets the service URL and the path, returns metadata.
+# Call credentials of an application: takes the service URL and the path, returns metadata.
 MetadataFunction = Callable[[str, str], Awaitable[Iterable[tuple[str, str | bytes]]]]
 
 
@@ -39,8 +39,8 @@ _NO_SIGNER: Final = (
     "channel credentials have a custom signer, which Python's ssl module cannot call:"
     " wanted grpc.ssl_channel_credentials(...) with the private key"
 )
-# By the class that grpcio's C++ has for them.
-_INSTEAD: Final = {
+# By the name of grpcio's class.
+_REPLACEMENTS: Final = {
     "ALTSChannelCredentials": "TLS, as in grpc.ssl_channel_credentials(...)",
     "ComputeEngineChannelCredentials": (
         "TLS and a token, as in"
@@ -49,21 +49,21 @@ _INSTEAD: Final = {
 }
 
 
-# They live as long as grpcio's cache, or a channel that uses them.
+# Kept as long as grpcio's cache, or a channel that uses them.
 _tls_sessions: WeakKeyDictionary[object, TlsSessions] = WeakKeyDictionary()
 
 
 @frozen(eq=False)
 class ChannelCredentials:
-    """How a channel's connections are secured, and what each of its RPCs adds."""
+    """Security of a channel's connections, and the call credentials of its RPCs."""
 
     tls: ClientTls | None
-    # Whether secrets may be sent: over TLS, or on this machine only.
+    # Whether call credentials may be sent: over TLS, or on this machine only.
     is_private: bool
     # Only addresses on this machine may be connected to.
     is_local: bool = False
     call_credentials: tuple[CallCredentials, ...] = ()
-    # A control plane decides where there is one; the above is for where it does not (A29).
+    # The control plane configures the security of each cluster; the above is the fallback (A29).
     is_xds: bool = False
 
 
@@ -72,7 +72,7 @@ def ssl_channel_credentials(
     private_key: bytes | None = None,
     certificate_chain: bytes | None = None,
 ) -> ChannelCredentials:
-    """TLS. Without roots those of the system are trusted; key and chain identify the client."""
+    """TLS. The default roots are the system's; key and chain identify the client."""
     tls = ClientTls(
         root_certificates=root_certificates,
         private_key=private_key,
@@ -94,7 +94,7 @@ def insecure_channel_credentials() -> ChannelCredentials:
 def composite_channel_credentials(
     channel_credentials: Any, *call_credentials: Any
 ) -> ChannelCredentials:
-    """Channel credentials and what each RPC adds."""
+    """Channel credentials with call credentials."""
     channel = to_channel_credentials(channel_credentials)
     added = tuple(to_call_credentials(each) for each in call_credentials)
     return replace(channel, call_credentials=channel.call_credentials + added)
@@ -103,10 +103,11 @@ def composite_channel_credentials(
 def xds_channel_credentials(
     fallback_credentials: ChannelCredentials | grpc.ChannelCredentials | None = None,
 ) -> ChannelCredentials:
-    """What the control plane says about each cluster, and the fallback for clusters without TLS.
+    """Security that the control plane configures for each cluster.
 
-    The fallback, TLS unless told otherwise, is also for targets that are not `xds:`. It is never
-    used because TLS fails. Call credentials are sent only if the fallback keeps secrets, too.
+    The fallback, TLS by default, is used for clusters without a TLS configuration and for targets
+    that are not `xds:`, but never after TLS has failed. Call credentials are sent only if the
+    fallback is private, too.
     """
     fallback = to_channel_credentials(
         ssl_channel_credentials() if fallback_credentials is None else fallback_credentials
@@ -122,7 +123,7 @@ def xds_channel_credentials(
 
 
 def to_channel_credentials(credentials: object) -> ChannelCredentials:
-    """Our own kind of an application's credentials. Raises TypeError for those we cannot read."""
+    """Convert an application's credentials. Raises TypeError if their content is not accessible."""
     if isinstance(credentials, ChannelCredentials):
         return credentials
     inner: Any = getattr(credentials, "_credentials", credentials)
@@ -144,20 +145,20 @@ def to_channel_credentials(credentials: object) -> ChannelCredentials:
 
 
 def _describe_unreadable(credentials: object, inner: object) -> str:
-    """The kind of credentials, why they cannot be used, and what can."""
+    """Name of the credentials, the reason why they cannot be used, and a replacement."""
     name = type(inner).__name__
-    wanted = _INSTEAD.get(
+    wanted = _REPLACEMENTS.get(
         name, "proxyless.ssl_channel_credentials(...) or grpc.ssl_channel_credentials(...)"
     )
-    # Those inside of others have lost their outer object.
-    is_grpcios = name in _INSTEAD or isinstance(credentials, grpc.ChannelCredentials)
-    reason = ", which only grpcio itself can use" if is_grpcios else ""
+    # Credentials inside a composite are not a grpc.ChannelCredentials.
+    is_of_grpcio = name in _REPLACEMENTS or isinstance(credentials, grpc.ChannelCredentials)
+    reason = ", which only grpcio itself can use" if is_of_grpcio else ""
     return f"{name}{reason}: wanted {wanted}"
 
 
 def to_tls_sessions(name: str, cache: object) -> TlsSessions:
-    """The sessions of a cache of grpcio's, by which channels name them; its own are in C++."""
-    # Has been imported by what made the cache.
+    """Our session cache for a session cache of grpcio, whose content is in C++."""
+    # Imported already, if it is such a cache.
     from grpc.experimental.session_cache import SSLSessionCache  # noqa: PLC0415
 
     if not isinstance(cache, SSLSessionCache):
@@ -167,7 +168,7 @@ def to_tls_sessions(name: str, cache: object) -> TlsSessions:
 
 
 def to_call_credentials(credentials: object) -> CallCredentials:
-    """Our own kind of an application's call credentials, or TypeError."""
+    """Convert an application's call credentials. Raises TypeError if that is not possible."""
     if isinstance(credentials, _PluginCredentials | _FunctionCredentials | CombinedCredentials):
         return credentials
     inner = getattr(credentials, "_credentials", credentials)
@@ -192,13 +193,13 @@ def _checked(pairs: Iterable[tuple[str, str | bytes]] | None) -> Metadata | Stat
 
 
 class UnsendableMetadata:
-    """In place of the call credentials of an RPC: fails it, because of the metadata it was given.
+    """Call credentials that fail an RPC with invalid metadata.
 
-    As with grpcio, it is the RPC that fails, and not the stub.
+    As with grpcio, the RPC fails; the stub does not raise.
     """
 
     def __init__(self, error: InvalidMetadataError) -> None:
-        # The beginning is grpcio's.
+        # The first words are grpcio's.
         self._status = Status(StatusCode.INTERNAL, f"Invalid metadata: {error}")
 
     def request(self, service_url: str, path: str, on_metadata: OnMetadata) -> None:
@@ -206,10 +207,7 @@ class UnsendableMetadata:
 
 
 class InCallersContext:
-    """Call credentials that are requested in a copy of the context in which this was made.
-
-    For callers in other threads than the loop's.
-    """
+    """Call credentials that run in a copy of the caller's context, which is in another thread."""
 
     def __init__(self, credentials: CallCredentials) -> None:
         self._credentials = credentials
@@ -220,51 +218,51 @@ class InCallersContext:
 
 
 class _PluginCredentials:
-    """A metadata plugin of grpcio's. It may block, and may answer from any thread.
+    """A metadata plugin of grpcio. It may block, and may call back in any thread.
 
-    It sees the context variables of the caller, and where the caller has none those of the context
-    in which the credentials were made, which are all that it sees with grpcio.
+    It runs with the context variables of the caller and, as in grpcio, with those of the context in
+    which the credentials were created; the caller's take precedence.
     """
 
     def __init__(self, plugin: Callable[..., None]) -> None:
         self._plugin = plugin
-        # Of a plugin that grpcio has wrapped.
-        self._made_in: Context | None = getattr(plugin, "_stored_ctx", None)
+        # Set by grpcio on plugins that it wraps.
+        self._creation_context: Context | None = getattr(plugin, "_stored_ctx", None)
 
     def request(self, service_url: str, path: str, on_metadata: OnMetadata) -> Withdraw:
         loop = asyncio.get_running_loop()
         caller = copy_context()
-        is_wanted = True
+        is_withdrawn = False
 
-        def on_answer(metadata: Any, _code: object, error: bytes | str | None) -> None:
+        def on_result(metadata: Any, _code: object, error: bytes | str | None) -> None:
             found = _checked(metadata) if error is None else _plugin_failed(error)
-            with suppress(RuntimeError):  # The loop is closed: nobody waits any more.
+            with suppress(RuntimeError):  # The loop is closed.
                 # In the caller's context, because credentials that follow are requested there.
                 loop.call_soon_threadsafe(on_metadata, found, context=caller)
 
-        def ask() -> None:
-            if not is_wanted:
+        def run() -> None:
+            if is_withdrawn:
                 return
             try:
-                # The service is part of the URL, so it is told only the last part of the path.
-                self._plugin(service_url, path.rpartition("/")[2], on_answer)
-            except BaseException as error:  # Who asks waits, whatever it was.
-                on_answer(None, None, f"{type(error).__name__}: {error}")
+                # The service is part of the URL, so only the method's name is passed.
+                self._plugin(service_url, path.rpartition("/")[2], on_result)
+            except BaseException as error:  # Any exception: the RPC waits for the result.
+                on_result(None, None, f"{type(error).__name__}: {error}")
 
         def withdraw() -> None:
-            nonlocal is_wanted
-            is_wanted = False
+            nonlocal is_withdrawn
+            is_withdrawn = True
 
-        # In a thread, as in grpcio: plugins fetch tokens, and wait for them.
+        # In a thread, as in grpcio: plugins fetch tokens, and block.
         try:
-            plugin_threads().post(partial(self._context_for(caller).run, ask))
+            plugin_threads().post(partial(self._context_for(caller).run, run))
         except RuntimeError as error:
-            on_answer(None, None, str(error))
+            on_result(None, None, str(error))
         return withdraw
 
     def _context_for(self, caller: Context) -> Context:
-        context = caller.copy()
-        for variable, value in () if self._made_in is None else self._made_in.items():
+        context, created = caller.copy(), self._creation_context
+        for variable, value in () if created is None else created.items():
             if variable not in caller:
                 context.run(variable.set, value)
         return context
@@ -277,7 +275,7 @@ def _plugin_failed(error: bytes | str) -> Status:
 
 
 class _FunctionCredentials:
-    """An async function of the application's."""
+    """An async function of the application."""
 
     def __init__(self, function: MetadataFunction) -> None:
         self._function = function
@@ -289,7 +287,7 @@ class _FunctionCredentials:
         task.add_done_callback(self._tasks.discard)
 
         def withdraw() -> None:
-            # Not from within the task itself, when it has just answered.
+            # Not from within the task itself, when it calls `on_metadata`.
             if task is not asyncio.current_task():
                 task.cancel()
 

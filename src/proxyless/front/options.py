@@ -1,8 +1,7 @@
-"""What do a channel's options say?
+"""Channel options: grpcio's channel arguments, and some of our own.
 
-They are grpcio's channel arguments, as people set them today, and a few of our own. Each known one
-has one line in the table. A known one with a bad value is an error that names it; an unknown one is
-warned about, once.
+Each option has one line in the table `_READERS`. An invalid value raises with the name of the
+option; an unknown option is logged once.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ if TYPE_CHECKING:
 
 _LOGGER: Final = logging.getLogger("proxyless.channel")
 _USER_AGENT: Final = f"grpc-python-proxyless/{__version__}"
-# grpcio spells "never" as the largest int32, in milliseconds.
+# In grpcio the largest int32, in milliseconds, means "never".
 _NEVER_S: Final = (2**31 - 1) / 1000
 _HEADER_TEXT: Final = re.compile(r"[\x20-\x7e]*").fullmatch
 _AUTHORITY: Final = re.compile(r"[\x21-\x7e]+").fullmatch
-# How often to ask if only the time to wait for an answer is given.
+# Used if only the keepalive timeout is set.
 _KEEPALIVE_TIME_DEFAULT_S: Final = 10.0
 _KEEPALIVE_TIME_MIN_S: Final = 0.001
 _INTEGER_END: Final = 1 << 63
@@ -53,7 +52,7 @@ def _integer(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"option {name!r} is {value!r}, wanted an integer")
     if abs(value) >= _INTEGER_END:
-        # Not the value itself: Python refuses to write very long ones.
+        # Without the value: Python raises for the text of a very long integer.
         raise ValueError(f"option {name!r} is too large, wanted an integer of 64 bits")
     return value
 
@@ -123,12 +122,12 @@ def _service_config(name: str, value: object) -> Mapping[str, object]:
 
 
 def _proxy_uri(name: str, value: object) -> str:
-    # Neither is shown: there may be a password in it.
+    # The value is not part of the error, because it may contain a password.
     if not isinstance(value, str | bytes):
         raise TypeError(f"option {name!r} is of type {type(value).__name__}, wanted a string")
     text = _text(name, value)
     try:
-        if text:  # Without one there is no proxy.
+        if text:  # Empty: no proxy.
             parse_proxy_uri(text)
     except ValueError as error:
         raise ValueError(f"option {name!r} {error}") from None
@@ -163,37 +162,38 @@ _READERS: Final[dict[str, Callable[[str, object], Any]]] = {
     "grpc.ssl_session_cache": to_tls_sessions,
     "grpc.ssl_target_name_override": _authority,
     "proxyless.dns_refresh_interval_ms": _seconds_or_never,
-    # Try one address after the other, as before Happy Eyeballs.
+    # Connect to one address after the other, without Happy Eyeballs.
     "proxyless.serial_connection_attempts": _flag,
     # One ADS stream for all targets of a control plane, or one for each.
     "proxyless.xds_shared_stream": _flag,
 }
 
-# Options that may be given several times: what each says is joined, in order.
+# Options that may be repeated: the values are joined.
 _JOINED: Final = frozenset({"grpc.primary_user_agent", "grpc.secondary_user_agent"})
 
-# What these ask for is so anyway, or has no meaning in this implementation.
-_NEEDLESS: Final = frozenset(
+# Accepted without effect: they are always so, or have no meaning in this implementation.
+_IGNORED: Final = frozenset(
     {
         "grpc.http2.lookahead_bytes",
         "grpc.optimization_target",
         "grpc.so_reuseport",
         "grpc.use_local_subchannel_pool",
-        # grpcio's blocking channel alone has two ways to read a stream.
+        # Only grpcio's blocking channel has two ways to read a stream.
         "SingleThreadedUnaryStream",
     }
 )
 
 
 def read_options(options: Iterable[tuple[str | bytes, object]] | None) -> dict[str, Any]:
-    """The options by name, read. Raises TypeError or ValueError naming the option."""
+    """The converted options by name. Raises TypeError or ValueError naming the option."""
     read: dict[str, Any] = {}
     for name, value in _pairs(options):
         reader = _READERS.get(name)
         if reader is not None:
-            said = reader(name, value)
-            read[name] = f"{read[name]} {said}" if name in _JOINED and read.get(name) else said
-        elif name not in _NEEDLESS and name not in _warned:
+            converted = reader(name, value)
+            is_joined = name in _JOINED and read.get(name)
+            read[name] = f"{read[name]} {converted}" if is_joined else converted
+        elif name not in _IGNORED and name not in _warned:
             _warned.add(name)
             _LOGGER.warning("channel option %r is not known and has no effect", name)
     return read
@@ -212,7 +212,7 @@ def _pairs(options: Iterable[tuple[str | bytes, object]] | None) -> Iterator[tup
 def make_channel_options(
     options: Iterable[tuple[str | bytes, object]] | None, credentials: ChannelCredentials
 ) -> ChannelOptions:
-    """How a channel with these options and credentials behaves."""
+    """The options of a channel with these arguments and credentials."""
     given = list(_pairs(options))
     read = read_options(given)
     channel = ChannelOptions(
@@ -232,13 +232,13 @@ def make_channel_options(
     if (kept := read.get("grpc.per_rpc_retry_buffer_size")) is not None:
         channel = replace(channel, kept_bytes_max=kept)
     if (idle_s := read.get("grpc.client_idle_timeout_ms")) is not None:
-        # 0 would be idle at once, always; grpcio takes it for "never".
+        # As in grpcio, 0 means "never".
         channel = replace(channel, idle_timeout_s=idle_s or inf)
     return channel
 
 
 def _not_through_proxies(credentials: ChannelCredentials) -> dict[str, object]:
-    """What is on this machine only is not to be found by a proxy, wherever that is."""
+    """Targets on this machine only are never reached through a proxy."""
     return {"grpc.enable_http_proxy": 0} if credentials.is_local else {}
 
 
@@ -265,7 +265,7 @@ def _default_service_config(read: Mapping[str, Any]) -> Mapping[str, object]:
 
 
 def _override_authority(read: Mapping[str, Any], credentials: ChannelCredentials) -> str | None:
-    """A certificate's name that is not the target's is also the authority, as in grpcio."""
+    """As in grpcio, a target name override is also the authority."""
     name = read.get("grpc.ssl_target_name_override")
     return name if credentials.tls is not None else None
 
@@ -297,7 +297,7 @@ def _subchannel_options(
         backoff=_backoff(read),
     )
     if (timeout_s := read.get("grpc.min_reconnect_backoff_ms")) is not None:
-        # Despite its name this is how long an attempt may take.
+        # Despite its name, the minimum timeout of a connection attempt.
         options = replace(options, min_connect_timeout_s=max(timeout_s, 0.1))
     return options
 
@@ -314,7 +314,7 @@ def _limits(read: Mapping[str, Any]) -> Limits:
 def _keepalive(read: Mapping[str, Any]) -> KeepaliveConfig:
     config = KeepaliveConfig()
     if (timeout_s := read.get("grpc.keepalive_timeout_ms")) is not None:
-        # Asking for a timeout is asking for keepalive; grpcio alone ignores it.
+        # A timeout alone enables keepalive, unlike in grpcio, which ignores it.
         config = replace(config, timeout_s=timeout_s, time_s=_KEEPALIVE_TIME_DEFAULT_S)
     if (time_s := read.get("grpc.keepalive_time_ms")) is not None:
         config = replace(config, time_s=max(time_s, _KEEPALIVE_TIME_MIN_S))

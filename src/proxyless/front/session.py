@@ -1,12 +1,11 @@
-"""How do the RPCs of a session hear of its cookies, and where does the session live?
+"""Cookies of a session: sent with its RPCs, and taken from their responses.
 
-Specs: A55, A60. Whatever kind of channel a session is (`aio_session`, `sync_session`), its RPCs
-join one of these: it gives them the cookies to send, and listens to what comes back.
+Specs: A55, A60. Used by the sessions of both APIs (`aio.session`, `sync.session`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from proxyless.front.cookies import CookieJar, format_cookies
 
@@ -14,15 +13,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from proxyless.base import Metadata
-    from proxyless.channel import Call
+    from proxyless.channel import Call, Channel
     from proxyless.channel.attempt import CallObserver
     from proxyless.front.cookies import Cookie
     from proxyless.runtime import Clock
     from proxyless.wire import StreamEnd
 
 
-class Session:
-    """What the RPCs of one session share. Driven by them; read by any thread."""
+class SessionCookies:
+    """The cookies that the RPCs of one session share. May be read by any thread."""
 
     __slots__ = ("jar",)
 
@@ -30,24 +29,47 @@ class Session:
         self.jar: Final = CookieJar()
 
     def choose(self, path: str, now_s: Callable[[], float]) -> tuple[Metadata, tuple[Cookie, ...]]:
-        """What an RPC of this path sends, and the cookies that it is made of."""
+        """The cookie header of an RPC of this path, and the cookies in it."""
         cookies = self.jar.choose(path, now_s)
         return format_cookies(cookies), cookies
 
-    def join(self, call: Call, sent: tuple[Cookie, ...], clock: Clock) -> None:
-        """Listen to this call, which is not started yet."""
+    def observe(self, call: Call, sent: tuple[Cookie, ...], clock: Clock) -> None:
+        """Take cookies from the responses of this call, which is not started yet."""
         call.observer = SessionObserver(call.observer, self.jar, sent, clock)
 
-    def backend(self, now_s: Callable[[], float]) -> str | None:
-        addresses = self.jar.place(now_s).addresses
+
+class SessionApi:
+    """Methods that sessions of both APIs share."""
+
+    cookies: SessionCookies
+
+    def _now_s(self) -> float:
+        """The time of the channel's clock. Called only if there is a cookie that expires."""
+        raise NotImplementedError
+
+    @property
+    def backend(self) -> str | None:
+        """Address of the backend of this session; None before the first response."""
+        addresses = self.cookies.jar.endpoint(self._now_s).addresses
         return addresses[0] if addresses else None
 
-    def cluster(self, now_s: Callable[[], float]) -> str | None:
-        return self.jar.place(now_s).cluster or None
+    @property
+    def cluster(self) -> str | None:
+        """Cluster of this session's route; None before the first response."""
+        return self.cookies.jar.endpoint(self._now_s).cluster or None
+
+    def _own_metadata(self, path: str, core: Channel) -> Metadata:
+        return self.cookies.choose(path, core.clock.now_s)[0]
+
+
+def extend_multi_callables(mixin: type, multi_callables: Any) -> Any:
+    """The classes of multi-callables with a mixin added to each."""
+    classes = (type(each.__name__, (mixin, each), {}) for each in multi_callables)
+    return type(multi_callables)(*classes)
 
 
 class SessionObserver:
-    """Takes the cookies that a response sets, before the application hears of it."""
+    """Observer of a call that takes the cookies of its response, before the call's own observer."""
 
     __slots__ = ("_clock", "_had_head", "_jar", "_observer", "_sent")
 
@@ -72,7 +94,7 @@ class SessionObserver:
         self._observer.on_writable()
 
     def on_end(self, end: StreamEnd) -> None:
-        # Of a response with a head the trailers are the application's alone (A55-04).
+        # The trailers set cookies only if the response is trailers-only (A55-04).
         if not self._had_head:
             self._jar.on_response(end.trailers, self._sent, self._clock.now_s())
         self._observer.on_end(end)

@@ -1,38 +1,37 @@
-"""Showing what happened, and why: what a process holds, and what it would do.
+"""Explanations of RPCs, lint of resources, and CSDS.
 
-explain       why an RPC goes where it goes, given a config; explain_clusters what is there
-explanation   the tree in which that is said, as text and as JSON
-offline       the same for resources that no control plane serves
-explain_lb    what the policies of a channel would answer now
-explain_filters  what the HTTP filters of a route do to an RPC
-explain_sessions  whether the session of an RPC decides where it goes
-live          why an RPC on a running channel goes where it goes, and why one failed
-csds          what the xDS clients of a process hold, as messages of CSDS, and read back from them
-csds_service  the service that answers with it, for grpcio's servers of both kinds
-lint          what clients would make of a resource: refuse, ignore, or take in their own way
-understood    the fields that our parsers look at, and what is missed of the others
-lint_rules    what else is worth saying about a message, and to whom
-findings      what lint says
+explain           explanation of an RPC, given a config
+explain_clusters  its clusters: leaves, priorities, endpoints, drops
+explain_filters   the HTTP filters of its route
+explain_sessions  its session
+explain_lb        the result of a pick by the policies of a channel
+explain_running   explanation of an RPC on a running channel, and of a failed one
+offline           explanation of an RPC from resources without a control plane
+csds              encoding and decoding of CSDS messages
+csds_service      the CSDS service, for both kinds of grpcio servers
+lint              findings about a resource: rejected, ignored, or interpreted differently
+parsed_fields     the fields that the parsers read, and notes about others
+lint_rules        findings about the combination of fields
+findings          Finding, Severity, Audience
 
-Nothing here decides anything about an RPC: `xds.view` and `lb.view` offer the decisions, and this
-package puts them into words. Of `xds` it imports the view and values only (`make layers`).
+This package makes no decisions: `xds.view` and `lb.description` have the functions that decide, and
+it describes their results. Of `xds` it imports the view and values only (`make layers`).
 """
 
 from proxyless.base.explanation import Explanation, to_json, to_text
 from proxyless.observe.csds import ClientStatus, ClientView, ResourceRow, encode_status, read_status
-from proxyless.observe.csds_service import CSDS_SERVICE, ClientsByLoop, add_csds_servicer
+from proxyless.observe.csds_service import CSDS_SERVICE, add_csds_servicer
 from proxyless.observe.explain import Rpc, explain
+from proxyless.observe.explain_running import explain_channel, explain_error
 from proxyless.observe.findings import Audience, Finding, Severity
 from proxyless.observe.lint import LintContext, lint_message, unknown_bootstrap
-from proxyless.observe.live import explain_channel, explain_error
-from proxyless.observe.offline import OfflineMesh, explain_offline, resolve_offline
+from proxyless.observe.offline import OfflineMesh, explain_offline
 
 __all__ = [
     "CSDS_SERVICE",
     "Audience",
     "ClientStatus",
     "ClientView",
-    "ClientsByLoop",
     "Explanation",
     "Finding",
     "LintContext",
@@ -48,7 +47,6 @@ __all__ = [
     "explain_offline",
     "lint_message",
     "read_status",
-    "resolve_offline",
     "to_json",
     "to_text",
     "unknown_bootstrap",

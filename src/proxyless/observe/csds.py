@@ -1,10 +1,8 @@
-"""What do the xDS clients of a process hold, in the words of CSDS?
+"""CSDS messages: the dump of xDS clients as a ClientStatusResponse, and its decoding into rows.
 
 Specs: A40 (CSDS), A71 (client_scope), A88 (statuses).
 
-Two directions. What a client dumps becomes a ClientStatusResponse, and such a response, ours or
-that of another implementation, becomes rows that a command can show. Asking clients and serving the
-answer is in `csds_service`.
+A decoded response may come from any implementation. The service is in `csds_service`.
 """
 
 from __future__ import annotations
@@ -25,24 +23,21 @@ RESPONSE: Final = "envoy.service.status.v3.ClientStatusResponse"
 
 _NANOS: Final = 1_000_000_000
 
-# ---------------------------------------------------------------------------------------------
-# Telling
-
 
 @frozen
 class ClientView:
-    """All that is told about one xDS client."""
+    """State of one xDS client."""
 
     # "client_scope": the data-plane target; empty if all targets share the client.
     scope: str
     node: Node
     resources: Sequence[ResourceDump]
-    # What to add to the client's clock to have seconds since 1970.
+    # Difference between seconds since 1970 and the client's clock.
     epoch_offset_s: float
 
 
 def encode_status(views: Iterable[ClientView], *, has_contents: bool = True) -> Proto:
-    """One ClientConfig per client; without contents the resources themselves are left out."""
+    """One ClientConfig per client; without contents, resources have no bytes."""
     response = message_class(RESPONSE)()
     for view in views:
         config = response.config.add(client_scope=view.scope)
@@ -62,7 +57,7 @@ def _fill(entry: Proto, dump: ResourceDump, epoch_offset_s: float, has_contents:
         if has_contents:
             entry.xds_config.type_url = dump.type_url
             entry.xds_config.value = dump.serialized
-    # Trouble with the way to the server counts, too: it is why nothing newer came.
+    # This includes connection errors, which explain why there is no newer version.
     if not dump.error.is_ok:
         entry.error_state.details = dump.error.details
         entry.error_state.version_info = dump.failed_version
@@ -74,31 +69,27 @@ def _set_time(timestamp: Proto, epoch_s: float) -> None:
     timestamp.FromNanoseconds(int(epoch_s * _NANOS))
 
 
-# ---------------------------------------------------------------------------------------------
-# Reading
-
-
 @frozen
 class ResourceRow:
-    """Where one resource stands in a client."""
+    """State of one resource in a client."""
 
     type_url: str
     name: str
-    # CSDS's word: `ACKED`.
+    # Name of the CSDS status, such as `ACKED`.
     status: str
     version: str
-    # RFC 3339; empty if nothing came yet.
+    # RFC 3339; empty if the resource was never received.
     updated: str
     error: str
-    # Of what was refused; empty if nothing was.
+    # Version of the rejected update, if there is one.
     failed_version: str
-    # The serialized resource; empty if there is none, or it was not asked for.
+    # The serialized resource; empty if there is none, or it was not requested.
     value: bytes
 
 
 @frozen
 class ClientStatus:
-    """What one xDS client says about itself."""
+    """State of one xDS client, decoded."""
 
     scope: str
     node_id: str
@@ -107,7 +98,6 @@ class ClientStatus:
 
 
 def read_status(response: Proto) -> list[ClientStatus]:
-    """The clients of a ClientStatusResponse, whoever wrote it."""
     return [
         ClientStatus(
             config.client_scope,

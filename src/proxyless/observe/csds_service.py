@@ -1,11 +1,9 @@
-"""How does a debugger ask a process what its xDS clients hold?
+"""CSDS service for grpcio's asyncio and blocking servers.
 
 Specs: A40 (CSDS on an admin port).
 
-The edge: handlers for grpcio's servers, asyncio's and the blocking one, written as generic handlers
-so that nothing generated is needed. The clients of a process live on several loops, and each is
-asked on its own; a loop that does not answer in time is left out, so that one that hangs does not
-hide the others.
+It uses generic handlers, so it needs no generated code. The clients of a process may be on several
+event loops, and each is dumped on its own loop. A loop that does not respond in time is left out.
 """
 
 from __future__ import annotations
@@ -30,13 +28,13 @@ if TYPE_CHECKING:
 # grpcio's objects have no types.
 Untyped: TypeAlias = Any
 
-# Who is there, by the loop on which they may be asked.
+# Returns the xDS clients of the process by the loop on which they run.
 ClientsByLoop: TypeAlias = Callable[[], Mapping[asyncio.AbstractEventLoop, XdsClients]]
 
 CSDS_SERVICE: Final = "envoy.service.status.v3.ClientStatusDiscoveryService"
 REQUEST: Final = "envoy.service.status.v3.ClientStatusRequest"
 
-# A loop that is busy for longer is stuck, or of a process that was forked.
+# A loop that is busy for longer is stuck, or belongs to the parent of a fork.
 ANSWER_TIMEOUT_S: Final = 2.0
 
 _MATCHERS_REFUSED: Final = "node_matchers are not supported, wanted none"
@@ -44,7 +42,7 @@ _LOGGER: Final = logging.getLogger("proxyless.observe")
 
 
 def add_csds_servicer(server: Untyped, clients_by_loop: ClientsByLoop) -> None:
-    """Add the service to a server of grpcio's that has not been started, of either kind."""
+    """Add the service to a grpcio server of either kind that has not been started."""
     is_async = isinstance(server, grpc.aio.Server)
     service = _AioService(clients_by_loop) if is_async else _SyncService(clients_by_loop)
     codec = {
@@ -59,7 +57,7 @@ def add_csds_servicer(server: Untyped, clients_by_loop: ClientsByLoop) -> None:
 
 
 class _SyncService:
-    """For threads of a blocking server. Driven by its requests."""
+    """Handlers for a blocking server. Called in its threads."""
 
     def __init__(self, clients_by_loop: ClientsByLoop) -> None:
         self._clients_by_loop: Final = clients_by_loop
@@ -67,7 +65,7 @@ class _SyncService:
     def fetch(self, request: Proto, context: Untyped) -> Proto:
         if request.node_matchers:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, _MATCHERS_REFUSED)
-        answers = _ask_all(self._clients_by_loop())
+        answers = _request_views(self._clients_by_loop())
         futures.wait(answers, timeout=ANSWER_TIMEOUT_S)
         return _answer(request, answers)
 
@@ -77,7 +75,7 @@ class _SyncService:
 
 
 class _AioService:
-    """For the loop of an asyncio server. Driven by its requests."""
+    """Handlers for an asyncio server. Called on its loop."""
 
     def __init__(self, clients_by_loop: ClientsByLoop) -> None:
         self._clients_by_loop: Final = clients_by_loop
@@ -85,7 +83,7 @@ class _AioService:
     async def fetch(self, request: Proto, context: Untyped) -> Proto:
         if request.node_matchers:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, _MATCHERS_REFUSED)
-        answers = _ask_all(self._clients_by_loop())
+        answers = _request_views(self._clients_by_loop())
         if answers:
             waited = [asyncio.wrap_future(answer) for answer in answers]
             await asyncio.wait(waited, timeout=ANSWER_TIMEOUT_S)
@@ -101,29 +99,29 @@ class _AioService:
 _Answer: TypeAlias = "futures.Future[list[ClientView]]"
 
 
-def _ask_all(
+def _request_views(
     clients_by_loop: Mapping[asyncio.AbstractEventLoop, XdsClients],
 ) -> list[_Answer]:
-    """Ask each loop for what its clients hold; those that are over have nothing to say."""
+    """Schedule a dump of the clients on each loop that is not closed."""
     answers: list[_Answer] = []
     for loop, clients in clients_by_loop.items():
         answer: _Answer = futures.Future()
         try:
             loop.call_soon_threadsafe(_view_into, answer, clients, loop)
-        except RuntimeError:  # It is closed.
+        except RuntimeError:  # The loop is closed.
             continue
         answers.append(answer)
     return answers
 
 
 def _view_into(answer: _Answer, clients: XdsClients, loop: asyncio.AbstractEventLoop) -> None:
-    # It may have been given up, and then nobody waits.
+    # The future is cancelled after the timeout.
     if answer.set_running_or_notify_cancel():
         answer.set_result(view_clients(clients, loop.time()))
 
 
 def view_clients(clients: XdsClients, now_s: float) -> list[ClientView]:
-    """What the clients of one loop hold; on that loop, with its time."""
+    """State of the clients of one loop. Called on that loop, with its time."""
     epoch_offset_s = datetime.now(UTC).timestamp() - now_s
     return [ClientView(*dump, epoch_offset_s) for dump in dump_clients(clients)]
 

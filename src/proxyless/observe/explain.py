@@ -1,9 +1,9 @@
-"""Why does an RPC go where it goes?
+"""Explanation of an RPC: its virtual host, routes, timeout, retries, filters and clusters.
 
 Specs: A28 (virtual hosts, routes), A31 with D20 (timeouts), A39 (filters), A44 (retries).
 
-Nothing is decided here. The decisions are made again by the functions that an RPC runs, which
-`xds.view` offers, and put into words. Where chance decides, every outcome is shown with its share.
+The decisions are repeated by the functions that RPCs use (`xds.view`). For random decisions, every
+outcome is shown with its share.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from proxyless.base.frozen import frozen
 from proxyless.base.texts import count
 from proxyless.observe.explain_clusters import explain_cluster
 from proxyless.observe.explain_filters import explain_filter, find_aborts
-from proxyless.observe.explain_lb import explain_pick, find_barrier, name_problems
+from proxyless.observe.explain_lb import count_more, explain_pick, find_barrier, name_problems
 from proxyless.observe.explain_sessions import explain_session, find_leaf, override_pick, stays
 from proxyless.xds.error_texts import name_route_config
 from proxyless.xds.resources import (
@@ -47,32 +47,29 @@ _MILLION: Final = 1_000_000
 # More are counted, not shown.
 HOSTS_SHOWN_MAX: Final = 20
 ROUTES_SHOWN_MAX: Final = 100
-# Explanations end up in logs: values of headers with such a word in their name do not.
+# Values of headers with such a word in their name are not shown: explanations may be logged.
 _SECRET_WORDS: Final = ("authorization", "cookie", "token", "secret", "password", "api-key")
 
 
 @frozen
 class Rpc:
-    """What is asked about."""
+    """The RPC to explain."""
 
     path: str
     # Keys in lower case.
     metadata: Metadata = ()
-    # By which the virtual host was chosen.
+    # Selects the virtual host.
     authority: str = ""
 
 
 @frozen
 class Situation:
-    """What the RPC meets."""
+    """The RPC, and the config and policies that it uses."""
 
     routing: RoutingView
     rpc: Rpc
-    # The policies of a channel for RPCs to which routing gives a key; None without a channel.
+    # Returns the policy of a channel for the key of a cluster or plugin; None without a channel.
     find_lb: FindLb | None = None
-
-    def lb_of(self, key: str) -> LbNode | None:
-        return None if self.find_lb is None else self.find_lb(key)
 
 
 def explain(
@@ -81,7 +78,7 @@ def explain(
     default_timeout_s: float = DEFAULT_TIMEOUT_S,
     find_lb: FindLb | None = None,
 ) -> Explanation:
-    """What happens to the RPC under this config, by a channel's policies if there is a channel.
+    """Explain an RPC, with the policies of a channel if `find_lb` is given.
 
     The first line is the verdict.
     """
@@ -114,9 +111,6 @@ def _verdict(rpc: Rpc, destinations: list[Explanation], problem: str, is_lost: b
     return f"{text}; some RPCs fail: {problem}" if problem else text
 
 
-# Virtual host
-
-
 def _explain_host(config: XdsConfig, authority: str) -> Explanation:
     chosen = config.virtual_host
     others = [host for host in config.route_config.virtual_hosts if host is not chosen]
@@ -124,7 +118,7 @@ def _explain_host(config: XdsConfig, authority: str) -> Explanation:
         _explain_candidate(name_of(host.name, host.domains), best_domain(host, authority))
         for host in others[:HOSTS_SHOWN_MAX]
     ]
-    parts += _count_more(len(others) - len(parts))
+    parts += count_more(len(others) - len(parts))
     best = best_domain(chosen, authority)
     why = f": {best[1]} match of {quote(best[0])}" if best is not None else ""
     name = name_of(chosen.name, chosen.domains)
@@ -141,35 +135,32 @@ def _explain_candidate(name: str, best: tuple[str, str] | None) -> Explanation:
 
 
 def name_of(name: str, domains: tuple[str, ...]) -> str:
-    """A virtual host by its name, or by its domains if it has none."""
+    """The name of a virtual host, or its domains if it has none."""
     return quote(name) if name else f"of {', '.join(domains[:3])}"
-
-
-# Routes
 
 
 @frozen
 class _RouteTest:
-    """What becomes of the RPC at one route."""
+    """Result of matching the RPC against one route."""
 
     entry: TableRoute
     verdict: str
-    said: str
+    text: str
 
     @property
     def rank(self) -> int:
-        """Which routes are worth a line, if not all can have one: near misses before others."""
+        """Order in which routes are shown if there are too many: near misses before others."""
         if self.verdict == "no_match":
-            return 1 if self.said.startswith("no match: header") else 2
+            return 1 if self.text.startswith("no match: header") else 2
         return 3 if self.verdict == "unreached" else 0
 
     def explain(self) -> Explanation:
         facts = {"index": self.entry.index, "verdict": self.verdict}
-        return Explanation("route_test", f"{_route_name(self.entry)}: {self.said}", facts)
+        return Explanation("route_test", f"{_route_name(self.entry)}: {self.text}", facts)
 
 
 def _explain_routes(routes: Sequence[TableRoute], rpc: Rpc) -> tuple[Explanation, list[TableRoute]]:
-    """The routes in order with what becomes of the RPC there, and those that may take it."""
+    """The result of each route, in order, and the routes that may take the RPC."""
     tests: list[_RouteTest] = []
     reached: list[TableRoute] = []
     is_taken = False
@@ -177,18 +168,17 @@ def _explain_routes(routes: Sequence[TableRoute], rpc: Rpc) -> tuple[Explanation
         if is_taken:
             tests.append(_RouteTest(entry, "unreached", "not reached"))
         elif (matcher := entry.find_mismatch(rpc.path, rpc.metadata)) is not None:
-            said = f"no match: {_describe_mismatch(matcher, rpc)}"
-            tests.append(_RouteTest(entry, "no_match", said))
+            text = f"no match: {_describe_mismatch(matcher, rpc)}"
+            tests.append(_RouteTest(entry, "no_match", text))
         else:
             reached.append(entry)
             is_taken = entry.per_million >= _MILLION
             tests.append(_take(entry))
     shown = sorted(tests, key=lambda each: each.rank)[:ROUTES_SHOWN_MAX]
     shown.sort(key=lambda each: each.entry.index)
-    parts = [each.explain() for each in shown] + _count_more(len(tests) - len(shown))
-    return Explanation(
-        "routes", f"{count(len(tests), 'route')}, in order", {}, tuple(parts)
-    ), reached
+    parts = (*(each.explain() for each in shown), *count_more(len(tests) - len(shown)))
+    text = f"{count(len(tests), 'route')}, in order"
+    return Explanation("routes", text, {}, parts), reached
 
 
 def _take(entry: TableRoute) -> _RouteTest:
@@ -196,10 +186,6 @@ def _take(entry: TableRoute) -> _RouteTest:
         return _RouteTest(entry, "match", "takes the RPC")
     share = f"takes {entry.per_million} of a million RPCs, by chance"
     return _RouteTest(entry, "fraction", share)
-
-
-def _count_more(count: int) -> list[Explanation]:
-    return [Explanation("more", f"and {count} more", {"count": count})] if count else []
 
 
 def _route_name(entry: TableRoute) -> str:
@@ -237,9 +223,6 @@ def _describe_matcher(matcher: HeaderMatcher) -> str:
     return f"not {text}" if matcher.invert else text
 
 
-# The route that takes it
-
-
 def _explain_route(situation: Situation, entry: TableRoute) -> Explanation:
     routing, route, action = situation.routing, entry.route, entry.route.action
     name = _route_name(entry)
@@ -249,7 +232,7 @@ def _explain_route(situation: Situation, entry: TableRoute) -> Explanation:
         facts |= {"is_lost": True, "is_stuck": False, "waits": "", "drops": ""}
         return Explanation("route", f"{name}: {problem}", facts, problem=problem)
     clusters = list(_explain_choice(situation, route, action))
-    # With all but one cluster in order, some RPCs fail: that is worth a word.
+    # One bad cluster of several makes some RPCs fail.
     problem = next((each.problem for each in clusters if each.problem), "")
     is_lost = all(each.problem for each in clusters)
     waits = next((waits for each in clusters if (waits := each.facts.get("waits"))), "")
@@ -268,7 +251,7 @@ def _explain_route(situation: Situation, entry: TableRoute) -> Explanation:
 
 
 def _find_loss(clusters: list[Explanation]) -> str:
-    """What ends some RPCs, if others go on. An aggregate's leaves may not be in use."""
+    """What makes a share of the RPCs fail; not of leaves, which may not be in use."""
     for each in clusters:
         if aborts := each.facts.get("aborts"):
             return str(aborts)
@@ -306,7 +289,7 @@ def _explain_retry(action: RouteAction, routing: RoutingView) -> Explanation:
 
 
 def _explain_authority(action: RouteAction) -> Iterator[Explanation]:
-    """Where it is not the channel's (A81)."""
+    """The authority, if it is not the channel's (A81)."""
     if action.auto_host_rewrite:
         text = "authority: the hostname of the endpoint if it has one, from the route"
         yield Explanation("authority", text, {"auto_host_rewrite": True})
@@ -357,19 +340,19 @@ def _explain_choice(
         result = routing.config.clusters.get(each.name)
         part = explain_cluster(each.name, result, share)
         key = cluster_key(each.name)
-        told = None
+        session_part = None
         if session is not None:
-            node = situation.lb_of(key)
-            told = explain_session(session, find_leaf(result, node), node)
-            part = replace(part, parts=(*part.parts, told))
-        part = _add_pick(situation, part, key, told)
+            node = None if situation.find_lb is None else situation.find_lb(key)
+            session_part = explain_session(session, find_leaf(result, node), node)
+            part = replace(part, parts=(*part.parts, session_part))
+        part = _add_pick(situation, part, key, session_part)
         yield _add_filters(situation, part, route, each)
 
 
 def _add_pick(
     situation: Situation, part: Explanation, key: str, session: Explanation | None = None
 ) -> Explanation:
-    """With what a pick answers now, if there is a channel that could be asked."""
+    """Add the result of a pick, if there is a channel."""
     if situation.find_lb is None:
         return _keep_session(part, session)
     node = situation.find_lb(key)
@@ -389,19 +372,18 @@ def _add_pick(
 
 def _find_problem(part: Explanation, pick: Explanation, node: LbNode | None) -> str:
     """Why RPCs of this cluster fail now; empty if they do not."""
-    # What is wrong with the config is the reason for what is wrong with the policies, if it is:
-    # an aggregate goes on to another leaf, and a session stays where it is.
+    # Despite a problem of the config, an aggregate may use another leaf, and a session its host.
     if pick.facts["result"] == "complete" or "session" in pick.facts:
         return ""
     barrier = "" if node is None else find_barrier(node)
     if not part.problem or not barrier:
-        return part.problem or _about(part, pick.problem)
-    # Of a barrier that is in the config, the config says more.
+        return part.problem or _with_name(part, pick.problem)
+    # The problem of the config has the details of a barrier that is in the config.
     return part.problem if part.facts.get("barrier") else name_problems(barrier, part.problem)
 
 
 def _keep_session(part: Explanation, session: Explanation | None) -> Explanation:
-    """Where a session lives is asked before priorities are, so that none may be left (A75)."""
+    """Remove the problem if the session decides: its host is chosen above priorities (A75)."""
     if session is None or not stays(session) or part.facts.get("barrier"):
         return part
     return replace(part, problem="")
@@ -410,7 +392,7 @@ def _keep_session(part: Explanation, session: Explanation | None) -> Explanation
 def _add_filters(
     situation: Situation, part: Explanation, route: Route, cluster: WeightedCluster | None = None
 ) -> Explanation:
-    """With the chain before it: an RPC that a filter ends does not come to the cluster."""
+    """Add the filters, which may abort RPCs before they come to the cluster."""
     filters = tuple(
         explain_filter(each, situation.rpc.metadata)
         for each in situation.routing.filters(route, cluster)
@@ -424,8 +406,8 @@ def _add_filters(
     return replace(part, facts={**facts, "waits": ""}, problem=problem)
 
 
-def _about(part: Explanation, problem: str) -> str:
-    """Some texts name the cluster, because RPCs end with them."""
+def _with_name(part: Explanation, problem: str) -> str:
+    """The problem with the name of the cluster, which some texts already have."""
     name = str(part.facts["name"])
     is_named = quote(name) in problem
     return problem if not problem or is_named else f"{part.kind} {quote(name)}: {problem}"

@@ -1,8 +1,8 @@
-"""What awaits an RPC in a cluster: leaves, priorities, localities, endpoints, drops, limits?
+"""Explanation of a cluster: leaves, priorities, localities, endpoints, drops, limits.
 
 Specs: A27-21..24, A32, A37, A50, A55, A56, A75.
 
-From resources alone: which endpoint can be reached, only a running channel knows.
+It is based on resources alone; connections are in `explain_lb`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 from proxyless.base import quote
 from proxyless.base.explanation import Explanation
 from proxyless.base.texts import count
-from proxyless.observe.explain_lb import name_problems
+from proxyless.observe.explain_lb import count_more, name_problems
 from proxyless.xds.error_texts import NO_ENDPOINT, name_cluster, name_endpoints
 from proxyless.xds.resources import (
     AggregateCluster,
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from proxyless.xds.resources import (
-        Cluster,
         EndpointInfo,
         EndpointResource,
         LocalityEndpoints,
@@ -35,12 +34,12 @@ if TYPE_CHECKING:
     from proxyless.xds.view import ClusterConfig, ClusterResult
 
 _MILLION: Final = 1_000_000
-# Of a locality; more are counted, not shown.
+# Per locality; more are counted, not shown.
 ENDPOINTS_SHOWN_MAX: Final = 20
 
 
 def explain_cluster(name: str, result: ClusterResult | None, share: str = "") -> Explanation:
-    """A cluster that a route names; the share says how many of the route's RPCs go there."""
+    """A cluster that a route names, with its share of the route's RPCs."""
     title = f"{name_cluster(name)}{share}"
     if result is None:
         problem = f"{name_cluster(name)}: is not in the config"
@@ -67,24 +66,27 @@ def explain_cluster(name: str, result: ClusterResult | None, share: str = "") ->
 
 
 def choose_leaf(leaves: Sequence[ClusterConfig]) -> ClusterConfig:
-    """The leaf of an aggregate that gets the RPCs, if all endpoints that there are can be reached.
+    """The leaf of an aggregate that is used if all endpoints are reachable.
 
-    The priority policy goes on to the first leaf with endpoints. One that drops everything it stays
-    with, endpoints or not; if nothing can be used, the last one stands in (A56, A75).
+    That is the first leaf with endpoints, or that drops every RPC; else the last one (A56, A75).
     """
     usable = (leaf for leaf in leaves if _drops_all(leaf) or not _lacks_endpoints(leaf))
     return next(usable, leaves[-1])
 
 
 def _explain_leaf(entry: ClusterConfig, kind: str, title: str) -> Explanation:
-    cluster = entry.cluster
+    cluster, limit = entry.cluster, entry.cluster.max_concurrent_requests
     source, facts = _describe_discovery(entry)
     endpoints = entry.endpoints
     barrier = _find_barrier(entry)
     reason = name_problems(barrier, _lacks_endpoints(entry))
     parts = [
         Explanation("lb_policy", f"LB policy {describe_policy(cluster.lb_config)}"),
-        _explain_limit(cluster),
+        Explanation(
+            "circuit_breaker",
+            f"circuit breaker: at most {count(limit, 'RPC')} at a time",
+            {"max_requests": limit},
+        ),
     ]
     if cluster.outlier_detection is not None:
         parts.append(Explanation("outlier_detection", "outlier detection is on"))
@@ -117,7 +119,7 @@ def _describe_discovery(entry: ClusterConfig) -> tuple[str, dict[str, object]]:
 
 
 def _find_barrier(entry: ClusterConfig) -> str:
-    """What ends every RPC before an endpoint is looked for; empty if nothing does."""
+    """Reason why every RPC fails before an endpoint is picked; empty if there is none."""
     if name := _drops_all(entry):
         return f"drops every RPC, for {quote(name)}"
     if not entry.cluster.max_concurrent_requests:
@@ -126,13 +128,13 @@ def _find_barrier(entry: ClusterConfig) -> str:
 
 
 def _drops_all(entry: ClusterConfig) -> str:
-    """The category that does, if there is one."""
+    """The drop category that drops every RPC; empty if there is none."""
     drops = () if entry.endpoints is None else entry.endpoints.drops
     return next((drop.name for drop in drops if drop.per_million >= _MILLION), "")
 
 
 def _lacks_endpoints(entry: ClusterConfig) -> str:
-    """Why there is nothing to connect to; empty if there is."""
+    """Reason why there is no endpoint to connect to; empty if there is one."""
     endpoints = entry.endpoints
     if endpoints is None:
         return entry.resolution_note or "its endpoints are not known"
@@ -143,14 +145,8 @@ def _lacks_endpoints(entry: ClusterConfig) -> str:
 
 
 def _is_active(endpoint: EndpointInfo) -> bool:
-    """Whether RPCs without a session may go there (A55)."""
+    """Whether RPCs without a session may use the endpoint (A55)."""
     return endpoint.health is not HealthStatus.DRAINING
-
-
-def _explain_limit(cluster: Cluster) -> Explanation:
-    limit = cluster.max_concurrent_requests
-    text = f"circuit breaker: at most {count(limit, 'RPC')} at a time"
-    return Explanation("circuit_breaker", text, {"max_requests": limit})
 
 
 def _explain_drops(endpoints: EndpointResource) -> Iterator[Explanation]:
@@ -173,8 +169,7 @@ def _explain_priorities(endpoints: EndpointResource) -> Iterator[Explanation]:
 def _explain_locality(locality: LocalityEndpoints, total: int) -> Explanation:
     shown = locality.endpoints[:ENDPOINTS_SHOWN_MAX]
     parts = [_explain_endpoint(endpoint) for endpoint in shown]
-    if more := len(locality.endpoints) - len(shown):
-        parts.append(Explanation("more", f"and {more} more", {"count": more}))
+    parts += count_more(len(locality.endpoints) - len(shown))
     share = _percent(_active_weight(locality), total)
     where = locality.locality
     text = f"locality {where}: weight {locality.weight}, {share} of its priority"
@@ -188,7 +183,7 @@ def _explain_locality(locality: LocalityEndpoints, total: int) -> Explanation:
 
 
 def _active_weight(locality: LocalityEndpoints) -> int:
-    """What counts against other localities: nothing if all its endpoints are draining."""
+    """Weight of the locality; 0 if all its endpoints are draining."""
     return locality.weight if any(map(_is_active, locality.endpoints)) else 0
 
 
@@ -208,7 +203,7 @@ def _explain_endpoint(endpoint: EndpointInfo) -> Explanation:
 
 
 def describe_policy(lb_config: Sequence[object]) -> str:
-    """The chain of policies from the cluster's down to the one that picks endpoints."""
+    """The chain of policies down to the one that picks endpoints."""
     names: list[str] = []
     config: object = lb_config
     while isinstance(config, Sequence) and config and isinstance(config[0], Mapping):

@@ -2,9 +2,9 @@
 
 Specs: A39 (the chain and its overrides), A33 (faults), A55 (sessions).
 
-Filters of this package describe their effect (`xds.view.FilterView`); of others, the config is
-shown. Faults are drawn for each RPC: the text has the share of RPCs with this metadata, from the
-functions that the filter itself draws with. Filters of applications are not run: they may count.
+Filters of this package describe their effect (`xds.view.FilterView`); of other filters the config
+is shown. For random faults the text has the share of RPCs with this metadata. Filters of
+applications are not run, because that may have side effects.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 def explain_filter(view: FilterView, metadata: Metadata) -> Explanation:
-    """One filter of a chain, and what it does to an RPC with this metadata."""
     source = "" if view.override is None else f", overridden by the {view.override}"
     kind = view.type_name.rpartition(".")[2]
     name = f"filter {quote(view.name)}"
@@ -38,7 +37,7 @@ def explain_filter(view: FilterView, metadata: Metadata) -> Explanation:
 
 
 def find_aborts(filters: Iterable[Explanation]) -> tuple[str, str]:
-    """The first filter that ends every RPC; and the first before it that ends some."""
+    """The first filter that aborts every RPC, and the first before it that aborts some."""
     some = ""
     for each in filters:
         abort = str(each.facts.get("abort", ""))

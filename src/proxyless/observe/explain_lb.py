@@ -1,7 +1,6 @@
-"""What would a pick answer now, and why? From a look at a channel's policies.
+"""Explanation of a pick, from the descriptions of a channel's policies (`lb.description`).
 
-No pick is made: picks count, take turns and make connections, and looking must change nothing. What
-is said here is what the policies say of themselves (`proxyless.lb.view`).
+No pick is made: a pick has side effects, such as counters, rotation and connections.
 """
 
 from __future__ import annotations
@@ -11,14 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 from proxyless.base import State
 from proxyless.base.explanation import Explanation
-from proxyless.lb.view import join_notes, ready_addresses
+from proxyless.lb.description import join_notes, ready_addresses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from proxyless.lb import LbNode
 
-# Children of one policy, and addresses in one line; more are counted, not shown.
+# More are counted, not shown.
 CHILDREN_SHOWN_MAX: Final = 20
 ADDRESSES_SHOWN_MAX: Final = 5
 
@@ -30,7 +29,6 @@ _RING_HASH: Final = "ring_hash_experimental"
 
 
 def explain_pick(node: LbNode | None) -> Explanation:
-    """What becomes of an RPC that comes to this policy now."""
     if node is None:
         return _waits("there is no LB policy yet")
     parts = (explain_node(node),)
@@ -62,7 +60,7 @@ def _any_of(addresses: Sequence[str]) -> str:
 
 
 def _count_unconnected(node: LbNode) -> int:
-    """Endpoints that no connection is made to until an RPC's hash says so (A42)."""
+    """Endpoints that are not connected until the hash of an RPC selects them (A42)."""
     used = [child for child in node.children if child.in_use]
     if node.policy == _RING_HASH:
         return sum(child.state in {_IDLE, _CONNECTING} for child in used)
@@ -70,7 +68,7 @@ def _count_unconnected(node: LbNode) -> int:
 
 
 def why_waiting(node: LbNode) -> str:
-    """What RPCs wait for that come here: the priority that is tried, the connections to be."""
+    """Reason for queued picks: the priority that is tried, and its connections."""
     path = list(used_path(node))
     notes = [
         join_notes(each.detail, after.detail)
@@ -84,19 +82,19 @@ def why_waiting(node: LbNode) -> str:
 
 
 def find_barrier(node: LbNode) -> str:
-    """What ends an RPC before policies further down are asked; empty if nothing does."""
+    """Reason why a policy fails every RPC before it calls its children; empty if none does."""
     return next((each.barrier for each in used_path(node) if each.barrier), "")
 
 
 def name_problems(first: str, second: str) -> str:
-    """What ends an RPC; and what would, if that did not."""
+    """The problem that ends an RPC, and the next one."""
     if not first or not second or first in second:
         return second or first
     return f"{first}; without that: {second}"
 
 
 def used_path(node: LbNode) -> Iterator[LbNode]:
-    """The node, and below it the first child that is in use, and so on."""
+    """The node, its first child in use, and so on."""
     yield node
     used = next((child for child in node.children if child.in_use), None)
     if used is not None:
@@ -111,11 +109,13 @@ def _used_subchannels(node: LbNode) -> Iterator[LbNode]:
             yield from _used_subchannels(child)
 
 
-# The tree
+def count_more(number: int) -> tuple[Explanation, ...]:
+    """Line for parts that are not shown, if there are any."""
+    return (Explanation("more", f"and {number} more", {"count": number}),) if number else ()
 
 
 def explain_node(node: LbNode) -> Explanation:
-    """A policy and what is below it; policies that have one child stand in its line."""
+    """A policy and its children; a chain of policies with one child each is one line."""
     chain = [node]
     while (only := _only_child(chain[-1])) is not None:
         chain.append(only)
@@ -126,9 +126,7 @@ def explain_node(node: LbNode) -> Explanation:
         "in_use": node.in_use,
     }
     parts = tuple(explain_node(child) for child in _shown(chain[-1].children))
-    more = len(chain[-1].children) - len(parts)
-    if more:
-        parts += (Explanation("more", f"and {more} more", {"count": more}),)
+    parts += count_more(len(chain[-1].children) - len(parts))
     return Explanation("lb", _describe_chain(chain), facts, parts, node.problem)
 
 
@@ -139,7 +137,7 @@ def _only_child(node: LbNode) -> LbNode | None:
 
 
 def _shown(children: Sequence[LbNode]) -> Sequence[LbNode]:
-    """If there are many: those that are not as they should be first."""
+    """The first children, those that are not READY before others."""
     if len(children) <= CHILDREN_SHOWN_MAX:
         return children
     return sorted(children, key=lambda each: each.state == _READY)[:CHILDREN_SHOWN_MAX]
@@ -152,11 +150,11 @@ def _describe_chain(chain: Sequence[LbNode]) -> str:
         state += ", not in use"
     steps: list[str] = []
     for node in chain:
-        # An error is told on its way up in longer and longer words: once is enough.
-        is_told = any(node.detail in step for step in steps)
-        steps.append(_describe_step(node, top, "" if is_told else node.detail))
-    said = " > ".join(step for step in steps if step)
-    text = f"{state}: {said}" if said else state
+        # Parents include the error of their child: it is shown once.
+        is_repeated = any(node.detail in step for step in steps)
+        steps.append(_describe_step(node, top, "" if is_repeated else node.detail))
+    chained = " > ".join(step for step in steps if step)
+    text = f"{state}: {chained}" if chained else state
     return f"{top.name}: {text}" if top.name else text
 
 

@@ -2,10 +2,10 @@
 
 Specs: A55 (the cookie), A60 (its cluster), A75 (which host is used).
 
-The decisions are those of the filter and of xds_override_host, made again by `xds.view.Session`
-with the states of subchannels in a channel's policies. Without a channel hosts count as reachable.
-A session's host is chosen before priorities and localities are asked, so their failures do not stop
-its RPCs; drops and the circuit breaker do.
+`xds.view.Session` repeats the decisions of the filter and of xds_override_host, with the states of
+the subchannels of a channel. Without a channel all hosts count as reachable. The host of a session
+is chosen above the priority policy, so failures of priorities do not stop its RPCs; drops and the
+circuit breaker do.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 def explain_session(
     session: Session, entry: ClusterConfig | None, node: LbNode | None
 ) -> Explanation:
-    """What the session means for an RPC that was routed to this cluster."""
     facts: dict[str, object] = {"cookie": session.cookie}
     if not session.addresses:
         text = f"session: the RPC has no cookie {quote(session.cookie)}, so the policies pick"
@@ -49,12 +48,12 @@ def explain_session(
 
 
 def stays(session: Explanation) -> bool:
-    """Whether RPCs of the session go where it lives, or wait to."""
+    """Whether RPCs of the session go to its host, or wait for it."""
     return session.facts.get("verdict", Verdict.DELEGATE.name) != Verdict.DELEGATE.name
 
 
 def find_leaf(result: ClusterResult | None, node: LbNode | None) -> ClusterConfig | None:
-    """The cluster whose hosts count: of an aggregate, the leaf that its policies use."""
+    """The cluster, or of an aggregate the leaf that its policies use."""
     if result is None or isinstance(result, ClusterError):
         return None
     first, *leaves = result
@@ -67,7 +66,7 @@ def find_leaf(result: ClusterResult | None, node: LbNode | None) -> ClusterConfi
 
 
 def override_pick(pick: Explanation, session: Explanation, node: LbNode) -> Explanation:
-    """What becomes of an RPC of this session, of which the policies say that as a pick."""
+    """The explanation of a pick, changed for an RPC of this session."""
     # Drops and the circuit breaker are above the policy that chooses the host.
     if not stays(session) or find_barrier(node):
         return pick
@@ -81,7 +80,7 @@ def override_pick(pick: Explanation, session: Explanation, node: LbNode) -> Expl
 
 
 def _states(node: LbNode | None) -> dict[str, State]:
-    """The states of subchannels by address. Other leaves of an aggregate may have the same ones."""
+    """States of subchannels by address, of the leaf in use: leaves may share addresses."""
     if node is None:
         return {}
     used = (each for each in used_path(node) if each.policy == OVERRIDE_HOST_POLICY)

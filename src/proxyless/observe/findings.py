@@ -1,4 +1,4 @@
-"""What is a finding about a resource: where, how bad, and for whom?"""
+"""Finding of lint: a field of a resource, a severity, a text, and the client it is about."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from proxyless.base.frozen import frozen
 
 
 class Severity(Enum):
-    """How bad it is."""
+    """Severity of a finding."""
 
-    # The client refuses the resource, or cannot use what it names.
+    # The client rejects the resource, or a referenced resource is missing.
     ERROR = "error"
-    # It is taken, but does not do what it says.
+    # The client accepts the resource, but does not do what the field says.
     WARNING = "warning"
-    # Worth knowing: it does what it says here, or nobody would miss it.
+    # The field works as expected, or ignoring it is harmless.
     NOTE = "note"
 
 
 class Audience(Enum):
-    """Whose behaviour is described."""
+    """Client that a finding is about."""
 
     PROXYLESS = "proxyless"
     GRPCIO = "grpcio"
@@ -28,10 +28,10 @@ class Audience(Enum):
 
 @frozen
 class Finding:
-    """One thing about one field."""
+    """One finding about one field."""
 
     severity: Severity
-    # From the resource down, as in a NACK; empty for the resource as a whole.
+    # From the resource, as in a NACK; empty for the resource as a whole.
     path: str
     text: str
     audience: Audience = Audience.PROXYLESS

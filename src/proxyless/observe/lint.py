@@ -1,8 +1,7 @@
-"""What would this client, and others, make of a resource?
+"""Lint of one resource: what this client, grpcio and Envoy reject, ignore or interpret differently.
 
-Three sources, in this order: what our parsers refuse, by the path of a NACK; fields that are set
-and that no parser looks at (`understood`); and what rules say about the rest (`lint_rules`). Pure:
-reading files, and checking that resources find each other, are the command's business.
+Findings come from the parsers (errors, by the path of a NACK), from fields that no parser reads
+(`parsed_fields`) and from `lint_rules`. The command `lint` reads files and checks references.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from proxyless.base import ValidationErrors
 from proxyless.base.frozen import frozen
 from proxyless.observe.findings import Audience, Finding, Severity
 from proxyless.observe.lint_rules import RULES
-from proxyless.observe.understood import TAKEN_WHOLE, UNDERSTOOD, describe_ignored
+from proxyless.observe.parsed_fields import OPAQUE_FIELDS, PARSED_FIELDS, describe_ignored
 from proxyless.protos import Proto, message_class
 from proxyless.xds.bootstrap import Bootstrap, ChannelCreds, ServerConfig
 from proxyless.xds.view import message_parsers
@@ -32,7 +31,7 @@ _ANY: Final = "google.protobuf.Any"
 
 
 class _EveryName(dict[str, Any]):
-    """Stands for the certificate providers of a bootstrap that nobody has shown us."""
+    """Certificate providers of an unknown bootstrap: every name exists."""
 
     def __contains__(self, key: object) -> bool:
         return True
@@ -40,21 +39,20 @@ class _EveryName(dict[str, Any]):
 
 @frozen
 class LintContext:
-    """What a client knows beside the resource."""
+    """Registries and bootstrap of the client."""
 
     policies: PolicyRegistry
     filters: FilterRegistry
-    # None: any certificate provider may be there.
+    # None: every certificate provider exists.
     bootstrap: Bootstrap | None = None
 
     def parsers(self) -> Mapping[str, Parse]:
-        """By type of message, what the client would do with a resource."""
         bootstrap = self.bootstrap or unknown_bootstrap()
         return message_parsers(self.policies, self.filters, bootstrap)
 
 
 def unknown_bootstrap() -> Bootstrap:
-    """For whoever has resources, but no bootstrap: it has whatever resources name."""
+    """Bootstrap for resources without one: every certificate provider exists."""
     server = ServerConfig("unknown", ChannelCreds("insecure"))
     return Bootstrap(servers=(server,), certificate_providers=_EveryName())
 
@@ -62,20 +60,20 @@ def unknown_bootstrap() -> Bootstrap:
 def lint_message(
     message: Proto, context: LintContext, audiences: frozenset[Audience] = frozenset()
 ) -> list[Finding]:
-    """Everything to say about one resource to these audiences; ours is always among them."""
-    wanted = {Audience.PROXYLESS, *audiences}
-    refusals = list(_refusals(message, context))
-    # A field may be refused and ignored: who reads both believes neither.
-    refused = {each.path for each in refusals if each.severity is Severity.ERROR}
-    remarks = (each for each in _walk(message, "") if each.path not in refused)
-    return [each for each in (*refusals, *remarks) if each.audience in wanted]
+    """All findings about one resource, for proxyless and these audiences."""
+    rejections = list(_find_rejections(message, context))
+    # A rejected field is not reported as ignored as well.
+    rejected = {each.path for each in rejections if each.severity is Severity.ERROR}
+    remarks = (each for each in _walk(message, "") if each.path not in rejected)
+    shown = {Audience.PROXYLESS, *audiences}
+    return [each for each in (*rejections, *remarks) if each.audience in shown]
 
 
-def _refusals(message: Proto, context: LintContext) -> Iterator[Finding]:
+def _find_rejections(message: Proto, context: LintContext) -> Iterator[Finding]:
     name = message.DESCRIPTOR.full_name
     parse = context.parsers().get(name)
     if parse is None:
-        yield Finding(Severity.NOTE, "", f"is a {name}, which this client never asks for")
+        yield Finding(Severity.NOTE, "", f"is a {name}, which this client never requests")
         return
     errors = ValidationErrors()
     parse(message, errors)
@@ -84,13 +82,13 @@ def _refusals(message: Proto, context: LintContext) -> Iterator[Finding]:
 
 
 def _walk(message: Proto, path: str) -> Iterator[Finding]:
-    """Everything to say about this message and those inside it that the client takes apart."""
+    """Findings about this message and about the parsed messages in it."""
     name = message.DESCRIPTOR.full_name
     rule = RULES.get(name)
     for finding in rule(message) if rule is not None else ():
         where = ".".join(filter(None, (path, finding.path)))
         yield Finding(finding.severity, where, finding.text, finding.audience)
-    known = UNDERSTOOD.get(name)
+    known = PARSED_FIELDS.get(name)
     if known is None:
         return
     for field, value in message.ListFields():
@@ -98,7 +96,7 @@ def _walk(message: Proto, path: str) -> Iterator[Finding]:
         if field.name not in known:
             severity, text = describe_ignored(name, field.name)
             yield Finding(severity, where, text)
-        elif field.message_type is not None and (name, field.name) not in TAKEN_WHOLE:
+        elif field.message_type is not None and (name, field.name) not in OPAQUE_FIELDS:
             yield from _walk_field(field.message_type, value, where)
 
 
@@ -119,10 +117,10 @@ def _walk_inside(message: Proto, path: str) -> Iterator[Finding]:
         yield from _walk(message, path)
         return
     name = message.type_url.rpartition("/")[2]
-    if name not in UNDERSTOOD:
+    if name not in PARSED_FIELDS:
         return
     try:
         inner = message_class(name).FromString(message.value)
-    except DecodeError:  # The parsers have said so.
+    except DecodeError:  # The parsers report it.
         return
     yield from _walk(inner, f'{path}["{name}"]')

@@ -1,17 +1,17 @@
-"""Which fields do something else than they say, depending on what else is set?
+"""Lint rules: fields whose effect depends on other fields, or on the client.
 
 Specs: A27-20..23, A28, A31 with D20, A32, A42, A44, A48, A52, A55, A75, A81, A86.
 
-A rule looks at one message and says what is worth saying about it: where this client drops or skips
-what it was given, and, from what their sources and documents say, where grpcio or Envoy take the
-same field in another way. That a field is never looked at is in `understood`, not here.
+A rule checks one message: where this client drops or skips it, and where, by their sources and
+documents, grpcio or Envoy interpret a field differently. Fields that are always ignored are in
+`parsed_fields`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from proxyless.observe import understood
+from proxyless.observe import parsed_fields
 from proxyless.observe.findings import Audience, Finding, Severity
 from proxyless.xds.view import (
     HTTP_CONNECT_GUARD,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from proxyless.protos import Proto
 
-# Paths are relative to the message.
+# The paths of its findings are relative to the message.
 Rule: TypeAlias = "Callable[[Proto], Iterator[Finding]]"
 
 _WARNING, _NOTE, _ERROR = Severity.WARNING, Severity.NOTE, Severity.ERROR
@@ -52,9 +52,6 @@ def _envoy(severity: Severity, path: str, text: str) -> Finding:
     return Finding(severity, path, text, Audience.ENVOY)
 
 
-# Listeners
-
-
 def _check_listener(message: Proto) -> Iterator[Finding]:
     if not message.HasField("api_listener"):
         yield _warning("", "is a socket listener, which no gRPC client can use")
@@ -66,16 +63,13 @@ def _check_listener(message: Proto) -> Iterator[Finding]:
 
 def _check_manager(message: Proto) -> Iterator[Finding]:
     if message.common_http_protocol_options.HasField("idle_timeout"):
-        text = "is ignored: when a channel is idle, its own options say"
+        text = "is ignored: the idle timeout is an option of the channel"
         yield _note("common_http_protocol_options.idle_timeout", text)
 
 
 def _check_http_filter(message: Proto) -> Iterator[Finding]:
     if message.is_optional:
-        yield _note("is_optional", "a client that does not know the filter leaves it out")
-
-
-# Routes
+        yield _note("is_optional", "a client that does not support the filter leaves it out")
 
 
 def _check_route(message: Proto) -> Iterator[Finding]:
@@ -120,13 +114,13 @@ def _check_timeouts(message: Proto) -> Iterator[Finding]:
         yield _grpcio(_WARNING, field, "is ignored, wanted max_stream_duration")
     if not any(map(message.HasField, ("timeout", "max_grpc_timeout", "max_stream_duration"))):
         text = "is unset, as are timeout and max_grpc_timeout: RPCs end after"
-        yield _note("max_stream_duration", f"{text} 15 s unless the listener says otherwise")
+        yield _note("max_stream_duration", f"{text} 15 s unless the listener has a timeout")
         yield _grpcio(_NOTE, "max_stream_duration", "is unset: RPCs have no time limit")
 
 
 def _check_weight(message: Proto) -> Iterator[Finding]:
     if message.HasField("weight") and not message.weight.value:
-        yield _note("weight", "is 0: the cluster is neither chosen nor asked for")
+        yield _note("weight", "is 0: the cluster is neither chosen nor requested")
 
 
 def _check_retry(message: Proto) -> Iterator[Finding]:
@@ -144,9 +138,6 @@ def _check_hash(message: Proto) -> Iterator[Finding]:
     if kind == "header" or (kind == "filter_state" and message.filter_state.key == _CHANNEL_ID):
         return
     yield _warning(kind or "policy_specifier", "never has a result, wanted header or channel id")
-
-
-# Clusters
 
 
 def _check_cluster(message: Proto) -> Iterator[Finding]:
@@ -191,7 +182,7 @@ def _check_policy(message: Proto, is_aggregate: bool) -> Iterator[Finding]:
 
 
 def _check_aggregate_for_others(message: Proto) -> Iterator[Finding]:
-    """Envoy wants one policy there, and grpcio takes any but that and a few others."""
+    """Envoy requires CLUSTER_PROVIDED, which grpcio rejects."""
     kind = type(message)
     name = kind.LbPolicy.Name(message.lb_policy)
     if message.lb_policy != kind.CLUSTER_PROVIDED:
@@ -209,13 +200,13 @@ def _check_upstream_options(message: Proto) -> Iterator[Finding]:
 
 def _check_cluster_for_envoy(message: Proto) -> Iterator[Finding]:
     options = message.typed_extension_protocol_options
-    speaks_http2 = bool(options) or message.HasField("http2_protocol_options")
-    if not message.HasField("cluster_type") and not speaks_http2:
-        text = "is unset, so Envoy speaks HTTP/1.1 to the endpoints, and gRPC fails"
+    uses_http2 = bool(options) or message.HasField("http2_protocol_options")
+    if not message.HasField("cluster_type") and not uses_http2:
+        text = "is unset, so Envoy uses HTTP/1.1 to the endpoints, and gRPC fails"
         yield _envoy(_WARNING, "typed_extension_protocol_options", text)
     if message.HasField("upstream_config"):
-        text = "names a factory of connections there: options in it have no effect but errors"
-        yield _envoy(_WARNING, "upstream_config", f"{text} in the log")
+        text = "names a connection factory in Envoy: options in it only cause errors in the log"
+        yield _envoy(_WARNING, "upstream_config", text)
 
 
 def _check_policies(message: Proto) -> Iterator[Finding]:
@@ -227,13 +218,10 @@ def _check_policies(message: Proto) -> Iterator[Finding]:
             yield _grpcio(_WARNING, path, "is skipped, and if nothing follows, the cluster refused")
         if name in LB_POLICY_TYPES:
             for later in range(index + 1, len(message.policies)):
-                yield _note(f"policies[{later}]", f"is not looked at: {path} is used")
+                yield _note(f"policies[{later}]", f"is ignored: {path} is used")
             return
-        if not name.endswith(".TypedStruct"):  # Whose policy may be the application's own.
+        if not name.endswith(".TypedStruct"):  # It may name a policy of the application.
             yield _note(path, f"is skipped: {name} is not known")
-
-
-# Endpoints
 
 
 def _check_locality(message: Proto) -> Iterator[Finding]:
@@ -258,20 +246,20 @@ def _check_drops(message: Proto) -> Iterator[Finding]:
 
 
 RULES: Final[Mapping[str, Rule]] = {
-    understood.LISTENER: _check_listener,
-    understood.MANAGER: _check_manager,
-    understood.HTTP_FILTER: _check_http_filter,
-    understood.ROUTE: _check_route,
-    understood.ROUTE_MATCH: _check_match,
-    understood.HEADER_MATCHER: _check_header,
-    understood.ROUTE_ACTION: _check_action,
-    understood.CLUSTER_WEIGHT: _check_weight,
-    understood.RETRY_POLICY: _check_retry,
-    understood.HASH_POLICY: _check_hash,
-    understood.CLUSTER: _check_cluster,
-    understood.UPSTREAM_OPTIONS: _check_upstream_options,
-    understood.LB_POLICIES: _check_policies,
-    understood.LOCALITY_LB_ENDPOINTS: _check_locality,
-    understood.LB_ENDPOINT: _check_endpoint,
-    understood.CLUSTER_LOAD_ASSIGNMENT: _check_drops,
+    parsed_fields.LISTENER: _check_listener,
+    parsed_fields.MANAGER: _check_manager,
+    parsed_fields.HTTP_FILTER: _check_http_filter,
+    parsed_fields.ROUTE: _check_route,
+    parsed_fields.ROUTE_MATCH: _check_match,
+    parsed_fields.HEADER_MATCHER: _check_header,
+    parsed_fields.ROUTE_ACTION: _check_action,
+    parsed_fields.CLUSTER_WEIGHT: _check_weight,
+    parsed_fields.RETRY_POLICY: _check_retry,
+    parsed_fields.HASH_POLICY: _check_hash,
+    parsed_fields.CLUSTER: _check_cluster,
+    parsed_fields.UPSTREAM_OPTIONS: _check_upstream_options,
+    parsed_fields.LB_POLICIES: _check_policies,
+    parsed_fields.LOCALITY_LB_ENDPOINTS: _check_locality,
+    parsed_fields.LB_ENDPOINT: _check_endpoint,
+    parsed_fields.CLUSTER_LOAD_ASSIGNMENT: _check_drops,
 }

@@ -1,26 +1,26 @@
-"""A deterministic simulator: the whole mesh in one process and in virtual time.
+"""Deterministic simulator of a mesh, in one process and in virtual time.
 
-Only time and sockets are replaced: channels are real, backends use our wire server, and control
-planes the core of `proxyless.controlplane`.
+Only time and sockets are replaced: channels are real, backends use the package's HTTP/2 server, and
+control planes the core of `proxyless.controlplane`.
 
-loop             an asyncio loop that does not wait
+loop             SimLoop: an asyncio loop in virtual time
 links            connections: latency, cuts, slow readers, resets
 network          Fabric and SimNetwork: listeners by address; `runtime.Network` for one host
-journal          one line per event, and a digest that two equal runs share
-hosts            Host: a machine, its channels, its faults
+journal          one line per event, and a digest of all lines
+hosts            Host: a machine with its channels and its faults
 backends         Backend: an echo server with faults
-control          SimControlPlane: a control plane with faults
-world            World: all of that, from one seed
-random_choices   random numbers that follow from the seed
+control_plane    SimControlPlane: a control plane with faults
+world            World: hosts, network and journal of one run, from one seed
+random_choices   random numbers derived from the seed
 observed_policy  registries that report each config and each pick of a channel
-rehearsal        a mesh from files, with a script: `proxyless simulate`
-pytest_plugin    the fixture `mesh`
+rehearsal        run of a script against a mesh from files: `proxyless simulate`
 
-Randomized runs with checkers are in `tools/simulation` of the repository.
+The pytest fixture is in `proxyless.pytest_plugin`. Randomized runs with checkers are in
+`tools/simulation` of the repository.
 """
 
 from proxyless.sim.backends import STREAM, UNARY, Backend
-from proxyless.sim.control import SimControlPlane
+from proxyless.sim.control_plane import SimControlPlane
 from proxyless.sim.hosts import Host
 from proxyless.sim.loop import pause
 from proxyless.sim.world import Client, World

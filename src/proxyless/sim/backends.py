@@ -1,8 +1,7 @@
-"""What is a backend of the simulated mesh, and what may happen to it?
+"""Backend of the simulated mesh: an HTTP/2 server with an echo service, and its faults.
 
-Our own wire server with an echo service that answers with the backend's name. It can be stopped
-politely, killed, hung, slowed, told to fail RPCs or to say GOAWAY, and started again; who asks
-learns how many connections and RPCs came.
+The service answers with the backend's name. The backend can be stopped, killed, slowed, set to fail
+RPCs or to send GOAWAY, and started again; it counts connections and RPCs.
 """
 
 from __future__ import annotations
@@ -20,54 +19,45 @@ if TYPE_CHECKING:
     from proxyless.sim.hosts import Host
 
 PORT: Final = 50051
-# The methods of the echo service that every backend has: it answers with the backend's name.
+# Methods of the echo service of every backend, which answers with the backend's name.
 UNARY: Final = "/sim.Echo/Unary"
 STREAM: Final = "/sim.Echo/Stream"
-# How an RPC is known to those who write down what happens to it.
+# Metadata keys: the ID of an RPC in records, and the minimum size of its reply, filled with spaces.
 RPC_ID: Final = "x-sim-rpc"
-# How many bytes an RPC wants its answer to have at least: spaces follow the name.
 REPLY_BYTES: Final = "x-sim-reply-bytes"
 
 
 def rpc_id_of(metadata: tuple[tuple[str, str | bytes], ...]) -> str:
-    """The RPC's name; empty for those that have none."""
+    """The ID of the RPC, or an empty string."""
     return _find(metadata, RPC_ID)
 
 
-def _find(metadata: tuple[tuple[str, str | bytes], ...], wanted: str) -> str:
-    for key, value in metadata:
-        if key == wanted:
-            return str(value)
-    return ""
+def _find(metadata: tuple[tuple[str, str | bytes], ...], key: str) -> str:
+    return next((str(value) for each, value in metadata if each == key), "")
 
 
 class Backend:
-    """One server. Driven by the RPCs that come and by faults."""
+    """One server. It owns the HTTP/2 server while it runs, and the faults of the service."""
 
     def __init__(
         self,
         host: Host,
-        zone: str,
         on_rpc: Callable[[Backend, str], None],
         *,
         addresses: Sequence[Address] = (),
         methods: Sequence[str] = (),
     ) -> None:
-        """It serves at its host's own IP address unless told where, and methods beside its own."""
-        # Fixed at construction.
+        """Addresses: default, that of the host. Methods: unary methods beside those of the echo."""
         self.host: Final = host
         self.name: Final = host.name
-        self.zone: Final = zone
         self.addresses: Final = tuple(addresses) or (IpAddress(host.ip, PORT),)
         self.address: Final = self.addresses[0]
         self._unary_methods: Final = (UNARY, *methods)
         self._on_rpc = on_rpc
-        # Present while it runs.
         self._server: Server | None = None
-        # How long it takes for an answer, and how unary RPCs end; changed by faults.
+        # Delay of replies and status of unary RPCs; changed by faults.
         self.delay_s = 0.0
         self.status = OK
-        # What came, ever.
         self.rpcs = 0
         self._accepted_before = 0
 
@@ -77,14 +67,12 @@ class Backend:
 
     @property
     def accepted(self) -> int:
-        """Connections, ever."""
+        """Number of connections since the first start."""
         now = 0 if self._server is None else self._server.accepted
         return self._accepted_before + now
 
-    # Life
-
     async def start(self) -> None:
-        """Serve. Does nothing if it does already."""
+        """Start to serve. Idempotent."""
         if self._server is not None:
             return
         self.host.note("backend.start")
@@ -94,7 +82,7 @@ class Backend:
             await self._server.listen(address, network=self.host.network)
 
     async def stop(self) -> None:
-        """Close politely: GOAWAY on each connection, and RPCs under way end. Idempotent."""
+        """Send GOAWAY on each connection, and end the RPCs under way. Idempotent."""
         server, self._server = self._server, None
         if server is not None:
             self.host.note("backend.stop")
@@ -102,23 +90,21 @@ class Backend:
             await server.close()
 
     async def kill(self) -> None:
-        """The process is gone: connections break, and new ones are refused."""
+        """Kill the process: connections are reset, and new ones refused."""
         self.host.reset_connections()
         await self.stop()
 
     async def lose_power(self) -> None:
-        """The machine is gone: who sends something to it hears of that when it is back."""
+        """Turn the machine off: connections are gone, and peers get a reset when it is back."""
         self.host.vanish_connections()
         await self.stop()
 
     def say_goaway(self) -> None:
-        """Each connection is to be left when its RPCs are done; new ones are welcome."""
+        """Send GOAWAY on each connection; new connections are accepted."""
         self.host.note("backend.goaway")
         if self._server is not None:
             for connection in list(self._server.connections):
                 connection.drain()
-
-    # The service
 
     async def _answer_unary(self, call: ServerCall) -> Status:
         self._note_rpc(call)

@@ -1,7 +1,7 @@
-"""What is a machine of the simulated mesh?
+"""Host: a machine of the simulated mesh.
 
-A host has a name, an address, a network interface, chance of its own, and what the channels on it
-share. Faults happen to hosts: their links are cut or stall, their connections break.
+It has a name, an IP address, a network, its own random numbers, and the stack that its channels
+share. Faults cut or stall its links and break its connections.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from proxyless.base import Event
     from proxyless.front import AioChannel
     from proxyless.sim.journal import Journal
+    from proxyless.sim.links import SimTransport
     from proxyless.sim.loop import SimLoop
     from proxyless.sim.network import Fabric
 
 
 class Host:
-    """One machine. Driven by who runs on it, and by faults."""
+    """One machine. It owns the subchannel pool and the xDS clients of its channels."""
 
     def __init__(
         self, name: str, ip: str, seed: int, parts: tuple[SimLoop, Fabric, Journal]
     ) -> None:
-        # Fixed at construction.
         self.name: Final = name
         self.ip: Final = ip
         self.random: Final = derived_random(seed, name)
@@ -49,7 +49,7 @@ class Host:
         self.network: Final = SimNetwork(self._fabric, ip)
         self.trace: Final = LogTrace()
         self.trace.subscribe(self._on_event)
-        # Made when the first channel asks, because that happens on the running loop.
+        # Created for the first channel, on the running loop.
         self._stack: LoopStack | None = None
         self._xds: XdsStack | None = None
 
@@ -57,10 +57,7 @@ class Host:
         return self.name
 
     def note(self, event: str, /, **fields: object) -> None:
-        """Something happened here."""
         self._journal.note(self.name, event, **fields)
-
-    # For channels
 
     def channel(
         self,
@@ -70,10 +67,7 @@ class Host:
         bootstrap: Mapping[str, object] | None = None,
         registries: Registries | None = None,
     ) -> AioChannel:
-        """What `proxyless.aio.insecure_channel` gives on a real machine.
-
-        The proxies of the machine that runs the simulation are not asked, unless options say so.
-        """
+        """Create a channel as `proxyless.aio.insecure_channel` does, by default without proxies."""
         settings = ChannelSettings(
             [("grpc.enable_http_proxy", 0), *(options or ())],
             registries=registries,
@@ -100,8 +94,11 @@ class Host:
         return self._xds
 
     def leftovers(self) -> list[str]:
-        """What channels have left behind; nothing, once they are closed."""
-        found: list[str] = []
+        """What is left of channels and connections; empty once they are closed."""
+        found = [
+            f"the network: an end of a connection ({each.local} to {each.remote})"
+            for each in self._fabric.connections_of(self.ip)
+        ]
         if self._stack is not None:
             found += [f"{self}: a subchannel"] * len(self._stack.pool)
             found += [f"{self}: a connection"] * len(self._stack.pool.connections)
@@ -114,7 +111,7 @@ class Host:
     # Faults
 
     def cut(self, *others: Host) -> None:
-        """Nothing passes between this host and the others, both ways; nobody is told."""
+        """Stop all bytes between this host and the others, in both directions, without a reset."""
         self._change("fault.cut", others, cuts=1)
 
     def heal(self, *others: Host) -> None:
@@ -122,7 +119,7 @@ class Host:
         self._change("fault.heal", others, cuts=-1)
 
     def hang(self, *others: Host) -> None:
-        """Its kernel accepts connections, and nothing on it reads or writes."""
+        """Accept connections, but let no process on this host read or write."""
         self._change("fault.hang", others, stalls=1)
 
     def wake(self, *others: Host) -> None:
@@ -130,39 +127,36 @@ class Host:
         self._change("fault.wake", others, stalls=-1)
 
     def throttle(self, bytes_per_s: float | None, *others: Host) -> None:
-        """What it sends and what it is sent passes this slowly; None is without limit."""
+        """Limit the rate to and from the others; None for no limit."""
         self.note("fault.throttle", bytes_per_s=bytes_per_s or 0.0)
         for link in self._fabric.links_of(self.ip, (other.ip for other in others)):
             link.bytes_per_s = bytes_per_s
         self._fabric.on_links_changed()
 
     def reset_connections(self) -> None:
-        """Each connection from and to this host breaks, as when its process dies."""
-        connections = self._fabric.connections_of(self.ip)
-        self.note("fault.reset", connections=len(connections))
-        for connection in connections:
+        """Reset each connection from and to this host, as when its process dies."""
+        for connection in self._note_connections("fault.reset"):
             connection.reset()
 
     def truncate_connections(self, after_bytes: int) -> None:
-        """Each connection breaks when this host has received so much more, however it falls."""
-        connections = self._fabric.connections_of(self.ip)
-        self.note("fault.truncate", connections=len(connections), after_bytes=after_bytes)
-        for connection in connections:
+        """Reset each connection after this host has received so many more bytes."""
+        for connection in self._note_connections("fault.truncate", after_bytes=after_bytes):
             connection.truncate(after_bytes)
 
     def truncate_replies(self, after_bytes: int) -> None:
-        """Each connection breaks when this host has sent so much more, however it falls."""
-        connections = self._fabric.connections_of(self.ip)
-        self.note("fault.truncate_replies", connections=len(connections), after_bytes=after_bytes)
-        for connection in connections:
+        """Reset each connection after this host has sent so many more bytes."""
+        for connection in self._note_connections("fault.truncate_replies", after_bytes=after_bytes):
             connection.truncate_output(after_bytes)
 
     def vanish_connections(self) -> None:
-        """This host forgets its connections without a word, as when it loses power."""
-        connections = self._fabric.connections_of(self.ip)
-        self.note("fault.vanish", connections=len(connections))
-        for connection in connections:
+        """Drop all connections without a reset, as when the machine loses power."""
+        for connection in self._note_connections("fault.vanish"):
             connection.vanish()
+
+    def _note_connections(self, event: str, **fields: object) -> list[SimTransport]:
+        connections = self._fabric.connections_of(self.ip)
+        self.note(event, connections=len(connections), **fields)
+        return connections
 
     def _change(
         self, event: str, others: Iterable[Host], *, cuts: int = 0, stalls: int = 0

@@ -1,9 +1,8 @@
-"""How does an asyncio loop run without waiting?
+"""Asyncio event loop in virtual time.
 
-Whenever nothing is left to do now, time jumps to the next timer. Tasks, futures and timeouts work
-as ever; files, sockets, signals, threads and subprocesses do not exist here. What is due at the
-same time happens in an order that depends only on what was asked for before, so that a run depends
-on nothing but its seed.
+When no callback is ready, time jumps to the next timer. Tasks, futures and timeouts work as usual;
+files, sockets, signals, threads and subprocesses do not exist. The order of callbacks depends only
+on the order of the calls that scheduled them, so a run depends only on its seed.
 """
 
 from __future__ import annotations
@@ -16,43 +15,42 @@ from proxyless.runtime import DeadlineQueue
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# Where virtual time starts: not at zero, so that "since the beginning" never passes for "never".
+# Start of virtual time: not 0, which could be mistaken for "never".
 START_S: Final = 1_000.0
-# What asyncio's loop takes for "now": more than the error of adding two times, less than anything
-# that somebody waits for.
+# Larger than the rounding error of adding two times, shorter than any delay in use.
 _RESOLUTION_S: Final = 1e-9
 
 
 class StuckError(RuntimeError):
-    """Everybody waits, and no timer is left that could end that."""
+    """All tasks wait, and there is no timer."""
 
 
 class SimLoop(asyncio.BaseEventLoop):
-    """A loop in virtual time."""
+    """Event loop in virtual time."""
 
     def __init__(self) -> None:
         super().__init__()
         self._now_s = START_S
         self._clock_resolution = _RESOLUTION_S
-        # What asyncio's loop asks for events, and how long it may wait for them.
-        self._selector = _TimeKeeper(self)
-        # Turns of the loop so far, for reports.
+        # BaseEventLoop calls its `select` when no callback is ready.
+        self._selector = _VirtualSelector(self)
+        # Iterations so far, for reports.
         self.turns = 0
 
     def time(self) -> float:
         return self._now_s
 
     def advance(self, seconds: float) -> None:
-        """For the time keeper: nothing happens for this long."""
+        """Called by the selector."""
         self._now_s += seconds
 
     def pending_timers(self) -> list[str]:
-        """What is still to come by itself, for checkers: nothing of a world that was closed."""
+        """Descriptions of the pending timers, without those of deadline queues."""
         scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
         pending = (each for each in scheduled if not each.cancelled())
         return sorted(_describe(each) for each in pending if not _is_shared(each))
 
-    # What asyncio expects of a loop that has an operating system below it.
+    # Hooks of BaseEventLoop.
 
     def run_in_executor(self, *_: Any) -> NoReturn:  # type: ignore[override] # noqa: ANN401
         raise RuntimeError("a simulated loop has no threads")
@@ -61,14 +59,14 @@ class SimLoop(asyncio.BaseEventLoop):
         self.turns += 1
 
     def _write_to_self(self) -> None:
-        """Nobody wakes the loop from outside."""
+        """There are no other threads."""
 
     async def shutdown_default_executor(self, *_: Any, **__: Any) -> None:  # noqa: ANN401
-        """There are no threads."""
+        """There are no other threads."""
 
 
-class _TimeKeeper:
-    """Stands where a selector stands: it does not wait for events, it lets time pass."""
+class _VirtualSelector:
+    """Selector of a SimLoop: advances virtual time instead of waiting."""
 
     def __init__(self, loop: SimLoop) -> None:
         self._loop = loop
@@ -85,24 +83,24 @@ class _TimeKeeper:
 
 
 def _callback_of(handle: asyncio.TimerHandle) -> Callable[..., object]:
-    """Who is called in the end: behind a `LoopClock`'s timer stands another."""
+    """The callback of a timer; for a timer of a `LoopClock`, the callback that this one calls."""
     callback: Callable[..., object]
     callback = handle._callback  # type: ignore[attr-defined] # noqa: SLF001 - there is no other way
     return getattr(getattr(callback, "__self__", None), "_callback", None) or callback
 
 
 def _is_shared(handle: asyncio.TimerHandle) -> bool:
-    """Whether it is the timer of a deadline queue, which is not moved back when RPCs end early."""
+    """Whether it is the timer of a deadline queue, which stays when RPCs end before it."""
     return isinstance(getattr(_callback_of(handle), "__self__", None), DeadlineQueue)
 
 
 def _describe(handle: asyncio.TimerHandle) -> str:
-    """Who is called, without an address in memory."""
+    """Name of the callback, without a memory address."""
     callback = _callback_of(handle)
     name = getattr(callback, "__qualname__", type(callback).__name__)
     return f"{name} at {handle.when():.3f} s"
 
 
 async def pause(delay_s: float) -> None:
-    """Let virtual time pass, on whatever loop is running."""
+    """Sleep, in virtual time on a SimLoop."""
     await asyncio.sleep(delay_s)  # noqa: TID251 - the one place where the simulator waits

@@ -1,8 +1,7 @@
-"""What does a host see of the simulated network?
+"""Simulated network: `SimNetwork` is the `runtime.Network` of one host, `Fabric` connects hosts.
 
-Each host has an address and a `Network` of its own, through which its transports connect, listen
-and look up names, exactly as they do over real sockets. The fabric knows who listens where, and the
-link between any two hosts; faults are done to it.
+Transports connect, listen and look up names through the network of their host. The fabric holds
+all listeners, the links between hosts, and DNS; faults change it.
 """
 
 from __future__ import annotations
@@ -39,33 +38,29 @@ def _os_error(number: int, address: Address) -> OSError:
 
 
 class Fabric:
-    """All hosts, links and connections of a world. Driven by the hosts and by faults."""
+    """All listeners, links and connections of a world."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
-        # From the hosts. A Unix address is another one on each host.
+        # By the host's IP address and the address: each host has its own Unix addresses.
         self._listeners: dict[tuple[str, Address], SimListener] = {}
         self._connections: dict[SimTransport, None] = {}
         self._ports = count(_FIRST_PORT)
-        # What a new link has, and as much again by chance; changed before the start.
+        # Minimum latency and jitter of new links; changed before the start.
         self.latency_s = LATENCY_S
-        # Changed by faults.
         self._links: dict[tuple[str, str], Link] = {}
         self._when_changed: list[asyncio.Future[None]] = []
-        # Addresses at a host whose own IP address is another one, and which; changed by the owner.
+        # Additional addresses of hosts, with the IP address of the host.
         self.places: dict[Address, str] = {}
-        # Told what was sent in one piece and how much of it arrived, if that is not all.
         self.on_cut_short: Callable[[bytes, int], None] = lambda _sent, _arrived_bytes: None
-        # How long a look-up takes, and whether it fails; changed by faults.
+        # DNS: duration of a look-up, whether it fails, and IP addresses by name.
         self.lookup_s = LOOKUP_S
         self.is_dns_down = False
-        # Names that DNS knows; changed by the owner.
         self.names: dict[str, list[str]] = {"localhost": ["127.0.0.1"]}
-        # Connections that were accepted, by address, for checkers.
         self.accepts: Counter[Address] = Counter()
 
     def link(self, source: str, destination: str) -> Link:
-        """The way from one host's IP address to another's; call `on_links_changed` afterwards."""
+        """Link between two hosts, by IP address. Call `on_links_changed` after changing it."""
         key = (source, destination)
         found = self._links.get(key)
         if found is None:
@@ -73,13 +68,12 @@ class Fabric:
         return found
 
     def links_of(self, host: str, others: Iterable[str]) -> Iterator[Link]:
-        """Both ways between a host and each of the others."""
+        """Links between a host and each of the others, in both directions."""
         for other in others:
             yield self.link(host, other)
             yield self.link(other, host)
 
     def on_links_changed(self) -> None:
-        """Who waits looks again."""
         for transport in list(self._connections):
             transport.wake_pipes()
         waiting, self._when_changed = self._when_changed, []
@@ -94,28 +88,26 @@ class Fabric:
         self.on_links_changed()
 
     def connections_of(self, host: str) -> list[SimTransport]:
-        """The ends that a host has, oldest first."""
+        """The transports of a host, oldest first."""
         return [each for each in self._connections if self.host_of(each.local) == host]
 
     @property
     def connections(self) -> int:
-        """How many ends there are."""
+        """Number of transports, two for each open connection."""
         return len(self._connections)
 
     def host_of(self, address: Address) -> str:
-        """The IP address of the host that has this address; empty for a Unix address of any."""
-        return self.places.get(address) or _host_of(address)
-
-    # For networks
+        """IP address of the host with this address; empty for a Unix address of any host."""
+        own = address.host if isinstance(address, IpAddress) else ""
+        return self.places.get(address) or own
 
     def next_port(self) -> int:
         return next(self._ports)
 
     def bind(self, host: str, listener: SimListener) -> None:
         key = (self.host_of(listener.address) or host, listener.address)
-        if key in self._listeners:
+        if self._listeners.setdefault(key, listener) is not listener:
             raise _os_error(errno.EADDRINUSE, listener.address)
-        self._listeners[key] = listener
 
     def unbind(self, host: str, listener: SimListener) -> None:
         key = (self.host_of(listener.address) or host, listener.address)
@@ -125,11 +117,11 @@ class Fabric:
     async def connect(
         self, source: str, address: Address, protocol_factory: Callable[[], P]
     ) -> tuple[asyncio.Transport, P]:
-        """A handshake takes a round trip; over a cut link, until the caller gives up."""
+        """Connect after a round trip; over a cut link, wait until it is healed."""
         destination = self.host_of(address) or source
         there, back = self.link(source, destination), self.link(destination, source)
-        await pause(there.draw_latency_s(self._random) + back.draw_latency_s(self._random))
-        while there.is_cut or back.is_cut:
+        await pause(there.random_latency_s(self._random) + back.random_latency_s(self._random))
+        while there.cuts or back.cuts:
             changed = asyncio.get_running_loop().create_future()
             self._when_changed.append(changed)
             await changed
@@ -161,12 +153,8 @@ class Fabric:
         self._connections.pop(transport, None)
 
 
-def _host_of(address: Address) -> str:
-    return address.host if isinstance(address, IpAddress) else ""
-
-
 class SimListener:
-    """A bound address. Driven by its owner."""
+    """A bound address."""
 
     def __init__(
         self,
@@ -186,7 +174,7 @@ class SimListener:
 
 
 class SimNetwork:
-    """One host's view: `runtime.Network`. It carries no TLS: handshakes cannot be repeated."""
+    """`runtime.Network` of one host, without TLS: its handshakes would not be deterministic."""
 
     def __init__(self, fabric: Fabric, host: str) -> None:
         self._fabric = fabric
@@ -230,7 +218,6 @@ class SimNetwork:
         return listener
 
     def unbind(self, listener: SimListener) -> None:
-        """For listeners."""
         self._fabric.unbind(self._host, listener)
 
     async def resolve(self, host: str, port: int) -> list[IpAddress]:

@@ -1,7 +1,6 @@
 """Registries whose topmost xDS policy reports each config and each pick to callbacks.
 
-The observed policy stands around the real `xds_cluster_manager_experimental` and passes every call
-on, so that a recorder learns what a channel does without asking the code under test.
+The observed policy wraps the real `xds_cluster_manager_experimental` and forwards every call.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def observed_registries(on_config: OnConfig, on_pick: OnPick) -> Registries:
-    """The default registries, with the topmost xDS policy observed."""
+    """The default registries, with an observed policy as the topmost xDS policy."""
     defaults = Registries()
     factories: list[PolicyFactory] = []
     for name in defaults.policies.names:

@@ -1,4 +1,4 @@
-"""Random choices that follow from a seed."""
+"""Random choices derived from a seed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def derived_random(seed: int, name: str) -> Random:
-    """The random numbers of one name: independent of those of every other name."""
+    """Random numbers of one name, independent of those of other names."""
     digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
     return seeded_random(int.from_bytes(digest[:8], "big"))
 

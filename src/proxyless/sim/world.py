@@ -1,4 +1,4 @@
-"""What is a world: clients, backends and control planes on one loop, in virtual time?
+"""World: clients, backends and control planes on one loop, in virtual time.
 
     world = World(seed=7)
     world.backend("web-1")
@@ -10,7 +10,7 @@
 
     assert world.run(story()) == b"web-1"
 
-The same seed gives the same run, event by event: see `journal`.
+The same seed gives the same run, event by event (`journal`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from proxyless.controlplane.snapshot import Snapshot
 from proxyless.sim.backends import Backend
-from proxyless.sim.control import SimControlPlane
+from proxyless.sim.control_plane import SimControlPlane
 from proxyless.sim.hosts import Host
 from proxyless.sim.journal import LINES_KEPT, Journal
 from proxyless.sim.loop import SimLoop, pause
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Where hosts have their IP addresses.
+# Prefix of the IP addresses of hosts.
 SUBNET: Final = "10.0"
-# How long the last bytes of a closed world may take.
+# Time for the last bytes to arrive when a world is closed.
 _LAST_BYTES_S: Final = 10.0
 
 
 class Client:
-    """An application's host. Driven by stories and workloads."""
+    """Host of an application. It owns the channels."""
 
     def __init__(self, world: World, host: Host) -> None:
         self._world = world
@@ -59,7 +59,7 @@ class Client:
         options: Iterable[tuple[str, Any]] | None = None,
         registries: Registries | None = None,
     ) -> AioChannel:
-        """A real channel, closed with the world."""
+        """Create a real channel, which is closed with the world."""
         bootstrap = self._world.bootstrap(self.name)
         channel = self.host.channel(
             target, options=options, bootstrap=bootstrap, registries=registries
@@ -74,12 +74,11 @@ class Client:
 
 
 class World:
-    """Everything. Driven by a story or by workloads."""
+    """One simulated mesh. It owns the loop, the network, the journal and all hosts."""
 
     def __init__(
         self, seed: int = 0, *, lines_kept: int | None = LINES_KEPT, subnet: str = SUBNET
     ) -> None:
-        # Fixed at construction.
         self.seed: Final = seed
         self._subnet: Final = subnet
         self.loop: Final = SimLoop()
@@ -87,22 +86,20 @@ class World:
         self.fabric: Final = Fabric(derived_random(seed, "fabric"))
         self.journal: Final = Journal(self.loop.time, kept=lines_kept)
         self.fabric.on_cut_short = self._on_cut_short
-        # By name, in the order of their creation.
+        # By name, in the order of creation.
         self.hosts: Final[dict[str, Host]] = {}
         self.clients: Final[dict[str, Client]] = {}
         self.backends: Final[dict[str, Backend]] = {}
         self.control_planes: Final[dict[str, SimControlPlane]] = {}
-        # Told of each RPC that arrives at a backend.
+        # Called for each RPC with an ID that arrives at a backend.
         self.on_rpc: Callable[[Backend, str], None] = lambda _backend, _rpc: None
-        # What nobody caught.
         self.exceptions: Final[list[str]] = []
-        # What was still there when everything was closed, at the end of `run`.
+        # Tasks, timers and connections that were left at the end of `run`.
         self.left_behind: Final[list[str]] = []
 
-    # Who is there
+    # Hosts: each method returns the same object for the same name.
 
     def host(self, name: str) -> Host:
-        """A machine; the same one for the same name."""
         found = self.hosts.get(name)
         if found is None:
             number = len(self.hosts) + 1
@@ -113,26 +110,21 @@ class World:
         return found
 
     def backend(
-        self,
-        name: str,
-        zone: str = "",
-        *,
-        addresses: Sequence[Address] = (),
-        methods: Sequence[str] = (),
+        self, name: str, *, addresses: Sequence[Address] = (), methods: Sequence[str] = ()
     ) -> Backend:
-        """A server, started with the world or by `start`; at these addresses, if any are given."""
+        """A server at these addresses, or at that of its host. `run` or its `start` starts it."""
         found = self.backends.get(name)
         if found is None:
             host = self.host(name)
             self.fabric.places |= dict.fromkeys(addresses, host.ip)
-            found = Backend(host, zone, self._on_rpc, addresses=addresses, methods=methods)
+            found = Backend(host, self._on_rpc, addresses=addresses, methods=methods)
             self.backends[name] = found
         return found
 
     def control_plane(
         self, name: str = "control", snapshot: Snapshot | None = None
     ) -> SimControlPlane:
-        """A control plane; clients prefer them in the order of their creation."""
+        """A control plane. Clients prefer control planes in the order of creation."""
         found = self.control_planes.get(name)
         if found is None:
             found = SimControlPlane(self.host(name), snapshot or Snapshot.of([]))
@@ -148,21 +140,17 @@ class World:
         return found
 
     def bootstrap(self, node_id: str) -> dict[str, object]:
-        """What a client of these control planes reads at its start."""
         servers = [each.bootstrap_server for each in self.control_planes.values()]
         return {"xds_servers": servers, "node": {"id": node_id}}
 
     def others(self, host: Host) -> list[Host]:
-        """All hosts but this one."""
         return [each for each in self.hosts.values() if each is not host]
-
-    # Time
 
     def now_s(self) -> float:
         return self.loop.time()
 
     def run(self, story: Coroutine[Any, Any, T], virtual_seconds: float | None = None) -> T:
-        """Start whoever is not running, run the story, close everything; TimeoutError if late."""
+        """Start all servers, run the story, close everything. Raises TimeoutError if it is late."""
         try:
             return self.loop.run_until_complete(self._live(story, virtual_seconds))
         finally:
@@ -179,12 +167,11 @@ class World:
             self.left_behind.extend(self.leftovers())
 
     async def start(self) -> None:
-        """Start every backend and control plane that does not run."""
         for server in self._servers():
             await server.start()
 
     async def close(self) -> None:
-        """End all faults, close whoever is there, and let the last bytes arrive. Idempotent."""
+        """End all faults, close all channels and servers, let the last bytes arrive. Idempotent."""
         self.fabric.heal_all()
         for client in self.clients.values():
             await client.close()
@@ -194,26 +181,16 @@ class World:
         await pause(_LAST_BYTES_S)
 
     def leftovers(self) -> list[str]:
-        """What is left of a closed world, asked from inside of it: nothing should be."""
+        """What is left of a closed world. Called on its loop."""
         found = [each for host in self.hosts.values() for each in host.leftovers()]
-        found += [f"the network: an end of a connection ({each})" for each in self._ends()]
         for control_plane in self.control_planes.values():
             found += [f"{control_plane.name}: an ADS stream"] * len(control_plane.streams)
             found += [f"{control_plane.name}: an LRS stream"] * control_plane.load_streams
         current = asyncio.current_task(self.loop)
-        tasks = [task for task in asyncio.all_tasks(self.loop) if task is not current]
-        found += sorted(f"a task: {_name_of(task)}" for task in tasks)
+        tasks = [task.get_coro() for task in asyncio.all_tasks(self.loop) if task is not current]
+        found += sorted(f"a task: {getattr(each, '__qualname__', each)}" for each in tasks)
         found += [f"a timer: {each}" for each in self.loop.pending_timers()]
         return found
-
-    def _ends(self) -> list[str]:
-        return [
-            f"{each.local} to {each.remote}"
-            for host in self.hosts.values()
-            for each in self.fabric.connections_of(host.ip)
-        ]
-
-    # Inside
 
     def _servers(self) -> list[Backend | SimControlPlane]:
         return [*self.backends.values(), *self.control_planes.values()]
@@ -233,7 +210,7 @@ class World:
 
 
 def name_cut_frame(sent: bytes, arrived_bytes: int) -> str:
-    """In what a cut fell: DATA, another frame, or between two. Frames are sent whole."""
+    """Type of the frame that was cut. `sent` has whole frames."""
     start = 0
     while start < arrived_bytes:
         stop = start + FRAME_HEADER_BYTES + int.from_bytes(sent[start : start + 3], "big")
@@ -241,8 +218,3 @@ def name_cut_frame(sent: bytes, arrived_bytes: int) -> str:
             return "DATA" if sent[start + 3] == DATA else "another frame"
         start = stop
     return "nothing"
-
-
-def _name_of(task: asyncio.Task[Any]) -> str:
-    coroutine = task.get_coro()
-    return str(getattr(coroutine, "__qualname__", coroutine))

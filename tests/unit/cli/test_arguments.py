@@ -19,7 +19,7 @@ from proxyless.cli.arguments import (
 @pytest.mark.parametrize(
     "text", ["127.0.0.1:0", "host:65535", "[::1]:80", "dns:///host:80", "unix:/run/x", "unix:99999"]
 )
-def test_an_address_is_taken_as_it_is(text: str) -> None:
+def test_address_is_returned_unchanged(text: str) -> None:
     assert parse_address(text) == text
 
 
@@ -27,12 +27,12 @@ def test_an_address_is_taken_as_it_is(text: str) -> None:
     "text",
     ["", " ", "host", "host:", "host:http", "127.0.0.1:65536", "[::1]:99999", "h:" + "9" * 5000],
 )
-def test_an_address_that_would_mean_another_one_is_refused(text: str) -> None:
+def test_address_without_a_valid_port_is_rejected(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="wanted"):
         parse_address(text)
 
 
-def test_a_method_has_a_service() -> None:
+def test_method_needs_a_service() -> None:
     assert parse_method("/pkg.Service/Method") == "/pkg.Service/Method"
     assert parse_method("pkg.Service/Method") == "/pkg.Service/Method"
     for text in ("", "/", "/pkg.Service", "pkg.Service.Method", "/pkg.Service/", "//x", "/a/b c"):
@@ -40,21 +40,21 @@ def test_a_method_has_a_service() -> None:
             parse_method(text)
 
 
-def test_a_port_is_a_number_that_fits() -> None:
+def test_port_is_rejected_out_of_range() -> None:
     assert parse_port("65535") == 65_535
     for text in ("65536", "-1", "x", "", "1.5", "9" * 5000):
         with pytest.raises(argparse.ArgumentTypeError, match="wanted a port from 0 to 65535"):
             parse_port(text)
 
 
-def test_a_timeout_is_a_time_that_ends() -> None:
+def test_timeout_is_rejected_out_of_range() -> None:
     assert parse_timeout("0.5") == 0.5
     for text in ("0", "-1", "nan", "inf", "1e9"):
         with pytest.raises(argparse.ArgumentTypeError, match="wanted more than 0 seconds"):
             parse_timeout(text)
 
 
-def test_what_is_no_number_is_said() -> None:
+def test_number_is_rejected_with_its_text() -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="got 'x', wanted a number"):
         parse_number("x")
 
@@ -75,7 +75,7 @@ def test_what_is_no_number_is_said() -> None:
     ],
     ids=" ".join,
 )
-def test_a_command_line_that_makes_no_sense_ends_with_2(
+def test_invalid_command_line_exits_with_2(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:

@@ -1,4 +1,4 @@
-"""Unit tests of proxyless.cli.demo: what it takes, tells and returns. That it runs is in e2e."""
+"""Unit tests of proxyless.cli.demo: arguments, output and exit codes. tests/e2e has real runs."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ BAD = Verdict((Row("tear", "none"), Row("RPCs failed", "3 INTERNAL", is_good=Fal
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, outcome: Verdict | Exception) -> list[Settings]:
-    """The story is over at once, with this; gives the settings that it was played with."""
-    asked: list[Settings] = []
+    """Replace the run by its outcome; returns the list of the settings used."""
+    used: list[Settings] = []
 
     async def run_demo(settings: Settings, _viewers: Sequence[Viewer]) -> Verdict:
-        asked.append(settings)
+        used.append(settings)
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
     monkeypatch.setattr(demo, "run_demo", run_demo)
-    return asked
+    return used
 
 
 @pytest.mark.parametrize(
     "arguments", [["--speed", "0"], ["--speed", "11"], ["--speed", "x"], ["--bad-backend", "z9"]]
 )
-def test_a_command_line_that_makes_no_sense_is_2(arguments: list[str]) -> None:
+def test_invalid_command_line_exits_with_2(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["demo", *arguments])
     assert caught.value.code == 2
 
 
-def test_a_good_verdict_is_0(
+def test_good_verdict_exits_with_0(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = pretend(monkeypatch, GOOD)
@@ -53,7 +53,7 @@ def test_a_good_verdict_is_0(
     assert capsys.readouterr().out.splitlines()[2:] == ["good  tear  none"]
 
 
-def test_a_bad_verdict_is_1_and_says_which_row(
+def test_bad_verdict_exits_with_1_and_shows_the_row(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pretend(monkeypatch, BAD)
@@ -61,7 +61,7 @@ def test_a_bad_verdict_is_1_and_says_which_row(
     assert "bad   RPCs failed  3 INTERNAL" in capsys.readouterr().out.splitlines()
 
 
-def test_json_is_the_only_thing_on_standard_output(
+def test_standard_output_has_only_json(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pretend(monkeypatch, BAD)
@@ -72,7 +72,7 @@ def test_json_is_the_only_thing_on_standard_output(
 
 
 @pytest.mark.parametrize("is_in_a_group", [False, True])
-def test_a_backend_that_cannot_be_started_is_a_line_and_1(
+def test_backend_that_cannot_be_started_is_one_line_and_exit_code_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_in_a_group: bool
 ) -> None:
     error = OSError("backend 'a1' ended with 1 before it listened")
@@ -84,7 +84,7 @@ def test_a_backend_that_cannot_be_started_is_a_line_and_1(
     ]
 
 
-def test_a_reader_who_has_read_enough_is_not_told_of_it(
+def test_closed_pipe_is_no_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     gone = ExceptionGroup("of a task group", [BrokenPipeError("the reader is gone")])

@@ -46,7 +46,9 @@ def command(directory: Path, *more: str, target: str = "xds:///api") -> list[str
     return ["explain", "pkg.Service/Method", "--config", str(directory), "--target", target, *more]
 
 
-def test_an_rpc_that_arrives_is_0(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rpc_that_succeeds_exits_with_0(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(command(directory)) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == '/pkg.Service/Method goes to cluster "a"'
@@ -54,7 +56,7 @@ def test_an_rpc_that_arrives_is_0(directory: Path, capsys: pytest.CaptureFixture
     assert lines[-1].strip() == "127.0.0.1:1: HEALTHY"
 
 
-def test_headers_count_and_failure_is_1(
+def test_rpc_that_fails_exits_with_1_and_headers_are_matched(
     directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(command(directory, "-H", "Who=b", "-o", "json")) == 1
@@ -64,7 +66,7 @@ def test_headers_count_and_failure_is_1(
     assert kinds == ["virtual_host", "routes", "route"]
 
 
-def test_a_bootstrap_has_the_names_of_listeners(
+def test_bootstrap_has_the_template_of_listener_names(
     directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bootstrap = tmp_path / "bootstrap"
@@ -76,60 +78,60 @@ def test_a_bootstrap_has_the_names_of_listeners(
 
 
 @pytest.mark.parametrize(
-    ("target", "said"),
+    ("target", "message"),
     [
         ("xds://other/api", "xds authority 'other'"),
         ("xds:///", "has no name"),
         ("dns:///api", "wanted xds:"),
     ],
 )
-def test_targets_that_mean_nothing(
-    directory: Path, capsys: pytest.CaptureFixture[str], target: str, said: str
+def test_invalid_target_is_an_error(
+    directory: Path, capsys: pytest.CaptureFixture[str], target: str, message: str
 ) -> None:
     assert main(command(directory, target=target)) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert said in captured.err
+    assert message in captured.err
 
 
-def test_files_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreadable_file_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.yaml").write_text("a: [")
     assert main(command(tmp_path)) == 1
     assert "a.yaml" in capsys.readouterr().err
 
 
-def test_a_header_without_a_value_makes_no_sense(directory: Path) -> None:
+def test_header_without_a_value_exits_with_2(directory: Path) -> None:
     with pytest.raises(SystemExit) as caught:
         main(command(directory, "-H", "who"))
     assert caught.value.code == 2
 
 
-def test_what_is_wrong_with_files_is_said_line_by_line(
+def test_file_errors_are_printed_one_line_each(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a.yaml").write_text("x: 1")
     assert main([*command(tmp_path), "--config", str(tmp_path / "none.yaml")]) == 1
-    said = capsys.readouterr()
-    assert said.out == ""
-    first, second = said.err.splitlines()
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    first, second = captured.err.splitlines()
     assert first.startswith(f"proxyless explain: {tmp_path}/a.yaml[0]: ")
     assert second == (
         f"proxyless explain: {tmp_path}/none.yaml: cannot be read: No such file or directory"
     )
 
 
-def test_a_directory_without_resources_is_an_error(
+def test_directory_without_resources_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(command(tmp_path)) == 1
     assert capsys.readouterr().err == f"proxyless explain: {tmp_path}: has no resources\n"
-    # A file that is empty is one that somebody made: to learn what is asked for, say.
+    # A file may be empty on purpose.
     (tmp_path / "empty.yaml").write_text("")
     assert main(command(tmp_path / "empty.yaml")) == 1
     assert 'listener "api": does not exist' in capsys.readouterr().out
 
 
-# Running processes; those that answer are in tests/e2e
+# Running processes; tests with servers are in tests/e2e
 
 
 def client(scope: str, *names: str) -> ClientStatus:
@@ -137,13 +139,13 @@ def client(scope: str, *names: str) -> ClientStatus:
     return ClientStatus(scope, "me", "proxyless", rows)
 
 
-def test_the_client_of_the_target_is_preferred_to_one_that_holds_its_listener() -> None:
+def test_client_of_the_target_is_preferred_to_one_with_its_listener() -> None:
     shared, own = client("", "other", "api"), client("xds:///api")
     assert choose_client([shared, own], "xds:///api", "api") is own
     assert choose_client([client("", "x"), shared], "xds:///api", "api") is shared
     assert choose_client([client("xds:///x", "x")], "xds:///api", "api") is None
 
 
-def test_resources_come_from_files_or_from_a_process(directory: Path) -> None:
+def test_config_and_status_are_mutually_exclusive(directory: Path) -> None:
     with pytest.raises(SystemExit):
         main(command(directory, "--status", "127.0.0.1:1"))

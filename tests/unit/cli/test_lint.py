@@ -22,13 +22,13 @@ eds_cluster_config: {{eds_config: {{ads: {{}}}}}}
 """
 
 
-def test_a_good_mesh_is_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_good_mesh_exits_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_resources(tmp_path / "mesh.json", simple_mesh("api", {"a": ["127.0.0.1:1"]}))
     assert main(["lint", str(tmp_path)]) == 0
     assert capsys.readouterr().out.splitlines()[-1].startswith("4 resources: 0 errors, 0 warnings")
 
 
-def test_a_name_that_leads_nowhere_is_an_error_unless_the_mesh_is_partial(
+def test_dangling_reference_is_an_error_unless_partial(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "a.yaml"
@@ -47,9 +47,7 @@ def test_a_name_that_leads_nowhere_is_an_error_unless_the_mesh_is_partial(
     assert capsys.readouterr().out == "1 resource: 0 errors, 0 warnings, 0 notes\n"
 
 
-def test_what_is_wrong_with_a_file_is_said_with_its_place(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_file_errors_have_places(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "a.yaml"
     file.write_text(f"{CART}nam: b\n---\n{CART}---\n{CART}")
     assert main(["lint", str(file), str(tmp_path / "none.json"), "--partial"]) == 1
@@ -60,7 +58,9 @@ def test_what_is_wrong_with_a_file_is_said_with_its_place(
     assert "cannot be read" in out
 
 
-def test_others_are_asked_for_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_findings_for_other_clients_are_opt_in(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "a.yaml"
     file.write_text(f"{CART}lb_policy: LEAST_REQUEST\n")
     arguments = ["lint", str(file), "--partial"]
@@ -71,7 +71,7 @@ def test_others_are_asked_for_by_name(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "HTTP/1.1" in out
 
 
-def test_a_bootstrap_that_cannot_be_read_is_said(
+def test_unreadable_bootstrap_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "a.yaml"
@@ -80,7 +80,7 @@ def test_a_bootstrap_that_cannot_be_read_is_said(
     assert "cannot be read" in capsys.readouterr().err
 
 
-def test_a_path_without_a_resource_is_an_error(
+def test_path_without_resources_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A job that checks a mesh must not pass because its path was mistyped."""

@@ -11,24 +11,26 @@ from proxyless.cli.output import print_json, print_table
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream whose `isatty` is true."""
 
     def isatty(self) -> bool:
         return True
 
 
-def test_a_pipe_gets_one_line_per_row_without_padding(capsys: pytest.CaptureFixture[str]) -> None:
+def test_table_in_a_pipe_has_one_line_per_row_without_padding(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     print_table(("name", "what"), [("a", "x" * 300), ("bb", "[red]short[/red]")])
     assert capsys.readouterr().out.splitlines() == [
         "NAME  WHAT",
         f"a     {'x' * 300}",
-        # What looks like markup is what somebody called it.
+        # Text that looks like markup is printed unchanged.
         "bb    [red]short[/red]",
     ]
 
 
 @pytest.mark.parametrize(("no_color", "has_color"), [(None, True), ("1", False)])
-def test_a_terminal_gets_colours_unless_it_has_no_color(
+def test_table_on_a_terminal_has_colours_unless_no_color_is_set(
     monkeypatch: pytest.MonkeyPatch, no_color: str | None, has_color: bool
 ) -> None:
     terminal = Terminal()
@@ -44,7 +46,7 @@ def test_a_terminal_gets_colours_unless_it_has_no_color(
 
 
 @pytest.mark.parametrize(("columns", "is_folded"), [("60", True), ("40", False)])
-def test_a_terminal_that_is_too_narrow_for_columns_gets_lines(
+def test_table_on_a_narrow_terminal_is_not_folded(
     monkeypatch: pytest.MonkeyPatch, columns: str, is_folded: bool
 ) -> None:
     terminal = Terminal()
@@ -54,11 +56,11 @@ def test_a_terminal_that_is_too_narrow_for_columns_gets_lines(
     words = " ".join(["word"] * 20)
     print_table(("a", "b", "what"), [("x", "y", words)])
     assert (words in terminal.getvalue()) is not is_folded
-    # What fits is a table in any terminal.
+    # A table that fits is printed as a table.
     print_table(("a", "b", "what"), [("x", "y", "short")])
     assert terminal.getvalue().splitlines()[-2:] == ["A  B  WHAT ", "x  y  short"]
 
 
-def test_json_keeps_order_and_letters(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_keeps_order_and_non_ascii_letters(capsys: pytest.CaptureFixture[str]) -> None:
     print_json({"b": "→", "a": 1})
     assert capsys.readouterr().out == '{\n  "b": "→",\n  "a": 1\n}\n'

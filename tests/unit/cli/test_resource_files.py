@@ -18,7 +18,7 @@ def names(errors: ValidationErrors, *paths: Path) -> list[str]:
     return [resource.name for _, resource in read_resources(paths, errors)]
 
 
-def test_a_directory_stands_for_the_files_below_it(tmp_path: Path) -> None:
+def test_directory_is_expanded_to_the_files_below_it(tmp_path: Path) -> None:
     (tmp_path / "below").mkdir()
     (tmp_path / "below" / "b.yml").write_text(cluster("b"))
     (tmp_path / "a.yaml").write_text(cluster("a"))
@@ -29,7 +29,7 @@ def test_a_directory_stands_for_the_files_below_it(tmp_path: Path) -> None:
     assert errors.ok
 
 
-def test_the_first_of_a_name_counts_and_errors_have_places(tmp_path: Path) -> None:
+def test_first_of_two_resources_is_kept_and_errors_have_places(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(cluster("a"))
     (tmp_path / "b.yaml").write_text(cluster("a"))
     errors = ValidationErrors()
@@ -40,16 +40,16 @@ def test_the_first_of_a_name_counts_and_errors_have_places(tmp_path: Path) -> No
     assert text.startswith("cluster 'a' is there already")
 
 
-def test_a_pipe_in_a_directory_is_not_opened(tmp_path: Path) -> None:
-    """Nobody may ever write to it. One that is named is another matter: `lint <(generate)`."""
+def test_pipe_in_a_directory_is_an_error(tmp_path: Path) -> None:
+    """Reading it could block forever. A pipe as an argument is read: `lint <(generate)`."""
     (tmp_path / "a.yaml").write_text(cluster("a"))
     os.mkfifo(tmp_path / "b.yaml")
     errors = ValidationErrors()
     assert names(errors, tmp_path) == ["a"]
-    assert list(errors.items()) == [(f"{tmp_path}/b.yaml", "is no file")]
+    assert list(errors.items()) == [(f"{tmp_path}/b.yaml", "is not a file")]
 
 
-def test_a_pipe_that_is_named_is_read() -> None:
+def test_pipe_as_argument_is_read() -> None:
     reading, writing = os.pipe()
     with os.fdopen(writing, "w") as stream:
         stream.write(cluster("a"))

@@ -1,4 +1,4 @@
-"""Unit tests of proxyless.cli.serve: what needs no socket. The rest is in tests/interop."""
+"""Unit tests of proxyless.cli.serve without sockets. Others are in tests/interop."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ from proxyless.runtime import VirtualClock
 GOOD = f'"@type": {CLUSTER}\nname: a\ntype: STATIC\n'
 
 
-def test_good_files_are_checked_and_counted(
+def test_once_check_prints_the_number_of_resources(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a.yaml").write_text(GOOD)
@@ -25,18 +25,20 @@ def test_good_files_are_checked_and_counted(
     assert capsys.readouterr().out == "version 1: 1 cluster\n"
 
 
-def test_bad_files_fail_with_their_place(
+def test_bad_file_is_reported_with_its_place(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a.yaml").write_text(f"{GOOD}nam: b\n")
     assert main(["serve", str(tmp_path), "--once-check"]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
-    said = f"proxyless serve: {tmp_path}: a.yaml[0].nam: there is no such field\n"
-    assert captured.err == said
+    text = f"proxyless serve: {tmp_path}: a.yaml[0].nam: there is no such field\n"
+    assert captured.err == text
 
 
-def test_every_bad_file_has_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_bad_file_is_reported_on_its_own_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "a.yaml").write_text("[")
     (tmp_path / "b.yaml").write_text("x: 1")
     assert main(["serve", str(tmp_path), "--once-check"]) == 1
@@ -45,21 +47,23 @@ def test_every_bad_file_has_its_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert second.startswith(f"proxyless serve: {tmp_path}: b.yaml[0]: ")
 
 
-def test_a_file_is_no_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_serve_fails_for_a_file_instead_of_a_directory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "a.yaml"
     file.write_text(GOOD)
     assert main(["serve", str(file), "--once-check"]) == 1
     assert capsys.readouterr().err == f"proxyless serve: {file}: is no directory\n"
 
 
-def test_serving_bad_files_fails_before_a_port_is_opened(
+def test_serve_fails_before_listening_when_files_are_bad(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["serve", str(tmp_path / "none")]) == 1
     assert "there is no such directory" in capsys.readouterr().err
 
 
-async def test_who_stops_while_files_are_read_does_not_wait_for_them(
+async def test_load_returns_none_when_stopped_while_files_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a.yaml").write_text(GOOD)
@@ -82,7 +86,7 @@ async def test_who_stops_while_files_are_read_does_not_wait_for_them(
     go_on.set()
 
 
-async def test_what_is_read_is_served_unless_it_is_bad(tmp_path: Path) -> None:
+async def test_load_returns_the_snapshot_or_raises(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(GOOD)
     source = FileSource(
         tmp_path, VirtualClock(), on_snapshot=lambda _: None, on_problem=lambda _: None
@@ -95,13 +99,13 @@ async def test_what_is_read_is_served_unless_it_is_bad(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["serve"], ["serve", ".", "--no-such"], ["no-such"]])
-def test_a_command_line_that_makes_no_sense_is_2(arguments: list[str]) -> None:
+def test_invalid_command_line_exits_with_2(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     assert caught.value.code == 2
 
 
-def test_a_refusal_is_logged_with_its_text(caplog: pytest.LogCaptureFixture) -> None:
+def test_nack_is_logged_with_its_text(caplog: pytest.LogCaptureFixture) -> None:
     nack = Nack("edge-7", CLUSTER, "2", 3, "bad policy")
     with caplog.at_level(logging.INFO, "proxyless.serve"):
         _log_event(Event("controlplane.nack", {"nack": nack}))

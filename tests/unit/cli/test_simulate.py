@@ -44,7 +44,7 @@ def two_zones(near: list[str], far: list[str]) -> Snapshot:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """With a mesh in `mesh`, and another one in `next`."""
+    """A directory with a mesh in `mesh`, and another one in `next`."""
     for name, snapshot in (("mesh", two_zones([A1, A2], [B1])), ("next", two_zones([B1], [A1]))):
         (tmp_path / name).mkdir()
         write_resources(tmp_path / name / "all.json", snapshot)
@@ -53,7 +53,7 @@ def directory(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def simulated(directory: Path, capsys: pytest.CaptureFixture[str]) -> Simulated:
-    """Run a script, if there is one, with options: exit code, output, errors."""
+    """Run a script with options; returns exit code, output and errors."""
 
     def run(script: str = "", *more: str) -> tuple[int, str, str]:
         command = ["simulate", str(directory / "mesh")]
@@ -61,8 +61,8 @@ def simulated(directory: Path, capsys: pytest.CaptureFixture[str]) -> Simulated:
             (directory / "script.yaml").write_text(script)
             command += ["--script", str(directory / "script.yaml")]
         code = main([*command, *more])
-        said = capsys.readouterr()
-        return code, said.out, said.err.replace(f"{directory}/", "")
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err.replace(f"{directory}/", "")
 
     return run
 
@@ -70,7 +70,7 @@ def simulated(directory: Path, capsys: pytest.CaptureFixture[str]) -> Simulated:
 CART = "method: /shop.Cart/Add\n"
 
 
-def test_a_minute_without_a_script(simulated: Simulated) -> None:
+def test_run_without_a_script_is_a_minute_of_traffic(simulated: Simulated) -> None:
     code, out, err = simulated("", "--method", "/shop.Cart/Add")
     assert (code, err) == (0, "")
     lines = out.splitlines()
@@ -82,7 +82,7 @@ def test_a_minute_without_a_script(simulated: Simulated) -> None:
     assert lines[-1].startswith("seed 0: 600 RPCs, 0 failed, digest ")
 
 
-def test_a_day_on_which_all_rpcs_fail_is_not_good_without_a_script_either(
+def test_run_without_a_script_fails_when_all_rpcs_fail(
     simulated: Simulated,
 ) -> None:
     code, out, _ = simulated("", "--duration", "5s")
@@ -91,7 +91,7 @@ def test_a_day_on_which_all_rpcs_fail_is_not_good_without_a_script_either(
     assert "missed   failed at most 0" in out
 
 
-def test_a_script_has_events_and_pushes_files_from_beside_it(simulated: Simulated) -> None:
+def test_pushed_paths_are_relative_to_the_script(simulated: Simulated) -> None:
     script = f"""{CART}
 duration: 40s
 events: [{{at: 10s, kill: {{zone: a}}}}, {{at: 20s, start: all}}, {{at: 30s, push: next}}]
@@ -102,11 +102,11 @@ expect: [{{failover_within: 1s}}, {{only_zones: [b], from: 11s, to: 20s}}]
     assert "0:10.000  kill zone a (2 of 3 endpoints)\n" in out
     assert "0:30.000  push next\n" in out
     assert "held     only zones b, from 0:11 to 0:20" in out
-    # What was zone b is zone a in the other files.
+    # The endpoints of zone b are in zone a of the other files.
     assert f"cart     a     {B1}  0        0        0        100" in out
 
 
-def test_an_expectation_that_is_missed_is_1(simulated: Simulated) -> None:
+def test_missed_expectation_exits_with_1(simulated: Simulated) -> None:
     script = f"{CART}duration: 5s\nexpect: {{only_zones: b}}"
     code, out, _ = simulated(script)
     assert code == 1
@@ -114,7 +114,7 @@ def test_an_expectation_that_is_missed_is_1(simulated: Simulated) -> None:
     assert "50 went to zone a" in out
 
 
-def test_failures_are_shown_with_their_details(simulated: Simulated) -> None:
+def test_failures_are_shown_with_details(simulated: Simulated) -> None:
     script = f"{CART}duration: 10s\nevents: [{{at: 5s, fail: {{all: true, with: DATA_LOSS}}}}]"
     code, out, _ = simulated(script)
     assert code == 0
@@ -124,7 +124,7 @@ def test_failures_are_shown_with_their_details(simulated: Simulated) -> None:
     )
 
 
-def test_json_has_everything(simulated: Simulated) -> None:
+def test_json_has_the_whole_report(simulated: Simulated) -> None:
     script = f"{CART}duration: 5s\nexpect: {{only_zones: b}}"
     code, out, _ = simulated(script, "-o", "json", "--seed", "3")
     document = json.loads(out)
@@ -136,14 +136,14 @@ def test_json_has_everything(simulated: Simulated) -> None:
     assert len(document["digest"]) == 64
 
 
-def test_the_command_line_wins_over_the_script(simulated: Simulated) -> None:
+def test_options_override_the_script(simulated: Simulated) -> None:
     options = ("--duration", "90", "--rate", "2", "--clients", "2", "--target", "xds:///shop")
     _, out, _ = simulated(f"{CART}duration: 5s\nrate: 1\ntarget: xds:///x", *options)
     assert "0:00.000  2 clients with 2 RPCs per second to xds:///shop" in out
     assert "1:30.000  the end" in out
 
 
-def test_a_script_may_be_json_or_empty(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_script_may_be_json_or_empty(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = directory / "script.json"
     path.write_text('{"method": "/shop.Cart/Add", "duration": "3s"}')
     mesh = str(directory / "mesh")
@@ -155,7 +155,7 @@ def test_a_script_may_be_json_or_empty(directory: Path, capsys: pytest.CaptureFi
     assert "30 RPCs" in capsys.readouterr().out
 
 
-def test_everything_that_is_wrong_is_said_at_once_one_line_each(simulated: Simulated) -> None:
+def test_all_errors_are_printed_one_line_each(simulated: Simulated) -> None:
     code, out, err = simulated("rat: 1\nevents: [{at: 5s, push: [none, script.yaml]}]")
     assert (code, out) == (1, "")
     lines = err.splitlines()
@@ -164,42 +164,42 @@ def test_everything_that_is_wrong_is_said_at_once_one_line_each(simulated: Simul
     assert lines[2].startswith("proxyless simulate: script.yaml[0]: is a mapping without '@type'")
 
 
-def test_names_that_the_mesh_does_not_have_are_said(simulated: Simulated) -> None:
+def test_unknown_names_are_errors(simulated: Simulated) -> None:
     code, _, err = simulated("events: [{at: 5s, kill: {zone: z}}]")
     assert code == 1
-    said = "no endpoint fits zone z: there are zones a, b; clusters cart"
-    assert err == f"proxyless simulate: script.yaml: events[0].kill: {said}\n"
+    text = "no endpoint fits zone z: there are zones a, b; clusters cart"
+    assert err == f"proxyless simulate: script.yaml: events[0].kill: {text}\n"
 
 
 @pytest.mark.parametrize(
-    ("script", "said"),
+    ("script", "text"),
     [
         ("a: b: c", "line 1, column 5"),
         ("a: 1\n---\nb: 2", "has 2 documents, wanted one"),
         ("- a", "is a list, wanted a mapping"),
     ],
 )
-def test_a_script_that_is_none(simulated: Simulated, script: str, said: str) -> None:
+def test_invalid_script_is_an_error(simulated: Simulated, script: str, text: str) -> None:
     code, _, err = simulated(script, "--seed", "1")
     assert code == 1
     assert err.startswith("proxyless simulate: script.yaml: ")
-    assert said in err
+    assert text in err
 
 
-def test_a_script_that_is_not_there(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_script_is_an_error(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["simulate", str(directory / "mesh"), "--script", str(directory / "none")]
     assert main(command) == 1
     assert "none: cannot be read: No such file" in capsys.readouterr().err
 
 
-def test_files_without_resources_are_no_mesh(
+def test_files_without_resources_are_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["simulate", str(tmp_path)]) == 1
     assert capsys.readouterr().err == f"proxyless simulate: {tmp_path}: has no resources\n"
 
 
-def test_names_that_lead_nowhere_are_refused_unless_the_files_are_partial(
+def test_dangling_references_are_errors_unless_partial(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "mesh.json"
@@ -213,7 +213,7 @@ def test_names_that_lead_nowhere_are_refused_unless_the_files_are_partial(
     assert 'cluster "cart": does not exist' in capsys.readouterr().out
 
 
-def test_what_is_left_out_is_noted(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_removed_tls_is_noted(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     extra = directory / "mesh" / "extra.yaml"
     cluster = {
         "@type": CLUSTER,
@@ -225,20 +225,20 @@ def test_what_is_left_out_is_noted(directory: Path, capsys: pytest.CaptureFixtur
     extra.write_text(json.dumps([cluster, {"@type": ENDPOINTS, "cluster_name": "safe"}]))
     command = ["simulate", str(directory / "mesh"), "--method", "/shop.Cart/Add"]
     assert main([*command, "--duration", "2s"]) == 0
-    said = "cluster 'safe': transport_socket is left out: simulated connections are without TLS"
-    assert capsys.readouterr().out.startswith(f"note: {said}\n")
+    text = "cluster 'safe': transport_socket is left out: simulated connections are without TLS"
+    assert capsys.readouterr().out.startswith(f"note: {text}\n")
 
 
 @pytest.mark.parametrize(
     "arguments", [[], ["x", "--seed", "y"], ["x", "--duration", "soon"], ["x", "--no-such"]]
 )
-def test_a_command_line_that_makes_no_sense_is_2(arguments: list[str]) -> None:
+def test_invalid_command_line_exits_with_2(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["simulate", *arguments])
     assert caught.value.code == 2
 
 
-def test_numbers_that_would_eat_the_machine_are_refused(simulated: Simulated) -> None:
+def test_numbers_beyond_the_limits_are_errors(simulated: Simulated) -> None:
     for option, value in (("--rate", "1e9"), ("--clients", "5000"), ("--duration", "9999h")):
         code, _, err = simulated("", option, value)
         assert code == 1
@@ -256,9 +256,7 @@ def test_many_endpoints_are_shown_by_zone(
     assert "cart     a     (all)     200\n" in capsys.readouterr().out
 
 
-def test_who_loses_patience_is_not_shown_where_the_loop_was(
-    simulated: Simulated, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupt_is_one_line(simulated: Simulated, monkeypatch: pytest.MonkeyPatch) -> None:
     def lose_patience(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -271,7 +269,7 @@ class _Terminal(io.StringIO):
         return True
 
 
-def test_a_long_run_shows_its_progress_on_a_terminal(
+def test_long_run_shows_its_progress_on_a_terminal(
     simulated: Simulated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     terminal = _Terminal()

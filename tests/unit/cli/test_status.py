@@ -1,4 +1,4 @@
-"""Unit tests of proxyless.cli.status: what needs no socket. The rest is in tests/interop."""
+"""Unit tests of proxyless.cli.status without sockets. Others are in tests/interop."""
 
 import grpc
 
@@ -16,16 +16,16 @@ def client(*rows: ResourceRow) -> ClientStatus:
     return ClientStatus("xds:///api", "me", "proxyless", rows)
 
 
-def test_a_row_has_the_short_type_and_the_error() -> None:
+def test_row_has_the_short_type_and_the_error() -> None:
     assert list(_rows([client(row())])) == [("xds:///api", "Cluster", "a", "NACKED", "1", "is bad")]
 
 
-def test_a_client_that_watches_nothing_is_shown() -> None:
+def test_client_without_resources_is_shown() -> None:
     ((scope, *_, status, _, _),) = _rows([client()])
     assert (scope, status) == ("xds:///api", "nothing is watched")
 
 
-def test_contents_are_json_if_we_know_the_type_and_bytes_if_not() -> None:
+def test_contents_are_json_or_bytes_if_the_type_is_unknown() -> None:
     cluster = message_class("envoy.config.cluster.v3.Cluster")(name="a")
     document = _to_json(client(row(value=cluster.SerializeToString()), row("x/y.Z", b"\1")))
     known, unknown = document["resources"]
@@ -35,7 +35,7 @@ def test_contents_are_json_if_we_know_the_type_and_bytes_if_not() -> None:
 
 
 class Failed(grpc.RpcError):  # type: ignore[misc]  # grpcio has no types.
-    """An RPC's error, as grpcio raises it."""
+    """Error of an RPC."""
 
     def __init__(self, code: grpc.StatusCode) -> None:
         self._code = code
@@ -47,7 +47,7 @@ class Failed(grpc.RpcError):  # type: ignore[misc]  # grpcio has no types.
         return "some words"
 
 
-def test_a_port_of_something_else_is_told_apart_from_one_that_cannot_be_reached() -> None:
+def test_failure_text_names_missing_csds_or_the_status() -> None:
     assert describe_failure("h:1", Failed(grpc.StatusCode.UNAVAILABLE)) == (
         "'h:1': UNAVAILABLE: some words"
     )

@@ -1,4 +1,4 @@
-"""Unit tests of proxyless.demo.mesh: what is served, and what changes with a plan."""
+"""Unit tests of proxyless.demo.mesh."""
 
 from proxyless.controlplane import CLUSTER, ENDPOINTS, LISTENER, ROUTE_CONFIG
 from proxyless.demo.mesh import DNS, EDS, NEW, OLD, PLACES, Plan, build, names_in, names_of
@@ -17,7 +17,7 @@ def priorities(plan: Plan) -> dict[int, list[int]]:
     return {priority: sorted(ports) for priority, ports in found.items()}
 
 
-def test_zones_are_priorities_until_an_endpoint_moves() -> None:
+def test_priority_is_that_of_the_zone_unless_the_endpoint_is_moved() -> None:
     assert priorities(PLAN) == {0: [5000, 5001], 1: [5002, 5003]}
     assert priorities(PLAN.with_moved("a2")) == {0: [5000], 1: [5001, 5002, 5003]}
     assert priorities(PLAN.with_moved("b1")) == {0: [5000, 5001, 5002], 1: [5003]}
@@ -30,7 +30,7 @@ def test_first_choice_is_priority_0_of_the_routes_cluster() -> None:
     assert PLAN.with_route_to(NEW).first_choice() == names_of(NEW) == {"c2"}
 
 
-def test_only_types_that_change_get_a_new_version() -> None:
+def test_types_without_changes_keep_their_version() -> None:
     first = build(PLAN)
     moved = build(PLAN.with_moved("a1"), first)
     versions = {kind: moved.version_of(kind) for kind in (LISTENER, ROUTE_CONFIG, CLUSTER)}
@@ -38,7 +38,7 @@ def test_only_types_that_change_get_a_new_version() -> None:
     assert moved.version_of(ENDPOINTS) == "2"
 
 
-def test_the_new_cluster_stays_when_the_route_leaves_it() -> None:
+def test_new_cluster_stays_when_the_route_leaves_it() -> None:
     there = PLAN.with_route_to(NEW)
     back = there.with_route_to(OLD)
     assert (back.cluster, back.generation) == (OLD, 3)
@@ -46,7 +46,7 @@ def test_the_new_cluster_stays_when_the_route_leaves_it() -> None:
     assert build(back, build(there)).get(CLUSTER, NEW) is not None
 
 
-def test_every_cluster_has_backends_and_every_address_a_name() -> None:
+def test_leaf_clusters_have_all_backends_and_addresses_have_names() -> None:
     assert names_of(EDS) | names_of(DNS) | names_of(NEW) == {place.name for place in PLACES}
     assert PLAN.name_at("127.0.0.1:5004") == "c1"
     assert PLAN.name_at("127.0.0.1:1") == ""

@@ -1,4 +1,4 @@
-"""Unit tests of proxyless.demo.view: what is shown follows from what was recorded."""
+"""Unit tests of proxyless.demo.view."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from proxyless.controlplane import CLUSTER, ENDPOINTS
 from proxyless.demo.mesh import PLACES, Plan
 from proxyless.demo.story import STORY, StepLog
 from proxyless.demo.traffic import Record, Rpc
-from proxyless.demo.verdict import Row, Verdict
+from proxyless.demo.verdict import Row
 from proxyless.demo.view import (
     COLUMNS,
     MISSED,
@@ -20,14 +20,12 @@ from proxyless.demo.view import (
     SEEN,
     WAITING,
     HeldType,
-    RowView,
     TreeRow,
     view_backends,
     view_held,
     view_session,
     view_steps,
     view_tree,
-    view_verdict,
 )
 from proxyless.lb import LbNode
 from proxyless.lb.retained_child import NOT_LISTED
@@ -61,7 +59,7 @@ def cluster_tree(*priorities: LbNode) -> LbNode:
     return LbNode("xds:///greeter", "xds_cluster_manager_experimental", "READY", children=(cds,))
 
 
-def test_policies_that_pass_on_are_one_line() -> None:
+def test_policies_with_one_unnamed_child_share_a_line() -> None:
     zone = LbNode("{region=, zone=a, sub_zone=}", "round_robin", "READY", "2 are READY; weight 1")
     tree = cluster_tree(priority(0, "READY", replace(zone, children=(endpoint(5001, "READY"),))))
     assert view_tree(tree, NAMES) == (
@@ -73,7 +71,7 @@ def test_policies_that_pass_on_are_one_line() -> None:
     )
 
 
-def test_what_is_not_in_use_is_not_active_and_neither_is_what_is_below() -> None:
+def test_policy_not_in_use_is_inactive_with_all_below_it() -> None:
     tree = cluster_tree(
         priority(0, "TRANSIENT_FAILURE", endpoint(5000, "TRANSIENT_FAILURE"), in_use=False),
         priority(1, "READY", endpoint(5001, "READY")),
@@ -89,20 +87,20 @@ def test_what_is_not_in_use_is_not_active_and_neither_is_what_is_below() -> None
     }
 
 
-def test_a_failure_is_told_by_its_innermost_cause() -> None:
+def test_failure_is_shown_with_its_innermost_cause() -> None:
     failing = endpoint(5000, "TRANSIENT_FAILURE", problem=f'all failing: {REFUSED} (node id "me")')
     rows = view_tree(cluster_tree(priority(0, "TRANSIENT_FAILURE", failing)), NAMES)
     assert rows[-1].note == "connection refused"
 
 
-def test_what_is_not_in_the_config_any_more_is_one_line_without_a_number() -> None:
+def test_priority_that_left_the_config_is_one_line_without_a_number() -> None:
     old = priority(0, "READY", endpoint(5000, "READY"), detail=f"{NOT_LISTED}; retained 9 s")
     rows = view_tree(cluster_tree(priority(1, "READY", endpoint(5001, "READY")), old), NAMES)
     assert [row.label for row in rows[2:]] == ["priority 0", "a2 127.0.0.1:5001", "an old priority"]
     assert rows[-1].note == f"{NOT_LISTED}; retained 9 s"
 
 
-def test_a_policy_without_a_name_is_called_by_its_kind() -> None:
+def test_policy_without_a_name_has_its_kind_as_label() -> None:
     held = LbNode("127.0.0.1:5000", "", "READY", "held for sessions")
     chooser = LbNode("", "priority_experimental", "READY")
     tree = LbNode("eds", "xds_override_host_experimental", "READY", children=(chooser, held))
@@ -114,20 +112,20 @@ def test_a_policy_without_a_name_is_called_by_its_kind() -> None:
     ]
 
 
-def test_the_session_is_shown_where_it_is() -> None:
+def test_session_is_noted_at_its_endpoint() -> None:
     tree = cluster_tree(priority(0, "READY", endpoint(5000, "READY"), endpoint(5001, "READY")))
     rows = view_tree(tree, NAMES, "a2 127.0.0.1:5001")
     assert [row.label for row in rows if row.note == "the session is here"] == ["a2 127.0.0.1:5001"]
 
 
-def test_a_channel_that_has_not_begun_has_no_tree() -> None:
+def test_tree_is_empty_before_the_channel_has_a_policy() -> None:
     assert view_tree(None, {}) == ()
 
 
 # The other parts
 
 
-def test_backends_are_shown_with_their_rates_and_priorities() -> None:
+def test_backends_have_their_rates_and_priorities() -> None:
     record = Record()
     for number in range(100):
         record.on_end(Rpc(0.0, number / 100, is_session=False, backend="b1"))
@@ -139,7 +137,7 @@ def test_backends_are_shown_with_their_rates_and_priorities() -> None:
     assert numbers == {"a1": 0, "a2": 0, "b1": 0, "b2": 1, "c1": None, "c2": None}
 
 
-def test_a_session_moves_when_another_backend_answers() -> None:
+def test_session_move_is_counted_when_another_backend_answers() -> None:
     record = Record()
     for ended_s, backend in ((1.0, "a1"), (2.0, "a1"), (3.0, "b1"), (4.0, "b1")):
         record.on_end(Rpc(0.0, ended_s, is_session=True, backend=backend))
@@ -153,7 +151,7 @@ def dump(type_url: str, name: str, version: str, status: ResourceStatus) -> Reso
     return ResourceDump(type_url, name, status, version, b"", 0.0, OK, "")
 
 
-def test_what_the_client_waits_for_is_named() -> None:
+def test_missing_resources_are_named_by_type() -> None:
     dumps = [
         dump(CLUSTER, "old", "9", ResourceStatus.ACKED),
         dump(CLUSTER, "older", "10", ResourceStatus.ACKED),
@@ -168,27 +166,26 @@ def test_what_the_client_waits_for_is_named() -> None:
     )
 
 
-def test_each_state_of_a_step_has_a_word() -> None:
+def test_step_states_follow_from_the_logs() -> None:
     logs = (
         StepLog("calm", 0.0, 0.0, 0.0, 2.0),
         StepLog("kill-a", 2.0, 2.1, 2.7, 4.0),
         StepLog("kill-b", 4.0, 4.0, 4.3),
-        StepLog("back", 6.0, 6.0, got="nobody answers"),
+        StepLog("back", 6.0, 6.0, got="no backend answers"),
     )
     views = view_steps(STORY, logs)
     assert [(view.state, view.note) for view in views[:5]] == [
         (SEEN, "at once"),
         (SEEN, "0.7 s"),
         (RUNNING, "0.3 s"),
-        (MISSED, "nobody answers"),
+        (MISSED, "no backend answers"),
         (WAITING, ""),
     ]
     assert view_steps(STORY, (StepLog("calm", 0.0),))[0].state == RUNNING
 
 
-def test_the_verdict_is_part_of_the_view_and_the_view_is_json() -> None:
-    verdict = view_verdict(Verdict((Row("tear", "none"), Row("RPCs", "3", is_good=False))))
-    assert verdict == (RowView("tear", "none", is_good=True), RowView("RPCs", "3", is_good=False))
+def test_view_with_verdict_is_encoded_as_json() -> None:
+    verdict = (Row("tear", "none"), Row("RPCs", "3", is_good=False))
     document = json.loads(json.dumps(replace(VIEW, verdict=verdict).to_json()))
     assert document["verdict"][1] == {"name": "RPCs", "value": "3", "is_good": False}
     assert document["tree"][0]["label"] == "xds:///greeter"

@@ -1,4 +1,4 @@
-"""Unit tests of proxyless.demo.web: requests, responses, and what is in the page."""
+"""Unit tests of proxyless.demo.web: requests, responses, and the page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def request(line: str, host: str = "127.0.0.1:8080") -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("head", "wanted"),
+    ("head", "expected"),
     [
         (request("GET / HTTP/1.1"), (200, "/")),
         (request("GET /events?x=1 HTTP/1.1", "localhost:1"), (200, "/events")),
@@ -28,11 +28,13 @@ def request(line: str, host: str = "127.0.0.1:8080") -> bytes:
         (b"\xff\xfe\r\n\r\n", (400, "")),
     ],
 )
-def test_only_what_a_browser_here_asks_is_answered(head: bytes, wanted: tuple[int, str]) -> None:
-    assert parse_request(head) == wanted
+def test_request_is_rejected_unless_it_is_a_get_for_a_loopback_name(
+    head: bytes, expected: tuple[int, str]
+) -> None:
+    assert parse_request(head) == expected
 
 
-def test_a_response_says_its_length_and_lets_nothing_in_from_elsewhere() -> None:
+def test_response_has_its_length_and_a_content_security_policy() -> None:
     head, _, body = encode_response(200, b"<p>", "text/html").partition(b"\r\n\r\n")
     assert body == b"<p>"
     lines = head.decode().split("\r\n")
@@ -42,7 +44,7 @@ def test_a_response_says_its_length_and_lets_nothing_in_from_elsewhere() -> None
     assert any(line.startswith("Content-Security-Policy: default-src 'none'") for line in lines)
 
 
-def test_an_event_is_one_line_of_json() -> None:
+def test_event_is_one_line_of_json() -> None:
     event = encode_event(VIEW)
     assert event.startswith(b"data: {")
     assert event.endswith(b"}\n\n")
@@ -50,17 +52,17 @@ def test_an_event_is_one_line_of_json() -> None:
     assert json.loads(event.removeprefix(b"data: "))["sent"] == 1234
 
 
-def test_the_page_is_one_small_file_with_nothing_from_elsewhere() -> None:
+def test_page_is_one_small_file_without_external_resources() -> None:
     page = load_page().decode()
     assert len(page) < 40_000
     names = {"http://www.w3.org/2000/svg"}
     assert set(re.findall(r"https?://[^\"'\s]+", page)) <= names
     assert not re.search(r"<script[^>]+src=|@import|url\(", page)
-    assert "innerHTML" not in page, "what is shown is text and never markup"
+    assert "innerHTML" not in page, "values are shown as text and never as markup"
 
 
 def luminance(colour: str) -> float:
-    """As WCAG 2 defines it."""
+    """Relative luminance of WCAG 2."""
     parts = (int(colour[index : index + 2], 16) / 255 for index in (1, 3, 5))
     linear = [
         part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
@@ -74,7 +76,7 @@ def contrast(one: str, other: str) -> float:
 
 
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
-def test_every_colour_of_text_can_be_read(scheme: int) -> None:
+def test_text_colours_have_enough_contrast(scheme: int) -> None:
     blocks = re.findall(r":root \{([^}]*)\}", load_page().decode())
     colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6});", blocks[scheme]))
     texts = {"text", "soft", "good", "warn", "bad", "calm", "zone-a", "zone-b", "zone-c"}

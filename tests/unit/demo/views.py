@@ -1,8 +1,9 @@
-"""A view as the demo has one in the middle of its story; tests change what they are about."""
+"""A view from the middle of the story, for tests."""
 
 from __future__ import annotations
 
 from proxyless.demo.mesh import PLACES
+from proxyless.demo.verdict import Row
 from proxyless.demo.view import (
     COLUMNS,
     MISSED,
@@ -12,7 +13,6 @@ from proxyless.demo.view import (
     BackendView,
     GenerationView,
     HeldType,
-    RowView,
     SessionView,
     StepView,
     TreeRow,
@@ -23,7 +23,7 @@ RATES = {"b1": 151.0, "b2": 149.0}
 
 
 def backend_views() -> tuple[BackendView, ...]:
-    """Zone a is dead, zone b answers."""
+    """Zone a is killed, zone b answers."""
     return tuple(
         BackendView(
             name=place.name,
@@ -44,8 +44,8 @@ STEPS = (
     StepView("zone a is killed", "zone b answers", RUNNING),
     StepView("zones are back", "zone a answers again", WAITING),
 )
-MISSED_STEP = StepView("zone a is killed", "zone b answers", MISSED, "answered by nobody")
-ROWS = (RowView("tear", "none", is_good=True), RowView("RPCs failed", "3 UNKNOWN", is_good=False))
+MISSED_STEP = StepView("zone a is killed", "zone b answers", MISSED, "answered by no backend")
+ROWS = (Row("tear", "none", is_good=True), Row("RPCs failed", "3 UNKNOWN", is_good=False))
 TREE = (
     TreeRow(0, "xds:///greeter", ("cluster_manager",), "READY", "", is_active=True),
     TreeRow(1, "priority 0", ("wrr_locality",), "TRANSIENT_FAILURE", "connection refused"),

@@ -7,23 +7,23 @@ from proxyless.base import RESERVED_KEYS, Status, StatusCode
 from proxyless.front.conversions import serialize, to_metadata
 
 
-def test_good_metadata_is_taken_as_it_is() -> None:
+def test_valid_metadata_is_unchanged() -> None:
     pairs = (("a", "1"), ("b-bin", b"\0"), ("a", "2"))
     assert to_metadata(pairs) == to_metadata(iter(pairs)) == to_metadata(list(pairs)) == pairs
     assert to_metadata(grpc.aio.Metadata(("a", "1"))) == (("a", "1"),)
 
 
 @pytest.mark.parametrize("nothing", [None, (), [], grpc.aio.Metadata()])
-def test_no_metadata(nothing: object) -> None:
+def test_missing_metadata_is_empty(nothing: object) -> None:
     assert to_metadata(nothing) == ()  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("key", sorted(RESERVED_KEYS))
-def test_what_the_transport_sets_is_left_out(key: str) -> None:
+def test_reserved_keys_are_dropped(key: str) -> None:
     assert to_metadata([("a", "1"), (key, "x"), ("b", "2")]) == (("a", "1"), ("b", "2"))
 
 
-def test_what_grpcio_lets_pass_is_made_valid() -> None:
+def test_metadata_that_grpcio_accepts_is_made_valid() -> None:
     assert to_metadata([(b"key", "1"), ("none", None)]) == (  # type: ignore[list-item]
         ("key", "1"),
         ("none", ""),
@@ -40,13 +40,15 @@ def test_what_grpcio_lets_pass_is_made_valid() -> None:
         ((5, "x"), TypeError, "key 5 is int, wanted str"),
     ],
 )
-def test_bad_metadata_is_named(pair: object, kind: type[Exception], text: str) -> None:
+def test_invalid_metadata_raises_with_its_key(
+    pair: object, kind: type[Exception], text: str
+) -> None:
     with pytest.raises(kind, match=text):
         to_metadata([("te", "left out"), pair])  # type: ignore[list-item]
 
 
 class Message(bytes):
-    """Bytes of an application's own kind."""
+    """A subclass of bytes."""
 
 
 @pytest.mark.parametrize("serialized", [b"", b"message", Message(b"message")])
@@ -56,7 +58,7 @@ def test_bytes_are_sent_as_the_serializer_returned_them(serialized: bytes) -> No
 
 
 @pytest.mark.parametrize("returned", ["text", None, 5, bytearray(b"mutable"), memoryview(b"view")])
-def test_what_is_not_bytes_is_not_sent(returned: object) -> None:
+def test_a_serializer_that_does_not_return_bytes_is_an_error(returned: object) -> None:
     kind = type(returned).__name__
     assert serialize(lambda _: returned, "request") == Status(  # type: ignore[arg-type, return-value]
         StatusCode.INTERNAL, f"request serializer returned {kind}, wanted bytes"
@@ -66,7 +68,7 @@ def test_what_is_not_bytes_is_not_sent(returned: object) -> None:
     )
 
 
-def test_a_serializer_that_raises_is_named() -> None:
+def test_a_serializer_that_raises_is_an_error() -> None:
     def bug(request: object) -> bytes:
         raise KeyError(request)
 

@@ -1,4 +1,4 @@
-"""Does a session hold the right cookies, and send them where they belong?"""
+"""Unit tests of proxyless.front.cookies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from proxyless.front.cookies import (
     format_cookies,
     parse_set_cookie,
 )
-from proxyless.xds.filters.session_calls import NOWHERE, SessionPlace
+from proxyless.xds.filters.session_filter import NO_SESSION_ENDPOINT, SessionEndpoint
 
 PATH = "/pkg.Service/Method"
 
@@ -27,12 +27,12 @@ def sets(*texts: str) -> Metadata:
     return tuple(("set-cookie", text) for text in texts)
 
 
-def place(text: str) -> str:
+def encode_endpoint(text: str) -> str:
     return b64encode(text.encode()).decode()
 
 
 class Jar:
-    """A jar and its time."""
+    """A cookie jar and a clock."""
 
     def __init__(self) -> None:
         self.jar = CookieJar()
@@ -42,18 +42,18 @@ class Jar:
         return self.jar.choose(path, lambda: self.now_s)
 
     def sent(self, path: str = PATH) -> str | None:
-        """The header of an RPC that starts now."""
+        """The cookie header of an RPC that starts now."""
         header = format_cookies(self.choose(path))
         return str(header[0][1]) if header else None
 
     def answer(self, *texts: str, sent: tuple[Cookie, ...] | None = None) -> None:
-        """The response to an RPC, which started just now unless it is said what it sent."""
+        """Receive a response; `sent`: the cookies of its request (default: the current ones)."""
         metadata = sets(*texts)
         self.jar.on_response(metadata, self.choose() if sent is None else sent, self.now_s)
 
     @property
-    def place(self) -> SessionPlace:
-        return self.jar.place(lambda: self.now_s)
+    def endpoint(self) -> SessionEndpoint:
+        return self.jar.endpoint(lambda: self.now_s)
 
 
 @pytest.fixture
@@ -84,12 +84,12 @@ def jar() -> Jar:
         ("a=" + "b" * COOKIE_BYTES_MAX, None),
     ],
 )
-def test_what_a_header_sets(text: str, cookie: Cookie | None) -> None:
+def test_set_cookie_is_parsed(text: str, cookie: Cookie | None) -> None:
     assert parse_set_cookie(text, 1000.0) == cookie
 
 
 @given(st.text(max_size=60))
-def test_whatever_a_server_sets_can_be_sent_back(text: str) -> None:
+def test_every_parsed_cookie_is_valid_metadata(text: str) -> None:
     cookie = parse_set_cookie(text, 0.0)
     if cookie is not None:
         validate_metadata(format_cookies([cookie]))
@@ -97,7 +97,7 @@ def test_whatever_a_server_sets_can_be_sent_back(text: str) -> None:
 
 def test_an_empty_jar_sends_nothing(jar: Jar) -> None:
     assert jar.sent() is None
-    assert jar.place is NOWHERE
+    assert jar.endpoint is NO_SESSION_ENDPOINT
 
 
 def test_a_cookie_is_kept_and_replaced(jar: Jar) -> None:
@@ -109,14 +109,14 @@ def test_a_cookie_is_kept_and_replaced(jar: Jar) -> None:
     assert jar.sent() == "a=3"
 
 
-def test_paths_choose_and_the_longest_comes_first(jar: Jar) -> None:
+def test_cookies_are_chosen_by_path_and_the_longest_path_is_first(jar: Jar) -> None:
     jar.answer("a=all", "a=service; Path=/pkg.Service", "a=other; Path=/pkg.Other")
     assert jar.sent() == "a=service; a=all"
     assert jar.sent("/pkg.Other/Method") == "a=other; a=all"
     assert jar.sent("/pkg.Services/Method") == "a=all"
 
 
-def test_a_cookie_ends_with_its_age(jar: Jar) -> None:
+def test_a_cookie_expires_after_its_max_age(jar: Jar) -> None:
     jar.answer("a=1; Max-Age=10", "b=2")
     jar.now_s += 9.9
     assert jar.sent() == "a=1; b=2"
@@ -124,16 +124,16 @@ def test_a_cookie_ends_with_its_age(jar: Jar) -> None:
     assert jar.sent() == "b=2"
 
 
-def test_the_time_is_asked_for_only_if_it_matters(jar: Jar) -> None:
+def test_the_time_is_read_only_if_a_cookie_expires(jar: Jar) -> None:
     jar.answer("a=1")
 
     def refuse() -> float:
-        raise AssertionError("nobody needs the time")
+        raise AssertionError("the time is not needed")
 
     assert len(jar.jar.choose(PATH, refuse)) == 1
 
 
-def test_of_rpcs_under_way_together_the_first_answer_decides(jar: Jar) -> None:
+def test_the_first_response_of_concurrent_rpcs_decides(jar: Jar) -> None:
     nothing = jar.choose()
     jar.answer("a=1", sent=nothing)
     jar.answer("a=2", sent=nothing)
@@ -145,7 +145,7 @@ def test_of_rpcs_under_way_together_the_first_answer_decides(jar: Jar) -> None:
     assert jar.sent() == "a=3"
 
 
-def test_a_late_answer_counts_when_the_cookie_has_ended(jar: Jar) -> None:
+def test_a_late_response_is_used_when_the_cookie_has_expired(jar: Jar) -> None:
     nothing = jar.choose()
     jar.answer("a=1; Max-Age=5", sent=nothing)
     jar.now_s += 5
@@ -153,26 +153,28 @@ def test_a_late_answer_counts_when_the_cookie_has_ended(jar: Jar) -> None:
     assert jar.sent() == "a=2"
 
 
-def test_a_jar_is_not_filled_without_end(jar: Jar) -> None:
+def test_the_number_of_cookies_is_bounded(jar: Jar) -> None:
     jar.answer(*(f"a{number}=1" for number in range(COOKIES_MAX + 9)))
     assert len(jar.choose()) == COOKIES_MAX
-    # Those that are there can still change, and make room for others.
+    # Existing cookies can still be replaced and deleted.
     jar.answer("a0=2")
     jar.answer("a1=1; Max-Age=0", "new=1")
     found = {cookie.name: cookie.value for cookie in jar.choose()}
     assert (found["a0"], found["new"], len(found)) == ("2", "1", COOKIES_MAX)
 
 
-def test_other_metadata_is_not_looked_at(jar: Jar) -> None:
+def test_other_metadata_is_ignored(jar: Jar) -> None:
     jar.jar.on_response((("cookie", "a=1"), ("set-cookie", b"a=1"), ("x", "a=1")), (), 0.0)
     assert jar.sent() is None
 
 
-def test_the_newest_cookie_that_names_a_backend_says_where(jar: Jar) -> None:
-    jar.answer(f"s={place('10.0.0.1:80,10.0.0.2:80;web')}")
-    jar.answer("t=opaque", f"u={place('no address;web')}", "v=", f"w={place(';web')}")
-    assert jar.place == SessionPlace(("10.0.0.1:80", "10.0.0.2:80"), "web")
-    jar.answer(f't="{place("[::1]:80;api")}"; Max-Age=5')
-    assert jar.place == SessionPlace(("[::1]:80",), "api")
+def test_the_newest_cookie_that_names_a_backend_is_the_endpoint(jar: Jar) -> None:
+    jar.answer(f"s={encode_endpoint('10.0.0.1:80,10.0.0.2:80;web')}")
+    jar.answer(
+        "t=opaque", f"u={encode_endpoint('no address;web')}", "v=", f"w={encode_endpoint(';web')}"
+    )
+    assert jar.endpoint == SessionEndpoint(("10.0.0.1:80", "10.0.0.2:80"), "web")
+    jar.answer(f't="{encode_endpoint("[::1]:80;api")}"; Max-Age=5')
+    assert jar.endpoint == SessionEndpoint(("[::1]:80",), "api")
     jar.now_s += 5
-    assert jar.place.cluster == "web"
+    assert jar.endpoint.cluster == "web"

@@ -1,4 +1,4 @@
-"""Which credentials does an application bring, and what do they mean for us?"""
+"""Unit tests of proxyless.front.credentials."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from proxyless.front import (
 from proxyless.front import credentials as front_credentials
 from proxyless.front.credentials import _PluginCredentials, to_call_credentials
 from proxyless.front.plugin_threads import PluginThreads
-from tests.transport_world import PATIENCE_S, until
+from tests.worlds.transports import PATIENCE_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,14 +35,14 @@ SSL = ssl_channel_credentials(b"roots", b"key", b"chain")
 
 
 def same(one: ChannelCredentials, other: ChannelCredentials) -> bool:
-    """All that says how connections are secured."""
+    """Compare the security of connections."""
     return (one.tls, one.is_private, one.is_local) == (other.tls, other.is_private, other.is_local)
 
 
 @pytest.mark.parametrize(
     "fallback", [SSL, local_channel_credentials(), insecure_channel_credentials()]
 )
-def test_xds_credentials_are_their_fallback_where_there_is_no_xds(
+def test_xds_credentials_are_their_fallback_without_xds(
     fallback: ChannelCredentials,
 ) -> None:
     credentials = xds_channel_credentials(fallback)
@@ -52,7 +52,7 @@ def test_xds_credentials_are_their_fallback_where_there_is_no_xds(
     assert to_channel_credentials(credentials) is credentials
 
 
-def test_the_fallback_is_tls_unless_told_otherwise() -> None:
+def test_the_default_fallback_is_tls() -> None:
     assert same(xds_channel_credentials(), ssl_channel_credentials())
 
 
@@ -68,7 +68,7 @@ def test_the_fallback_is_tls_unless_told_otherwise() -> None:
     ],
 )
 @pytest.mark.parametrize("maker", [xds_channel_credentials, grpc.xds_channel_credentials])
-def test_those_of_grpcio_are_understood(
+def test_xds_credentials_of_grpcio_are_converted(
     maker: Callable[[Any], Any], fallback: object, ours: ChannelCredentials
 ) -> None:
     credentials = to_channel_credentials(maker(fallback))
@@ -77,17 +77,17 @@ def test_those_of_grpcio_are_understood(
 
 
 @pytest.mark.parametrize("maker", [xds_channel_credentials, grpc.xds_channel_credentials])
-def test_a_fallback_that_cannot_be_read_is_named(maker: Callable[[Any], Any]) -> None:
+def test_a_fallback_that_is_not_supported_raises_with_its_name(maker: Callable[[Any], Any]) -> None:
     with pytest.raises(TypeError, match="channel credentials are ALTSChannelCredentials"):
         to_channel_credentials(maker(grpc.alts_channel_credentials()))
 
 
-def test_a_fallback_is_not_xds_again() -> None:
+def test_a_fallback_of_xds_credentials_raises() -> None:
     with pytest.raises(TypeError, match="fallback credentials are xDS credentials"):
         xds_channel_credentials(xds_channel_credentials())
 
 
-def test_call_credentials_go_around_the_whole() -> None:
+def test_a_fallback_with_call_credentials_raises() -> None:
     token = grpc.access_token_call_credentials("token")
     with pytest.raises(TypeError, match="fallback credentials have call credentials"):
         xds_channel_credentials(composite_channel_credentials(SSL, token))
@@ -96,16 +96,16 @@ def test_call_credentials_go_around_the_whole() -> None:
     assert len(credentials.call_credentials) == 1
 
 
-def test_they_are_at_the_front_doors() -> None:
+def test_xds_credentials_are_exported() -> None:
     assert proxyless.xds_channel_credentials is xds_channel_credentials
     assert proxyless.aio.xds_channel_credentials is xds_channel_credentials
 
 
-# Call credentials that nobody waits for any more
+# Withdrawn call credentials
 
 
-class Asked:
-    """What a request was answered."""
+class Result:
+    """Records the result of a request."""
 
     def __init__(self) -> None:
         self.answers: list[Metadata | Status] = []
@@ -116,7 +116,7 @@ class Asked:
         self.came.set()
 
 
-async def test_a_function_ends_when_nobody_wants_its_answer() -> None:
+async def test_a_function_is_cancelled_when_it_is_withdrawn() -> None:
     began, ended = asyncio.Event(), asyncio.Event()
 
     async def slow(_url: str, _path: str) -> tuple[tuple[str, str], ...]:
@@ -125,9 +125,9 @@ async def test_a_function_ends_when_nobody_wants_its_answer() -> None:
             await asyncio.Event().wait()
         finally:
             ended.set()
-        raise AssertionError("nobody wakes it")
+        raise AssertionError("never resumed")
 
-    withdraw = to_call_credentials(slow).request("https://a/b", "/b/c", Asked())
+    withdraw = to_call_credentials(slow).request("https://a/b", "/b/c", Result())
     assert withdraw is not None
     await began.wait()
     withdraw()
@@ -135,7 +135,7 @@ async def test_a_function_ends_when_nobody_wants_its_answer() -> None:
     withdraw()
 
 
-async def test_a_function_may_be_withdrawn_by_who_it_answers() -> None:
+async def test_a_function_may_be_withdrawn_in_on_metadata() -> None:
     async def quick(_url: str, _path: str) -> tuple[tuple[str, str], ...]:
         return (("k", "v"),)
 
@@ -154,7 +154,7 @@ async def test_a_function_may_be_withdrawn_by_who_it_answers() -> None:
     assert not task.cancelled()
 
 
-async def test_of_several_the_one_under_way_ends_when_nobody_wants_the_answer() -> None:
+async def test_the_running_function_of_several_is_cancelled_when_withdrawn() -> None:
     ended: list[str] = []
     second_began, second_ended = asyncio.Event(), asyncio.Event()
 
@@ -168,10 +168,10 @@ async def test_of_several_the_one_under_way_ends_when_nobody_wants_the_answer() 
             await asyncio.Event().wait()
         finally:
             second_ended.set()
-        raise AssertionError("nobody wakes it")
+        raise AssertionError("never resumed")
 
     both = CombinedCredentials((to_call_credentials(first), to_call_credentials(second)))
-    withdraw = both.request("https://a/b", "/b/c", Asked())
+    withdraw = both.request("https://a/b", "/b/c", Result())
     assert withdraw is not None
     await second_began.wait()
     withdraw()
@@ -179,13 +179,13 @@ async def test_of_several_the_one_under_way_ends_when_nobody_wants_the_answer() 
     assert ended == ["first"]
 
 
-async def test_several_that_answer_at_once_have_nothing_to_withdraw() -> None:
-    asked = Asked()
-    assert CombinedCredentials((RefusedCredentials(),)).request("https://a", "/b", asked) is None
-    assert len(asked.answers) == 1
+async def test_several_credentials_that_complete_at_once_return_no_withdraw() -> None:
+    result = Result()
+    assert CombinedCredentials((RefusedCredentials(),)).request("https://a", "/b", result) is None
+    assert len(result.answers) == 1
 
 
-async def test_a_plugin_that_nobody_waits_for_is_not_begun(
+async def test_a_withdrawn_plugin_is_not_started(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pool = PluginThreads(threads_max=1)
@@ -193,15 +193,15 @@ async def test_a_plugin_that_nobody_waits_for_is_not_begun(
     begun: list[str] = []
     may_go_on = threading.Event()
 
-    def ask(_url: str, name: str, callback: Callable[..., None]) -> None:
+    def plugin_function(_url: str, name: str, callback: Callable[..., None]) -> None:
         begun.append(name)
         assert may_go_on.wait(PATIENCE_S)
         callback((("k", "v"),), None, None)
 
-    plugin = _PluginCredentials(ask)
-    first, last = Asked(), Asked()
+    plugin = _PluginCredentials(plugin_function)
+    first, last = Result(), Result()
     plugin.request("https://a/b", "/b/first", first)
-    withdraw = plugin.request("https://a/b", "/b/withdrawn", Asked())
+    withdraw = plugin.request("https://a/b", "/b/withdrawn", Result())
     plugin.request("https://a/b", "/b/last", last)
     assert withdraw is not None
     withdraw()
@@ -211,20 +211,20 @@ async def test_a_plugin_that_nobody_waits_for_is_not_begun(
     assert begun == ["first", "last"]
 
 
-async def test_a_plugin_needs_nothing_of_the_executor_that_resolves_names() -> None:
+async def test_a_plugin_does_not_run_in_the_executor_of_the_loop() -> None:
     loop, resolved = asyncio.get_running_loop(), threading.Event()
     loop.set_default_executor(ThreadPoolExecutor(1))
     resolving = loop.run_in_executor(None, resolved.wait, PATIENCE_S)
 
-    def ask(_url: str, _name: str, callback: Callable[..., None]) -> None:
+    def plugin_function(_url: str, _name: str, callback: Callable[..., None]) -> None:
         callback((("k", "v"),), None, None)
 
-    asked = Asked()
-    _PluginCredentials(ask).request("https://a/b", "/b/c", asked)
-    await asked.came.wait()
+    result = Result()
+    _PluginCredentials(plugin_function).request("https://a/b", "/b/c", result)
+    await result.came.wait()
     resolved.set()
     assert await resolving
-    assert asked.answers == [(("k", "v"),)]
+    assert result.answers == [(("k", "v"),)]
 
 
 @pytest.mark.parametrize("error", [ValueError("what is this?"), SystemExit("enough")], ids=repr)
@@ -232,10 +232,10 @@ async def test_a_plugin_that_raises_is_an_error(error: BaseException) -> None:
     def plugin(*_: object) -> None:
         raise error
 
-    asked = Asked()
-    _PluginCredentials(plugin).request("https://a/b", "/b/c", asked)
-    await asked.came.wait()
-    (status,) = asked.answers
+    result = Result()
+    _PluginCredentials(plugin).request("https://a/b", "/b/c", result)
+    await result.came.wait()
+    (status,) = result.answers
     assert isinstance(status, Status)
     assert status.code is StatusCode.UNAVAILABLE
     assert f"{type(error).__name__}: {error}" in status.details
@@ -247,13 +247,13 @@ async def test_a_plugin_that_gets_no_thread_is_an_error(monkeypatch: pytest.Monk
 
     pool = PluginThreads()
     monkeypatch.setattr(front_credentials, "plugin_threads", lambda: pool)
-    asked = Asked()
+    result = Result()
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)
-        _PluginCredentials(lambda *_: None).request("https://a/b", "/b/c", asked)
-    assert asked.answers == [], "it is told soon, and not inside"
-    await asked.came.wait()
-    (status,) = asked.answers
+        _PluginCredentials(lambda *_: None).request("https://a/b", "/b/c", result)
+    assert result.answers == [], "called in a later turn of the loop"
+    await result.came.wait()
+    (status,) = result.answers
     assert isinstance(status, Status)
     assert status.code is StatusCode.UNAVAILABLE
     assert "can't start new thread" in status.details

@@ -21,7 +21,7 @@ from proxyless.transport import TlsSessions
 NEVER_MS = 2**31 - 1
 
 
-def make(*given: Any) -> ChannelOptions:  # noqa: ANN401 - whatever an application hands in
+def make(*given: Any) -> ChannelOptions:  # noqa: ANN401 - any value of an application
     return make_channel_options(given, insecure_channel_credentials())
 
 
@@ -66,7 +66,7 @@ BAD: dict[str, tuple[type[Exception], str, tuple[object, ...]]] = {
 @pytest.mark.parametrize(
     ("name", "value"), [(name, value) for name, (_, _, values) in BAD.items() for value in values]
 )
-def test_a_value_of_the_wrong_type_is_named_with_what_was_wanted(name: str, value: object) -> None:
+def test_a_value_of_the_wrong_type_raises_type_error(name: str, value: object) -> None:
     kind, wanted, _ = BAD[name]
     with pytest.raises(kind) as caught:
         make((name, value))
@@ -91,7 +91,7 @@ def test_a_value_of_the_wrong_type_is_named_with_what_was_wanted(name: str, valu
         ("grpc.service_config", "{", "is not JSON: "),
     ],
 )
-def test_a_bad_value_is_named_with_what_was_wanted(name: str, value: object, text: str) -> None:
+def test_an_invalid_value_raises_value_error(name: str, value: object, text: str) -> None:
     with pytest.raises(ValueError, match="option") as caught:
         make((name, value))
     assert str(caught.value).startswith(f"option {name!r} {text}")
@@ -107,7 +107,7 @@ def test_an_integer_has_64_bits() -> None:
         make(("grpc.keepalive_time_ms", 10**5000))
 
 
-def test_a_service_config_that_is_nested_without_end_is_no_json() -> None:
+def test_a_service_config_that_is_nested_too_deeply_raises() -> None:
     with pytest.raises(ValueError, match="is not JSON: maximum recursion depth exceeded"):
         make(("grpc.service_config", "[" * 100_000))
 
@@ -135,7 +135,7 @@ def nothing_warned(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("nothing_warned")
-def test_an_unknown_option_is_warned_about_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unknown_option_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     make(("grpc.no_such", 1))
     make(("grpc.no_such", 2), ("grpc.nor_this", 3))
     assert caplog.record_tuples == [
@@ -149,7 +149,7 @@ def test_an_unknown_option_is_warned_about_once(caplog: pytest.LogCaptureFixture
 
 
 @pytest.mark.usefixtures("nothing_warned")
-def test_an_option_that_asks_for_what_is_so_anyway_is_fine(
+def test_an_ignored_option_is_not_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     make(("grpc.use_local_subchannel_pool", 1), ("grpc.so_reuseport", 0))
@@ -159,14 +159,14 @@ def test_an_option_that_asks_for_what_is_so_anyway_is_fine(
 # Good values
 
 
-def test_nothing_said_is_the_default() -> None:
+def test_channel_options_have_defaults() -> None:
     made = make_channel_options(None, insecure_channel_credentials())
     assert made.send_bytes_max == inf
     assert made.subchannel.transport.limits.message_bytes_max == 4 * 1024 * 1024
     assert made.service_config == {}
 
 
-def test_the_last_of_two_equal_options_counts() -> None:
+def test_the_last_of_two_equal_options_is_used() -> None:
     name = "grpc.max_send_message_length"
     assert make((name, 1), (name, 2)).send_bytes_max == 2
 
@@ -182,26 +182,26 @@ def test_the_idle_timeout(value_ms: int, timeout_s: float) -> None:
     assert make(("grpc.client_idle_timeout_ms", value_ms)).idle_timeout_s == timeout_s
 
 
-def test_a_connection_attempt_may_take_as_long_as_an_int32_says() -> None:
+def test_the_connect_timeout_may_be_the_largest_int32() -> None:
     made = make(("grpc.min_reconnect_backoff_ms", NEVER_MS))
     assert made.subchannel.min_connect_timeout_s == NEVER_MS / 1000
 
 
-def test_an_initial_backoff_above_the_largest_is_the_largest() -> None:
+def test_the_initial_backoff_is_at_most_the_maximum() -> None:
     made = make(
         ("grpc.initial_reconnect_backoff_ms", 5000), ("grpc.max_reconnect_backoff_ms", 2000)
     )
     assert (made.subchannel.backoff.initial_s, made.subchannel.backoff.max_s) == (2.0, 2.0)
 
 
-def test_a_keepalive_timeout_alone_turns_keepalive_on() -> None:
+def test_a_keepalive_timeout_alone_enables_keepalive() -> None:
     keepalive = make(("grpc.keepalive_timeout_ms", 3000)).subchannel.transport.keepalive
     assert keepalive.is_enabled
     assert keepalive.timeout_s == 3.0
     assert not make().subchannel.transport.keepalive.is_enabled
 
 
-def test_a_policy_is_named_unless_the_service_config_names_one() -> None:
+def test_lb_policy_name_is_used_unless_the_service_config_names_a_policy() -> None:
     named = make(("grpc.lb_policy_name", "round_robin"))
     assert named.service_config == {"loadBalancingConfig": [{"round_robin": {}}]}
     config = '{"loadBalancingConfig": [{"pick_first": {}}]}'
@@ -216,7 +216,7 @@ def test_the_user_agent_has_the_applications_parts_around_ours() -> None:
     assert middle == make().user_agent
 
 
-def test_the_name_of_a_certificate_is_also_the_authority_but_only_over_tls() -> None:
+def test_the_target_name_override_is_the_authority_only_over_tls() -> None:
     override = [("grpc.ssl_target_name_override", "api.test")]
     secure = make_channel_options(override, ssl_channel_credentials())
     assert secure.authority == "api.test"
@@ -225,7 +225,7 @@ def test_the_name_of_a_certificate_is_also_the_authority_but_only_over_tls() -> 
     assert make(*override).authority is None
 
 
-def test_options_are_kept_for_resolvers_as_they_were_written() -> None:
+def test_options_are_passed_to_resolvers_unconverted() -> None:
     assert make(("grpc.keepalive_time_ms", 5), ("my.own", "x")).by_name == {
         "grpc.keepalive_time_ms": 5,
         "my.own": "x",
@@ -236,7 +236,7 @@ def test_options_are_kept_for_resolvers_as_they_were_written() -> None:
 
 
 @pytest.mark.parametrize("value", ["http://proxy:3128", b"http://user:secret@proxy", ""])
-def test_a_proxy_is_kept_for_resolvers(value: str | bytes) -> None:
+def test_a_proxy_is_passed_to_resolvers(value: str | bytes) -> None:
     assert make(("grpc.http_proxy", value)).by_name == {"grpc.http_proxy": value}
 
 
@@ -249,13 +249,13 @@ def test_a_proxy_is_kept_for_resolvers(value: str | bytes) -> None:
         (["http://user:secret@proxy"], TypeError),
     ],
 )
-def test_a_bad_proxy_is_refused_and_not_shown(value: object, kind: type[Exception]) -> None:
+def test_an_invalid_proxy_raises_without_its_value(value: object, kind: type[Exception]) -> None:
     with pytest.raises(kind, match=r"^option 'grpc.http_proxy' .*wanted") as caught:
         make(("grpc.http_proxy", value))
     assert "secret" not in str(caught.value)
 
 
-def test_local_credentials_never_lead_through_a_proxy() -> None:
+def test_local_credentials_disable_proxies() -> None:
     given = [("grpc.enable_http_proxy", 1), ("grpc.http_proxy", "http://proxy:3128")]
     local = make_channel_options(given, local_channel_credentials())
     assert local.by_name["grpc.enable_http_proxy"] == 0

@@ -1,4 +1,4 @@
-"""Do the RPCs of a session tell it what they hear, before anybody else?"""
+"""Unit tests of proxyless.front.session."""
 
 from __future__ import annotations
 
@@ -9,48 +9,58 @@ from typing import Any, cast
 import pytest
 
 from proxyless.base import OK, Metadata, Status, StatusCode
-from proxyless.front.session import Session
+from proxyless.front.session import SessionApi, SessionCookies
 from proxyless.runtime import VirtualClock
 from proxyless.wire import StreamEnd
 
-PLACE = b64encode(b"10.0.0.1:80;web").decode()
-SET: Metadata = (("set-cookie", f"s={PLACE}; HttpOnly"),)
+ENDPOINT = b64encode(b"10.0.0.1:80;web").decode()
+SET: Metadata = (("set-cookie", f"s={ENDPOINT}; HttpOnly"),)
 
 
-class Application:
-    """Notes what it hears, and where the session lived then."""
+class Observer:
+    """Observer that records its calls with the backend of the session."""
 
-    def __init__(self, session: Session) -> None:
-        self.heard: list[tuple[object, ...]] = []
+    def __init__(self, session: SessionApi) -> None:
+        self.calls: list[tuple[object, ...]] = []
         self._session = session
 
-    def _note(self, *what: object) -> None:
-        self.heard.append((*what, self._session.backend(lambda: 0.0)))
+    def _record(self, *call: object) -> None:
+        self.calls.append((*call, self._session.backend))
 
     def on_head(self, metadata: Metadata) -> None:
-        self._note("head", metadata)
+        self._record("head", metadata)
 
     def on_message(self, message: bytes) -> None:
-        self._note("message", message)
+        self._record("message", message)
 
     def on_writable(self) -> None:
-        self._note("writable")
+        self._record("writable")
 
     def on_end(self, end: StreamEnd) -> None:
-        self._note("end", end)
+        self._record("end", end)
+
+
+class Session(SessionApi):
+    """A session without a channel."""
+
+    def __init__(self) -> None:
+        self.cookies = SessionCookies()
+
+    def _now_s(self) -> float:
+        return 0.0
 
 
 class World:
-    """A session, and an RPC of it."""
+    """A session, and one of its RPCs."""
 
     def __init__(self) -> None:
         self.session = Session()
-        self.application = Application(self.session)
-        # All of a call that a session touches.
-        self.call = cast("Any", SimpleNamespace(observer=self.application))
-        header, sent = self.session.choose("/a/b", lambda: 0.0)
+        self.observer = Observer(self.session)
+        # The part of a call that a session uses.
+        self.call = cast("Any", SimpleNamespace(observer=self.observer))
+        header, sent = self.session.cookies.choose("/a/b", lambda: 0.0)
         assert (header, sent) == ((), ())
-        self.session.join(self.call, sent, VirtualClock())
+        self.session.cookies.observe(self.call, sent, VirtualClock())
 
 
 @pytest.fixture
@@ -58,37 +68,37 @@ def world() -> World:
     return World()
 
 
-def test_a_head_is_heard_by_the_session_first(world: World) -> None:
+def test_cookies_of_a_head_are_taken_before_the_observer_is_called(world: World) -> None:
     observer, end = world.call.observer, StreamEnd(OK)
     observer.on_writable()
     observer.on_head(SET)
     observer.on_message(b"x")
     observer.on_end(end)
-    assert world.application.heard == [
+    assert world.observer.calls == [
         ("writable", None),
         ("head", SET, "10.0.0.1:80"),
         ("message", b"x", "10.0.0.1:80"),
         ("end", end, "10.0.0.1:80"),
     ]
-    assert world.session.cluster(lambda: 0.0) == "web"
-    assert world.session.choose("/a/b", lambda: 0.0)[0] == (("cookie", f"s={PLACE}"),)
+    assert world.session.cluster == "web"
+    assert world.session.cookies.choose("/a/b", lambda: 0.0)[0] == (("cookie", f"s={ENDPOINT}"),)
 
 
-def test_trailers_count_if_they_are_all_there_is(world: World) -> None:
+def test_trailers_set_cookies_if_the_response_is_trailers_only(world: World) -> None:
     end = StreamEnd(Status(StatusCode.NOT_FOUND, "no"), SET)
     world.call.observer.on_end(end)
-    assert world.application.heard == [("end", end, "10.0.0.1:80")]
+    assert world.observer.calls == [("end", end, "10.0.0.1:80")]
 
 
-def test_trailers_do_not_count_after_a_head(world: World) -> None:
+def test_trailers_after_a_head_set_no_cookies(world: World) -> None:
     world.call.observer.on_head(())
     world.call.observer.on_end(StreamEnd(OK, SET))
-    assert world.session.backend(lambda: 0.0) is None
-    assert world.session.cluster(lambda: 0.0) is None
+    assert world.session.backend is None
+    assert world.session.cluster is None
 
 
-def test_a_place_without_a_cluster_has_none(world: World) -> None:
+def test_a_cookie_without_a_cluster_has_none(world: World) -> None:
     value = b64encode(b"10.0.0.1:80;").decode()
     world.call.observer.on_head((("set-cookie", f"s={value}"),))
-    assert world.session.backend(lambda: 0.0) == "10.0.0.1:80"
-    assert world.session.cluster(lambda: 0.0) is None
+    assert world.session.backend == "10.0.0.1:80"
+    assert world.session.cluster is None

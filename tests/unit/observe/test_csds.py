@@ -1,4 +1,4 @@
-"""Unit tests of proxyless.observe.csds: how responses of others are read."""
+"""Unit tests of proxyless.observe.csds: responses of other implementations."""
 
 from proxyless.observe.csds import RESPONSE, ResourceRow, read_status
 from proxyless.protos import Proto, message_class
@@ -13,20 +13,20 @@ def response() -> Proto:
     return message
 
 
-def test_rows_have_the_words_of_csds() -> None:
+def test_rows_have_the_status_names_of_csds() -> None:
     (client,) = read_status(response())
     assert (client.scope, client.node_id, client.user_agent) == ("xds:///a", "me", "gRPC")
     assert client.resources == (ResourceRow("t/x.Listener", "l", "ACKED", "", "", "", "", b""),)
 
 
-def test_a_status_of_the_future_is_shown_by_its_number() -> None:
+def test_unknown_status_is_shown_by_its_number() -> None:
     message = response()
     message.config[0].generic_xds_configs[0].client_status = 77
     (client,) = read_status(message)
     assert client.resources[0].status == "status 77"
 
 
-def test_time_and_trouble_are_read() -> None:
+def test_time_and_error_are_decoded() -> None:
     message = response()
     entry = message.config[0].generic_xds_configs[0]
     entry.last_updated.FromSeconds(1)

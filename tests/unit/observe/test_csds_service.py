@@ -1,4 +1,4 @@
-"""Unit tests of proxyless.observe.csds_service: whom it asks. The rest is in tests/interop."""
+"""Unit tests of proxyless.observe.csds_service. Tests with servers are in tests/interop."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from proxyless.observe import csds_service
 from proxyless.observe.csds_service import REQUEST, _AioService, view_clients
 from proxyless.protos import message_class
 from proxyless.xds.client import XdsClients
-from tests.xds_client_world import ClientWorld
+from tests.worlds.xds_clients import XdsClientWorld
 
 if TYPE_CHECKING:
     import pytest
 
 
 def clients() -> XdsClients:
-    world = ClientWorld()
+    world = XdsClientWorld()
     made = XdsClients(world.transports, world.tools)
     made.acquire(world.bootstrap, "xds:///a")
     made.acquire(world.bootstrap, "xds:///b")
     return made
 
 
-def test_each_client_is_a_view_with_its_target() -> None:
+def test_view_has_each_client_with_its_target() -> None:
     made = clients()
     views = view_clients(made, 0.0)
     assert [(view.scope, view.node.id) for view in views] == [
@@ -34,7 +34,7 @@ def test_each_client_is_a_view_with_its_target() -> None:
     made.close()
 
 
-async def test_loops_that_are_over_or_silent_are_left_out(
+async def test_closed_and_silent_loops_are_left_out(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(csds_service, "ANSWER_TIMEOUT_S", 0.0)
@@ -46,14 +46,14 @@ async def test_loops_that_are_over_or_silent_are_left_out(
         response = await service.fetch(message_class(REQUEST)(), None)
     assert len(response.config) == 0
     assert len(caplog.records) == 1
-    # It wakes up when nobody waits any more.
+    # The loop runs again after the timeout.
     silent.call_soon(silent.stop)
     await asyncio.to_thread(silent.run_forever)
     silent.close()
     made.close()
 
 
-async def test_the_loop_that_asks_answers_itself() -> None:
+async def test_clients_of_the_same_loop_are_returned() -> None:
     made = clients()
     service = _AioService(lambda: {asyncio.get_running_loop(): made})
     response = await service.fetch(message_class(REQUEST)(), None)

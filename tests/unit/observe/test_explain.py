@@ -1,4 +1,4 @@
-"""Unit tests of proxyless.observe.explain: does it say what the decisions decide?"""
+"""Unit tests of proxyless.observe.explain."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from proxyless.observe.explain import HOSTS_SHOWN_MAX, ROUTES_SHOWN_MAX
 from proxyless.runtime import seeded_random
 from proxyless.xds.config import ClusterConfig, ClusterResult, XdsConfig
 from proxyless.xds.filters.fault import FaultAbort, FaultConfig, Percentage
-from proxyless.xds.filters.session_calls import SessionPlace, format_place
+from proxyless.xds.filters.session_filter import SessionEndpoint, format_cookie_value
 from proxyless.xds.filters.stateful_session import SessionCookie, StatefulSessionConfig
 from proxyless.xds.resources import (
     DropCategory,
@@ -40,7 +40,7 @@ from proxyless.xds.resources.matcher import (
 )
 from proxyless.xds.resources.route import RetryOnPolicy
 from proxyless.xds.routing.route_table import RouteTable
-from tests.spec.xds_world import (
+from tests.worlds.xds_resources import (
     action,
     cluster,
     endpoints,
@@ -89,14 +89,14 @@ def header(name: str, match: Any, *, invert: bool = False) -> Route:  # noqa: AN
         ("*", 'universal match of "*"'),
     ],
 )
-def test_a_virtual_host_is_chosen_for_a_reason(domain: str, why: str) -> None:
+def test_virtual_host_is_shown_with_its_match(domain: str, why: str) -> None:
     chosen = host(route("a"), domains=("other", domain), name="vh")
     explanation = explain(config_of(chosen), Rpc(PATH, authority="API.example"))
     (text,) = lines(explanation, "virtual_host")
     assert text == f'virtual host "vh" of route configuration "routes": {why}'
 
 
-def test_other_hosts_say_why_not() -> None:
+def test_other_virtual_hosts_are_shown_with_their_match() -> None:
     chosen = host(route("a"), domains=("api",), name="vh")
     others = host(domains=("*",), name="all"), host(domains=("b", "c"))
     explanation = explain(config_of(chosen, *others), Rpc(PATH, authority="api"))
@@ -145,7 +145,7 @@ def test_other_hosts_say_why_not() -> None:
         (header("who", PresentMatcher(False)), 'header "who" is "me", wanted it to be absent'),
     ],
 )
-def test_a_route_says_what_does_not_match(tried: Route, why: str) -> None:
+def test_route_is_shown_with_its_mismatch(tried: Route, why: str) -> None:
     explanation = explain(config(tried, route("b")), Rpc(PATH, (("who", "me"),)))
     assert lines(explanation, "route_test") == [
         f"route 0: no match: {why}",
@@ -156,35 +156,35 @@ def test_a_route_says_what_does_not_match(tried: Route, why: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["authorization", "cookie", "x-auth-token", "x-api-key"])
-def test_secrets_of_an_rpc_are_not_told(name: str) -> None:
+def test_secret_header_values_are_not_shown(name: str) -> None:
     tried = header(name, StringMatcher("prefix", "Basic"))
-    told = explain(config(tried, route("b")), Rpc(PATH, ((name, "Bearer 5e5a3e"),)))
-    assert lines(told, "route_test")[0] == (
+    explanation = explain(config(tried, route("b")), Rpc(PATH, ((name, "Bearer 5e5a3e"),)))
+    assert lines(explanation, "route_test")[0] == (
         f'route 0: no match: header "{name}" is something else (a secret, not shown),'
         ' wanted prefix "Basic"'
     )
-    assert "5e5a3e" not in f"{told}{to_json(told)}"
+    assert "5e5a3e" not in f"{explanation}{to_json(explanation)}"
 
 
-def test_of_many_routes_near_misses_are_shown_and_the_rest_is_counted() -> None:
+def test_near_misses_are_shown_when_there_are_many_routes() -> None:
     others = [route("a", f"/x{number}/") for number in range(ROUTES_SHOWN_MAX * 2)]
     near = header("who", StringMatcher("exact", "you"))
-    told = explain(config(*others, near, route("b"), *others), Rpc(PATH))
-    shown = lines(told, "route_test")
+    explanation = explain(config(*others, near, route("b"), *others), Rpc(PATH))
+    shown = lines(explanation, "route_test")
     assert len(shown) == ROUTES_SHOWN_MAX
     assert shown[0] == 'route 0: no match: path is not below "/x0/"'
     assert [text.split(":")[1] for text in shown[-2:]] == [" no match", " takes the RPC"]
-    assert lines(told, "more") == [f"and {len(others) * 2 + 2 - ROUTES_SHOWN_MAX} more"]
+    assert lines(explanation, "more") == [f"and {len(others) * 2 + 2 - ROUTES_SHOWN_MAX} more"]
 
 
 def test_many_virtual_hosts_are_counted() -> None:
     others = [host(route("a"), name=f"o{n}") for n in range(HOSTS_SHOWN_MAX + 3)]
-    told = explain(config_of(host(route("a"), name="vh"), *others), Rpc(PATH))
-    assert len(lines(told, "other_host")) == HOSTS_SHOWN_MAX
-    assert lines(told, "more") == ["and 3 more"]
+    explanation = explain(config_of(host(route("a"), name="vh"), *others), Rpc(PATH))
+    assert len(lines(explanation, "other_host")) == HOSTS_SHOWN_MAX
+    assert lines(explanation, "more") == ["and 3 more"]
 
 
-def test_the_first_header_that_fails_is_named() -> None:
+def test_first_header_mismatch_is_named() -> None:
     two = (
         HeaderMatcher("a", StringMatcher("exact", "1")),
         HeaderMatcher("b", StringMatcher("exact", "2")),
@@ -196,7 +196,7 @@ def test_the_first_header_that_fails_is_named() -> None:
     ]
 
 
-def test_no_route_is_the_problem() -> None:
+def test_missing_route_is_the_problem() -> None:
     explanation = explain(config(route("a", "/x/")), Rpc(PATH))
     assert explanation.problem == (
         f'route configuration "routes": no route in virtual host "vh" matches "{PATH}"'
@@ -204,7 +204,7 @@ def test_no_route_is_the_problem() -> None:
     assert explanation.text == f"{PATH} fails: {explanation.problem}"
 
 
-def test_where_chance_decides_both_outcomes_are_shown() -> None:
+def test_random_route_shows_both_outcomes() -> None:
     some = Route(
         path=PathMatcher("prefix", "/"), fraction=Fraction(250_000), action=action("a"), name="some"
     )
@@ -217,7 +217,7 @@ def test_where_chance_decides_both_outcomes_are_shown() -> None:
     assert explanation.text == f'{PATH} goes to cluster "a" or cluster "b"'
 
 
-def test_it_agrees_with_the_table_that_rpcs_use() -> None:
+def test_explanation_agrees_with_the_route_table() -> None:
     matchers: list[StringMatcher | RangeMatcher | PresentMatcher] = [
         StringMatcher("exact", "1"),
         StringMatcher("suffix", "2"),
@@ -250,10 +250,10 @@ def test_it_agrees_with_the_table_that_rpcs_use() -> None:
         assert explained == ([] if found is None else [found.index])
 
 
-# What the route does
+# Actions of routes
 
 
-def test_a_route_that_does_not_forward_is_a_problem() -> None:
+def test_route_that_does_not_forward_is_the_problem() -> None:
     redirect = Route(
         path=PathMatcher("prefix", "/"), action=NonForwardingAction("redirect"), name="away"
     )
@@ -290,14 +290,14 @@ def test_a_route_that_does_not_forward_is_a_problem() -> None:
         ),
     ],
 )
-def test_a_timeout_has_its_source(
+def test_timeout_is_shown_with_its_source(
     settings: dict[str, Any], manager: dict[str, Any], text: str
 ) -> None:
     explanation = explain(config(route("a", **settings), **manager), Rpc(PATH))
     assert lines(explanation, "timeout") == [f"timeout: {text}"]
 
 
-def test_retries_of_the_route_or_of_the_virtual_host() -> None:
+def test_retry_policy_is_shown_with_its_source() -> None:
     own = RetryOnPolicy(frozenset({StatusCode.UNAVAILABLE}), 2, 0.1, 1.0)
     other = RetryOnPolicy(frozenset({StatusCode.INTERNAL}), 1, 0.1, 1.0)
     made = config(route("a", retry=own), host_settings={"retry": other})
@@ -311,7 +311,7 @@ def test_retries_of_the_route_or_of_the_virtual_host() -> None:
     assert lines(explain(config(route("a")), Rpc(PATH)), "retry") == ["retry: none"]
 
 
-def test_clusters_by_weight_and_one_of_them_missing() -> None:
+def test_missing_weighted_cluster_is_the_problem() -> None:
     explanation = explain(config(route({"a": 1, "z": 3})), Rpc(PATH))
     assert explanation.text == (
         f'{PATH} goes to one of clusters "a" (25 %), "z" (75 %);'
@@ -320,15 +320,15 @@ def test_clusters_by_weight_and_one_of_them_missing() -> None:
     assert lines(explanation, "cluster")[0] == 'cluster "a" (25 %): endpoints from EDS resource "a"'
 
 
-def test_a_cluster_that_drops_some_rpcs_is_in_the_verdict() -> None:
+def test_verdict_has_drops_of_the_cluster() -> None:
     drops = (DropCategory("off", 0), DropCategory("busy", 900_000))
     found = ClusterConfig("a", cluster("a"), endpoints("a", "127.0.0.1:1", drops=drops))
     chosen = host(route("a"), name="vh")
-    told = explain(XdsConfig(listener(), hosts(chosen), chosen, {"a": (found,)}), Rpc(PATH))
-    assert told.text == (
+    explanation = explain(XdsConfig(listener(), hosts(chosen), chosen, {"a": (found,)}), Rpc(PATH))
+    assert explanation.text == (
         f'{PATH} goes to cluster "a"; some RPCs fail: cluster "a": drops 90 % of RPCs, for "busy"'
     )
-    assert not told.problem, "RPCs get through"
+    assert not explanation.problem, "RPCs get through"
 
 
 READY = LbNode("", "p", "READY")
@@ -351,11 +351,13 @@ BROKEN = LbNode("", "p", "TRANSIENT_FAILURE", problem="a refusal")
         (BROKEN, BROKEN, 'fails: cluster "a": a refusal'),
     ],
 )
-def test_all_clusters_of_a_route_have_a_say(first: LbNode, second: LbNode, verdict: str) -> None:
+def test_verdict_combines_all_clusters_of_the_route(
+    first: LbNode, second: LbNode, verdict: str
+) -> None:
     policies = {"cluster:a": first, "cluster:b": second}
-    told = explain(config(route({"a": 1, "b": 1})), Rpc(PATH), find_lb=policies.get)
+    explanation = explain(config(route({"a": 1, "b": 1})), Rpc(PATH), find_lb=policies.get)
     where = 'one of clusters "a" (50 %), "b" (50 %)'
-    assert told.text == f"{PATH} {verdict.format(where)}"
+    assert explanation.text == f"{PATH} {verdict.format(where)}"
 
 
 ALWAYS, SOMETIMES = Percentage(100, 100), Percentage(25, 100)
@@ -366,32 +368,32 @@ def faults(percentage: Percentage) -> dict[str, Any]:
     return {"http_filters": (HttpFilter("chaos", "pkg.HTTPFault", settings),)}
 
 
-def test_a_filter_that_aborts_every_rpc_is_the_problem() -> None:
-    told = explain(config(route("a"), **faults(ALWAYS)), Rpc(PATH))
-    assert told.problem == 'filter "chaos" aborts every RPC with ABORTED'
-    assert told.text == f"{PATH} fails: {told.problem}"
-    told = explain(config(route("z"), **faults(ALWAYS)), Rpc(PATH))
-    assert told.problem == (
+def test_filter_that_aborts_every_rpc_is_the_problem() -> None:
+    explanation = explain(config(route("a"), **faults(ALWAYS)), Rpc(PATH))
+    assert explanation.problem == 'filter "chaos" aborts every RPC with ABORTED'
+    assert explanation.text == f"{PATH} fails: {explanation.problem}"
+    explanation = explain(config(route("z"), **faults(ALWAYS)), Rpc(PATH))
+    assert explanation.problem == (
         'filter "chaos" aborts every RPC with ABORTED; without that: '
         'cluster "z": is not in the config'
     )
 
 
-def test_a_filter_that_aborts_some_rpcs_is_in_the_verdict() -> None:
-    told = explain(config(route("a"), **faults(SOMETIMES)), Rpc(PATH))
+def test_verdict_has_aborts_of_a_filter() -> None:
+    explanation = explain(config(route("a"), **faults(SOMETIMES)), Rpc(PATH))
     aborts = 'filter "chaos" aborts 25 % of RPCs with ABORTED'
-    assert told.text == f'{PATH} goes to cluster "a"; some RPCs fail: {aborts}'
-    assert not told.problem
+    assert explanation.text == f'{PATH} goes to cluster "a"; some RPCs fail: {aborts}'
+    assert not explanation.problem
 
 
-def test_an_rpc_that_a_filter_aborts_does_not_wait() -> None:
+def test_aborted_rpc_does_not_wait() -> None:
     made = config(route("a"), **faults(ALWAYS))
-    told = explain(made, Rpc(PATH), find_lb=lambda _key: LbNode("a", "p", "CONNECTING"))
-    assert told.text == f'{PATH} fails: filter "chaos" aborts every RPC with ABORTED'
+    explanation = explain(made, Rpc(PATH), find_lb=lambda _key: LbNode("a", "p", "CONNECTING"))
+    assert explanation.text == f'{PATH} fails: filter "chaos" aborts every RPC with ABORTED'
 
 
-def test_a_session_decides_between_clusters_and_outlives_the_endpoints() -> None:
-    place = SessionPlace(("127.0.0.1:1",), "b")
+def test_session_decides_the_cluster_and_hides_missing_endpoints() -> None:
+    place = SessionEndpoint(("127.0.0.1:1",), "b")
     session = StatefulSessionConfig(SessionCookie("sid", "/"))
     chain = (HttpFilter("sessions", "pkg.StatefulSession", session),)
     made = config(route({"a": 1, "b": 1}), http_filters=chain)
@@ -400,24 +402,24 @@ def test_a_session_decides_between_clusters_and_outlives_the_endpoints() -> None
     drained = prioritized("b", [LocalityEndpoints(Locality(), 1, (info,))])
     entry = ClusterConfig("b", keeps, drained)
     made = replace(made, clusters={**made.clusters, "b": (entry,)})
-    told = explain(made, Rpc(PATH, (("cookie", f"sid={format_place(place)}"),)))
-    assert told.text == f'{PATH} goes to cluster "b", where its session lives'
-    assert not told.problem
+    explanation = explain(made, Rpc(PATH, (("cookie", f"sid={format_cookie_value(place)}"),)))
+    assert explanation.text == f'{PATH} goes to cluster "b", where its session lives'
+    assert not explanation.problem
     assert explain(made, Rpc(PATH)).problem.startswith('cluster "b": ')
-    # What lets nobody in lets sessions in neither.
+    # A full circuit breaker also fails RPCs of sessions.
     shut = replace(entry, cluster=replace(keeps, max_concurrent_requests=0))
     made = replace(made, clusters={**made.clusters, "b": (shut,)})
-    told = explain(made, Rpc(PATH, (("cookie", f"sid={format_place(place)}"),)))
-    assert told.problem.startswith('cluster "b": circuit breaker lets no RPC through')
+    explanation = explain(made, Rpc(PATH, (("cookie", f"sid={format_cookie_value(place)}"),)))
+    assert explanation.problem.startswith('cluster "b": circuit breaker lets no RPC through')
 
 
-def test_a_plugin_chooses_the_cluster() -> None:
+def test_plugin_chooses_the_cluster() -> None:
     plugin = Route(path=PathMatcher("prefix", "/"), action=RouteAction(choice=PluginChoice("rls")))
     explanation = explain(config(plugin), Rpc(PATH))
     assert explanation.text == f'{PATH} goes to plugin "rls"'
 
 
-def test_filters_with_the_layer_that_decides() -> None:
+def test_filters_are_shown_with_their_override() -> None:
     chain = (
         HttpFilter("fault", "x.Fault", "listener's"),
         HttpFilter("off", "x.Off", "listener's", is_disabled=True),
@@ -443,7 +445,7 @@ def test_filters_with_the_layer_that_decides() -> None:
 
 
 @pytest.mark.parametrize("is_rewritten", [False, True])
-def test_a_rewritten_authority_is_said_by_its_route(is_rewritten: bool) -> None:
-    told = explain(config(route("a", auto_host_rewrite=is_rewritten)), Rpc(PATH))
+def test_rewritten_authority_is_shown(is_rewritten: bool) -> None:
+    explanation = explain(config(route("a", auto_host_rewrite=is_rewritten)), Rpc(PATH))
     text = "authority: the hostname of the endpoint if it has one, from the route"
-    assert lines(told, "authority") == ([text] if is_rewritten else [])
+    assert lines(explanation, "authority") == ([text] if is_rewritten else [])

@@ -21,14 +21,14 @@ from proxyless.xds.resources import (
     LocalityEndpoints,
     OutlierDetection,
 )
-from tests.spec.xds_world import aggregate, cluster, dns, endpoints, locality, prioritized
+from tests.worlds.xds_resources import aggregate, cluster, dns, endpoints, locality, prioritized
 
 
 def explained(made: Cluster, found: EndpointResource | None, note: str = "") -> Explanation:
     return explain_cluster(made.name, (ClusterConfig(made.name, made, found, note),))
 
 
-def test_all_of_a_cluster_in_words() -> None:
+def test_cluster_is_shown_with_all_parts() -> None:
     made = cluster("a", max_concurrent_requests=7, outlier_detection=OutlierDetection({}))
     found = prioritized(
         "a",
@@ -55,7 +55,7 @@ def test_all_of_a_cluster_in_words() -> None:
     )
 
 
-def test_an_endpoint_is_shown_with_its_hostname() -> None:
+def test_endpoint_is_shown_with_its_hostname() -> None:
     info = EndpointInfo((parse_address("127.0.0.1:1"),), hostname="a.test:80")
     found = prioritized("a", [LocalityEndpoints(Locality(), 1, (info,))])
     (line,) = explained(cluster("a"), found).find("endpoint")
@@ -89,17 +89,17 @@ def test_why_every_rpc_fails(made: Cluster, found: EndpointResource | None, prob
     assert explanation.text == explanation.problem
 
 
-def test_what_ends_rpcs_first_is_said_first() -> None:
-    """Drops, then the circuit breaker, then that there is nowhere to go."""
+def test_first_problem_of_several_comes_first() -> None:
+    """The order is drops, circuit breaker, missing endpoints."""
     dropped = endpoints("a", drops=(DropCategory("all", 1_000_000),))
     nowhere = 'endpoints "a": has no endpoint that may be used'
     assert explained(cluster("a", max_concurrent_requests=0), dropped).problem == (
         f'cluster "a": drops every RPC, for "all"; without that: {nowhere}'
     )
-    told = explained(cluster("a", max_concurrent_requests=0), endpoints("a"))
+    explanation = explained(cluster("a", max_concurrent_requests=0), endpoints("a"))
     breaker = "circuit breaker lets no RPC through: max_requests is 0"
-    assert told.problem == f'cluster "a": {breaker}; without that: {nowhere}'
-    assert told.facts["barrier"] == breaker
+    assert explanation.problem == f'cluster "a": {breaker}; without that: {nowhere}'
+    assert explanation.facts["barrier"] == breaker
 
 
 def test_draining_endpoints_are_for_sessions_only() -> None:
@@ -111,12 +111,12 @@ def test_draining_endpoints_are_for_sessions_only() -> None:
     assert explanation.problem
 
 
-def test_a_locality_whose_endpoints_drain_has_no_share() -> None:
+def test_locality_with_draining_endpoints_has_no_share() -> None:
     info = EndpointInfo((parse_address("127.0.0.1:1"),), 1, HealthStatus.DRAINING)
     draining = LocalityEndpoints(Locality("r"), 3, (info,))
     found = prioritized("a", [draining, locality("y", "127.0.0.1:2")])
-    told = explained(cluster("a"), found)
-    shares = [each.text.rpartition(", ")[2] for each in told.find("locality")]
+    explanation = explained(cluster("a"), found)
+    shares = [each.text.rpartition(", ")[2] for each in explanation.find("locality")]
     assert shares == ["0 % of its priority", "100 % of its priority"]
 
 
@@ -127,14 +127,14 @@ def test_many_endpoints_are_counted() -> None:
     assert [each.text for each in explanation.find("more")] == ["and 3 more"]
 
 
-def test_an_error_is_the_text_that_the_rpc_gets() -> None:
+def test_cluster_error_has_the_text_of_the_rpc_status() -> None:
     error = ClusterError(Status(StatusCode.UNAVAILABLE, "CDS resource a: gone"), True)
     explanation = explain_cluster("a", error, " (50 %)")
     assert explanation.text == 'cluster "a" (50 %): CDS resource a: gone'
     assert explanation.facts["does_not_exist"] is True
 
 
-def test_an_aggregate_works_if_one_leaf_does() -> None:
+def test_aggregate_has_no_problem_if_one_leaf_has_endpoints() -> None:
     first = ClusterConfig("all", aggregate("all", "a", "b"), None, "CDS resource c: gone")
     empty = ClusterConfig("a", cluster("a"), endpoints("a"))
     named = ClusterConfig("b", dns("b", "host"), EndpointResource(name="host:80"))
@@ -148,30 +148,30 @@ def test_an_aggregate_works_if_one_leaf_does() -> None:
     assert explain_cluster("all", (first, empty)).problem.startswith('cluster "a":')
 
 
-def test_an_aggregate_stays_with_a_leaf_that_drops_all() -> None:
+def test_aggregate_uses_a_leaf_that_drops_all() -> None:
     first = ClusterConfig("all", aggregate("all", "a", "b", "c"), None)
     empty = ClusterConfig("a", cluster("a"), endpoints("a"))
     dropped = endpoints("b", "127.0.0.1:1", drops=(DropCategory("all", 1_000_000),))
     dropping = ClusterConfig("b", cluster("b"), dropped)
     sound = ClusterConfig("c", cluster("c"), endpoints("c", "127.0.0.1:1"))
-    told = explain_cluster("all", (first, empty, dropping, sound))
-    assert told.problem == 'cluster "b": drops every RPC, for "all"'
+    explanation = explain_cluster("all", (first, empty, dropping, sound))
+    assert explanation.problem == 'cluster "b": drops every RPC, for "all"'
     assert not explain_cluster("all", (first, empty, sound, dropping)).problem
 
 
-def test_an_aggregate_stays_with_a_leaf_that_drops_all_though_it_has_no_endpoint() -> None:
+def test_aggregate_uses_a_leaf_without_endpoints_that_drops_all() -> None:
     first = ClusterConfig("all", aggregate("all", "a", "b"), None)
     dropping = endpoints("a", drops=(DropCategory("all", 1_000_000),))
     sound = ClusterConfig("b", cluster("b"), endpoints("b", "127.0.0.1:1"))
-    told = explain_cluster("all", (first, ClusterConfig("a", cluster("a"), dropping), sound))
-    assert told.problem.startswith('cluster "a": drops every RPC, for "all"')
+    explanation = explain_cluster("all", (first, ClusterConfig("a", cluster("a"), dropping), sound))
+    assert explanation.problem.startswith('cluster "a": drops every RPC, for "all"')
 
 
-def test_of_an_aggregate_without_any_endpoint_the_last_leaf_stands_in() -> None:
+def test_aggregate_without_endpoints_uses_the_last_leaf() -> None:
     first = ClusterConfig("all", aggregate("all", "a", "b"), None)
     empty = [ClusterConfig(name, cluster(name), endpoints(name)) for name in "ab"]
-    told = explain_cluster("all", (first, *empty))
-    assert told.problem == 'cluster "b": endpoints "b": has no endpoint that may be used'
+    explanation = explain_cluster("all", (first, *empty))
+    assert explanation.problem == 'cluster "b": endpoints "b": has no endpoint that may be used'
 
 
 def test_policies_are_a_chain() -> None:

@@ -1,4 +1,4 @@
-"""Unit tests of proxyless.observe.explain_filters: is what it says what RPCs suffer?"""
+"""Unit tests of proxyless.observe.explain_filters."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def explained(config: object, metadata: Metadata = ()) -> Explanation:
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "text"),
     [
         (RouterConfig(), "ends the chain"),
         (StatefulSessionConfig(SessionCookie("sid", "/")), 'keeps sessions by cookie "sid"'),
@@ -48,18 +48,18 @@ def explained(config: object, metadata: Metadata = ()) -> Explanation:
         (FaultConfig(FaultDelay(1.0, ALWAYS), max_active_faults=0), "does nothing to the RPC"),
     ],
 )
-def test_filters_of_ours_are_put_into_words(config: object, said: str) -> None:
-    assert explained(config).text == f'filter "mine" (Kind): {said}'
+def test_filter_effect_is_described(config: object, text: str) -> None:
+    assert explained(config).text == f'filter "mine" (Kind): {text}'
 
 
-def test_what_headers_ask_for_counts() -> None:
-    asked = FaultConfig(FaultDelay(None, ALWAYS), FaultAbort(None, HALF))
-    assert explained(asked).text.endswith("does nothing to the RPC")
-    told = explained(asked, ((ABORT, "10"), (ABORT_SHARE, "7"), (DELAY, "1500")))
-    assert told.text.endswith("delays every RPC by 1.5 s; aborts 7 % of RPCs with ABORTED")
+def test_fault_headers_of_the_rpc_are_used() -> None:
+    config = FaultConfig(FaultDelay(None, ALWAYS), FaultAbort(None, HALF))
+    assert explained(config).text.endswith("does nothing to the RPC")
+    explanation = explained(config, ((ABORT, "10"), (ABORT_SHARE, "7"), (DELAY, "1500")))
+    assert explanation.text.endswith("delays every RPC by 1.5 s; aborts 7 % of RPCs with ABORTED")
 
 
-def test_an_override_or_its_absence_is_what_counts() -> None:
+def test_override_is_shown() -> None:
     config = FaultConfig(abort=FaultAbort(StatusCode.ABORTED, ALWAYS))
     chain = HttpFilter("mine", "pkg.Kind", config)
     view = FilterView.of(chain, ({}, {"mine": FilterOverride(is_disabled=True)}))
@@ -68,7 +68,7 @@ def test_an_override_or_its_absence_is_what_counts() -> None:
     assert find_aborts([off]) == ("", "")
 
 
-def test_the_first_filter_that_ends_every_rpc_ends_it() -> None:
+def test_first_filter_that_aborts_every_rpc_is_found() -> None:
     def fault(name: str, share: Percentage, limit: int | None = None) -> Explanation:
         config = FaultConfig(abort=FaultAbort(StatusCode.ABORTED, share), max_active_faults=limit)
         return explain_filter(FilterView(name, "pkg.Kind", config), ())

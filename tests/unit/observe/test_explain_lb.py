@@ -23,14 +23,14 @@ def spread(state: str, *children: LbNode) -> LbNode:
     return LbNode("", "round_robin", state, "", children)
 
 
-def test_a_ready_policy_sends_rpcs_to_what_is_ready() -> None:
+def test_ready_policy_picks_ready_addresses() -> None:
     pick = explain_pick(spread("READY", connection(1), connection(2, "CONNECTING")))
     assert pick.text == "now: goes to 10.0.0.1:80"
     assert pick.facts == {"result": "complete", "addresses": ["10.0.0.1:80"]}
     assert not pick.problem
 
 
-def test_a_hash_may_choose_what_is_not_connected() -> None:
+def test_ring_may_pick_unconnected_endpoints() -> None:
     ring = replace(
         spread("READY", connection(1), connection(2, "IDLE"), connection(3, "CONNECTING")),
         policy="ring_hash_experimental",
@@ -46,17 +46,17 @@ def test_many_addresses_are_counted() -> None:
     assert explain_pick(spread("READY", *shown)).text.endswith("10.0.0.4:80 or 2 more")
 
 
-def test_a_policy_of_an_application_chooses_where_nobody_sees() -> None:
+def test_custom_policy_without_addresses_chooses_itself() -> None:
     pick = explain_pick(LbNode("", "mine", "READY"))
     assert pick.text == "now: goes to what the policy chooses"
 
 
-def test_what_rpcs_fail_with_is_the_problem() -> None:
+def test_problem_of_the_policy_is_the_problem_of_the_pick() -> None:
     pick = explain_pick(LbNode("", "p", "READY", problem="circuit breaker open"))
     assert (pick.text, pick.problem) == ("now: fails: circuit breaker open", "circuit breaker open")
 
 
-def test_without_a_policy_or_a_connection_rpcs_wait() -> None:
+def test_pick_waits_without_a_policy_or_a_connection() -> None:
     assert explain_pick(None).facts["result"] == "queue"
     assert explain_pick(LbNode("", "p", "IDLE")).text == (
         "now: waits: nothing is connected, an RPC changes that"
@@ -64,25 +64,25 @@ def test_without_a_policy_or_a_connection_rpcs_wait() -> None:
     assert explain_pick(LbNode("", "mine", "CONNECTING")).text == "now: waits: CONNECTING"
 
 
-def test_who_waits_knows_the_priority_and_the_connections() -> None:
+def test_reason_for_waiting_has_the_priority_and_connections() -> None:
     used = replace(spread("CONNECTING", connection(1, "CONNECTING")), name="p0", detail="7 s left")
     other = replace(spread("READY", connection(2)), name="p1", in_use=False)
     tree = LbNode("", "priority_experimental", "CONNECTING", "uses p0", (used, other))
     assert why_waiting(tree) == "uses p0; 7 s left; 10.0.0.1:80 is CONNECTING"
 
 
-def test_policies_with_one_child_stand_in_one_line() -> None:
+def test_policies_with_one_child_share_a_line() -> None:
     inner = spread("READY", connection(1), connection(2))
     tree = LbNode("cluster:a", "cds", "READY", "", (LbNode("", "od", "READY", "off", (inner,)),))
-    told = explain_node(tree)
-    assert told.text == "cluster:a: READY: cds > od (off) > round_robin"
-    assert [part.text for part in told.parts] == [
+    explanation = explain_node(tree)
+    assert explanation.text == "cluster:a: READY: cds > od (off) > round_robin"
+    assert [part.text for part in explanation.parts] == [
         "10.0.0.1:80: READY: pick_first",
         "10.0.0.2:80: READY: pick_first",
     ]
 
 
-def test_an_error_is_told_once_in_a_line_and_another_state_is() -> None:
+def test_line_has_an_error_once_and_other_states() -> None:
     leaf = LbNode("a", "", "TRANSIENT_FAILURE", "refused")
     first = LbNode("a", "pick_first", "TRANSIENT_FAILURE", "last error: refused", (leaf,))
     assert explain_node(first).text == "a: TRANSIENT_FAILURE: pick_first (last error: refused)"
@@ -90,16 +90,16 @@ def test_an_error_is_told_once_in_a_line_and_another_state_is() -> None:
     assert explain_node(trying).text.endswith("> connection (CONNECTING)")
 
 
-def test_what_is_not_used_or_not_there_says_so() -> None:
+def test_unused_or_missing_child_is_marked() -> None:
     assert explain_node(LbNode("p1", "rr", "", "", in_use=False)).text == (
         "p1: not there, not in use: rr"
     )
 
 
-def test_of_many_children_those_in_trouble_are_shown() -> None:
+def test_children_that_are_not_ready_are_shown_first() -> None:
     many = [connection(number) for number in range(CHILDREN_SHOWN_MAX + 5)]
     many.append(connection(99, "TRANSIENT_FAILURE"))
-    told = explain_node(spread("READY", *many))
-    assert told.parts[0].facts["name"] == "10.0.0.99:80"
-    assert told.parts[-1].text == "and 6 more"
-    assert len(told.parts) == CHILDREN_SHOWN_MAX + 1
+    explanation = explain_node(spread("READY", *many))
+    assert explanation.parts[0].facts["name"] == "10.0.0.99:80"
+    assert explanation.parts[-1].text == "and 6 more"
+    assert len(explanation.parts) == CHILDREN_SHOWN_MAX + 1

@@ -16,65 +16,66 @@ from proxyless.observe.explain_sessions import (
 from proxyless.xds.config import ClusterConfig
 from proxyless.xds.resources import EndpointInfo, HealthStatus, LocalityEndpoints
 from proxyless.xds.view import Session
-from tests.spec.xds_world import cluster, endpoints, prioritized
+from tests.worlds.xds_resources import cluster, endpoints, prioritized
 
 HERE = "127.0.0.1:1"
 ENTRY = ClusterConfig("a", cluster("a"), endpoints("a", HERE))
 SESSION = Session("sid", (HERE,), "a")
 
 
-def test_without_a_cookie_the_policies_pick() -> None:
-    told = explain_session(Session("sid"), ENTRY, None)
-    assert told.text == 'session: the RPC has no cookie "sid", so the policies pick'
+def test_policies_pick_without_a_cookie() -> None:
+    explanation = explain_session(Session("sid"), ENTRY, None)
+    assert explanation.text == 'session: the RPC has no cookie "sid", so the policies pick'
 
 
-def test_without_a_channel_only_what_is_listed_is_known() -> None:
+def test_host_is_used_without_a_channel_if_it_is_listed() -> None:
     assert explain_session(SESSION, ENTRY, None).text == (
         f"session lives at {HERE}, which is UNKNOWN: it stays there"
     )
     gone = Session("sid", ("127.0.0.1:2",), "a")
-    told = explain_session(gone, ENTRY, None).text
-    assert told.endswith("which is not listed: sessions do not stay there, so the policies pick")
+    explanation = explain_session(gone, ENTRY, None).text
+    assert explanation.endswith(
+        "which is not listed: sessions do not stay there, so the policies pick"
+    )
 
 
-@pytest.mark.spec("A75-53")
 @pytest.mark.parametrize("is_usable", [False, True])
-def test_without_a_channel_a_draining_host_keeps_sessions_if_the_cluster_says_so(
+def test_draining_host_keeps_sessions_if_the_cluster_allows_it(
     is_usable: bool,
 ) -> None:
     usable = {HealthStatus.HEALTHY, *([HealthStatus.DRAINING] if is_usable else [])}
     made = cluster("a", override_host_status=frozenset(usable))
     info = EndpointInfo((parse_address(HERE),), 1, HealthStatus.DRAINING)
     drained = prioritized("a", [LocalityEndpoints(Locality(), 1, (info,))])
-    told = explain_session(SESSION, ClusterConfig("a", made, drained), None)
-    assert stays(told) is is_usable
-    assert told.text.startswith(f"session lives at {HERE}, which is DRAINING: ")
-    assert told.text.endswith("it stays there") is is_usable
+    explanation = explain_session(SESSION, ClusterConfig("a", made, drained), None)
+    assert stays(explanation) is is_usable
+    assert explanation.text.startswith(f"session lives at {HERE}, which is DRAINING: ")
+    assert explanation.text.endswith("it stays there") is is_usable
 
 
 @pytest.mark.parametrize(
     ("state", "verdict"),
     [
         ("READY", "the session's host is READY"),
-        ("IDLE", "the session's host is IDLE and is asked to connect"),
+        ("IDLE", "the session's host is IDLE and is connected"),
         ("CONNECTING", "the session's host is CONNECTING"),
         ("TRANSIENT_FAILURE", "no host of the session is usable: the child picks"),
         ("", "the session's host has no subchannel and gets one"),
     ],
 )
-def test_the_state_of_the_host_decides(state: str, verdict: str) -> None:
+def test_state_of_the_host_decides(state: str, verdict: str) -> None:
     node = LbNode("cluster:a", "cds", "READY", "", (LbNode(HERE, "", state),))
     assert explain_session(SESSION, ENTRY, node).text == f"session lives at {HERE}: {verdict}"
 
 
 def below(*hosts: LbNode, problem: str = "", breaker: str = "") -> LbNode:
-    """A cluster's policies, as far as sessions see them."""
+    """Policies of a cluster with sessions."""
     state = "TRANSIENT_FAILURE" if problem else "READY"
     chooser = LbNode("", "xds_override_host_experimental", state, "", hosts, problem)
     limit = LbNode(
         "", "xds_cluster_impl_experimental", state, "", (chooser,), breaker, barrier=breaker
     )
-    # What is above counts the cluster as failing, whatever the breaker says.
+    # The parents are in TRANSIENT_FAILURE, with or without the barrier.
     return LbNode("cluster:a", "cds_experimental", state, "", (limit,), problem or breaker)
 
 
@@ -108,15 +109,15 @@ def below(*hosts: LbNode, problem: str = "", breaker: str = "") -> LbNode:
         ),
     ],
 )
-def test_a_session_stays_where_it_is_unless_the_cluster_lets_nobody_in(
+def test_session_decides_unless_the_cluster_has_a_barrier(
     node: LbNode, text: str, problem: str
 ) -> None:
-    told = explain_session(SESSION, ENTRY, node)
-    pick = override_pick(explain_pick(node), told, node)
+    explanation = explain_session(SESSION, ENTRY, node)
+    pick = override_pick(explain_pick(node), explanation, node)
     assert (pick.text, pick.problem) == (text, problem)
 
 
-def test_of_an_aggregate_the_leaf_in_use_counts() -> None:
+def test_leaf_of_an_aggregate_is_the_one_in_use() -> None:
     leaves = [ClusterConfig(name, cluster(name), endpoints(name, HERE)) for name in "xy"]
     result = (ClusterConfig("a", cluster("a"), None), *leaves)
     resting = LbNode("x", "cds_experimental", "READY", in_use=False)

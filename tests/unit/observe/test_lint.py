@@ -1,4 +1,4 @@
-"""Unit tests of proxyless.observe.lint: what is said about a resource, and where."""
+"""Unit tests of proxyless.observe.lint: findings and their paths."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def context() -> LintContext:
     return LintContext(known.policies, known.filters)
 
 
-def said(
+def findings(
     message: Proto, context: LintContext, *audiences: Audience
 ) -> dict[str, tuple[Severity, str]]:
-    """By path, without notes, which are many; of those to others all."""
+    """Findings by path: for proxyless without notes, for others all."""
     return {
         each.path: (each.severity, each.text)
         for each in lint_message(message, context, frozenset(audiences))
@@ -49,46 +49,46 @@ def notes(message: Proto, context: LintContext) -> dict[str, str]:
     return {each.path: each.text for each in found if each.severity is Severity.NOTE}
 
 
-def test_a_plain_mesh_has_nothing_but_notes(context: LintContext) -> None:
+def test_plain_mesh_has_only_notes(context: LintContext) -> None:
     for resource in simple_mesh("api", {"a": ["127.0.0.1:1"]}):
-        assert said(resource.message(), context) == {}
+        assert findings(resource.message(), context) == {}
 
 
-def test_what_is_refused_is_said_by_the_path_of_the_nack(context: LintContext) -> None:
+def test_rejected_field_has_the_path_of_the_nack(context: LintContext) -> None:
     cluster = eds_cluster("a", lb_policy="MAGLEV")
     cluster.eds_cluster_config.ClearField("eds_config")
-    assert said(cluster, context) == {
+    assert findings(cluster, context) == {
         "lb_policy": (Severity.ERROR, "is MAGLEV, which is not supported"),
         "eds_cluster_config.eds_config": (Severity.ERROR, "is unset, wanted ads or self"),
     }
 
 
-def test_a_field_inside_an_any_has_the_type_in_its_path(context: LintContext) -> None:
+def test_path_has_the_type_of_an_any(context: LintContext) -> None:
     message = listener("api", "routes")
     manager = message_class(HCM).FromString(message.api_listener.api_listener.value)
     manager.stream_idle_timeout.seconds = 1
     message.api_listener.api_listener.value = manager.SerializeToString()
     path = f'api_listener.api_listener["{HCM}"].stream_idle_timeout'
-    assert said(message, context) == {path: (Severity.WARNING, "is ignored")}
+    assert findings(message, context) == {path: (Severity.WARNING, "is ignored")}
 
 
-def test_refused_and_ignored_is_refused(context: LintContext) -> None:
+def test_rejected_field_is_not_reported_as_ignored(context: LintContext) -> None:
     cluster = eds_cluster("a", lb_policy="MAGLEV")
     cluster.load_balancing_policy.policies.add()
     found = lint_message(cluster, context)
     assert len([each for each in found if each.path == "load_balancing_policy"]) <= 1
-    assert said(cluster, context) == {
+    assert findings(cluster, context) == {
         "load_balancing_policy.policies[0].typed_extension_config": (Severity.ERROR, "is missing")
     }
 
 
-def test_a_socket_listener_is_of_no_use(context: LintContext) -> None:
+def test_socket_listener_is_a_warning(context: LintContext) -> None:
     text = "is a socket listener, which no gRPC client can use"
     message = socket_listener("api", "127.0.0.1:1", "routes")
-    assert said(message, context)[""] == (Severity.WARNING, text)
+    assert findings(message, context)[""] == (Severity.WARNING, text)
 
 
-def test_routes_that_will_never_be_taken(context: LintContext) -> None:
+def test_unmatchable_routes_are_warnings(context: LintContext) -> None:
     message = route_config(
         "r", route(cluster="a"), route(cluster="a"), route(cluster="a"), route(cluster="a")
     )
@@ -97,7 +97,7 @@ def test_routes_that_will_never_be_taken(context: LintContext) -> None:
     path.match.path = "/no-method"
     header.route.cluster_header = "x"
     redirect.redirect.host_redirect = "b"
-    found = said(message, context)
+    found = findings(message, context)
     assert [*found] == [
         "virtual_hosts[0].routes[0].match.query_parameters",
         "virtual_hosts[0].routes[1].match.path",
@@ -107,21 +107,21 @@ def test_routes_that_will_never_be_taken(context: LintContext) -> None:
     assert all(severity is Severity.WARNING for severity, _ in found.values())
 
 
-def test_times_of_a_route(context: LintContext) -> None:
+def test_ignored_timeouts_are_warnings(context: LintContext) -> None:
     message = route_config("r", route(cluster="a"))
     action = message.virtual_hosts[0].routes[0].route
     place = "virtual_hosts[0].routes[0].route"
     assert "15 s" in notes(message, context)[f"{place}.max_stream_duration"]
     action.timeout.seconds = 3
     assert f"{place}.max_stream_duration" not in notes(message, context)
-    assert said(message, context) == {}
-    assert f"{place}.timeout" in said(message, context, Audience.GRPCIO)
+    assert findings(message, context) == {}
+    assert f"{place}.timeout" in findings(message, context, Audience.GRPCIO)
     action.max_stream_duration.max_stream_duration.seconds = 3
     text = "is ignored, because max_stream_duration is set"
-    assert said(message, context) == {f"{place}.timeout": (Severity.WARNING, text)}
+    assert findings(message, context) == {f"{place}.timeout": (Severity.WARNING, text)}
 
 
-def test_a_rewritten_authority_takes_trust_and_hostnames(context: LintContext) -> None:
+def test_auto_host_rewrite_is_a_note(context: LintContext) -> None:
     message = route_config("r", route(cluster="a"))
     action = message.virtual_hosts[0].routes[0].route
     place = "virtual_hosts[0].routes[0].route.auto_host_rewrite"
@@ -131,10 +131,10 @@ def test_a_rewritten_authority_takes_trust_and_hostnames(context: LintContext) -
     text = notes(message, context)[place]
     assert "hostname" in text
     assert "trusted_xds_server" in text
-    assert said(message, context) == {}
+    assert findings(message, context) == {}
 
 
-def test_retries_and_hashes(context: LintContext) -> None:
+def test_limited_retries_are_notes_and_unsupported_hashes_warnings(context: LintContext) -> None:
     message = route_config("r", route(cluster="a"))
     action = message.virtual_hosts[0].routes[0].route
     action.retry_policy.retry_on = "unavailable,5xx"
@@ -149,20 +149,20 @@ def test_retries_and_hashes(context: LintContext) -> None:
             f"{place}.retry_policy.num_retries": "counts as 4: there are never more attempts",
         }.items()
     )
-    assert [*said(message, context)] == [f"{place}.hash_policy[0].cookie"]
+    assert [*findings(message, context)] == [f"{place}.hash_policy[0].cookie"]
 
 
-def test_a_cluster_whose_endpoints_come_from_elsewhere(context: LintContext) -> None:
+def test_ignored_endpoint_source_is_a_warning(context: LintContext) -> None:
     cluster = dns_cluster("a", "host", 1)
-    assert said(cluster, context) == {}
+    assert findings(cluster, context) == {}
     cluster.eds_cluster_config.service_name = "x"
-    assert [*said(cluster, context)] == ["eds_cluster_config"]
+    assert [*findings(cluster, context)] == ["eds_cluster_config"]
     aggregate = aggregate_cluster("a", ["b"])
     aggregate.load_assignment.cluster_name = "x"
-    assert [*said(aggregate, context)] == ["load_assignment"]
+    assert [*findings(aggregate, context)] == ["load_assignment"]
 
 
-def test_policies_in_a_list(context: LintContext) -> None:
+def test_unused_policies_are_notes(context: LintContext) -> None:
     cluster = eds_cluster("a")
     for name in ("maglev.v3.Maglev", "round_robin.v3.RoundRobin", "random.v3.Random"):
         config = cluster.load_balancing_policy.policies.add().typed_extension_config
@@ -172,7 +172,7 @@ def test_policies_in_a_list(context: LintContext) -> None:
     assert found["load_balancing_policy.policies[2]"].endswith("policies[1] is used")
 
 
-def test_endpoints_that_get_nothing(context: LintContext) -> None:
+def test_unused_endpoints_are_reported(context: LintContext) -> None:
     message = endpoints("a", ["127.0.0.1:1", "127.0.0.1:2"])
     message.endpoints[0].lb_endpoints[0].health_status = 2
     message.endpoints[0].lb_endpoints[1].health_status = 3
@@ -181,59 +181,59 @@ def test_endpoints_that_get_nothing(context: LintContext) -> None:
         "endpoints[0].lb_endpoints[1].health_status",
     ]
     message.endpoints[0].ClearField("load_balancing_weight")
-    assert [*said(message, context)] == ["endpoints[0].load_balancing_weight"]
+    assert [*findings(message, context)] == ["endpoints[0].load_balancing_weight"]
 
 
-def test_what_others_refuse_is_said_to_who_asks(context: LintContext) -> None:
+def test_rejection_by_others_is_opt_in(context: LintContext) -> None:
     cluster = eds_cluster("a", lb_policy="LEAST_REQUEST")
-    assert said(cluster, context) == {}
-    assert said(cluster, context, Audience.GRPCIO)["lb_policy"][0] is Severity.ERROR
+    assert findings(cluster, context) == {}
+    assert findings(cluster, context, Audience.GRPCIO)["lb_policy"][0] is Severity.ERROR
     message = endpoints("a", ["127.0.0.1:1"])
     for category in ("x", "y"):
         drop = message.policy.drop_overloads.add(category=category)
         drop.drop_percentage.numerator = 1
-    assert said(message, context) == {}
-    assert said(message, context, Audience.ENVOY)["policy.drop_overloads"][0] is Severity.ERROR
+    assert findings(message, context) == {}
+    assert findings(message, context, Audience.ENVOY)["policy.drop_overloads"][0] is Severity.ERROR
 
 
-def test_proxies_of_a_mesh_are_known_and_grpcio_has_to_be_told(context: LintContext) -> None:
+def test_http_connect_is_a_warning_for_grpcio(context: LintContext) -> None:
     cluster = proxied(eds_cluster("a"))
-    assert said(cluster, context) == {}
-    severity, text = said(cluster, context, Audience.GRPCIO)["transport_socket"]
+    assert findings(cluster, context) == {}
+    severity, text = findings(cluster, context, Audience.GRPCIO)["transport_socket"]
     assert severity is Severity.WARNING
     assert "unless GRPC_EXPERIMENTAL_XDS_HTTP_CONNECT=true" in text
     message = endpoints("a", [with_proxy(lb_endpoint("127.0.0.1:1"), IpAddress("127.0.0.1", 2))])
     with_proxy(message.endpoints[0], IpAddress("127.0.0.1", 3))
-    assert said(message, context) == {}
+    assert findings(message, context) == {}
     assert notes(message, context) == {}
 
 
-def test_the_policy_of_an_aggregate_is_right_for_envoy_or_for_grpcio(
+def test_aggregate_policy_is_an_error_for_envoy_or_for_grpcio(
     context: LintContext,
 ) -> None:
     plain = aggregate_cluster("all", ["a"])
-    assert said(plain, context, Audience.GRPCIO) == {}
+    assert findings(plain, context, Audience.GRPCIO) == {}
     what = "is ROUND_ROBIN, wanted CLUSTER_PROVIDED: the cluster is refused"
-    assert said(plain, context, Audience.ENVOY) == {"lb_policy": (Severity.ERROR, what)}
+    assert findings(plain, context, Audience.ENVOY) == {"lb_policy": (Severity.ERROR, what)}
     provided = aggregate_cluster("all", ["a"], lb_policy="CLUSTER_PROVIDED")
-    assert said(provided, context, Audience.ENVOY) == {}
+    assert findings(provided, context, Audience.ENVOY) == {}
     what = "is CLUSTER_PROVIDED, for which the cluster is refused"
-    assert said(provided, context, Audience.GRPCIO) == {"lb_policy": (Severity.ERROR, what)}
+    assert findings(provided, context, Audience.GRPCIO) == {"lb_policy": (Severity.ERROR, what)}
 
 
-def test_endpoints_cannot_differ_in_how_they_are_secured(context: LintContext) -> None:
+def test_transport_socket_matches_are_an_error(context: LintContext) -> None:
     cluster = eds_cluster("a")
     cluster.transport_socket_matches.add(name="tls")
     what = "is set, which is not supported"
-    assert said(cluster, context) == {"transport_socket_matches": (Severity.ERROR, what)}
+    assert findings(cluster, context) == {"transport_socket_matches": (Severity.ERROR, what)}
 
 
-def test_times_that_stand_where_nobody_looks(context: LintContext) -> None:
+def test_ignored_stream_duration_is_a_warning(context: LintContext) -> None:
     options = message_class("envoy.extensions.upstreams.http.v3.HttpProtocolOptions")()
     options.common_http_protocol_options.max_stream_duration.seconds = 3
     cluster = eds_cluster("a")
     cluster.upstream_config.typed_config.Pack(options)
-    ((path, (severity, text)),) = said(cluster, context).items()
+    ((path, (severity, text)),) = findings(cluster, context).items()
     assert path.endswith(".common_http_protocol_options.max_stream_duration")
     assert (severity, text.partition(":")[0]) == (Severity.WARNING, "is ignored")
     made = listener("api", "routes")
@@ -244,14 +244,14 @@ def test_times_that_stand_where_nobody_looks(context: LintContext) -> None:
     assert len(found) == 1
 
 
-def test_binary_headers_are_matched_by_nobody(context: LintContext) -> None:
+def test_binary_header_match_is_a_warning(context: LintContext) -> None:
     config = route_config("routes", route(headers={"trace-bin": "x"}, cluster="a"))
     path = "virtual_hosts[0].routes[0].match.headers[0].name"
     what = "is 'trace-bin': a binary header counts as absent"
-    assert said(config, context) == {path: (Severity.WARNING, what)}
+    assert findings(config, context) == {path: (Severity.WARNING, what)}
 
 
-def test_certificate_providers_count_if_the_bootstrap_is_there(context: LintContext) -> None:
+def test_certificate_providers_are_checked_with_a_bootstrap(context: LintContext) -> None:
     tls = message_class(TLS)()
     validation = tls.common_tls_context.validation_context
     validation.ca_certificate_provider_instance.instance_name = "roots"
@@ -259,15 +259,15 @@ def test_certificate_providers_count_if_the_bootstrap_is_there(context: LintCont
     cluster.transport_socket.name = "tls"
     cluster.transport_socket.typed_config.type_url = f"x/{TLS}"
     cluster.transport_socket.typed_config.value = tls.SerializeToString()
-    assert said(cluster, context) == {}
+    assert findings(cluster, context) == {}
     bootstrap = Bootstrap(servers=(ServerConfig("s", ChannelCreds("insecure")),))
     strict = LintContext(context.policies, context.filters, bootstrap)
-    (finding,) = said(cluster, strict).values()
+    (finding,) = findings(cluster, strict).values()
     assert finding[0] is Severity.ERROR
     assert "no certificate provider" in finding[1]
 
 
-def test_a_resource_of_another_kind_is_never_asked_for(context: LintContext) -> None:
+def test_unsupported_resource_type_is_a_note(context: LintContext) -> None:
     name = "envoy.config.core.v3.TypedExtensionConfig"
     (finding,) = lint_message(message_class(name)(name="x"), context)
-    assert finding == Finding(Severity.NOTE, "", f"is a {name}, which this client never asks for")
+    assert finding == Finding(Severity.NOTE, "", f"is a {name}, which this client never requests")

@@ -1,4 +1,4 @@
-"""Unit tests of proxyless.observe.offline: broken meshes name their cause in the first line."""
+"""Unit tests of proxyless.observe.offline."""
 
 from __future__ import annotations
 
@@ -27,16 +27,15 @@ from proxyless.observe import (
     ResourceRow,
     Rpc,
     explain_offline,
-    resolve_offline,
     unknown_bootstrap,
 )
-from proxyless.xds.view import DecodeContext, Wanted, XdsConfig, resource_types
+from proxyless.xds.view import ConfigTarget, DecodeContext, resource_types
 
 if TYPE_CHECKING:
     from proxyless.protos import Proto
 
 PATH = "/pkg.Service/Method"
-WANTED = Wanted("api", "api")
+TARGET = ConfigTarget("api", "api")
 PLACE = "127.0.0.1:1"
 LISTENER = listener("api", "routes")
 ROUTES = route_config("routes", route(cluster="a"))
@@ -53,7 +52,7 @@ def mesh(*resources: Proto) -> OfflineMesh:
 
 
 def explained(*resources: Proto) -> Explanation:
-    return explain_offline(WANTED, mesh(*resources), Rpc(PATH, authority="api"))
+    return explain_offline(TARGET, mesh(*resources), Rpc(PATH, authority="api"))
 
 
 def no_requests(cluster: Proto) -> Proto:
@@ -110,20 +109,20 @@ def no_requests(cluster: Proto) -> Proto:
         ),
     ],
 )
-def test_the_first_line_names_the_cause(resources: tuple[Proto, ...], cause: str) -> None:
+def test_first_line_names_the_cause(resources: tuple[Proto, ...], cause: str) -> None:
     explanation = explained(*resources)
     assert explanation.text == f"{PATH} fails: {cause}"
     assert explanation.problem == cause
 
 
-def test_a_mesh_that_works_has_a_config_and_no_problem() -> None:
+def test_good_mesh_has_no_problem() -> None:
     made = mesh(LISTENER, ROUTES, eds_cluster("a"), endpoints("a", [PLACE]))
-    assert isinstance(resolve_offline(WANTED, made).outcome, XdsConfig)
-    explanation = explain_offline(WANTED, made, Rpc(PATH, authority="api"))
+    explanation = explain_offline(TARGET, made, Rpc(PATH, authority="api"))
     assert explanation.text == f'{PATH} goes to cluster "a"'
+    assert not explanation.problem
 
 
-def test_names_in_dns_are_taken_on_trust() -> None:
+def test_dns_names_count_as_resolvable() -> None:
     explanation = explained(
         LISTENER,
         ROUTES,
@@ -138,14 +137,14 @@ def test_names_in_dns_are_taken_on_trust() -> None:
     ]
 
 
-def test_the_default_timeout_can_be_another() -> None:
+def test_default_timeout_is_a_parameter() -> None:
     made = mesh(LISTENER, ROUTES, eds_cluster("a"), endpoints("a", [PLACE]))
-    explanation = explain_offline(WANTED, made, Rpc(PATH), default_timeout_s=0.0)
+    explanation = explain_offline(TARGET, made, Rpc(PATH), default_timeout_s=0.0)
     (timeout,) = explanation.find("timeout")
     assert timeout.facts["timeout_s"] is None
 
 
-# What a process holds
+# Resources of a process
 
 
 def held(kind: Proto, name: str, status: str, error: str = "", *, has_value: bool) -> ResourceRow:
@@ -154,7 +153,7 @@ def held(kind: Proto, name: str, status: str, error: str = "", *, has_value: boo
     return ResourceRow(resource.type_url, name, status, "1", "", error, "", value)
 
 
-def test_what_a_process_holds_is_taken_with_what_is_wrong_with_it() -> None:
+def test_held_resources_are_used_with_their_errors() -> None:
     made = mesh()
     made.add_held(
         [
@@ -163,7 +162,7 @@ def test_what_a_process_holds_is_taken_with_what_is_wrong_with_it() -> None:
             held(eds_cluster("a"), "a", "REQUESTED", has_value=False),
         ]
     )
-    explanation = explain_offline(WANTED, made, Rpc(PATH))
+    explanation = explain_offline(TARGET, made, Rpc(PATH))
     assert explanation.text == (f'{PATH} fails: cluster "a": was requested and is not here yet')
 
 
@@ -176,14 +175,14 @@ def test_what_a_process_holds_is_taken_with_what_is_wrong_with_it() -> None:
         ("NEW_WORD", "", "is NEW_WORD"),
     ],
 )
-def test_what_a_process_does_not_have_has_its_reason(status: str, error: str, problem: str) -> None:
+def test_missing_held_resource_has_its_reason(status: str, error: str, problem: str) -> None:
     made = mesh()
     made.add_held([held(LISTENER, "api", status, error, has_value=False)])
-    assert explain_offline(WANTED, made, Rpc(PATH)).problem == f'listener "api": {problem}'
+    assert explain_offline(TARGET, made, Rpc(PATH)).problem == f'listener "api": {problem}'
 
 
-def test_what_a_process_does_not_mention_it_does_not_hold() -> None:
+def test_resource_that_is_not_held_is_the_problem() -> None:
     made = mesh()
     made.add_held([held(LISTENER, "api", "ACKED", has_value=True)])
-    told = explain_offline(WANTED, made, Rpc(PATH))
-    assert told.problem == 'route configuration "routes": is not held by the process'
+    explanation = explain_offline(TARGET, made, Rpc(PATH))
+    assert explanation.problem == 'route configuration "routes": is not held by the process'

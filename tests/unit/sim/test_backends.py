@@ -1,4 +1,4 @@
-"""Does a backend serve where and what it is told to, and answer as it is told to?"""
+"""Unit tests of proxyless.sim.backends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ async def ask(world: World, target: str, method: str = UNARY) -> str:
     return bytes(await channel.unary_unary(method)(b"", timeout=1.0)).decode()
 
 
-def test_a_backend_serves_at_each_address_it_is_given() -> None:
+def test_backend_serves_at_each_of_its_addresses() -> None:
     world = World()
     world.backend("web", addresses=(NEAR, FAR, LOCAL))
 
@@ -28,7 +28,7 @@ def test_a_backend_serves_at_each_address_it_is_given() -> None:
     assert not world.left_behind
 
 
-def test_backends_of_one_ip_address_break_apart() -> None:
+def test_backends_with_one_ip_address_have_separate_faults() -> None:
     world = World()
     one = world.backend("one", addresses=(NEAR,))
     other = IpAddress(NEAR.host, 99)
@@ -44,7 +44,7 @@ def test_backends_of_one_ip_address_break_apart() -> None:
     assert world.run(story()) == "other"
 
 
-def test_a_backend_has_its_methods_and_those_it_is_given() -> None:
+def test_backend_serves_the_echo_and_additional_methods() -> None:
     world = World()
     world.backend("web", addresses=(NEAR,), methods=("/shop.Cart/Add",))
 
@@ -57,7 +57,7 @@ def test_a_backend_has_its_methods_and_those_it_is_given() -> None:
     assert world.run(story()) == "web"
 
 
-def test_a_backend_may_be_told_to_fail() -> None:
+def test_backend_fails_rpcs_with_its_status() -> None:
     world = World()
     backend = world.backend("web", addresses=(NEAR,))
 
@@ -72,7 +72,7 @@ def test_a_backend_may_be_told_to_fail() -> None:
     assert backend.rpcs == 1
 
 
-def test_hosts_may_have_their_addresses_elsewhere() -> None:
+def test_hosts_use_the_subnet_of_the_world() -> None:
     world = World(subnet="198.18")
     assert world.host("a").ip == "198.18.0.1"
     world.loop.close()

@@ -1,10 +1,10 @@
-"""Is a line the same whenever the same happened?"""
+"""Unit tests of proxyless.sim.journal."""
 
 from proxyless.base import State
 from proxyless.sim.journal import LINE_CHARS_MAX, Journal
 
 
-def test_lines_have_columns_and_an_end() -> None:
+def test_lines_have_columns_and_a_maximum_length() -> None:
     journal = Journal(lambda: 1_000.25)
     journal.note("web-1", "backend.start", state=State.READY, names=("a", "b"), s=0.1)
     journal.note("web-1", "long", text="x" * 1_000)
@@ -16,13 +16,13 @@ def test_lines_have_columns_and_an_end() -> None:
     assert journal.counts == {"backend.start": 1, "long": 1}
 
 
-def test_of_a_type_only_the_last_word_is_shown() -> None:
+def test_type_urls_are_shortened() -> None:
     journal = Journal(lambda: 0.0)
     journal.note("a", "b", type_url="type.googleapis.com/envoy.config.cluster.v3.Cluster")
     assert next(iter(journal.lines)).endswith("type_url=Cluster")
 
 
-def test_the_digest_is_over_all_lines_however_few_are_kept() -> None:
+def test_digest_is_over_all_lines() -> None:
     short, long = Journal(lambda: 0.0, kept=1), Journal(lambda: 0.0, kept=None)
     for journal in (short, long):
         journal.note("a", "first")
@@ -33,8 +33,8 @@ def test_the_digest_is_over_all_lines_however_few_are_kept() -> None:
     assert short.digest != long.digest
 
 
-def test_listeners_hear_of_each_event() -> None:
-    journal, heard = Journal(lambda: 0.0), list[tuple[str, str, dict[str, object]]]()
-    journal.subscribe(lambda *event: heard.append(event))
+def test_listeners_are_called_for_each_event() -> None:
+    journal, received = Journal(lambda: 0.0), list[tuple[str, str, dict[str, object]]]()
+    journal.subscribe(lambda *event: received.append(event))
     journal.note("a", "b", c=1)
-    assert heard == [("a", "b", {"c": 1})]
+    assert received == [("a", "b", {"c": 1})]

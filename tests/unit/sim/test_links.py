@@ -1,4 +1,4 @@
-"""Do bytes arrive as TCP would have them arrive, and ends, too?"""
+"""Unit tests of proxyless.sim.links."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Peer(asyncio.Protocol):
-    """Keeps what it is told, and when."""
+    """Records its calls with their times."""
 
     def __init__(self, loop: SimLoop) -> None:
         self._loop = loop
@@ -41,7 +41,7 @@ class Peer(asyncio.Protocol):
 
 
 class Pair:
-    """Two ends, their links, and who listens at each."""
+    """Two transports with their links and protocols."""
 
     def __init__(self) -> None:
         self.loop = SimLoop()
@@ -86,18 +86,18 @@ def test_bytes_arrive_in_order_and_after_the_latency(pair: Pair) -> None:
     assert pair.far_peer.arrived_s[0] == pytest.approx(started_s + 0.25)
 
 
-def test_a_cut_holds_everything_back_and_loses_nothing(pair: Pair) -> None:
+def test_cut_delays_bytes_without_loss(pair: Pair) -> None:
     pair.there.cuts = 1
     pair.near.write(b"ping")
     pair.wait(3600.0)
     assert not pair.far_peer.received
-    assert not pair.near_peer.lost, "who sends cannot know"
+    assert not pair.near_peer.lost, "the sender gets no error"
     pair.heal()
     pair.wait()
     assert pair.far_peer.received == b"ping"
 
 
-def test_an_end_waits_behind_a_cut_as_bytes_do(pair: Pair) -> None:
+def test_cut_delays_a_close(pair: Pair) -> None:
     pair.there.cuts = 1
     pair.near.abort()
     pair.wait(60.0)
@@ -108,7 +108,7 @@ def test_an_end_waits_behind_a_cut_as_bytes_do(pair: Pair) -> None:
     assert isinstance(pair.far_peer.lost[0], ConnectionResetError)
 
 
-def test_closing_sends_what_is_left(pair: Pair) -> None:
+def test_close_sends_buffered_bytes(pair: Pair) -> None:
     pair.near.write(b"last words")
     pair.near.close()
     pair.near.write(b"too late")
@@ -119,7 +119,7 @@ def test_closing_sends_what_is_left(pair: Pair) -> None:
     assert set(pair.over) == {pair.near, pair.far}
 
 
-def test_closing_with_more_than_the_kernel_takes_waits_for_the_reader(pair: Pair) -> None:
+def test_close_waits_for_the_reader_when_the_kernel_buffer_is_full(pair: Pair) -> None:
     pair.far.pause_reading()
     pair.near.write(bytes(KERNEL_BUFFER_BYTES + 1))
     pair.near.close()
@@ -131,7 +131,7 @@ def test_closing_with_more_than_the_kernel_takes_waits_for_the_reader(pair: Pair
     assert len(pair.far_peer.received) == KERNEL_BUFFER_BYTES + 1
 
 
-def test_a_reset_overtakes_what_is_under_way(pair: Pair) -> None:
+def test_reset_discards_bytes_under_way(pair: Pair) -> None:
     pair.near.write(b"never read")
     pair.near.abort()
     pair.wait()
@@ -139,16 +139,16 @@ def test_a_reset_overtakes_what_is_under_way(pair: Pair) -> None:
     assert isinstance(pair.far_peer.lost[0], ConnectionResetError)
 
 
-def test_who_sends_to_an_end_that_vanished_is_told_by_a_reset(pair: Pair) -> None:
+def test_bytes_for_a_vanished_end_are_answered_with_a_reset(pair: Pair) -> None:
     pair.far.vanish()
     pair.wait(60.0)
     assert not pair.near_peer.lost, "it was gone without a word"
-    pair.near.write(b"anybody there?")
+    pair.near.write(b"hello")
     pair.wait()
     assert isinstance(pair.near_peer.lost[0], ConnectionResetError)
 
 
-def test_last_words_arrive_before_the_reset_that_answers_who_did_not_hear_them(pair: Pair) -> None:
+def test_bytes_sent_before_the_close_arrive_before_the_reset(pair: Pair) -> None:
     pair.there.latency_s = pair.back.latency_s = 0.1
     pair.far.write(b"goodbye")
     pair.far.close()
@@ -158,7 +158,7 @@ def test_last_words_arrive_before_the_reset_that_answers_who_did_not_hear_them(p
     assert not pair.far_peer.received
 
 
-def test_truncation_breaks_the_connection_in_the_middle_of_a_message(pair: Pair) -> None:
+def test_truncation_resets_the_connection_in_the_middle_of_a_message(pair: Pair) -> None:
     pair.far.truncate(5)
     pair.near.write(b"abcdefgh")
     pair.wait()
@@ -167,7 +167,7 @@ def test_truncation_breaks_the_connection_in_the_middle_of_a_message(pair: Pair)
     assert isinstance(pair.near_peer.lost[0], ConnectionResetError)
 
 
-def test_what_an_end_sends_may_be_truncated_as_well(pair: Pair) -> None:
+def test_output_is_truncated(pair: Pair) -> None:
     pair.far.truncate_output(5)
     pair.far.write(b"abcdefgh")
     pair.wait()
@@ -176,21 +176,21 @@ def test_what_an_end_sends_may_be_truncated_as_well(pair: Pair) -> None:
     assert isinstance(pair.far_peer.lost[0], ConnectionResetError)
 
 
-def test_a_cut_in_the_middle_of_a_piece_is_told() -> None:
-    told: list[tuple[bytes, int]] = []
+def test_truncated_chunk_is_reported() -> None:
+    reported: list[tuple[bytes, int]] = []
     pair = Pair()
-    pair.near._out.on_cut_short = lambda sent, arrived: told.append((sent, arrived))
+    pair.near._out.on_cut_short = lambda sent, arrived: reported.append((sent, arrived))
     pair.far.truncate(5)
     pair.near.write(b"abc")
     pair.wait()
-    assert told == []
+    assert reported == []
     pair.near.write(b"defgh")
     pair.wait()
-    assert told == [(b"defgh", 2)]
+    assert reported == [(b"defgh", 2)]
     pair.loop.close()
 
 
-def test_a_slow_reader_takes_its_time_and_pauses_the_writer(pair: Pair) -> None:
+def test_slow_link_pauses_the_writer(pair: Pair) -> None:
     pair.there.bytes_per_s = 100_000.0
     pair.near.write(bytes(200_000))
     assert pair.near_peer.is_writing_paused
@@ -201,7 +201,7 @@ def test_a_slow_reader_takes_its_time_and_pauses_the_writer(pair: Pair) -> None:
     assert not pair.near_peer.is_writing_paused
 
 
-def test_a_pipe_for_a_buffered_protocol_fills_its_buffer_piece_by_piece() -> None:
+def test_pipe_fills_the_buffer_of_a_buffered_protocol() -> None:
     class Buffered(asyncio.BufferedProtocol):
         def __init__(self) -> None:
             self._buffer = bytearray(3)

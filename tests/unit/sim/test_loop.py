@@ -1,4 +1,4 @@
-"""Does time pass only when nothing else is left to do?"""
+"""Unit tests of proxyless.sim.loop."""
 
 import asyncio
 
@@ -31,7 +31,7 @@ def test_timers_fire_in_the_order_of_their_times() -> None:
     loop.close()
 
 
-def test_a_timer_is_never_early_for_its_own_clock() -> None:
+def test_timer_is_never_early_by_the_loop_time() -> None:
     loop = SimLoop()
 
     async def look() -> None:
@@ -56,7 +56,7 @@ def test_timeouts_run_in_virtual_time() -> None:
     loop.close()
 
 
-def test_waiting_for_nothing_is_an_error_and_not_a_hang() -> None:
+def test_deadlock_is_an_error() -> None:
     async def wait_for_ever() -> None:
         await asyncio.get_running_loop().create_future()
 
@@ -78,7 +78,7 @@ def test_pending_timers_are_named_and_cancelled_ones_are_not() -> None:
     loop.close()
 
 
-def test_there_are_no_threads() -> None:
+def test_executor_is_an_error() -> None:
     loop = SimLoop()
     with pytest.raises(RuntimeError, match="has no threads"):
         loop.run_in_executor(None, print)

@@ -1,7 +1,4 @@
-"""What does the simulated network add to what every network promises?
-
-The promises themselves are in tests/contracts/test_network.py.
-"""
+"""Unit tests of proxyless.sim.network. The contract of every network is in tests/contracts."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ PLACE = IpAddress("10.0.0.2", 80)
 
 
 class Mesh:
-    """Two hosts, one of which listens."""
+    """Two hosts, one of them with a listener."""
 
     def __init__(self) -> None:
         self.fabric = Fabric(seeded_random(1))
@@ -31,7 +28,7 @@ class Mesh:
         return transport
 
 
-def test_an_attempt_over_a_cut_link_waits_until_it_is_healed() -> None:
+def test_connect_over_a_cut_link_waits_until_it_is_healed() -> None:
     loop, mesh = SimLoop(), Mesh()
 
     async def story() -> None:
@@ -52,13 +49,13 @@ def test_an_attempt_over_a_cut_link_waits_until_it_is_healed() -> None:
     loop.close()
 
 
-def test_a_stalled_host_accepts_and_says_nothing() -> None:
+def test_stalled_host_accepts_and_sends_nothing() -> None:
     loop, mesh = SimLoop(), Mesh()
-    heard: list[bytes] = []
+    received: list[bytes] = []
 
     class Listens(asyncio.Protocol):
         def data_received(self, data: bytes) -> None:
-            heard.append(data)
+            received.append(data)
 
     async def story() -> None:
         await mesh.far.listen(PLACE, Listens)
@@ -67,16 +64,16 @@ def test_a_stalled_host_accepts_and_says_nothing() -> None:
         transport = await mesh.connect()
         transport.write(b"hello")
         await pause(60.0)
-        assert not heard
+        assert not received
         mesh.fabric.heal_all()
         await pause(1.0)
-        assert heard == [b"hello"]
+        assert received == [b"hello"]
 
     loop.run_until_complete(story())
     loop.close()
 
 
-def test_connections_are_counted_at_both_ends_until_they_are_over() -> None:
+def test_connections_are_counted_at_both_ends() -> None:
     loop, mesh = SimLoop(), Mesh()
 
     async def story() -> None:
@@ -92,7 +89,7 @@ def test_connections_are_counted_at_both_ends_until_they_are_over() -> None:
     loop.close()
 
 
-def test_an_address_may_be_at_a_host_that_has_another() -> None:
+def test_additional_address_uses_the_links_of_its_host() -> None:
     loop, mesh = SimLoop(), Mesh()
     placed = IpAddress("192.0.2.1", 80)
     mesh.fabric.places[placed] = "10.0.0.2"
@@ -104,7 +101,7 @@ def test_an_address_may_be_at_a_host_that_has_another() -> None:
         assert mesh.fabric.connections_of("192.0.2.1") == []
         transport.close()
         await pause(1.0)
-        # It is that host's link that counts.
+        # The link of that host is used.
         for link in mesh.fabric.links_of("10.0.0.1", ["10.0.0.2"]):
             link.cuts += 1
         with pytest.raises(TimeoutError):
@@ -115,7 +112,7 @@ def test_an_address_may_be_at_a_host_that_has_another() -> None:
     loop.close()
 
 
-def test_names_are_those_that_the_fabric_knows() -> None:
+def test_names_are_resolved_by_the_fabric() -> None:
     loop, mesh = SimLoop(), Mesh()
     mesh.fabric.names["web"] = ["10.0.0.2", "10.0.0.3"]
 
@@ -129,7 +126,7 @@ def test_names_are_those_that_the_fabric_knows() -> None:
     loop.close()
 
 
-def test_a_name_service_that_is_down_knows_addresses_only() -> None:
+def test_literal_addresses_are_resolved_while_dns_is_down() -> None:
     loop, mesh = SimLoop(), Mesh()
     mesh.fabric.names["web"] = ["10.0.0.2"]
     mesh.fabric.is_dns_down, mesh.fabric.lookup_s = True, 3.0
@@ -145,7 +142,7 @@ def test_a_name_service_that_is_down_knows_addresses_only() -> None:
     loop.close()
 
 
-def test_tls_is_refused() -> None:
+def test_tls_is_rejected() -> None:
     loop, mesh = SimLoop(), Mesh()
 
     async def story() -> None:

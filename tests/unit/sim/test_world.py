@@ -1,4 +1,4 @@
-"""Does a world run stories, and does it notice how they end?"""
+"""Unit tests of proxyless.sim.world."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from proxyless.sim.world import name_cut_frame
 from proxyless.wire import frames
 
 
-def test_a_name_is_always_the_same_host() -> None:
+def test_same_name_is_the_same_host() -> None:
     world = World()
     assert world.host("a") is world.host("a")
     assert world.host("a").ip != world.host("b").ip
@@ -23,12 +23,12 @@ def test_a_name_is_always_the_same_host() -> None:
     ("arrived_bytes", "inside"),
     [(0, "nothing"), (3, "another frame"), (17, "nothing"), (18, "DATA"), (29, "DATA")],
 )
-def test_a_cut_falls_into_a_frame(arrived_bytes: int, inside: str) -> None:
+def test_cut_frame_is_named(arrived_bytes: int, inside: str) -> None:
     sent = frames.encode_ping(b"12345678") + frames.encode_frame(frames.DATA, 0, 1, b"abcd")
     assert name_cut_frame(sent, arrived_bytes) == inside
 
 
-def test_a_story_may_not_take_longer_than_it_says() -> None:
+def test_run_raises_timeout_error_after_its_virtual_seconds() -> None:
     world = World()
     with pytest.raises(TimeoutError):
         world.run(pause(20.0), virtual_seconds=10.0)
@@ -36,7 +36,7 @@ def test_a_story_may_not_take_longer_than_it_says() -> None:
     assert world.left_behind == []
 
 
-def test_a_task_and_a_timer_that_live_on_are_left_behind() -> None:
+def test_task_and_timer_are_left_behind() -> None:
     world = World()
 
     async def sleep_long() -> None:
@@ -50,7 +50,7 @@ def test_a_task_and_a_timer_that_live_on_are_left_behind() -> None:
     assert any("a timer" in each for each in world.left_behind)
 
 
-def test_what_nobody_caught_is_written_down() -> None:
+def test_uncaught_exceptions_are_recorded() -> None:
     world = World()
 
     async def story() -> None:
@@ -61,7 +61,7 @@ def test_what_nobody_caught_is_written_down() -> None:
     assert "ZeroDivisionError" in world.exceptions[0]
 
 
-def test_a_bootstrap_names_the_control_planes_in_their_order() -> None:
+def test_bootstrap_has_the_control_planes_in_order() -> None:
     world = World()
     for name in ("first", "second"):
         world.control_plane(name)

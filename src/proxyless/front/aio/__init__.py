@@ -3,7 +3,7 @@
 channel          AioChannel: grpc.aio's channel
 multi_callables  the callables for one method, which start calls
 calls            call objects
-outcomes         result of a call under way: response queue, status, futures that wait for them
-interceptors     the application's interceptors
+outcomes         result of a call: response queue, status, futures that wait for them
+interceptors     interceptors of the application
 session          AioSession: a channel whose RPCs stay on one backend
 """

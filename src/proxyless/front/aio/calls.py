@@ -1,7 +1,8 @@
-"""The call objects that `proxyless.aio` hands out; they behave as grpc.aio's do.
+"""Call objects of the asyncio API, which behave as grpc.aio's.
 
-A unary call is its own `Outcome`. A call with streamed responses only refers to one, so that an
-application which drops the call object half-way frees it, and the RPC is cancelled, as with grpcio.
+A call with one response is its own `Outcome`. A call with streamed responses refers to one, which
+does not refer to it: a call that the application drops is freed at once, and its RPC is cancelled,
+as with grpcio.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ from proxyless.front.conversions import (
 DoneCallback = Callable[[Any], None]
 RequestIterator = AsyncIterable[Any] | Iterable[Any]
 
-# In Python 3.11 naming the member of an enum runs a function, and every RPC asks for this one.
+# A global, because in Python 3.11 `StatusCode.OK` calls a function, and every RPC reads it.
 _OK: Final = StatusCode.OK
-# The words of grpcio.
+# The wording of grpcio.
 ALREADY_FINISHED: Final = "RPC already finished."
 _HALF_CLOSED: Final = 'RPC is half closed after calling "done_writing".'
 MIXED_STYLES: Final = "The iterator and read/write APIs may not be mixed on a single RPC."
 
 
 class _CallApi:
-    """What every call object offers, in terms of its outcome."""
+    """The interface of a call, implemented with its outcome."""
 
     _outcome: Outcome
 
@@ -84,7 +85,7 @@ class _CallApi:
 
 
 class _UnaryResponse(_CallApi, UnaryOutcome):
-    """A call with one response: awaiting it gives that."""
+    """A call with one response, which is awaited."""
 
     @property
     def _outcome(self) -> Outcome:  # type: ignore[override]
@@ -107,7 +108,7 @@ class _UnaryResponse(_CallApi, UnaryOutcome):
 
 
 class _StreamResponse(_CallApi):
-    """A call with many responses: iterate it, or read."""
+    """A call with many responses, which are iterated or read."""
 
     _outcome: StreamOutcome
 
@@ -118,7 +119,7 @@ class _StreamResponse(_CallApi):
 
     def __del__(self) -> None:
         outcome = self._outcome
-        # May run in any thread, and after the loop is gone.
+        # May run in any thread, and after the loop is closed.
         if outcome.end is None and not outcome.loop.is_closed() and hasattr(outcome, "core"):
             outcome.loop.call_soon_threadsafe(outcome.cancel, COLLECTED)
 
@@ -146,7 +147,7 @@ class _StreamResponse(_CallApi):
 
 
 class _RequestWriter:
-    """Sends the requests of a call, as the application writes them or from an iterator."""
+    """Sends the requests of a call, from `write` or an iterator."""
 
     def __init__(self, outcome: Outcome, serializer: Serializer) -> None:
         self._outcome = outcome
@@ -158,7 +159,7 @@ class _RequestWriter:
         return self._task is not None
 
     def consume(self, requests: RequestIterator, call: object) -> None:
-        """Send what the iterator gives. Until then the call is not abandoned, whoever drops it."""
+        """Send the requests of an iterator, in a task that keeps the call object alive."""
         self._task = self._outcome.loop.create_task(self._consume(requests, call))
         self._outcome.stop_sending = self._stop
 
@@ -196,13 +197,13 @@ class _RequestWriter:
         if outcome.core.is_ended:
             await self._refuse()
         await self._send(request)
-        if outcome.known_end is not None:
+        if outcome.received_end is not None:
             outcome.raise_if_failed()
 
     async def _refuse(self) -> NoReturn:
-        """Raise for a write to an RPC that has ended without the application having seen it."""
+        """Raise for a write to an RPC whose end is not delivered yet."""
         outcome = self._outcome
-        if outcome.known_end is None:
+        if outcome.received_end is None:
             await outcome.wait_end()
         outcome.raise_if_failed()
         raise asyncio.InvalidStateError(ALREADY_FINISHED)
@@ -227,7 +228,7 @@ class _RequestWriter:
 
 
 class _StreamRequest:
-    """A call with many requests: write them, unless an iterator gives them."""
+    """A call with many requests, which are written or come from an iterator."""
 
     _writer: _RequestWriter
 

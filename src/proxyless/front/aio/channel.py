@@ -1,39 +1,31 @@
-"""The asyncio channel: grpc.aio's interface on our own stack.
+"""Asyncio channel with the interface of `grpc.aio.Channel`.
 
-Unmodified generated stubs take it. It belongs to the loop it is first used on.
+Generated stubs work with it unmodified. It belongs to the loop on which it is first used.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from weakref import WeakSet
 
 import grpc
 import grpc.aio
 
 from proxyless.channel.statuses import CANCELLED
-from proxyless.front.aio.interceptors import (
-    Interceptors,
-)
+from proxyless.front.aio.interceptors import Interceptors
 from proxyless.front.aio.multi_callables import (
-    CHANNEL_KINDS,
-    Kinds,
     StreamStreamMultiCallable,
     StreamUnaryMultiCallable,
     UnaryStreamMultiCallable,
     UnaryUnaryMultiCallable,
 )
-from proxyless.front.conversions import (
-    Deserializer,
-    Serializer,
-    to_grpc_state,
-)
-from proxyless.front.explaining import Explain, Explaining
+from proxyless.front.channel_api import ChannelApi, Explain, MultiCallables
+from proxyless.front.conversions import to_grpc_state
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from types import TracebackType
 
     from proxyless.base import State
@@ -42,22 +34,30 @@ if TYPE_CHECKING:
 
 _OTHER_LOOP: Final = "this channel belongs to another event loop: create one channel per loop"
 
-MetadataLike = Iterable[tuple[str, str | bytes]]
 InterceptedCall = TypeVar("InterceptedCall")
 T = TypeVar("T")
 
 
-class AioChannel(Explaining, grpc.aio.Channel):
-    """A channel of grpc.aio's kind. Driven by stubs and by the loop.
+class AioChannel(
+    ChannelApi[
+        UnaryUnaryMultiCallable,
+        UnaryStreamMultiCallable,
+        StreamUnaryMultiCallable,
+        StreamStreamMultiCallable,
+    ],
+    grpc.aio.Channel,
+):
+    """A channel as in grpc.aio. `open_core` creates its core when it is first used on a loop."""
 
-    `open_core` makes the channel proper once there is a loop to make it on.
-    """
-
-    # Known with the core.
+    # Set with the core.
     loop: asyncio.AbstractEventLoop
 
-    # Set below, where they are.
-    kinds: ClassVar[Kinds] = CHANNEL_KINDS
+    multi_callables = MultiCallables(
+        UnaryUnaryMultiCallable,
+        UnaryStreamMultiCallable,
+        StreamUnaryMultiCallable,
+        StreamStreamMultiCallable,
+    )
 
     def __init__(
         self,
@@ -71,83 +71,28 @@ class AioChannel(Explaining, grpc.aio.Channel):
         self.explainer = explain
         self._core: Channel | None = None
         self._is_closed = False
-        # Those whose interceptors may not have started an RPC yet.
+        # Intercepted calls, which may not have started an RPC yet.
         self._intercepted: WeakSet[Any] = WeakSet()
         self.encoding = encoding
-        # Paths that generated code knows: metrics may name these.
+        # Paths of methods that generated code has registered.
         self.registered: set[str] = set()
-        self._interceptors = Interceptors.sort(interceptors or ())
+        self.interceptors = Interceptors.sort(interceptors or ())
 
     @property
     def _unary_unary_interceptors(self) -> Sequence[Any]:
-        """The list of grpcio's channel, by its name: Google's generated clients append to it."""
-        return self._interceptors.unary_unary
-
-    # Stubs ask for these
-
-    def unary_unary(
-        self,
-        method: str | bytes,
-        request_serializer: Serializer = None,
-        response_deserializer: Deserializer = None,
-        _registered_method: bool | None = False,
-    ) -> UnaryUnaryMultiCallable:
-        path = self.register(method, _registered_method)
-        interceptors = self._interceptors.unary_unary
-        return self.kinds.unary_unary(
-            self, path, request_serializer, response_deserializer, interceptors
-        )
-
-    def unary_stream(
-        self,
-        method: str | bytes,
-        request_serializer: Serializer = None,
-        response_deserializer: Deserializer = None,
-        _registered_method: bool | None = False,
-    ) -> UnaryStreamMultiCallable:
-        path = self.register(method, _registered_method)
-        interceptors = self._interceptors.unary_stream
-        return self.kinds.unary_stream(
-            self, path, request_serializer, response_deserializer, interceptors
-        )
-
-    def stream_unary(
-        self,
-        method: str | bytes,
-        request_serializer: Serializer = None,
-        response_deserializer: Deserializer = None,
-        _registered_method: bool | None = False,
-    ) -> StreamUnaryMultiCallable:
-        path = self.register(method, _registered_method)
-        interceptors = self._interceptors.stream_unary
-        return self.kinds.stream_unary(
-            self, path, request_serializer, response_deserializer, interceptors
-        )
-
-    def stream_stream(
-        self,
-        method: str | bytes,
-        request_serializer: Serializer = None,
-        response_deserializer: Deserializer = None,
-        _registered_method: bool | None = False,
-    ) -> StreamStreamMultiCallable:
-        path = self.register(method, _registered_method)
-        interceptors = self._interceptors.stream_stream
-        return self.kinds.stream_stream(
-            self, path, request_serializer, response_deserializer, interceptors
-        )
+        """As in grpcio's channel: Google's generated clients append to this list."""
+        return self.interceptors.unary_unary
 
     def session(self) -> AioSession:
-        """A channel on this one whose RPCs stay on one backend, if the mesh has sessions (A55).
+        """Create a session: its RPCs stay on one backend, if the mesh has sessions (A55).
 
-        Any number of them may live on a channel, each on a backend of its own.
+        A channel may have any number of sessions, each on a backend of its own.
         """
-        from proxyless.front.aio.session import AioSession  # noqa: PLC0415 - few have sessions
+        from proxyless.front.aio.session import AioSession  # noqa: PLC0415 - seldom used
 
-        return AioSession(self, self._interceptors)
+        return AioSession(self)
 
     def register(self, method: str | bytes, is_registered: bool | None) -> str:
-        """The path of a method, noting whether generated code knows it, as that says."""
         path = method if isinstance(method, str) else method.decode("latin-1")
         if is_registered:
             self.registered.add(path)
@@ -201,13 +146,13 @@ class AioChannel(Explaining, grpc.aio.Channel):
         await self.close()
 
     async def close(self, grace: float | None = None) -> None:
-        """Take no new RPCs; after `grace` seconds cancel those under way."""
+        """Reject new RPCs; cancel running ones after `grace` seconds."""
         if grace is not None and grace < 0:
             raise ValueError(f"grace is {grace} s, wanted 0 or more")
         if self._is_closed:
             return
         if self._core is not None and self.loop is not asyncio.get_running_loop():
-            self._close_elsewhere()
+            self._close_on_other_loop()
             return
         self._is_closed = True
         core = self._core
@@ -215,7 +160,7 @@ class AioChannel(Explaining, grpc.aio.Channel):
             if core is not None and grace:
                 await self._wait_calls(core, grace)
         finally:
-            # As if the application had cancelled each RPC: that is what grpc.aio makes of it.
+            # As in grpc.aio, the RPCs end as if the application had cancelled them.
             for call in list(self._intercepted):
                 call.cancel()
             if core is not None:
@@ -223,24 +168,23 @@ class AioChannel(Explaining, grpc.aio.Channel):
         if core is not None:
             await core.wait_closed()
 
-    def _close_elsewhere(self) -> None:
-        """Close on a loop that the channel does not belong to."""
+    def _close_on_other_loop(self) -> None:
         if not self.loop.is_closed():
             raise RuntimeError(_OTHER_LOOP)
-        # Connections and calls are gone with their loop.
+        # Connections and calls have ended with their loop.
         self._is_closed = True
 
     def __del__(self) -> None:
-        """A channel that was dropped is closed, once its calls are over, as grpcio's is."""
+        """Close the core after its last call has ended, as grpcio does."""
         core = self._core
-        # May run in any thread, and after the loop is gone.
+        # May run in any thread, and after the loop is closed.
         if core is not None and not (self._is_closed or self.loop.is_closed()):
             self.loop.call_soon_threadsafe(core.call_when_no_calls, core.close)
 
     async def _wait_calls(self, core: Channel, timeout_s: float) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                # Again: an RPC that has ended counts again if its responses are not read.
+                # In a loop, because an ended RPC with unread responses counts again.
                 while core.calls:
                     await self._wait_no_calls(core)
 
@@ -256,28 +200,28 @@ class AioChannel(Explaining, grpc.aio.Channel):
 
     @property
     def _loop(self) -> asyncio.AbstractEventLoop | None:
-        """The name by which applications read the loop of grpcio's channels."""
+        """The loop, under the name that it has in grpcio's channels."""
         with suppress(RuntimeError):
             return self.__dict__.get("loop") or asyncio.get_running_loop()
         return None
 
-    # For the calls of this channel
+    # Called by multi-callables
 
     def add_intercepted(self, call: InterceptedCall) -> InterceptedCall:
-        """Cancel it, too, when the channel is closed."""
+        """Cancel this call when the channel is closed."""
         self._intercepted.add(call)
         return call
 
     def core(self) -> Channel:
-        """The channel proper, on this loop. Raises if it is closed or belongs to another loop."""
+        """The core. Raises if the channel is closed or belongs to another loop."""
         if self._core is not None and self.loop is asyncio.get_running_loop():
             if self._is_closed:
                 raise grpc.aio.UsageError("Channel is closed.")
             return self._core
         return self._bind()
 
-    def _look(self, question: Callable[[Channel], T]) -> T:
-        return question(self._core or self.core())
+    def _with_core(self, function: Callable[[Channel], T]) -> T:
+        return function(self._core or self.core())
 
     def _bind(self) -> Channel:
         try:

@@ -1,15 +1,15 @@
-"""How do an application's interceptors come between its stubs and the RPCs?
+"""Interceptors of grpc.aio: runs them, and the call objects that applications get meanwhile.
 
-They are grpc.aio's: each gets a continuation and the call's details, and returns a call, or a
-response (or an iterator of responses) to stand in for one. They are coroutines, so the object
-handed to the application stands for a call that may not exist yet.
+An interceptor gets a continuation and the call's details, and returns a call, a response, or an
+iterator of responses. It is a coroutine, so the application's call object has to exist before the
+RPC does.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import grpc
 import grpc.aio
@@ -20,9 +20,9 @@ from proxyless.front.aio.calls import ALREADY_FINISHED, MIXED_STYLES, RequestIte
 _LOCALLY_CANCELLED: Final = "Locally cancelled by application!"
 
 
-# Everything an application says about one call, besides its requests. There is one for every RPC,
-# so it is a plain tuple; with names, for interceptors, it is a `CallSpec`.
-Said = tuple[
+# An application's arguments for one call, without requests. A plain tuple, because there is one for
+# every RPC; interceptors use a `CallSpec`.
+CallArguments = tuple[
     str,
     float | None,
     Iterable[tuple[str, str | bytes]] | None,
@@ -33,7 +33,7 @@ Said = tuple[
 
 
 class CallSpec(NamedTuple):
-    """What an application said, by name."""
+    """`CallArguments` with names."""
 
     path: str
     timeout: float | None = None
@@ -44,12 +44,12 @@ class CallSpec(NamedTuple):
 
 
 # Starts the RPC itself, with a request or an iterator of requests.
-Start = Callable[[Said, Any], Any]
+Start = Callable[[CallArguments, Any], Any]
 
 
 @frozen
 class Interceptors:
-    """An application's interceptors, by the kind of call they are for."""
+    """An application's interceptors, by kind of call."""
 
     unary_unary: Sequence[Any] = ()
     unary_stream: Sequence[Any] = ()
@@ -58,8 +58,8 @@ class Interceptors:
 
     @classmethod
     def sort(cls, interceptors: Iterable[object]) -> Interceptors:
-        """Raises ValueError for what is not an interceptor. One may be of several kinds."""
-        known = (
+        """Raises ValueError for an object of no kind. One may be of several kinds."""
+        kinds = (
             grpc.aio.UnaryUnaryClientInterceptor,
             grpc.aio.UnaryStreamClientInterceptor,
             grpc.aio.StreamUnaryClientInterceptor,
@@ -67,12 +67,12 @@ class Interceptors:
         )
         found = list(interceptors)
         for interceptor in found:
-            if not isinstance(interceptor, known):
+            if not isinstance(interceptor, kinds):
                 raise ValueError(
                     f"interceptor {interceptor!r} is of no known kind, wanted one of "
-                    + ", ".join(kind.__name__ for kind in known)
+                    + ", ".join(kind.__name__ for kind in kinds)
                 )
-        return cls(*([each for each in found if isinstance(each, kind)] for kind in known))
+        return cls(*([each for each in found if isinstance(each, kind)] for kind in kinds))
 
 
 async def _run_chain(
@@ -82,7 +82,7 @@ async def _run_chain(
     spec: CallSpec,
     requests: Any,
 ) -> Any:
-    """The call that a chain of interceptors makes of a start."""
+    """Run a chain of interceptors; return the call of the outermost."""
     last_call: Any = None
 
     async def run(at: int, details: grpc.aio.ClientCallDetails, requests: Any) -> Any:
@@ -98,7 +98,7 @@ async def _run_chain(
         return last_call
 
     details = grpc.aio.ClientCallDetails(
-        # grpcio hands interceptors the path as bytes.
+        # grpcio passes the path as bytes.
         spec.path.encode("ascii"),
         spec.timeout,
         _as_metadata(spec.metadata),
@@ -115,7 +115,7 @@ def _as_metadata(metadata: Iterable[tuple[str, str | bytes]] | None) -> grpc.aio
 
 
 def _changed(spec: CallSpec, details: grpc.aio.ClientCallDetails) -> CallSpec:
-    """What the innermost continuation was called with."""
+    """The arguments that the innermost continuation was called with."""
     method = details.method
     return spec._replace(
         path=method.decode("ascii") if isinstance(method, bytes) else method,
@@ -126,13 +126,25 @@ def _changed(spec: CallSpec, details: grpc.aio.ClientCallDetails) -> CallSpec:
     )
 
 
-class _Intercepted:
-    """Stands for the call that the interceptors will return. Driven by their task."""
+class InterceptedCall:
+    """The application's object for the call that a task of interceptors will return."""
 
-    def __init__(self, chain: Any) -> None:
+    # Names the interceptors of a channel, and their method.
+    kind: ClassVar[str]
+
+    def __init__(
+        self, interceptors: Sequence[Any], start: Start, spec: CallSpec, requests: Any
+    ) -> None:
+        methods = [getattr(each, f"intercept_{self.kind}") for each in interceptors]
+        chain = _run_chain(methods, self._wrap, start, spec, requests)
         self._task: asyncio.Task[Any] = asyncio.get_running_loop().create_task(chain)
         self._callbacks: list[Callable[[Any], None]] = []
         self._task.add_done_callback(self._on_call)
+
+    @classmethod
+    def _wrap(cls, result: Any, last_call: Any) -> Any:
+        """The result of an interceptor as a call."""
+        raise NotImplementedError
 
     def __del__(self) -> None:
         task = self._task
@@ -145,7 +157,7 @@ class _Intercepted:
         for callback in callbacks:
             self.add_done_callback(callback)
         if not task.cancelled():
-            # Looked at here, so that a failure nobody awaits is not reported by asyncio.
+            # Retrieved here, so that asyncio does not log an exception that is never awaited.
             task.exception()
 
     @property
@@ -192,8 +204,8 @@ class _Intercepted:
         remaining: float | None = None if call is None else call.time_remaining()
         return remaining
 
-    async def _ask(self, name: str, when_cancelled: Any) -> Any:
-        """The call's answer, or the error's if the interceptors raised one."""
+    async def _get(self, name: str, when_cancelled: Any) -> Any:
+        """The result of a method of the call, or of the error that the interceptors raised."""
         try:
             call = await asyncio.shield(self._task)
         except grpc.aio.AioRpcError as error:
@@ -205,19 +217,19 @@ class _Intercepted:
         return await getattr(call, name)()
 
     async def initial_metadata(self) -> grpc.aio.Metadata | None:
-        return await self._ask("initial_metadata", None)
+        return await self._get("initial_metadata", None)
 
     async def trailing_metadata(self) -> grpc.aio.Metadata | None:
-        return await self._ask("trailing_metadata", None)
+        return await self._get("trailing_metadata", None)
 
     async def code(self) -> grpc.StatusCode:
-        return await self._ask("code", grpc.StatusCode.CANCELLED)
+        return await self._get("code", grpc.StatusCode.CANCELLED)
 
     async def details(self) -> str:
-        return str(await self._ask("details", _LOCALLY_CANCELLED))
+        return str(await self._get("details", _LOCALLY_CANCELLED))
 
     async def debug_error_string(self) -> str | None:
-        text: str | None = await self._ask("debug_error_string", "")
+        text: str | None = await self._get("debug_error_string", "")
         return text
 
     async def wait_for_connection(self) -> None:
@@ -233,18 +245,29 @@ def _cancel_call(task: asyncio.Task[Any]) -> bool:
     return bool(task.result().cancel())
 
 
-class _InterceptedUnaryResponse(_Intercepted):
-    """Awaiting it gives the response."""
+class _InterceptedUnaryResponse(InterceptedCall):
+    """An intercepted call with one response."""
+
+    @classmethod
+    def _wrap(cls, result: Any, last_call: Any) -> Any:
+        return result if isinstance(result, grpc.aio.Call) else _Response(result)
 
     def __await__(self) -> Generator[Any, None, Any]:
         call = yield from self._task
         return (yield from call.__await__())
 
 
-class _InterceptedStreamResponse(_Intercepted):
-    """Iterating or reading it gives the responses."""
+class _InterceptedStreamResponse(InterceptedCall):
+    """An intercepted call with many responses."""
 
+    _call_type: ClassVar[type]
     _iterator: AsyncIterator[Any] | None = None
+
+    @classmethod
+    def _wrap(cls, result: Any, last_call: Any) -> Any:
+        if isinstance(result, (cls._call_type, _OtherResponses)):
+            return result
+        return _OtherResponses(last_call or _Response(None), result)
 
     async def _iterate(self) -> AsyncIterator[Any]:
         call = await self._task
@@ -264,7 +287,7 @@ class _InterceptedStreamResponse(_Intercepted):
 
 
 class _Writes:
-    """Turns what an application writes into the iterator that interceptors get."""
+    """Iterator over the requests that an application writes, for interceptors."""
 
     _END: Final = object()
 
@@ -276,7 +299,7 @@ class _Writes:
             yield request
 
     async def put(self, request: Any, call: Any) -> None:
-        """Hand over a request, or give up when the call ends meanwhile."""
+        """Add a request; return without it if the call ends meanwhile."""
         put = asyncio.ensure_future(self._queue.put(request))
         ended = asyncio.ensure_future(call.code())
         try:
@@ -289,10 +312,18 @@ class _Writes:
         await self.put(self._END, call)
 
 
-class _InterceptedStreamRequest(_Intercepted):
-    """Requests come from an iterator, or are written."""
+class _InterceptedStreamRequest(InterceptedCall):
+    """An intercepted call with many requests, from an iterator or written."""
 
-    _writes: _Writes | None
+    def __init__(
+        self,
+        interceptors: Sequence[Any],
+        start: Start,
+        spec: CallSpec,
+        requests: RequestIterator | None,
+    ) -> None:
+        self._writes = _Writes() if requests is None else None
+        super().__init__(interceptors, start, spec, self._writes or requests)
 
     async def _running_call(self) -> Any:
         try:
@@ -321,21 +352,14 @@ class _InterceptedStreamRequest(_Intercepted):
 class InterceptedUnaryUnaryCall(_InterceptedUnaryResponse, grpc.aio.UnaryUnaryCall):
     """One request, one response, through interceptors."""
 
-    def __init__(
-        self, interceptors: Sequence[Any], start: Start, spec: CallSpec, request: Any
-    ) -> None:
-        methods = [each.intercept_unary_unary for each in interceptors]
-        super().__init__(_run_chain(methods, _wrap_response, start, spec, request))
+    kind = "unary_unary"
 
 
 class InterceptedUnaryStreamCall(_InterceptedStreamResponse, grpc.aio.UnaryStreamCall):
     """One request, many responses, through interceptors."""
 
-    def __init__(
-        self, interceptors: Sequence[Any], start: Start, spec: CallSpec, request: Any
-    ) -> None:
-        methods = [each.intercept_unary_stream for each in interceptors]
-        super().__init__(_run_chain(methods, _wrap_unary_stream, start, spec, request))
+    kind = "unary_stream"
+    _call_type = grpc.aio.UnaryStreamCall
 
 
 class InterceptedStreamUnaryCall(
@@ -343,16 +367,7 @@ class InterceptedStreamUnaryCall(
 ):
     """Many requests, one response, through interceptors."""
 
-    def __init__(
-        self,
-        interceptors: Sequence[Any],
-        start: Start,
-        spec: CallSpec,
-        requests: RequestIterator | None,
-    ) -> None:
-        self._writes = _Writes() if requests is None else None
-        methods = [each.intercept_stream_unary for each in interceptors]
-        super().__init__(_run_chain(methods, _wrap_response, start, spec, self._writes or requests))
+    kind = "stream_unary"
 
 
 class InterceptedStreamStreamCall(
@@ -360,25 +375,12 @@ class InterceptedStreamStreamCall(
 ):
     """Many requests, many responses, through interceptors."""
 
-    def __init__(
-        self,
-        interceptors: Sequence[Any],
-        start: Start,
-        spec: CallSpec,
-        requests: RequestIterator | None,
-    ) -> None:
-        self._writes = _Writes() if requests is None else None
-        methods = [each.intercept_stream_stream for each in interceptors]
-        super().__init__(
-            _run_chain(methods, _wrap_stream_stream, start, spec, self._writes or requests)
-        )
-
-
-# What an interceptor may return instead of a call
+    kind = "stream_stream"
+    _call_type = grpc.aio.StreamStreamCall
 
 
 class _Response(grpc.aio.UnaryUnaryCall):
-    """A response that an interceptor made: a call that is over, and went well."""
+    """A call that has ended with the response of an interceptor."""
 
     def __init__(self, response: Any) -> None:
         self._response = response
@@ -386,8 +388,7 @@ class _Response(grpc.aio.UnaryUnaryCall):
     def cancel(self) -> bool:
         return False
 
-    def cancelled(self) -> bool:
-        return False
+    cancelled = cancel
 
     def done(self) -> bool:
         return True
@@ -398,23 +399,16 @@ class _Response(grpc.aio.UnaryUnaryCall):
     def time_remaining(self) -> float | None:
         return None
 
-    async def initial_metadata(self) -> None:
-        return None
-
-    async def trailing_metadata(self) -> None:
-        return None
-
     async def code(self) -> grpc.StatusCode:
         return grpc.StatusCode.OK
 
     async def details(self) -> str:
         return ""
 
-    async def debug_error_string(self) -> None:
+    async def initial_metadata(self) -> None:
         return None
 
-    async def wait_for_connection(self) -> None:
-        return None
+    trailing_metadata = debug_error_string = wait_for_connection = initial_metadata
 
     def __await__(self) -> Generator[Any, None, Any]:
         yield from ()
@@ -422,7 +416,7 @@ class _Response(grpc.aio.UnaryUnaryCall):
 
 
 class _OtherResponses:
-    """A call whose responses an interceptor replaced by its own iterator."""
+    """A call whose responses an interceptor has replaced."""
 
     def __init__(self, call: Any, responses: AsyncIterable[Any]) -> None:
         self._call = call
@@ -433,17 +427,3 @@ class _OtherResponses:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._call, name)
-
-
-def _wrap_response(result: Any, _last_call: Any) -> Any:
-    return result if isinstance(result, grpc.aio.Call) else _Response(result)
-
-
-def _wrap_unary_stream(result: Any, last_call: Any) -> Any:
-    is_call = isinstance(result, grpc.aio.UnaryStreamCall | _OtherResponses)
-    return result if is_call else _OtherResponses(last_call or _Response(None), result)
-
-
-def _wrap_stream_stream(result: Any, last_call: Any) -> Any:
-    is_call = isinstance(result, grpc.aio.StreamStreamCall | _OtherResponses)
-    return result if is_call else _OtherResponses(last_call or _Response(None), result)

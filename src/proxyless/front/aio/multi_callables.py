@@ -1,9 +1,9 @@
-"""Multi-callables: the callables for one method that grpc.aio channels hand to stubs."""
+"""Multi-callables: the callables for one method that asyncio channels create for stubs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import grpc
 import grpc.aio
@@ -17,12 +17,13 @@ from proxyless.front.aio.calls import (
     UnaryUnaryCall,
 )
 from proxyless.front.aio.interceptors import (
+    CallArguments,
     CallSpec,
+    InterceptedCall,
     InterceptedStreamStreamCall,
     InterceptedStreamUnaryCall,
     InterceptedUnaryStreamCall,
     InterceptedUnaryUnaryCall,
-    Said,
 )
 from proxyless.front.aio.outcomes import StreamOutcome
 from proxyless.front.conversions import (
@@ -45,24 +46,30 @@ MetadataLike = Iterable[tuple[str, str | bytes]]
 class _MultiCallable:
     """Starts the RPCs of one method."""
 
+    _intercepted: ClassVar[type[InterceptedCall]]
+
     def __init__(
-        self,
-        channel: AioChannel,
-        path: str,
-        serializer: Serializer,
-        deserializer: Deserializer,
-        interceptors: Sequence[Any],
+        self, channel: AioChannel, path: str, serializer: Serializer, deserializer: Deserializer
     ) -> None:
         self._channel = channel
         self._path = path
         self._serializer = serializer
         self._deserializer = deserializer
-        self._interceptors = interceptors
+        self._interceptors = getattr(channel.interceptors, self._intercepted.kind)
         self._method: Method | None = None
 
-    def _new_call(self, core: Channel, outcome: Any, said: Said) -> Call:
-        """A call that is not started yet, and knows its outcome as its outcome knows it."""
-        path, timeout, metadata, credentials, wait_for_ready, compression = said
+    def _start(self, arguments: CallArguments, requests: Any) -> Any:
+        """Start an RPC with a request, or with an iterator of requests."""
+        raise NotImplementedError
+
+    def _intercept(self, arguments: CallArguments, requests: Any) -> Any:
+        spec = CallSpec(*arguments)
+        call = self._intercepted(self._interceptors, self._start, spec, requests)
+        return self._channel.add_intercepted(call)
+
+    def _new_call(self, core: Channel, outcome: Any, arguments: CallArguments) -> Call:
+        """Create the call of an outcome, without starting it."""
+        path, timeout, metadata, credentials, wait_for_ready, compression = arguments
         method = self._method
         if method is None or method.path != path:
             method = core.method(path, is_registered=path in self._channel.registered)
@@ -106,6 +113,8 @@ class _MultiCallable:
 class UnaryUnaryMultiCallable(_MultiCallable, grpc.aio.UnaryUnaryMultiCallable):
     """Starts unary RPCs."""
 
+    _intercepted = InterceptedUnaryUnaryCall
+
     def __call__(
         self,
         request: Any,
@@ -116,24 +125,23 @@ class UnaryUnaryMultiCallable(_MultiCallable, grpc.aio.UnaryUnaryMultiCallable):
         wait_for_ready: bool | None = None,
         compression: grpc.Compression | None = None,
     ) -> grpc.aio.UnaryUnaryCall:
-        said = (self._path, timeout, metadata, credentials, wait_for_ready, compression)
+        arguments = (self._path, timeout, metadata, credentials, wait_for_ready, compression)
         if self._interceptors:
-            call = InterceptedUnaryUnaryCall(
-                self._interceptors, self._start, CallSpec(*said), request
-            )
-            return self._channel.add_intercepted(call)
-        return self._start(said, request)
+            return self._intercept(arguments, request)
+        return self._start(arguments, request)
 
-    def _start(self, said: Said, request: Any) -> UnaryUnaryCall:
+    def _start(self, arguments: CallArguments, requests: Any) -> UnaryUnaryCall:
         core = self._channel.core()
         call = UnaryUnaryCall(self._channel.loop, self._deserializer)
-        self._start_with_request(self._new_call(core, call, said), request)
+        self._start_with_request(self._new_call(core, call, arguments), requests)
         call.is_starting = False
         return call
 
 
 class UnaryStreamMultiCallable(_MultiCallable, grpc.aio.UnaryStreamMultiCallable):
     """Starts RPCs with streamed responses."""
+
+    _intercepted = InterceptedUnaryStreamCall
 
     def __call__(
         self,
@@ -145,25 +153,24 @@ class UnaryStreamMultiCallable(_MultiCallable, grpc.aio.UnaryStreamMultiCallable
         wait_for_ready: bool | None = None,
         compression: grpc.Compression | None = None,
     ) -> grpc.aio.UnaryStreamCall:
-        said = (self._path, timeout, metadata, credentials, wait_for_ready, compression)
+        arguments = (self._path, timeout, metadata, credentials, wait_for_ready, compression)
         if self._interceptors:
-            call = InterceptedUnaryStreamCall(
-                self._interceptors, self._start, CallSpec(*said), request
-            )
-            return self._channel.add_intercepted(call)
-        return self._start(said, request)
+            return self._intercept(arguments, request)
+        return self._start(arguments, request)
 
-    def _start(self, said: Said, request: Any) -> UnaryStreamCall:
+    def _start(self, arguments: CallArguments, requests: Any) -> UnaryStreamCall:
         core = self._channel.core()
         outcome = StreamOutcome(self._channel.loop, self._deserializer)
         call = UnaryStreamCall(outcome)
-        self._start_with_request(self._new_call(core, outcome, said), request)
+        self._start_with_request(self._new_call(core, outcome, arguments), requests)
         outcome.is_starting = False
         return call
 
 
 class StreamUnaryMultiCallable(_MultiCallable, grpc.aio.StreamUnaryMultiCallable):
     """Starts RPCs with streamed requests."""
+
+    _intercepted = InterceptedStreamUnaryCall
 
     def __call__(
         self,
@@ -174,25 +181,24 @@ class StreamUnaryMultiCallable(_MultiCallable, grpc.aio.StreamUnaryMultiCallable
         wait_for_ready: bool | None = None,
         compression: grpc.Compression | None = None,
     ) -> grpc.aio.StreamUnaryCall:
-        said = (self._path, timeout, metadata, credentials, wait_for_ready, compression)
+        arguments = (self._path, timeout, metadata, credentials, wait_for_ready, compression)
         if self._interceptors:
-            call = InterceptedStreamUnaryCall(
-                self._interceptors, self._start, CallSpec(*said), request_iterator
-            )
-            return self._channel.add_intercepted(call)
-        return self._start(said, request_iterator)
+            return self._intercept(arguments, request_iterator)
+        return self._start(arguments, request_iterator)
 
-    def _start(self, said: Said, requests: RequestIterator | None) -> StreamUnaryCall:
+    def _start(self, arguments: CallArguments, requests: RequestIterator | None) -> StreamUnaryCall:
         core = self._channel.core()
         call = StreamUnaryCall(self._channel.loop, self._deserializer, self._serializer)
-        self._new_call(core, call, said).start()
+        self._new_call(core, call, arguments).start()
         call.is_starting = False
         call.start_writing(requests)
         return call
 
 
 class StreamStreamMultiCallable(_MultiCallable, grpc.aio.StreamStreamMultiCallable):
-    """Starts RPCs with streams both ways."""
+    """Starts RPCs with streamed requests and responses."""
+
+    _intercepted = InterceptedStreamStreamCall
 
     def __call__(
         self,
@@ -203,36 +209,18 @@ class StreamStreamMultiCallable(_MultiCallable, grpc.aio.StreamStreamMultiCallab
         wait_for_ready: bool | None = None,
         compression: grpc.Compression | None = None,
     ) -> grpc.aio.StreamStreamCall:
-        said = (self._path, timeout, metadata, credentials, wait_for_ready, compression)
+        arguments = (self._path, timeout, metadata, credentials, wait_for_ready, compression)
         if self._interceptors:
-            call = InterceptedStreamStreamCall(
-                self._interceptors, self._start, CallSpec(*said), request_iterator
-            )
-            return self._channel.add_intercepted(call)
-        return self._start(said, request_iterator)
+            return self._intercept(arguments, request_iterator)
+        return self._start(arguments, request_iterator)
 
-    def _start(self, said: Said, requests: RequestIterator | None) -> StreamStreamCall:
+    def _start(
+        self, arguments: CallArguments, requests: RequestIterator | None
+    ) -> StreamStreamCall:
         core = self._channel.core()
         outcome = StreamOutcome(self._channel.loop, self._deserializer)
         call = StreamStreamCall(outcome, self._serializer)
-        self._new_call(core, outcome, said).start()
+        self._new_call(core, outcome, arguments).start()
         outcome.is_starting = False
         call.start_writing(requests)
         return call
-
-
-class Kinds(NamedTuple):
-    """The classes of multi-callables that a channel makes, by the kind of method."""
-
-    unary_unary: type[UnaryUnaryMultiCallable]
-    unary_stream: type[UnaryStreamMultiCallable]
-    stream_unary: type[StreamUnaryMultiCallable]
-    stream_stream: type[StreamStreamMultiCallable]
-
-
-CHANNEL_KINDS: Final = Kinds(
-    UnaryUnaryMultiCallable,
-    UnaryStreamMultiCallable,
-    StreamUnaryMultiCallable,
-    StreamStreamMultiCallable,
-)

@@ -1,7 +1,6 @@
-"""What is known about an RPC of the asyncio API, and who waits for more?
+"""Result of a call of the asyncio API: head, responses, end, and the futures that wait for them.
 
-An `Outcome` observes the channel's `Call` and remembers what was said about it, for the call object
-that the application has. All of it happens on one loop.
+An `Outcome` observes the channel's `Call` for the application's call object, on one loop.
 """
 
 from __future__ import annotations
@@ -15,7 +14,8 @@ import grpc.aio
 
 from proxyless.base import EMPTY_METADATA, Metadata, Status, StatusCode
 from proxyless.channel.statuses import CANCELLED
-from proxyless.channel.unread import await_reader
+from proxyless.channel.unread_call import track_unread
+from proxyless.front.channel_api import attach_rpc, call_here
 from proxyless.front.conversions import (
     NO_MESSAGE,
     SECOND_MESSAGE,
@@ -23,7 +23,6 @@ from proxyless.front.conversions import (
     deserialize,
     to_aio_error,
 )
-from proxyless.front.explaining import ask_here, remember
 from proxyless.wire import StreamEnd
 from proxyless.wire.limits import BUFFERED_BYTES_MAX, MESSAGE_OVERHEAD_BYTES
 
@@ -31,46 +30,45 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from proxyless.channel import Call
-    from proxyless.channel.unread import Unread
+    from proxyless.channel.unread_call import UnreadCall
 
-# In Python 3.11 naming the member of an enum runs a function, and every RPC asks for this one.
+# A global, because in Python 3.11 `StatusCode.OK` calls a function, and every RPC reads it.
 _OK: Final = StatusCode.OK
 
-# Turns of the loop until the end of an RPC that failed at once is delivered: as many as grpcio
-# takes at least. A task that the application starts for its writes gets the error in `write`.
+# Turns of the loop until the end of an RPC that failed at once is delivered: the minimum in grpcio.
+# A task that the application starts for its writes gets the error in `write`.
 TURNS_TO_FAIL: Final = 4
 
 
 class Outcome:
-    """What is known about an RPC so far, and who waits for more. Driven by the channel's `Call`."""
+    """The result of one RPC. Observes its `Call`."""
 
     # Set before the RPC starts.
     core: Call
     # Set to False when the stub is about to return. An end that comes before is delivered in a
-    # later turn of the loop: a done callback may make the next RPC, and fail again.
+    # later turn of the loop: a done callback may start another RPC, which fails again.
     is_starting = True
-    # Stops whoever sends requests, if somebody does on his own.
+    # Stops the task that sends requests, if there is one.
     stop_sending: Callable[[], None] | None = None
 
     def __init__(self, loop: asyncio.AbstractEventLoop, deserializer: Deserializer) -> None:
         # Fixed at construction.
         self.loop = loop
         self.deserializer = deserializer
-        # What the RPC said.
+        # From the `Call`.
         self.head: Metadata | None = None
         self.end: StreamEnd | None = None
-        # Who wants to know of the end.
-        self._callbacks: tuple[Callable[[], None], ...] = ()
-        # Who waits for the end, and who for whatever comes next.
+        self._done_callbacks: tuple[Callable[[], None], ...] = ()
+        # Futures for the end, and for the next change.
         self._end_waiters: tuple[asyncio.Future[None], ...] = ()
         self._waiters: tuple[asyncio.Future[None], ...] = ()
 
     @property
-    def known_end(self) -> StreamEnd | None:
-        """The end of the RPC, even if responses before it are not read; None before it came."""
+    def received_end(self) -> StreamEnd | None:
+        """The end of the RPC, even if responses before it are unread."""
         return self.end
 
-    # What the channel says
+    # Called by the `Call`
 
     def on_head(self, metadata: Metadata) -> None:
         self.head = metadata
@@ -92,11 +90,11 @@ class Outcome:
             self.wake()
         if self.stop_sending is not None:
             self.stop_sending()
-        for callback in self._callbacks:
+        for callback in self._done_callbacks:
             self._run(callback)
 
     def _defer_end(self, end: StreamEnd, turns: int) -> None:
-        """Deliver an end that came before the stub returned."""
+        """Deliver an end after this number of turns of the loop."""
         if turns > 0:
             self.loop.call_soon(self._defer_end, end, turns - 1)
         elif self.end is None:  # Not cancelled meanwhile.
@@ -106,7 +104,7 @@ class Outcome:
     # Waiting
 
     def new_waiter(self) -> asyncio.Future[None]:
-        """A future for the next thing that happens; each waiting task needs its own."""
+        """A future for the next change; each waiting task needs its own."""
         waiter: asyncio.Future[None] = self.loop.create_future()
         self._waiters += (waiter,)
         return waiter
@@ -129,13 +127,12 @@ class Outcome:
             try:
                 await waiter
             finally:
-                # Who gave up waiting must not stay here for as long as the RPC lasts.
+                # A cancelled waiter must not be kept until the end of the RPC.
                 self._end_waiters = tuple(each for each in self._end_waiters if each is not waiter)
-        assert self.end is not None, "nobody else wakes those who wait for the end"
+        assert self.end is not None, "only on_end completes these futures"
         return self.end
 
-    async def wait_news(self) -> None:
-        """Return at the next thing that happens. Who gives up leaves nothing here."""
+    async def _wait_change(self) -> None:
         waiter = self.new_waiter()
         try:
             await waiter
@@ -144,23 +141,23 @@ class Outcome:
 
     async def wait_head(self) -> Metadata:
         while self.head is None and self.end is None:
-            await self.wait_news()
+            await self._wait_change()
         return self.head or EMPTY_METADATA
 
     async def wait_connected(self) -> None:
-        """Return when the RPC was given to a connection; raise if it has failed."""
-        while self.known_end is None and not self.core.is_connected:
-            await self.wait_news()
+        """Return when the RPC is on a connection; raise if it has failed."""
+        while self.received_end is None and not self.core.is_connected:
+            await self._wait_change()
         if self.end is not None:
             self.raise_if_failed()
 
-    # The application's side
+    # Called by the application
 
     def cancel(self, status: Status = CANCELLED) -> bool:
         if self.end is not None:
             return False
         if self.core.is_ended:
-            # Its end is not delivered yet, and this one comes first.
+            # Replaces the end, which is not delivered yet.
             self.on_end(StreamEnd(status))
         else:
             self.core.cancel(status)
@@ -168,12 +165,12 @@ class Outcome:
 
     def call_when_done(self, callback: Callable[[], None]) -> None:
         if self.end is None:
-            self._callbacks += (callback,)
+            self._done_callbacks += (callback,)
         else:
             self._run(callback)
 
     def _run(self, callback: Callable[[], None]) -> None:
-        """An application's callback must not break the connection it is called from."""
+        """Call an application's callback. An exception must not reach the connection."""
         try:
             callback()
         except Exception as error:
@@ -182,22 +179,22 @@ class Outcome:
             )
 
     def raise_if_failed(self) -> None:
-        """Raise what the application expects for the end of the RPC, unless that is OK."""
-        end = self.known_end
-        assert end is not None, "called when the end of the RPC is known"
+        """Raise the exception for the end of the RPC, unless that is OK."""
+        end = self.received_end
+        assert end is not None, "called after the end"
         if end.status.code is _OK:
             return
-        # Itself, not an equal one: a server may use the same words.
+        # Compared by identity: a server may send an equal status.
         if end.status is CANCELLED:
             raise asyncio.CancelledError
         error = to_aio_error(end, self.head or EMPTY_METADATA)
-        raise remember(error, self.core, ask_here)
+        raise attach_rpc(error, self.core, call_here)
 
 
 class UnaryOutcome(Outcome):
-    """The outcome of an RPC with one response."""
+    """The result of an RPC with one response."""
 
-    # As long as nothing came. Here, and not set for each, because there is one for every RPC.
+    # Class attributes, because setting them in `__init__` would cost time for every RPC.
     _message: bytes | None = None
     response: Any = None
 
@@ -212,23 +209,23 @@ class UnaryOutcome(Outcome):
             if self._message is None:
                 end = StreamEnd(NO_MESSAGE, end.trailers)
             else:
-                self.response, problem = deserialize(self.deserializer, self._message)
-                if problem is not None:
-                    end = StreamEnd(problem, end.trailers)
+                self.response, error = deserialize(self.deserializer, self._message)
+                if error is not None:
+                    end = StreamEnd(error, end.trailers)
         Outcome.on_end(self, end)
 
 
 class StreamOutcome(Outcome):
-    """The outcome of an RPC with any number of responses, in a bounded queue.
+    """The result of an RPC with any number of responses, in a bounded queue.
 
-    As with grpcio, what the server says last stands in the queue behind its responses: the RPC is
-    over when they are read. Every other end is seen at once, also while that one waits: at the
-    deadline, and when the channel is closed.
+    As with grpcio, an end from trailers is delivered after the responses: the RPC ends when they
+    are read. Every other end (deadline, closed channel) is delivered at once, even while an end
+    from trailers is pending.
     """
 
-    # What the server said last, while there are responses before it.
-    _last_word: StreamEnd | None = None
-    _unread: Unread | None = None
+    # The end from trailers while responses before it are unread, and the unread call.
+    _pending_end: StreamEnd | None = None
+    _unread: UnreadCall | None = None
 
     def __init__(self, loop: asyncio.AbstractEventLoop, deserializer: Deserializer) -> None:
         super().__init__(loop, deserializer)
@@ -237,8 +234,8 @@ class StreamOutcome(Outcome):
         self._is_held = False
 
     @property
-    def known_end(self) -> StreamEnd | None:
-        return self._last_word if self.end is None else self.end
+    def received_end(self) -> StreamEnd | None:
+        return self._pending_end if self.end is None else self.end
 
     def on_message(self, message: bytes) -> None:
         self._received.append(message)
@@ -249,30 +246,29 @@ class StreamOutcome(Outcome):
         self.wake()
 
     def on_end(self, end: StreamEnd) -> None:
-        if end.is_last_word and self._received:
-            self._last_word = end
-            self._unread = await_reader(self.core, self._on_cut)
+        if end.is_from_trailers and self._received:
+            self._pending_end = end
+            self._unread = track_unread(self.core, self._on_unread_end)
             if self.stop_sending is not None:
                 self.stop_sending()
-            # Who writes need not wait, and who waits for the connection has waited long enough.
+            # Wakes `write` and `wait_for_connection`.
             self.wake()
         else:
             Outcome.on_end(self, end)
 
-    def _on_cut(self, status: Status) -> None:
-        """Nobody has read everything in time. As with any other end, what is here can be read."""
+    def _on_unread_end(self, status: Status) -> None:
+        """End a call whose responses were not read in time; they can still be read."""
         self._conclude(StreamEnd(status))
 
     def _conclude(self, end: StreamEnd) -> None:
-        """End an RPC whose end is known and was not delivered."""
+        """Deliver the end of a call whose `on_end` was called before."""
         if self._unread is not None:
-            self._unread.forget()
+            self._unread.close()
         Outcome.on_end(self, end)
 
     def cancel(self, status: Status = CANCELLED) -> bool:
         if self.end is not None:
             return False
-        # Who cancels does not want the rest.
         self._received.clear()
         if self.core.is_ended:
             self._conclude(StreamEnd(status))
@@ -292,15 +288,15 @@ class StreamOutcome(Outcome):
                 raise
         message = self._received.popleft()
         self._received_bytes -= len(message) + MESSAGE_OVERHEAD_BYTES
-        response, problem = deserialize(self.deserializer, message)
-        if problem is not None:
+        response, error = deserialize(self.deserializer, message)
+        if error is not None:
             self._received.clear()
-            self.core.cancel(problem)
+            self.core.cancel(error)
         elif self._is_held and self._received_bytes <= BUFFERED_BYTES_MAX // 2:
-            # Not before: the end may be all that comes of it.
+            # After deserializing: `release` may deliver the end at once.
             self._is_held = False
             self.core.release()
-        if self._last_word is not None and not self._received and self.end is None:
-            status = self._last_word.status if problem is None else problem
-            self._conclude(StreamEnd(status, self._last_word.trailers))
-        return response if problem is None else grpc.aio.EOF
+        if self._pending_end is not None and not self._received and self.end is None:
+            status = self._pending_end.status if error is None else error
+            self._conclude(StreamEnd(status, self._pending_end.trailers))
+        return response if error is None else grpc.aio.EOF

@@ -1,19 +1,20 @@
-"""Where does the blocking API run its event loop?
+"""Background event loop of the blocking API, in one daemon thread per process.
 
-In one daemon thread per process, for all blocking channels together. Other threads hand work over
-with `post` and touch nothing else that belongs to the loop.
+All blocking channels share it. Other threads add actions with `post` and use nothing else that
+belongs to the loop.
 
 Theory of operation
     Waking the loop costs a system call and often a switch of threads, so it is woken once per
-    batch: who posts wakes it only if nobody has since it last looked. The loop takes that mark
-    back before it looks, so nothing that was posted is missed.
+    batch: `post` wakes it only if `_is_woken` is not set. The loop clears that flag before it reads
+    the inbox, so no action is missed.
 
-    In the child of a fork the thread does not exist. The child leaves everything behind as it is,
-    because the file descriptors are the parent's, too, and starts afresh when it needs a loop.
+    In the child of a fork the thread does not exist. The child abandons the loop without closing
+    it, because the parent uses the same file descriptors, and creates a new one when it needs one.
 
-    When the interpreter exits while no call is under way, the channels are closed and the thread
-    ends. Otherwise it is a daemon's call or one that nobody waits for: everything is left running
-    until the process is gone, because a daemon that is told of an end would complain about it.
+    When the interpreter exits and no call is running, the channels are closed and the thread ends.
+    A call that is still running belongs to a daemon thread, or is not waited for: everything keeps
+    running until the process ends, because the end of its call would make the daemon thread log
+    errors.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import logging
-import os
 from collections import deque
 from concurrent.futures import Future
 from contextlib import suppress
@@ -29,6 +29,8 @@ from queue import Empty, SimpleQueue
 from threading import Event, Lock, Thread, get_ident
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakSet
+
+from proxyless.runtime.forks import call_after_fork_in_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
@@ -38,32 +40,32 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _LOGGER: Final = logging.getLogger("proxyless.channel")
-# How long closing may take: of one channel, and of all when the interpreter exits.
+# Limits for closing one channel, and for closing all when the interpreter exits.
 _CLOSE_TIMEOUT_S: Final = 2.0
 _EXIT_TIMEOUT_S: Final = 0.5
-# How long a thread for callbacks waits for another one before it ends.
+# How long an idle callback thread waits for the next callback before it ends.
 _LINGER_S: Final = 1.0
 
 
 class Background:
-    """One event loop in one thread. Driven by every thread that posts to it."""
+    """One event loop in one thread. May be used by any thread."""
 
     def __init__(self) -> None:
         # Fixed at construction.
         self._loop = _new_loop()
-        # Changed by every thread, in steps that the interpreter does not divide.
+        # Changed by every thread, with atomic operations.
         self._inbox: deque[Callable[[], None]] = deque()
-        # Somebody has woken the loop, and it has not looked into the inbox since.
-        self._is_told = False
-        # Changed once. After that a new one must be made (`shared_background`).
+        # The loop was woken, and has not read the inbox since.
+        self._is_woken = False
+        # Changed once. After that `shared_background` creates a new one.
         self.is_usable = True
         # This is the child of a fork, and the thread is the parent's.
-        self.is_left_behind = False
+        self.is_abandoned = False
         # Changed on the loop.
         self._cores: WeakSet[Channel] = WeakSet()
         self._tasks: set[asyncio.Task[None]] = set()
-        # Set when the thread has ended, or has decided at exit to go on.
-        self._is_settled = Event()
+        # Set when the thread has ended, or `stop` has found a running call.
+        self._is_stop_decided = Event()
         self._thread = Thread(target=self._run, name="proxyless", daemon=True)
         self._thread.start()
         self._thread_id = self._thread.ident
@@ -74,31 +76,31 @@ class Background:
         finally:
             self.is_usable = False
             self._loop.close()
-            self._is_settled.set()
+            self._is_stop_decided.set()
 
-    # Handing over
+    # Actions for the loop
 
     def post(self, action: Callable[[], None]) -> None:
-        """Run this on the loop, soon, after what was posted before. Any thread may call."""
+        """Run this on the loop, soon, after everything posted before. Any thread may call it."""
         self._inbox.append(action)
-        if not self._is_told and self.is_usable:
+        if not self._is_woken and self.is_usable:
             self._wake()
 
     def _wake(self) -> None:
         try:
-            self._is_told = True
-            self._loop.call_soon_threadsafe(self._look)
+            self._is_woken = True
+            self._loop.call_soon_threadsafe(self._run_inbox)
         except RuntimeError:
-            pass  # Closed just now, at exit.
+            pass  # Closed meanwhile, at exit.
         except BaseException:
-            # Ctrl-C, inside of asyncio. Others who have posted rely on this wake-up.
-            self._loop.call_soon_threadsafe(self._look)
+            # Ctrl-C, inside of asyncio. Other threads that have posted rely on this wake-up.
+            self._loop.call_soon_threadsafe(self._run_inbox)
             raise
 
-    def _look(self) -> None:
-        self._is_told = False
+    def _run_inbox(self) -> None:
+        self._is_woken = False
         inbox = self._inbox
-        # Bounded: what comes in from here on has told the loop again.
+        # Bounded: an action that is added from here on has woken the loop again.
         for _ in range(len(inbox)):
             try:
                 inbox.popleft()()
@@ -107,41 +109,41 @@ class Background:
                     {"message": "exception in work for the background loop", "exception": error}
                 )
 
-    def ask(self, question: Callable[[], T]) -> T:
-        """What this returns, or raises, on the loop. Blocks.
+    def call(self, function: Callable[[], T]) -> T:
+        """Call a function on the loop; return its result, or raise its exception. Blocks.
 
-        Raises RuntimeError if nobody would ever answer.
+        Raises RuntimeError if the loop does not run, or this is its thread.
         """
         self.check_may_block()
         if not self.is_usable:
             raise RuntimeError("background loop does not run in this process any more")
-        answer: Future[T] = Future()
+        result: Future[T] = Future()
 
-        def reply() -> None:
+        def run() -> None:
             try:
-                answer.set_result(question())
+                result.set_result(function())
             except BaseException as error:
-                answer.set_exception(error)
+                result.set_exception(error)
 
-        self.post(reply)
-        return answer.result()
+        self.post(run)
+        return result.result()
 
     def check_may_block(self) -> None:
-        """Raise RuntimeError in the loop's own thread, where waiting for the loop never ends."""
+        """Raise RuntimeError in the loop's own thread, where waiting for the loop is a deadlock."""
         if get_ident() == self._thread_id:
             raise RuntimeError(
                 "blocking call in the thread of the background loop, which would never return:"
                 " make it in another thread"
             )
 
-    # The channels on this loop
+    # Channels on this loop
 
     def add(self, core: Channel) -> None:
-        """Close this channel at exit if nobody has before. On the loop."""
+        """Close this core at exit. Called on the loop."""
         self._cores.add(core)
 
     def close(self, core: Channel) -> None:
-        """Close a channel; outside the loop's thread, wait until its connections are gone."""
+        """Close a core; outside the loop's thread, wait until its connections are closed."""
         closed = Event()
 
         async def close() -> None:
@@ -168,22 +170,22 @@ class Background:
 
     # Ends
 
-    def leave_behind(self) -> None:
-        """In the child of a fork: this loop is the parent's, and nothing of it may be used."""
+    def abandon(self) -> None:
+        """Called in the child of a fork: the loop is the parent's, and must not be used."""
         self.is_usable = False
-        self.is_left_behind = True
+        self.is_abandoned = True
 
     def stop(self) -> None:
-        """At exit: close every channel and end the thread, unless calls are under way."""
+        """At exit: close every channel and end the thread, unless calls are running."""
         if self.is_usable:
             self.post(lambda: self._start(self._finish()))
-            self._is_settled.wait(_EXIT_TIMEOUT_S * 2)
+            self._is_stop_decided.wait(_EXIT_TIMEOUT_S * 2)
 
     async def _finish(self) -> None:
-        # Who has posted a call is about to wait for it.
-        self._look()
+        # Start the calls that were posted meanwhile: their threads wait for them.
+        self._run_inbox()
         if any(core.calls for core in self._cores):
-            self._is_settled.set()
+            self._is_stop_decided.set()
             return
         self.is_usable = False
         try:
@@ -195,7 +197,7 @@ class Background:
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
-    """The fastest loop that is installed."""
+    """A uvloop if it is installed, a loop of asyncio otherwise."""
     try:
         import uvloop  # noqa: PLC0415 - an optional extra
     except ImportError:
@@ -203,15 +205,15 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-# One per process. What a fork left behind is kept: freeing a loop takes its sockets out of its
-# poll, and the poll is the parent's, too.
+# One per process. Abandoned loops are kept referenced: freeing one would remove its sockets from a
+# poll that the parent uses, too.
 _starting = Lock()
 _current: Background | None = None
-_left_behind: list[Background] = []
+_abandoned: list[Background] = []
 
 
 def shared_background() -> Background:
-    """The background of this process, which is started if there is none."""
+    """The background loop of this process, started if there is none."""
     global _current  # noqa: PLW0603 - there is one per process
     with _starting:
         if _current is None or not _current.is_usable:
@@ -221,11 +223,11 @@ def shared_background() -> Background:
 
 def _after_fork_in_child() -> None:
     global _starting, _current  # noqa: PLW0603 - there is one per process
-    # Another thread may have held it when the process was forked.
+    # Another thread may have held the lock when the process was forked.
     _starting = Lock()
     if _current is not None:
-        _current.leave_behind()
-        _left_behind.append(_current)
+        _current.abandon()
+        _abandoned.append(_current)
         _current = None
 
 
@@ -234,29 +236,29 @@ def _at_exit() -> None:
         _current.stop()
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+call_after_fork_in_child(_after_fork_in_child)
 atexit.register(_at_exit)
 
 
 class CallbackThread:
-    """Runs an application's callbacks in order, in a thread that is there only when needed.
+    """Runs an application's callbacks in order, in a thread that ends when it is idle.
 
-    Not the loop's: a callback may block, and may even make blocking calls.
+    Not in the loop's thread, because a callback may block, or make blocking calls.
     """
 
     def __init__(self) -> None:
         self._callbacks: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._deciding = Lock()
+        self._lock = Lock()
         self._is_running = False
 
     def post(self, callback: Callable[[], None]) -> None:
-        """Run this after what was posted before."""
-        with self._deciding:
+        """Run this after everything posted before."""
+        with self._lock:
             self._callbacks.put(callback)
             if self._is_running:
                 return
             self._is_running = True
-        with suppress(RuntimeError):  # At exit no thread can be started any more.
+        with suppress(RuntimeError):  # At exit no thread can be started.
             Thread(target=self._run, name="proxyless-callbacks", daemon=True).start()
 
     def _run(self) -> None:
@@ -264,7 +266,7 @@ class CallbackThread:
             try:
                 callback = self._callbacks.get(timeout=_LINGER_S)
             except Empty:
-                with self._deciding:
+                with self._lock:
                     if self._callbacks.empty():
                         self._is_running = False
                         return

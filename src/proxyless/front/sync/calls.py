@@ -1,8 +1,8 @@
-"""The call objects that the blocking API hands out; they behave as grpcio's do.
+"""Call objects of the blocking API, which behave as grpcio's.
 
-A call is at the same time a `grpc.Call`, a `grpc.Future` and the `grpc.RpcError` that it raises if
-it fails. One whose RPC is under way only refers to what is known about that (`Outcome`), so that an
-application which drops it frees it, and the RPC is cancelled, as with grpcio.
+A call is a `grpc.Call`, a `grpc.Future` and the `grpc.RpcError` that it raises if it fails. A
+running call refers to its `Outcome`, which does not refer to it: a call that the application drops
+is freed at once, and its RPC is cancelled, as with grpcio.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import grpc
 
 from proxyless.base import EMPTY_METADATA, Metadata
+from proxyless.front.channel_api import FailedRpc
 from proxyless.front.conversions import Metadatum, to_debug_string, to_grpc_code, to_sync_metadata
-from proxyless.front.explaining import FailedRpc
 from proxyless.front.sync.outcomes import NO_MORE, Outcome, StreamOutcome, UnaryOutcome
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class _CallApi(grpc.RpcError, grpc.Call, grpc.Future):
-    """What every call offers, in terms of a few questions that its subclass answers."""
+    """The interface of a call, implemented with a few methods of its subclass."""
 
     def _wait_end(self, timeout_s: float | None = None) -> StreamEnd:
-        """How the RPC ended, or FutureTimeoutError. Blocks."""
+        """The end of the RPC. Blocks; raises FutureTimeoutError."""
         raise NotImplementedError
 
     def _wait_head(self) -> Metadata:
@@ -38,7 +38,7 @@ class _CallApi(grpc.RpcError, grpc.Call, grpc.Future):
         """The response of an RPC that ended with OK."""
         raise NotImplementedError
 
-    # As a call
+    # grpc.Call
 
     def initial_metadata(self) -> tuple[Metadatum, ...]:
         return to_sync_metadata(self._wait_head())
@@ -55,7 +55,7 @@ class _CallApi(grpc.RpcError, grpc.Call, grpc.Future):
     def debug_error_string(self) -> str:
         return to_debug_string(self._wait_end().status)
 
-    # As a future
+    # grpc.Future
 
     def running(self) -> bool:
         return bool(self.is_active())
@@ -84,13 +84,13 @@ class _CallApi(grpc.RpcError, grpc.Call, grpc.Future):
         except grpc.RpcError as raised:
             return cast("TracebackType", raised.__traceback__)
 
-    # As an error
+    # grpc.RpcError
 
     def __repr__(self) -> str:
         name = type(self).__name__
         if self.is_active():
             return f"<{name} object>"
-        # As grpcio shows it: people know that, and search for it.
+        # The format of grpcio, which users search for.
         end = self._wait_end()
         code = to_grpc_code(end.status.code)
         lines = [f"<{name} of RPC that terminated with:", f"\tstatus = {code}"]
@@ -103,12 +103,12 @@ class _CallApi(grpc.RpcError, grpc.Call, grpc.Future):
 
 
 class FinishedCall(_CallApi):
-    """A call whose RPC is over."""
+    """A call whose RPC has ended."""
 
     def __init__(
         self, end: StreamEnd, head: Metadata = EMPTY_METADATA, response: object = None
     ) -> None:
-        # The arguments of an exception are what it is copied and pickled with.
+        # An exception is copied and pickled with its arguments.
         super().__init__(end, head, response)
         self._end = end
         self._head = head
@@ -126,14 +126,10 @@ class FinishedCall(_CallApi):
     def is_active(self) -> bool:
         return False
 
+    cancel = cancelled = is_active
+
     def time_remaining(self) -> None:
         return None
-
-    def cancel(self) -> bool:
-        return False
-
-    def cancelled(self) -> bool:
-        return False
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
         return False
@@ -143,11 +139,11 @@ class FinishedCall(_CallApi):
 
 
 class InactiveRpcError(FinishedCall):
-    """What a blocking call raises when its RPC fails."""
+    """Raised by a blocking call whose RPC fails."""
 
 
 class _RunningCall(_CallApi):
-    """A call whose RPC is under way, or was."""
+    """A call whose RPC may be running."""
 
     def __init__(self, outcome: Outcome) -> None:
         super().__init__()
@@ -167,16 +163,16 @@ class _RunningCall(_CallApi):
 
     @property
     def _response(self) -> Any:
-        # grpcio's streams have no result, either.
+        # As in grpcio, the result of a stream is None.
         return None
 
     @property
     def failed_rpc(self) -> FailedRpc | None:
-        """What there is to explain, if this is raised as an error."""
+        """For `explain_error`, if this call is raised as an error."""
         outcome = self._outcome
         if outcome.end is None or outcome.end.status.is_ok:
             return None
-        return FailedRpc(outcome.call, outcome.binding.background.ask)
+        return FailedRpc(outcome.call, outcome.binding.background.call)
 
     def is_active(self) -> bool:
         return self._outcome.end is None
@@ -194,7 +190,7 @@ class _RunningCall(_CallApi):
         return self._outcome.call_when_done(callback)
 
     def add_done_callback(self, fn: Callable[[Self], None]) -> None:
-        # The callback refers to the call: it is not dropped while somebody wants to be called.
+        # The callback refers to the call, so the call is not freed before it has ended.
         if not self._outcome.call_when_done(lambda: fn(self)):
             fn(self)
 

@@ -1,13 +1,12 @@
-"""What is known about an RPC of the blocking API, and which threads wait for more?
+"""Result of a call of the blocking API: head, responses, end, and the threads that wait for them.
 
-An `Outcome` stands between two sides. On the loop's thread it observes the channel's `Call`; on
-any other thread an application's calls ask it, wait on it and cancel it. Deserializing happens on
-the application's side.
+An `Outcome` observes the channel's `Call` in the loop's thread; the application's threads read it,
+wait for it and cancel it. Responses are deserialized in the application's threads.
 
 Theory of operation
-    A thread that waits queues a locked lock, looks once more whether there is something to wait
-    for, and acquires the lock again. Who has news first notes them, then releases every lock that
-    is queued. So whoever is not found there has seen the news.
+    A thread that waits queues a locked lock, checks its condition once more, and acquires the lock
+    again. A thread that changes the outcome does so first, and then releases all queued locks. So a
+    thread whose lock is not in the queue has seen the change.
 
     The end is decided once: by the loop, or before that by an application that cancels.
 """
@@ -24,7 +23,7 @@ from proxyless.base import EMPTY_METADATA, Metadata, State, Status, StatusCode
 from proxyless.base.frozen import frozen
 from proxyless.channel.channel import CHANNEL_CLOSED
 from proxyless.channel.statuses import CANCELLED
-from proxyless.channel.unread import await_reader
+from proxyless.channel.unread_call import track_unread
 from proxyless.front.conversions import COLLECTED, NO_MESSAGE, SECOND_MESSAGE, deserialize
 from proxyless.wire import StreamEnd
 from proxyless.wire.limits import BUFFERED_BYTES_MAX, MESSAGE_OVERHEAD_BYTES
@@ -33,67 +32,66 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from proxyless.channel import Call, Channel
-    from proxyless.channel.unread import Unread
+    from proxyless.channel.unread_call import UnreadCall
     from proxyless.front.conversions import Deserializer
     from proxyless.front.sync.background import Background, CallbackThread
     from proxyless.front.sync.requests import RequestFeeder
 
-_LEFT_BEHIND: Final = Status(
+_ABANDONED: Final = Status(
     StatusCode.CANCELLED, "the call belongs to the process that this one was forked from"
 )
 
-# How long a signal may go unnoticed by a thread that waits.
+# The time after which a waiting thread handles a signal at the latest.
 SIGNALS_SEEN_AFTER_S: Final = 0.5
 
-# As with grpcio's blocking calls, unlike those of grpc.aio.
+# As in grpcio's blocking calls, unlike in grpc.aio.
 _NO_RESPONSE: Final = Status(StatusCode.INTERNAL, "response deserializer returned None")
 
-# What `StreamOutcome.read` returns after the last response.
+# Returned by `StreamOutcome.read` after the last response.
 NO_MORE: Final = object()
 
 
 @frozen(eq=False)
 class Binding:
-    """A channel's place on a background loop. Made anew in the child of a fork."""
+    """A channel's core and the background loop it is on. Created anew in the child of a fork."""
 
     background: Background
     core: Channel
-    # For the application's callbacks: those of calls, which may wait for the state, and those that
-    # are told the state.
+    # Two threads, because a callback of a call may wait for a state callback.
     callbacks: CallbackThread
     state_callbacks: CallbackThread
 
 
 class Waiters:
-    """Threads that wait for news. Driven by them and by who has the news, in any thread."""
+    """Threads that wait for a change. May be used by any thread."""
 
     __slots__ = ("_locks",)
 
     def __init__(self) -> None:
         self._locks: list[Lock] = []
 
-    def wait_once(self, is_needless: Callable[[], bool], timeout_s: float | None = None) -> None:
-        """Return at the next news, or at once if there were some meanwhile."""
+    def wait_once(self, is_met: Callable[[], bool], timeout_s: float | None = None) -> None:
+        """Return at the next `wake`, or at once if the condition is met."""
         lock = Lock()
         lock.acquire()
         self._locks.append(lock)
-        if is_needless():
+        if is_met():
             return
         if timeout_s is None:
-            # Again and again: a signal (Ctrl-C) that comes just before a wait does not end it.
+            # In a loop, because a signal (Ctrl-C) just before a wait does not end the wait.
             while not lock.acquire(timeout=SIGNALS_SEEN_AFTER_S):
                 pass
         elif not lock.acquire(timeout=min(max(timeout_s, 0.0), TIMEOUT_MAX)):
-            with suppress(ValueError):  # Released just now.
+            with suppress(ValueError):  # Another thread has just removed it.
                 self._locks.remove(lock)
 
     def wake(self) -> None:
         locks = self._locks
-        # Bounded: who is woken may wait again, for something else.
+        # Bounded: a woken thread may wait again, for another condition.
         for _ in range(len(locks)):
             try:
-                # Taken before it is released: another thread may be here, too.
-                # The oldest: one that comes meanwhile must not be woken in the place of another.
+                # Removed before it is released, because another thread may be here, too. The
+                # oldest, so that a lock that is added meanwhile does not take its turn.
                 lock = locks.pop(0)
             except IndexError:
                 return
@@ -101,11 +99,11 @@ class Waiters:
 
 
 class Outcome:
-    """One RPC. Driven by its `Call`, on the loop, and by the application's threads."""
+    """The result of one RPC: observes its `Call`, and is shared with the application's threads."""
 
     __slots__ = (
         "_callbacks",
-        "_deciding",
+        "_end_lock",
         "_end_waiters",
         "_keep_alive",
         "_waiters",
@@ -119,39 +117,39 @@ class Outcome:
         "request",
     )
 
-    # Set before the start. Not for other threads than the loop's from then on.
+    # Set before the start; used by the loop's thread only after that.
     call: Call
 
     def __init__(self, binding: Binding, deserializer: Deserializer, keep_alive: object) -> None:
         # Fixed at construction.
         self.binding = binding
         self.deserializer = deserializer
-        # The channel, which would be closed if the RPC were all that is left of it.
+        # The channel: if it were freed, the RPC would be cancelled.
         self._keep_alive = keep_alive
-        # What the application sends: all of it, or whoever sends it bit by bit.
+        # The only request, or the sender of a stream of requests.
         self.request: bytes | None = None
         self.feeder: RequestFeeder | None = None
-        # What the RPC said.
+        # From the `Call`.
         self.head: Metadata | None = None
         self.end: StreamEnd | None = None
-        # What the application did.
+        # From the application.
         self.is_cancelled = False
         self._callbacks: list[Callable[[], None]] | None = []
-        # Who waits for the end, and who for whatever comes next.
+        # Threads that wait for the end, and for any change.
         self._end_waiters = Waiters()
         self._waiters = Waiters()
-        # Held while the end, or what runs after it, is decided.
-        self._deciding = Lock()
+        # Held while the end or the callbacks change.
+        self._end_lock = Lock()
 
     # On the loop
 
     def start(self) -> None:
-        """Begin. Whatever goes wrong here must reach the thread that waits."""
+        """Start the call. An exception ends it, because a thread waits for it."""
         try:
             if self.end is not None:
                 self.call.start_failed(self.end.status)
             elif self.binding.core.state is State.SHUTDOWN:
-                # At exit this is a daemon's call, and nobody expects the daemon to come back.
+                # At exit this is the call of a daemon thread, which is left waiting.
                 if self.binding.background.is_usable:
                     self.call.start_failed(CHANNEL_CLOSED)
             elif self.request is None:
@@ -180,17 +178,17 @@ class Outcome:
 
     @property
     def takes_requests(self) -> bool:
-        """The server may still want what the application sends."""
+        """The server may still read requests."""
         return self.end is None
 
     def _conclude(self, end: StreamEnd) -> None:
-        """The RPC is over, as far as the application is concerned. Idempotent."""
-        with self._deciding:
+        """End the RPC for the application. Idempotent."""
+        with self._end_lock:
             if self.end is None:
                 self.end = end
             callbacks, self._callbacks = self._callbacks, None
         self._wake_all()
-        # Nothing is left to be sent, and nobody has to wait for a collection of garbage.
+        # Breaks reference cycles.
         self._keep_alive = self.feeder = None
         for callback in callbacks or ():
             self.binding.callbacks.post(callback)
@@ -205,48 +203,48 @@ class Outcome:
     # On the application's threads
 
     def wait_end(self, timeout_s: float | None = None) -> StreamEnd | None:
-        """How the RPC ended; None if it has not within the time."""
+        """The end of the RPC; None after the timeout."""
         if self.end is None:
             self._check_may_wait()
-            self._end_waiters.wait_once(self._is_over, timeout_s)
+            self._end_waiters.wait_once(self._is_ended, timeout_s)
         return self.end
 
-    def _is_over(self) -> bool:
+    def _is_ended(self) -> bool:
         return self.end is not None
 
-    def wait_until(self, is_so: Callable[[], bool]) -> None:
-        """Return when this is so; looked at whenever the server has said something."""
-        if not is_so():
+    def wait_until(self, is_met: Callable[[], bool]) -> None:
+        """Return when the condition is met; it is checked at every change."""
+        if not is_met():
             self._check_may_wait()
-            while not is_so():
-                self._waiters.wait_once(is_so)
+            while not is_met():
+                self._waiters.wait_once(is_met)
 
     def _check_may_wait(self) -> None:
         background = self.binding.background
         background.check_may_block()
-        if background.is_left_behind and self.end is None:
-            # Not by `fail`: the parent may have been in there when it was forked.
-            self.end = StreamEnd(_LEFT_BEHIND)
+        if background.is_abandoned and self.end is None:
+            # Not with `fail`, whose lock may have been held when the process was forked.
+            self.end = StreamEnd(_ABANDONED)
 
     def wait_head(self) -> Metadata:
         self.wait_until(lambda: self.head is not None or self.end is not None)
         return self.head or EMPTY_METADATA
 
     def cancel(self) -> bool:
-        """End the RPC because the application wants that. False if it has ended."""
+        """Cancel the RPC for the application. False if it has ended."""
         return self.fail(CANCELLED, is_cancelled=True)
 
     def collect(self) -> None:
-        """The application dropped the call, so that nobody waits. Any thread, at any moment."""
+        """Cancel the RPC of a call that was garbage-collected. Called in any thread."""
         if self.end is None:
             self.binding.background.post(partial(self.call.cancel, COLLECTED))
 
     def fail(self, status: Status, *, is_cancelled: bool = False) -> bool:
-        """End the RPC from this side, with this status. False if it has ended."""
-        with self._deciding:
+        """End the RPC with this status. False if it has ended."""
+        with self._end_lock:
             if self.end is not None:
                 return False
-            # First: nobody who sees the end may take it for one that nobody wanted.
+            # Before the end: a thread that sees the end reads this, too.
             self.is_cancelled = is_cancelled
             self.end = StreamEnd(status)
         self._wake_all()
@@ -254,8 +252,8 @@ class Outcome:
         return True
 
     def call_when_done(self, callback: Callable[[], None]) -> bool:
-        """Call back when the RPC is over, in some thread. False if it is over."""
-        with self._deciding:
+        """Call back in another thread when the RPC has ended. False if it has ended."""
+        with self._end_lock:
             if self.end is not None or self._callbacks is None:
                 return False
             self._callbacks.append(callback)
@@ -263,17 +261,17 @@ class Outcome:
 
     def time_remaining_s(self) -> float | None:
         background = self.binding.background
-        return background.ask(self.call.time_remaining_s) if background.is_usable else None
+        return background.call(self.call.time_remaining_s) if background.is_usable else None
 
 
 class UnaryOutcome(Outcome):
-    """The outcome of an RPC with one response."""
+    """The result of an RPC with one response."""
 
     __slots__ = ("_message", "response")
 
     def __init__(self, binding: Binding, deserializer: Deserializer, keep_alive: object) -> None:
         super().__init__(binding, deserializer, keep_alive)
-        # As received, until a thread of the application asks for the response.
+        # As received, until a thread of the application deserializes it.
         self._message: bytes | None = None
         self.response: Any = None
 
@@ -295,33 +293,33 @@ class UnaryOutcome(Outcome):
         return self.end
 
     def _deserialize(self) -> None:
-        """Turn what was received into the response, once, or into the reason that there is none."""
-        with self._deciding:
+        """Set the response, or an error in place of the end. Once."""
+        with self._end_lock:
             message, self._message = self._message, None
             end = self.end
             if message is None or end is None or end.status.code is not StatusCode.OK:
                 return
-            self.response, problem = _deserialize(self.deserializer, message)
-            if problem is not None:
-                self.end = StreamEnd(problem, end.trailers)
+            self.response, error = _deserialize(self.deserializer, message)
+            if error is not None:
+                self.end = StreamEnd(error, end.trailers)
 
 
 def _deserialize(deserializer: Deserializer, message: bytes) -> tuple[Any, Status | None]:
-    response, problem = deserialize(deserializer, message)
-    return response, _NO_RESPONSE if response is None and problem is None else problem
+    response, error = deserialize(deserializer, message)
+    return response, _NO_RESPONSE if response is None and error is None else error
 
 
 class StreamOutcome(Outcome):
-    """The outcome of an RPC with any number of responses, in a bounded queue.
+    """The result of an RPC with any number of responses, in a bounded queue.
 
-    As with grpcio, what the server says last stands in the queue behind its responses: the RPC is
-    over when they are read. Every other end is seen at once, also while that one waits: at the
-    deadline, and when the channel is closed.
+    As with grpcio, an end from trailers is delivered after the responses: the RPC ends when they
+    are read. Every other end (deadline, closed channel) is delivered at once, even while an end
+    from trailers is pending.
     """
 
     __slots__ = (
         "_is_held",
-        "_last_word",
+        "_pending_end",
         "_reading",
         "_received",
         "_received_bytes",
@@ -332,14 +330,14 @@ class StreamOutcome(Outcome):
     def __init__(self, binding: Binding, deserializer: Deserializer, keep_alive: object) -> None:
         super().__init__(binding, deserializer, keep_alive)
         self._received: deque[bytes] = deque()
-        # The loop counts what comes in, the reader what goes out: each changes only its own.
+        # Changed by the loop only, and by the reader only.
         self._received_bytes = 0
         self._taken_bytes = 0
         self._is_held = False
-        # What the server said last, and what looks after the RPC while that waits for the reader.
-        self._last_word: StreamEnd | None = None
-        self._unread: Unread | None = None
-        # One thread reads at a time.
+        # The end from trailers while responses before it are unread, and the unread call.
+        self._pending_end: StreamEnd | None = None
+        self._unread: UnreadCall | None = None
+        # Held by the thread that reads.
         self._reading = Lock()
 
     # On the loop
@@ -350,7 +348,7 @@ class StreamOutcome(Outcome):
         if not self._is_held and self._unread_bytes > BUFFERED_BYTES_MAX:
             self._is_held = True
             self.call.hold()
-            # A reader who took everything just before that has not seen it and will not ask.
+            # A reader that took everything just before saw `_is_held` unset, and posts no release.
             self._release_if_drained()
         self._waiters.wake()
 
@@ -364,49 +362,49 @@ class StreamOutcome(Outcome):
             self.call.release()
 
     def on_end(self, end: StreamEnd) -> None:
-        if end.is_last_word:
-            # First: a reader who takes the last response just now looks for this after that.
-            self._last_word = end
+        if end.is_from_trailers:
+            # Set first: a reader reads this after it has taken the last response.
+            self._pending_end = end
             if self.feeder is not None:
                 self.feeder.wake()
             self._conclude_if_read()
             if self.end is None:
-                self._await_reader()
+                self._track_unread()
         else:
             self._conclude(end)
 
-    def _await_reader(self) -> None:
-        self._unread = unread = await_reader(self.call, self._on_cut)
+    def _track_unread(self) -> None:
+        self._unread = unread = track_unread(self.call, self._on_unread_end)
         if self.end is not None:
-            # A reader who took the last response just now has not seen it.
-            unread.forget()
+            # A reader took the last response before it could see `_unread`.
+            unread.close()
 
-    def _on_cut(self, status: Status) -> None:
-        """Nobody has read everything in time. As with any other end, what is here can be read."""
+    def _on_unread_end(self, status: Status) -> None:
+        """End a call whose responses were not read in time; they can still be read."""
         self._conclude(StreamEnd(status))
 
     def _on_collected(self) -> None:
         self.call.cancel(COLLECTED)
         if self._unread is not None:
-            # Then that was void.
+            # Then `call.cancel` was a no-op.
             self._unread.cancel(COLLECTED)
 
     # In any thread
 
     @property
     def takes_requests(self) -> bool:
-        return self.end is None and self._last_word is None
+        return self.end is None and self._pending_end is None
 
     def _conclude_if_read(self) -> None:
-        """The server's last word is the end when nothing is left to be read before it."""
-        if self._last_word is not None and (not self._received or self.end is not None):
-            self._conclude(self._last_word)
+        """Deliver the pending end if no response before it is unread."""
+        if self._pending_end is not None and (not self._received or self.end is not None):
+            self._conclude(self._pending_end)
 
     def _conclude(self, end: StreamEnd) -> None:
         super()._conclude(end)
         unread, self._unread = self._unread, None
         if unread is not None:
-            self.binding.background.post(unread.forget)
+            self.binding.background.post(unread.close)
 
     def collect(self) -> None:
         if self.end is None:
@@ -417,9 +415,8 @@ class StreamOutcome(Outcome):
     def fail(self, status: Status, *, is_cancelled: bool = False) -> bool:
         if not super().fail(status, is_cancelled=is_cancelled):
             return False
-        # Who cancels does not want the rest.
         self._received.clear()
-        # For the callbacks: the loop, which has heard the last word, will not say it again.
+        # Runs the callbacks if the end is pending: `on_end` is not called again.
         self._conclude_if_read()
         return True
 
@@ -430,12 +427,12 @@ class StreamOutcome(Outcome):
         if message is None:
             return NO_MORE
         try:
-            response, problem = _deserialize(self.deserializer, message)
-            if problem is None:
+            response, error = _deserialize(self.deserializer, message)
+            if error is None:
                 return response
             self._received.clear()
-            if not self.fail(problem):
-                self._replace_ok(problem)
+            if not self.fail(error):
+                self._replace_ok(error)
             return NO_MORE
         finally:
             self._conclude_if_read()
@@ -448,17 +445,17 @@ class StreamOutcome(Outcome):
             self.wait_until(lambda: bool(received) or self.end is not None)
         try:
             message = received.popleft()
-        except IndexError:  # Cancelled by another thread just now.
+        except IndexError:  # Another thread has cancelled the call.
             return None
-        if self.is_cancelled:  # It came before the loop knew.
+        if self.is_cancelled:  # The message was received before the loop has cancelled the call.
             return None
         self._taken_bytes += len(message) + MESSAGE_OVERHEAD_BYTES
         if self._is_held and self._unread_bytes <= BUFFERED_BYTES_MAX // 2:
             self.binding.background.post(self._release_if_drained)
         return message
 
-    def _replace_ok(self, problem: Status) -> None:
-        """The server said OK, but a response it sent before cannot be read."""
-        with self._deciding:
+    def _replace_ok(self, error: Status) -> None:
+        """Replace the status OK of a call with a response that cannot be deserialized."""
+        with self._end_lock:
             if self.end is not None and self.end.status.is_ok:
-                self.end = StreamEnd(problem, self.end.trailers)
+                self.end = StreamEnd(error, self.end.trailers)

@@ -1,7 +1,7 @@
-"""How does an iterator of requests get onto the wire?
+"""Request iterators of the blocking API: consumes them in threads, with flow control.
 
-An application's iterator may block, so it is consumed in a thread of its own. The next request is
-taken only while those before it are on their way: a slow server slows the iterator down.
+An application's iterator may block, so each is consumed in a thread of its own. The thread pauses
+while the call is not writable: a slow server slows the iterator down.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from proxyless.front.sync.outcomes import Outcome
 
 _LOGGER: Final = logging.getLogger("proxyless.channel")
-# How far the iterator may be ahead of the loop, and what a message counts at least.
+# How far the iterator may be ahead of the loop, and the overhead that counts for each message.
 _AHEAD_BYTES_MAX: Final = 64 * 1024
-_MESSAGE_BYTES: Final = 1024
+_OVERHEAD_BYTES: Final = 1024
 
 
 class RequestFeeder:
-    """Sends what an iterator gives. Driven by its thread and, for what is sent, by the loop."""
+    """Sends the requests of an iterator: takes them in a thread, sends them on the loop."""
 
     def __init__(
         self, outcome: Outcome, serializer: Serializer, requests: Iterable[object]
@@ -38,10 +38,10 @@ class RequestFeeder:
         self._post = outcome.binding.background.post
         self._serializer = serializer
         self._requests = requests
-        # The thread counts what it posts, the loop what it sends: each changes only its own.
+        # Changed by the thread only, and by the loop only.
         self._posted_bytes = 0
         self._sent_bytes = 0
-        # Changed on the loop: more can be sent without piling up.
+        # Changed on the loop.
         self._is_writable = True
         self._waiters = Waiters()
 
@@ -62,7 +62,7 @@ class RequestFeeder:
                 self._post(self._outcome.call.close_sending)
 
     def _send_all(self) -> bool:
-        """True if all requests are sent, False if the RPC was over before."""
+        """Return True if all requests are sent, False if the RPC has ended before."""
         outcome = self._outcome
         for request in self._requests:
             if not outcome.takes_requests:
@@ -71,23 +71,23 @@ class RequestFeeder:
             if isinstance(message, Status):
                 outcome.fail(message)
                 return False
-            self._posted_bytes += len(message) + _MESSAGE_BYTES
+            self._posted_bytes += len(message) + _OVERHEAD_BYTES
             self._post(partial(self._send, message))
-            while not self._may_go_on():
-                self._waiters.wait_once(self._may_go_on)
+            while not self._may_continue():
+                self._waiters.wait_once(self._may_continue)
         return outcome.takes_requests
 
-    def _may_go_on(self) -> bool:
+    def _may_continue(self) -> bool:
         ahead_bytes = self._posted_bytes - self._sent_bytes
-        is_free = self._is_writable and ahead_bytes <= _AHEAD_BYTES_MAX
-        return is_free or not self._outcome.takes_requests
+        may_send = self._is_writable and ahead_bytes <= _AHEAD_BYTES_MAX
+        return may_send or not self._outcome.takes_requests
 
     # On the loop
 
     def _send(self, message: bytes) -> None:
         call = self._outcome.call
         call.send_message(message)
-        self._sent_bytes += len(message) + _MESSAGE_BYTES
+        self._sent_bytes += len(message) + _OVERHEAD_BYTES
         self._is_writable = call.is_writable
         self._waiters.wake()
 
@@ -98,5 +98,5 @@ class RequestFeeder:
     # In any thread
 
     def wake(self) -> None:
-        """The RPC is over."""
+        """Called when the RPC has ended."""
         self._waiters.wake()

@@ -1,6 +1,6 @@
-"""A channel of grpcio's blocking kind whose RPCs stay on one backend.
+"""Session of the blocking API: a channel whose RPCs stay on one backend.
 
-Specs: A55, A60, A75: see `aio_session`, whose twin this is. Any number of threads may share one.
+Specs: A55, A60, A75, as for `aio.session`. May be used by several threads.
 """
 
 from __future__ import annotations
@@ -9,58 +9,53 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from proxyless.front.session import Session
-from proxyless.front.sync.channel import (
-    Kinds,
-    StreamStreamMultiCallable,
-    StreamUnaryMultiCallable,
-    SyncChannel,
-    UnaryStreamMultiCallable,
-    UnaryUnaryMultiCallable,
-)
+from proxyless.front.session import SessionApi, SessionCookies, extend_multi_callables
+from proxyless.front.sync.channel import SyncChannel
 
 if TYPE_CHECKING:
-    from proxyless.base import Metadata
     from proxyless.channel import Channel, Method
-    from proxyless.front.sync.channel import MetadataLike
+    from proxyless.front.sync.multi_callables import MetadataLike
     from proxyless.front.sync.outcomes import Binding, Outcome
-    from proxyless.front.sync.states import StateCallback
+    from proxyless.front.sync.subscriptions import StateCallback
 
 _CLOSED: Final = "Cannot invoke RPC on closed session!"
 
 
-class SyncSession(SyncChannel):
-    """A session on a channel. Driven by stubs, in any thread.
+class _InSession:
+    """Adds the session's cookies to the RPCs of a multi-callable."""
 
-    It has no connections of its own, and its end ends nothing but the session.
-    """
+    _channel: SyncSession
+    _path: str
+
+    def _prepare(
+        self, outcome: Outcome, timeout: float | None, metadata: MetadataLike | None, *rest: Any
+    ) -> None:
+        cookies = self._channel.cookies
+        header, sent = cookies.choose(self._path, partial(now_s, outcome.binding))
+        if header:
+            # After the application's metadata: of two cookies with one name the first is used.
+            metadata = (*(metadata or ()), *header)
+        super()._prepare(outcome, timeout, metadata, *rest)  # type: ignore[misc]
+        cookies.observe(outcome.call, sent, outcome.binding.core.clock)
+
+
+class SyncSession(SessionApi, SyncChannel):
+    """A session on a channel: uses the channel's connections and connectivity state."""
+
+    multi_callables = extend_multi_callables(_InSession, SyncChannel.multi_callables)
 
     def __init__(self, parent: SyncChannel) -> None:
-        super().__init__(_open_nothing, encoding=parent.encoding, explain=parent.explainer)
+        super().__init__(_open_no_core, encoding=parent.encoding, explain=parent.explainer)
         self._parent: Final = parent
         self._callbacks: list[StateCallback] = []
-        self.cookies: Final = Session()
-
-    # Where the session lives
-
-    @property
-    def backend(self) -> str | None:
-        """The address of the backend that serves it; None before the first answer."""
-        return self.cookies.backend(self._now_s)
-
-    @property
-    def cluster(self) -> str | None:
-        """The cluster that its route chose; None before the first answer."""
-        return self.cookies.cluster(self._now_s)
+        self.cookies = SessionCookies()
 
     def _now_s(self) -> float:
         try:
             return now_s(self._parent.bind())
         except ValueError:
-            # Of a channel that is closed nobody knows the time: what was known last stands.
+            # The channel is closed, so it has no clock: cookies count as not expired.
             return -math.inf
-
-    # Connectivity is the channel's
 
     def subscribe(self, callback: StateCallback, try_to_connect: bool | None = False) -> None:
         self._callbacks.append(callback)
@@ -71,18 +66,13 @@ class SyncSession(SyncChannel):
             self._callbacks.remove(callback)
             self._parent.unsubscribe(callback)
 
-    def _own_metadata(self, path: str, core: Channel) -> Metadata:
-        return self.cookies.choose(path, core.clock.now_s)[0]
-
-    # Ends
-
     def close(self) -> None:
-        """Take no new RPCs. Those under way are the channel's, and go on. Idempotent."""
+        """Reject new RPCs. Running ones continue, until the channel is closed. Idempotent."""
         self._is_closed = True
         for callback in list(self._callbacks):
             self.unsubscribe(callback)
 
-    # For the calls of this session
+    # Called by multi-callables
 
     def bind(self) -> Binding:
         if self._is_closed:
@@ -96,47 +86,10 @@ class SyncSession(SyncChannel):
         return self._parent.method(core, path)
 
 
-def _open_nothing() -> Channel:
+def _open_no_core() -> Channel:
     raise AssertionError("a session has no core of its own")
 
 
 def now_s(binding: Binding) -> float:
-    """The time of the channel's loop, which knows it only while it runs. Blocks."""
-    return binding.background.ask(binding.core.clock.now_s)
-
-
-class _InSession:
-    """What the RPCs of a session have beside what other RPCs have."""
-
-    _channel: SyncSession
-    _path: str
-
-    def _prepare(
-        self, outcome: Outcome, timeout: float | None, metadata: MetadataLike | None, *rest: Any
-    ) -> None:
-        session = self._channel.cookies
-        header, sent = session.choose(self._path, partial(now_s, outcome.binding))
-        if header:
-            # Behind what the application says: of two cookies of one name the first counts.
-            metadata = (*(metadata or ()), *header)
-        super()._prepare(outcome, timeout, metadata, *rest)  # type: ignore[misc]
-        session.join(outcome.call, sent, outcome.binding.core.clock)
-
-
-class _UnaryUnary(_InSession, UnaryUnaryMultiCallable):
-    """Starts unary RPCs."""
-
-
-class _UnaryStream(_InSession, UnaryStreamMultiCallable):
-    """Starts RPCs with streamed responses."""
-
-
-class _StreamUnary(_InSession, StreamUnaryMultiCallable):
-    """Starts RPCs with streamed requests."""
-
-
-class _StreamStream(_InSession, StreamStreamMultiCallable):
-    """Starts RPCs with streams both ways."""
-
-
-SyncSession.kinds = Kinds(_UnaryUnary, _UnaryStream, _StreamUnary, _StreamStream)
+    """The time of the channel's clock, which may be read on the loop only. Blocks."""
+    return binding.background.call(binding.core.clock.now_s)

@@ -1,13 +1,9 @@
-"""Rehearsal of a script: clients of a mesh from files, in virtual time (`proxyless simulate`).
+"""Run of a script against a mesh from files, in virtual time (`proxyless simulate`).
 
-script, fields, parsing   what is to happen, and how a document says it
-inventory                 which machines the resources name
-stage, faults             the run
-causes, verdicts, report  what came of it
-
-    script = parse_script(document, errors)
-    meshes = [Mesh.of(resources), *(Mesh.of(pushed) for pushed in ...)]
-    report = rehearse(script, meshes, errors)
+script, fields, parsing   the script, and its parser
+inventory                 machines that the resources name
+run, faults               execution of the script
+causes, verdicts, report  evaluation of the records
 """
 
 from __future__ import annotations
@@ -17,29 +13,17 @@ from typing import TYPE_CHECKING
 from proxyless.controlplane.snapshot import Snapshot
 from proxyless.sim.rehearsal.fields import parse_seconds, show_time
 from proxyless.sim.rehearsal.inventory import Inventory, Mesh
-from proxyless.sim.rehearsal.parsing import RPCS_MAX, parse_script
-from proxyless.sim.rehearsal.report import Phase, Report, Share, make_report
-from proxyless.sim.rehearsal.script import Script
-from proxyless.sim.rehearsal.stage import perform
+from proxyless.sim.rehearsal.parsing import parse_script
+from proxyless.sim.rehearsal.report import Report, make_report
+from proxyless.sim.rehearsal.run import run_script
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from proxyless.base import ValidationErrors
+    from proxyless.sim.rehearsal.script import Script
 
-__all__ = [
-    "RPCS_MAX",
-    "Inventory",
-    "Mesh",
-    "Phase",
-    "Report",
-    "Script",
-    "Share",
-    "parse_script",
-    "parse_seconds",
-    "rehearse",
-    "show_time",
-]
+__all__ = ["Mesh", "Report", "parse_script", "parse_seconds", "rehearse", "show_time"]
 
 
 def rehearse(
@@ -48,24 +32,23 @@ def rehearse(
     errors: ValidationErrors,
     on_progress: Callable[[float], None] = lambda _share: None,
 ) -> Report | None:
-    """Run the script: the first mesh is served at the start, one more with each push.
+    """Run the script: the first mesh is served at the start, another one with each push.
 
-    None if they do not fit together; what is wrong is added to the errors. Names that lead nowhere
-    are no error here: clients see what comes of that. The same script and meshes give the same
-    report.
+    Returns None, and adds to the errors, if script and meshes do not fit together. References to
+    missing resources are allowed. The same script and meshes give the same report.
     """
-    wanted = 1 + len(script.pushes)
-    assert len(meshes) == wanted, f"there are {len(meshes)} meshes, wanted {wanted}"
+    expected = 1 + len(script.pushes)
+    assert len(meshes) == expected, f"there are {len(meshes)} meshes, wanted {expected}"
     inventory = Inventory.of(meshes, script.dns)
     inventory.check(script, errors)
     if not errors.ok:
         return None
-    performance = perform(script, inventory, _make_snapshots(meshes), on_progress)
-    return make_report(script, inventory, performance)
+    record = run_script(script, inventory, _make_snapshots(meshes), on_progress)
+    return make_report(script, inventory, record)
 
 
 def _make_snapshots(meshes: Sequence[Mesh]) -> list[Snapshot]:
-    """Each follows the one before it, so that what stays the same is not sent again."""
+    """Each is derived from the one before it, so that unchanged resources are not sent again."""
     snapshots = [Snapshot.of(meshes[0].resources, partial=True)]
     for mesh in meshes[1:]:
         snapshots.append(snapshots[-1].replaced(mesh.resources))

@@ -1,10 +1,8 @@
-"""Which event made an RPC fail?
+"""Causes of failed RPCs: assigns one event of the script to each failure.
 
-Nobody knows for certain, so there is a rule. RPCs of one kind of traffic that fail without enough
-successes in between are one trouble, and a trouble has one cause, however much happens while it
-lasts: a zone that is down does not fail over any faster because something else is restarted. The
-cause is what was done to the mesh while the first of these RPCs was under way; if nothing was, the
-last event before it, of any kind: recoveries can go wrong, too.
+RPCs of one flow that fail without enough successes in between are one outage, and an outage has one
+cause, whatever else happens while it lasts. The cause is the first fault during the first of these
+RPCs; without one, the last event before that RPC, of any kind: a recovery can fail, too.
 """
 
 from __future__ import annotations
@@ -22,16 +20,16 @@ from proxyless.sim.rehearsal.script import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from proxyless.sim.rehearsal.stage import Rpc
+    from proxyless.sim.rehearsal.run import Rpc
 
-# So many RPCs in a row that succeed end a trouble. Fewer may just have met what is not broken.
+# Consecutive successes that end an outage. Fewer may all have used healthy endpoints.
 SUCCESSES_TO_RECOVER: Final = 10
 
 _RECOVERIES: Final = frozenset({Fault.START, Fault.HEAL, ControlFault.START, ControlFault.HEAL})
 
 
 def find_causes(rpcs: Sequence[Rpc], events: Sequence[Event]) -> Iterator[tuple[Rpc, Event | None]]:
-    """Each RPC that failed with its cause; None if nothing had happened. Both in order of time."""
+    """Each failed RPC with its cause; None if there was no event before. Arguments by time."""
     for flow in dict.fromkeys(rpc.flow for rpc in rpcs):
         yield from _find_causes([rpc for rpc in rpcs if rpc.flow == flow], events)
 
@@ -52,7 +50,6 @@ def _find_causes(
 
 
 def _find_cause(rpc: Rpc, events: Sequence[Event]) -> Event | None:
-    """Of the first RPC of a trouble."""
     for event in events:
         if rpc.started_s < event.at_s <= rpc.ended_s and _is_fault(event):
             return event
@@ -61,7 +58,7 @@ def _find_cause(rpc: Rpc, events: Sequence[Event]) -> Event | None:
 
 
 def _is_fault(event: Event) -> bool:
-    """Whether it breaks or changes something, rather than ends what was broken."""
+    """Whether the event is a fault or a push, and not the end of a fault."""
     if event.is_end:
         return False
     if isinstance(event.action, FaultAction | ControlFaultAction):

@@ -9,27 +9,24 @@ from proxyless.sim.rehearsal.script import ControlFault, ControlFaultAction, Fau
 
 if TYPE_CHECKING:
     from proxyless.sim.backends import Backend
-    from proxyless.sim.control import SimControlPlane
+    from proxyless.sim.control_plane import SimControlPlane
     from proxyless.sim.hosts import Host
     from proxyless.sim.world import World
 
-# All of these end a backend, and any START begins it again.
+# Faults that stop a backend, until START.
 _GONE: Final = frozenset({Fault.KILL, Fault.STOP, Fault.LOSE_POWER})
 
 
 class FaultInjector:
-    """Injects faults, and holds which hosts are cut or hung: one `heal` ends two cuts of a host."""
+    """Injects faults. It holds which hosts are cut or hang, so one HEAL ends two cuts of a host."""
 
     def __init__(self, world: World, control: SimControlPlane) -> None:
-        # Fixed at construction.
         self._world = world
         self._control = control
-        # Names of the hosts with a lasting fault.
         self._cut: set[str] = set()
         self._hung: set[str] = set()
 
     async def inject(self, action: FaultAction, backend: Backend) -> None:  # noqa: C901 - a table
-        """Inject a fault into one endpoint."""
         match action.fault:
             case Fault.KILL:
                 await backend.kill()
@@ -40,9 +37,9 @@ class FaultInjector:
             case Fault.START:
                 await backend.start()
             case Fault.HANG:
-                self._hang(backend.host)
+                self._set_hung(backend.host, is_hung=True)
             case Fault.CUT:
-                self._sever(backend.host)
+                self._set_cut(backend.host, is_cut=True)
             case Fault.THROTTLE:
                 backend.host.throttle(action.bytes_per_s, *self._clients())
             case Fault.SLOW:
@@ -57,7 +54,6 @@ class FaultInjector:
                 backend.host.reset_connections()
 
     async def inject_control(self, action: ControlFaultAction) -> None:
-        """Inject a fault into the control plane."""
         control = self._control
         match action.fault:
             case ControlFault.STOP:
@@ -67,9 +63,9 @@ class FaultInjector:
             case ControlFault.BREAK_STREAMS:
                 control.break_streams()
             case ControlFault.CUT:
-                self._sever(control.host)
+                self._set_cut(control.host, is_cut=True)
             case ControlFault.HANG:
-                self._hang(control.host)
+                self._set_hung(control.host, is_hung=True)
             case ControlFault.DELAY:
                 control.delay(action.delay_s)
             case ControlFault.WITHHOLD:
@@ -78,7 +74,7 @@ class FaultInjector:
                 self._heal_control(action.undoes)
 
     def _heal(self, backend: Backend, fault: Fault | None) -> None:
-        """Undo one fault, or all of them."""
+        """End one fault, or all of them."""
         if fault in {None, Fault.SLOW}:
             backend.delay_s = 0.0
         if fault in {None, Fault.FAIL}:
@@ -86,40 +82,30 @@ class FaultInjector:
         if fault in {None, Fault.THROTTLE}:
             backend.host.throttle(None, *self._clients())
         if fault in {None, Fault.CUT}:
-            self._join(backend.host)
+            self._set_cut(backend.host, is_cut=False)
         if fault in {None, Fault.HANG}:
-            self._wake(backend.host)
+            self._set_hung(backend.host, is_hung=False)
 
     def _heal_control(self, fault: ControlFault | None) -> None:
         if fault not in {ControlFault.CUT, ControlFault.HANG}:
             self._control.release()
         if fault in {None, ControlFault.CUT}:
-            self._join(self._control.host)
+            self._set_cut(self._control.host, is_cut=False)
         if fault in {None, ControlFault.HANG}:
-            self._wake(self._control.host)
+            self._set_hung(self._control.host, is_hung=False)
 
     def _clients(self) -> list[Host]:
         return [client.host for client in self._world.clients.values()]
 
-    def _sever(self, host: Host) -> None:
-        if host.name not in self._cut:
-            self._cut.add(host.name)
-            host.cut(*self._clients())
+    def _set_cut(self, host: Host, *, is_cut: bool) -> None:
+        if is_cut != (host.name in self._cut):
+            self._cut ^= {host.name}
+            (host.cut if is_cut else host.heal)(*self._clients())
 
-    def _hang(self, host: Host) -> None:
-        if host.name not in self._hung:
-            self._hung.add(host.name)
-            host.hang(*self._clients())
-
-    def _join(self, host: Host) -> None:
-        if host.name in self._cut:
-            self._cut.remove(host.name)
-            host.heal(*self._clients())
-
-    def _wake(self, host: Host) -> None:
-        if host.name in self._hung:
-            self._hung.remove(host.name)
-            host.wake(*self._clients())
+    def _set_hung(self, host: Host, *, is_hung: bool) -> None:
+        if is_hung != (host.name in self._hung):
+            self._hung ^= {host.name}
+            (host.hang if is_hung else host.wake)(*self._clients())
 
 
 class ActiveFaults:

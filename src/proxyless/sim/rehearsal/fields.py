@@ -1,19 +1,23 @@
-"""How is one mapping of a script read, so that all that is wrong with it is said, by its path?
+"""Typed access to one mapping of a script, which collects all errors by their paths.
 
-A parser asks for the keys it knows and gets values it can use, whatever stands there; what it did
-not ask for is an error, because a key with a typing mistake would otherwise mean nothing.
+A wrong value is an error and reads as the default. A key that the parser never read is an error,
+because it may be mistyped.
 """
 
 from __future__ import annotations
 
 import re
 from math import isfinite
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from proxyless.controlplane.documents import describe_value
+from proxyless.controlplane.proto_json import describe_value
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from proxyless.base import ValidationErrors
+
+T = TypeVar("T")
 
 # 500ms; 30s, 1m30s, 2h; 00:30, 1:30:00.
 _MILLISECONDS: Final = re.compile(r"(\d+(?:\.\d+)?)ms").fullmatch
@@ -26,16 +30,16 @@ _HOUR_S: Final = 3600
 
 
 def parse_seconds(value: object) -> float | None:
-    """The seconds that a number or a text such as `1m30s` or `01:30` stands for; None if none."""
+    """Seconds of a number or of a text such as `1m30s` or `01:30`; None if it is neither."""
     try:
         seconds = _parse_number(value) if isinstance(value, int | float) else _parse_text(value)
-    except OverflowError:  # A number of 400 digits is one to Python.
+    except OverflowError:  # An int may be too large for a float.
         return None
     return seconds if seconds is not None and isfinite(seconds) and seconds >= 0 else None
 
 
 def _parse_number(value: float) -> float | None:
-    # YAML itself reads 1:30 as 90.
+    # YAML reads 1:30 as the number 90.
     return None if isinstance(value, bool) else float(value)
 
 
@@ -51,21 +55,22 @@ def _parse_text(value: object) -> float | None:
 
 
 def show_time(seconds: float) -> str:
-    """As a script may say it: `0:30`, `1:02:03`, `0:00.250`."""
+    """Time in the format of scripts: `0:30`, `1:02:03`, `0:00.250`."""
     milliseconds = round(seconds * 1000)
     minutes, rest = divmod(milliseconds, _MINUTE_S * 1000)
     hours, minutes = divmod(minutes, 60)
-    said = f"{hours}:{minutes:02}" if hours else f"{minutes}"
+    text = f"{hours}:{minutes:02}" if hours else f"{minutes}"
     whole, fraction = divmod(rest, 1000)
-    return f"{said}:{whole:02}" + (f".{fraction:03}" if fraction else "")
+    return f"{text}:{whole:02}" + (f".{fraction:03}" if fraction else "")
 
 
 class Fields:
-    """One mapping. Driven by its parser, which ends with `refuse_others`."""
+    """One mapping. Its parser calls `refuse_others` at the end."""
 
     def __init__(self, value: object, errors: ValidationErrors) -> None:
         self.errors: Final = errors
-        self._asked: list[str] = []
+        # In the order of the first access.
+        self._known: dict[str, None] = {}
         self._values: dict[object, object] = {}
         if isinstance(value, dict):
             self._values = value
@@ -73,43 +78,53 @@ class Fields:
             errors.add(f"is {describe_value(value)}, wanted a mapping")
 
     def __contains__(self, key: str) -> bool:
-        self._ask(key)
+        self._known[key] = None
         return key in self._values
 
     def get(self, key: str) -> object:
-        """Whatever stands there."""
-        self._ask(key)
+        self._known[key] = None
         return self._values.get(key)
 
     def refuse(self, key: str, wanted: str) -> None:
-        """What stands there is something else."""
+        """Add an error with the value of this key."""
         self.add(key, f"is {describe_value(self._values.get(key))}, {wanted}")
 
     def add(self, key: str, text: str) -> None:
-        """An error at this key."""
         with self.errors.field(key):
             self.errors.add(text)
 
     def refuse_others(self) -> None:
-        """What nobody has asked for is an error."""
+        """Add an error for each key that was never read."""
         for key in self._values:
-            if key not in self._asked:
+            if key not in self._known:
                 name = key if isinstance(key, str) else repr(key)
-                self.add(name, f"is not known, wanted one of {', '.join(self._asked)}")
+                self.add(name, f"is not known, wanted one of {', '.join(self._known)}")
 
-    # Values, or the default if there is none or it is wrong
+    # Values, or the default if the value is missing or wrong
 
-    def text(self, key: str, default: str) -> str:
+    def _read(self, key: str, default: T, parse: Callable[[object], T | None], wanted: str) -> T:
         if key not in self:
             return default
-        value = self.get(key)
-        if not isinstance(value, str) or not value:
-            self.refuse(key, "wanted a text")
+        value = parse(self.get(key))
+        if value is None:
+            self.refuse(key, wanted)
             return default
         return value
 
+    def text(self, key: str, default: str) -> str:
+        def parse(value: object) -> str | None:
+            return value if isinstance(value, str) and value else None
+
+        return self._read(key, default, parse, "wanted a text")
+
+    def mapping(self, key: str, wanted: str) -> dict[Any, Any] | None:
+        def parse(value: object) -> dict[Any, Any] | None:
+            return value if isinstance(value, dict) else None
+
+        return self._read(key, None, parse, wanted)
+
     def texts(self, key: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """One text, or a list of them."""
+        """One text, or a list of texts."""
         if key not in self:
             return default
         value = self.get(key)
@@ -124,32 +139,22 @@ class Fields:
         return tuple(dict.fromkeys(values))
 
     def flag(self, key: str, *, default: bool) -> bool:
-        if key not in self:
-            return default
-        value = self.get(key)
-        if not isinstance(value, bool):
-            self.refuse(key, "wanted true or false")
-            return default
-        return value
+        def parse(value: object) -> bool | None:
+            return value if isinstance(value, bool) else None
+
+        return self._read(key, default, parse, "wanted true or false")
 
     def integer(self, key: str, default: int, *, low: int, high: int) -> int:
-        if key not in self:
-            return default
-        value = self.get(key)
-        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            self.refuse(key, f"wanted a whole number from {low} to {high}")
-            return default
-        return value
+        def parse(value: object) -> int | None:
+            if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+                return None
+            return value
+
+        return self._read(key, default, parse, f"wanted a whole number from {low} to {high}")
 
     def number(self, key: str, default: float, *, high: float) -> float:
-        """More than 0."""
-        if key not in self:
-            return default
-        value = self.get(key)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= high:
-            self.refuse(key, f"wanted a number above 0, at most {high:g}")
-            return default
-        return float(value)
+        wanted = f"wanted a number above 0, at most {high:g}"
+        return self._read(key, default, lambda value: _parse_positive(value, high), wanted)
 
     def seconds(self, key: str, default: float, *, high: float, low: float = 0.0) -> float:
         if key not in self:
@@ -165,17 +170,18 @@ class Fields:
         return default
 
     def share(self, key: str, default: float) -> float:
-        """A part of 1: `0.01`, or `1%`."""
-        if key not in self:
-            return default
-        value = self.get(key)
-        if isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)? ?%", value):
-            value = float(value.rstrip("% ")) / 100
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
-            self.refuse(key, "wanted a number above 0, at most 1, or a percentage such as 1%")
-            return default
-        return float(value)
+        """A share of 1: `0.01`, or `1%`."""
 
-    def _ask(self, key: str) -> None:
-        if key not in self._asked:
-            self._asked.append(key)
+        def parse(value: object) -> float | None:
+            if isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)? ?%", value):
+                value = float(value.rstrip("% ")) / 100
+            return _parse_positive(value, 1.0)
+
+        wanted = "wanted a number above 0, at most 1, or a percentage such as 1%"
+        return self._read(key, default, parse, wanted)
+
+
+def _parse_positive(value: object, high: float) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= high:
+        return None
+    return float(value)

@@ -1,14 +1,15 @@
-"""Which machines do resources name, where do they stand, and who uses them?
+"""Inventory: the machines of a run, from the resources that its control plane serves.
 
 A mesh is what a control plane serves at one time: the files, and each set of files that is pushed.
-An inventory is all machines of all meshes: one per endpoint, at the endpoint's own addresses, and
-one per address that DNS has for a name. The resources are read as a client would read them, so an
-endpoint that no client may use is no machine.
+An inventory has the machines of all meshes: one per endpoint, at the endpoint's own addresses, and
+one per address of a DNS name. Resources are parsed as a client parses them, so an endpoint that
+clients ignore is no machine.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from proxyless.assembly import Registries
@@ -42,18 +43,18 @@ if TYPE_CHECKING:
     from proxyless.base import Address, ValidationErrors
 
 MACHINES_MAX: Final = 2_000
-# Each client connects to each machine, if it comes to that.
+# Pairs of a client and a machine.
 CONNECTIONS_MAX: Final = 20_000
 CHANNELS_MAX: Final = 500
 
-# Where a name leads of which the script says nothing: addresses that no mesh has (RFC 2544).
+# Prefix of the addresses of DNS names that the script does not have; unused by meshes (RFC 2544).
 _MADE_UP: Final = "198.19"
 _FEDERATED: Final = "xdstp:"
 
 
 @frozen
 class Member:
-    """One place of a machine in a mesh."""
+    """Cluster and locality of a machine in a mesh."""
 
     cluster: str
     locality: Locality
@@ -61,23 +62,22 @@ class Member:
 
 @frozen
 class Mesh:
-    """What a control plane serves at one time, as far as machines go."""
+    """Resources that a control plane serves at one time, and the endpoints in them."""
 
-    # As they are served: without what cannot be simulated.
+    # Without TLS, which cannot be simulated.
     resources: tuple[Resource, ...]
-    # What was left out or looks wrong.
+    # For the report: resources that were changed or that clients reject.
     notes: tuple[str, ...]
     targets: tuple[str, ...]
-    # The addresses of each endpoint, the preferred one first, and its place.
+    # The addresses of each endpoint, the preferred one first.
     endpoints: tuple[tuple[tuple[Address, ...], Member], ...]
-    # Names and ports that are looked up, and for which cluster.
+    # DNS name, port and cluster.
     lookups: tuple[tuple[str, int, str], ...]
-    # The clusters of each aggregate.
+    # The leaves of each aggregate cluster.
     aggregates: Mapping[str, tuple[str, ...]]
 
     @classmethod
     def of(cls, resources: Iterable[Resource]) -> Mesh:
-        """Read them as a client would."""
         reader = _Reader()
         for resource in resources:
             reader.read(resource)
@@ -85,7 +85,7 @@ class Mesh:
 
 
 class _Reader:
-    """Takes resources apart, one after the other."""
+    """Collects the parts of a mesh from its resources."""
 
     def __init__(self) -> None:
         bootstrap = unknown_bootstrap()
@@ -102,12 +102,12 @@ class _Reader:
         if resource.type_url == CLUSTER:
             resource = self._without_tls(resource)
             cluster = self._cluster_type.decode(resource.value, self._context)
-            self._note_refusal(cluster.error)
+            self._note_nack(cluster.error)
             if cluster.resource is not None:
                 self._clusters[resource.name] = cluster.resource
         elif resource.type_url == ENDPOINTS:
             endpoints = self._endpoint_type.decode(resource.value, self._context)
-            self._note_refusal(endpoints.error)
+            self._note_nack(endpoints.error)
             if endpoints.resource is not None:
                 self._endpoints[resource.name] = endpoints.resource
         elif resource.type_url == LISTENER:
@@ -117,7 +117,6 @@ class _Reader:
         self._resources.append(resource)
 
     def _without_tls(self, resource: Resource) -> Resource:
-        """Handshakes cannot be repeated, and nobody has gathered the certificates."""
         message = resource.message()
         if not message.HasField("transport_socket"):
             return resource
@@ -126,7 +125,7 @@ class _Reader:
         self._notes.append(f"{resource}: {what}")
         return Resource.of(message)
 
-    def _note_refusal(self, error: str) -> None:
+    def _note_nack(self, error: str) -> None:
         if error:
             self._notes.append(f"clients will refuse {error}")
 
@@ -163,41 +162,37 @@ class _Reader:
 
 @dataclass(slots=True, eq=False)
 class Machine:
-    """One backend, at one address or several."""
+    """One backend, at one or several addresses."""
 
     name: str
     addresses: list[Address]
-    # Its places, by the number of the mesh.
+    # By the number of the mesh.
     members: dict[int, list[Member]] = field(default_factory=dict)
 
-    @property
-    def all_members(self) -> Iterator[Member]:
-        return (member for members in self.members.values() for member in members)
-
     def members_in(self, mesh: int) -> list[Member]:
-        """Its places in a mesh; if it has none, in the last before it, or in the next."""
+        """Its members in a mesh; if there are none, in the last mesh before it, or in the next."""
         before = [number for number in self.members if number <= mesh]
         return self.members[max(before) if before else min(self.members)]
 
     def member_in(self, mesh: int, clusters: Collection[str]) -> Member:
-        """Its place in a mesh, in one of these clusters if it can be."""
+        """Its member in a mesh, preferably in one of these clusters."""
         members = self.members_in(mesh)
         return next((each for each in members if each.cluster in clusters), members[0])
 
 
 class Inventory:
-    """All machines of all meshes. Made by `of`."""
+    """All machines of all meshes."""
 
     def __init__(self, meshes: Sequence[Mesh]) -> None:
         self.meshes: Final = meshes
         self.machines: Final[dict[str, Machine]] = {}
-        # What DNS says, for those names that it knows.
+        # IP addresses by DNS name.
         self.names: Final[dict[str, list[str]]] = {}
         self._by_address: dict[Address, Machine] = {}
 
     @classmethod
     def of(cls, meshes: Sequence[Mesh], dns: Mapping[str, Sequence[str]]) -> Inventory:
-        """The first mesh is what is served at the start, the others what is pushed."""
+        """The first mesh is served at the start, the others are pushed."""
         inventory = cls(meshes)
         for number, mesh in enumerate(meshes):
             for addresses, member in mesh.endpoints:
@@ -223,7 +218,7 @@ class Inventory:
         return self.names[host]
 
     def _place(self, addresses: Sequence[Address], mesh: int, member: Member) -> None:
-        """An endpoint is the machine that has its first address; others have what is left."""
+        """Add an endpoint to the machine with its first address, or to a new machine."""
         machine = self._by_address.get(addresses[0])
         if machine is None:
             machine = Machine(str(addresses[0]), [])
@@ -236,10 +231,8 @@ class Inventory:
         if member not in members:
             members.append(member)
 
-    # Who is meant
-
     def select(self, where: Selector, mesh: int = 0) -> list[Machine]:
-        """Those that fit every part of it while a mesh is served, in the order of the files."""
+        """Machines that match every part of the selector in a mesh, in the order of the files."""
         clusters = self.leaves(where.clusters)
         endpoints = set(map(_canonical, where.endpoints))
 
@@ -258,7 +251,7 @@ class Inventory:
         ]
 
     def leaves(self, clusters: Iterable[str]) -> frozenset[str]:
-        """These, and what they are made of if they are aggregates."""
+        """These clusters, and the leaves of aggregates among them."""
         found: set[str] = set()
         to_visit = list(clusters)
         while to_visit:
@@ -271,7 +264,8 @@ class Inventory:
 
     @property
     def members(self) -> Iterator[Member]:
-        return (member for machine in self.machines.values() for member in machine.all_members)
+        by_mesh = (each for machine in self.machines.values() for each in machine.members.values())
+        return chain.from_iterable(by_mesh)
 
     @property
     def zones(self) -> list[str]:
@@ -282,15 +276,13 @@ class Inventory:
         leaves = {member.cluster for member in self.members}
         return sorted(leaves.union(*(mesh.aggregates for mesh in self.meshes)))
 
-    # Does a script fit?
-
     def check(self, script: Script, errors: ValidationErrors) -> None:
-        """Everything that the script names and no mesh has, by its path; and what is too much."""
+        """Add an error for each unknown name in the script, and for each exceeded limit."""
         mesh = 0
         for event in script.events:
             mesh += isinstance(event.action, Push)
             if event.is_end:
-                continue  # It is for whom it began with.
+                continue  # It affects the endpoints of the event that it ends.
             if isinstance(event.action, FaultAction) and not self.select(event.action.where, mesh):
                 with errors.field(event.path):
                     errors.add(f"no endpoint fits {event.action.where}: {self._describe()}")
@@ -300,9 +292,9 @@ class Inventory:
             with errors.field(f"{expectation.path}.{expectation.condition.value}"):
                 for name in self._unknown(expectation):
                     errors.add(f"there is no {name!r}: {self._describe()}")
-        asked = {host for mesh in self.meshes for host, _, _ in mesh.lookups}
+        looked_up = {host for mesh in self.meshes for host, _, _ in mesh.lookups}
         for host in script.dns:
-            if host not in asked:
+            if host not in looked_up:
                 with errors.field("dns"), errors.key(host):
                     errors.add("no LOGICAL_DNS cluster has this name")
         self._check_sizes(script, errors)
@@ -338,16 +330,17 @@ class Inventory:
             errors.add("there is no listener with an api_listener, wanted one, or a target")
         if machines > MACHINES_MAX:
             errors.add(f"the mesh has {machines} endpoints, wanted at most {MACHINES_MAX}")
-        if machines * script.clients > CONNECTIONS_MAX:
-            what = f"{script.clients} clients and {machines} endpoints"
-            errors.add(f"{what} make too many connections, wanted at most {CONNECTIONS_MAX}")
-        if len(targets) * script.clients > CHANNELS_MAX:
-            what = f"{script.clients} clients and {len(targets)} targets"
-            errors.add(f"{what} make too many channels, wanted at most {CHANNELS_MAX}")
+        for count, noun, pairs, limit in (
+            (machines, "endpoints", "connections", CONNECTIONS_MAX),
+            (len(targets), "targets", "channels", CHANNELS_MAX),
+        ):
+            if count * script.clients > limit:
+                what = f"{script.clients} clients and {count} {noun}"
+                errors.add(f"{what} make too many {pairs}, wanted at most {limit}")
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """What clients dial unless they are told: all listeners of the first mesh."""
+        """Default targets: all listeners of the first mesh."""
         return self.meshes[0].targets
 
     def _describe(self) -> str:
@@ -356,7 +349,7 @@ class Inventory:
 
 
 def _canonical(text: str) -> str:
-    """An address as machines write it; the text itself if it is none."""
+    """An address in the format of machine names; any other text unchanged."""
     try:
         return str(parse_address(text))
     except ValueError:

@@ -1,7 +1,6 @@
-"""How does a document become a script, and what is wrong with it, where?
+"""Parser of scripts: makes a `Script` of a document, and collects its errors by path.
 
-Text in YAML or JSON is read by `controlplane.documents`; here is what it may say. Every key that is
-not known is an error, and everything that could grow has a limit.
+`controlplane.documents` reads the text. Unknown keys are errors, and all sizes have a limit.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base import StatusCode, validate_metadata
-from proxyless.controlplane.documents import describe_value
+from proxyless.controlplane.proto_json import describe_value
 from proxyless.front.options import read_options
 from proxyless.resolver.target import parse_target
 from proxyless.sim.backends import RPC_ID
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
     from proxyless.base import ValidationErrors
 
-# A mistyped number must not cost the machine.
+# Limits, against mistyped numbers.
 DURATION_MAX_S: Final = 24 * 3600.0
 RPCS_MAX: Final = 100_000
 RATE_MAX: Final = 10_000.0
@@ -50,33 +49,27 @@ FLOWS_MAX: Final = 20
 EVENTS_MAX: Final = 1_000
 EXPECTATIONS_MAX: Final = 200
 
-# Printable ASCII: all that fits into a `:path`.
+# Printable ASCII, which `:path` is limited to.
 _METHOD: Final = re.compile("/[!-.0-~]+/[!-~]+").fullmatch
 _SEED_MAX: Final = 2**63 - 1
 _BYTES_PER_S_MAX: Final = 1e12
 
-# What ends it, for `for`; of others there is nothing to end.
+# Faults that may have a `for`, and the fault that ends each.
 _ENDS: Final = {
-    Fault.KILL: Fault.START,
-    Fault.STOP: Fault.START,
-    Fault.LOSE_POWER: Fault.START,
-    Fault.HANG: Fault.HEAL,
-    Fault.CUT: Fault.HEAL,
-    Fault.THROTTLE: Fault.HEAL,
-    Fault.SLOW: Fault.HEAL,
-    Fault.FAIL: Fault.HEAL,
+    **dict.fromkeys((Fault.KILL, Fault.STOP, Fault.LOSE_POWER), Fault.START),
+    **dict.fromkeys((Fault.HANG, Fault.CUT, Fault.THROTTLE, Fault.SLOW, Fault.FAIL), Fault.HEAL),
 }
 _CONTROL_ENDS: Final = {
     ControlFault.STOP: ControlFault.START,
-    ControlFault.CUT: ControlFault.HEAL,
-    ControlFault.HANG: ControlFault.HEAL,
-    ControlFault.DELAY: ControlFault.HEAL,
-    ControlFault.WITHHOLD: ControlFault.HEAL,
+    **dict.fromkeys(
+        (ControlFault.CUT, ControlFault.HANG, ControlFault.DELAY, ControlFault.WITHHOLD),
+        ControlFault.HEAL,
+    ),
 }
 
 
 def parse_script(document: object, errors: ValidationErrors) -> Script:
-    """The script. Counts only if nothing was added to errors."""
+    """Parse a script. The result is only valid if no error was added."""
     fields = Fields({} if document is None else document, errors)
     duration_s = fields.seconds("duration", 60.0, low=1.0, high=DURATION_MAX_S)
     script = Script(
@@ -91,7 +84,7 @@ def parse_script(document: object, errors: ValidationErrors) -> Script:
     flows = tuple(flow.name for flow in script.flows)
     expectations = _parse_expectations(fields, duration_s, flows)
     if not script.events and not expectations:
-        # On a day on which nothing happens nothing fails.
+        # Without events, no RPC may fail.
         expectations = (Expectation(Condition.FAILED, 0.0, duration_s, path="expect"),)
     script = replace(script, expectations=expectations)
     fields.refuse_others()
@@ -101,11 +94,8 @@ def parse_script(document: object, errors: ValidationErrors) -> Script:
     return script
 
 
-# Traffic
-
-
 def _parse_flows(fields: Fields) -> tuple[Flow, ...]:
-    """What stands at the top is what each entry of `traffic` starts from."""
+    """The entries of `traffic`; keys at the top of the script are their defaults."""
     base = _parse_flow(fields, Flow())
     entries = _list(fields, "traffic", FLOWS_MAX)
     if entries is None:
@@ -148,7 +138,7 @@ def _parse_flow(fields: Fields, base: Flow) -> Flow:
 
 
 def _is_target(text: str) -> bool:
-    """Other schemes have nothing to do with the mesh, and other authorities no control plane."""
+    """Whether it is an xds target. Targets with an authority would need another control plane."""
     try:
         target = parse_target(text, {"xds"})
     except ValueError:
@@ -159,11 +149,8 @@ def _is_target(text: str) -> bool:
 def _parse_metadata(
     fields: Fields, default: tuple[tuple[str, str], ...]
 ) -> tuple[tuple[str, str], ...]:
-    if "metadata" not in fields:
-        return default
-    value = fields.get("metadata")
-    if not isinstance(value, dict):
-        fields.refuse("metadata", "wanted a mapping of texts")
+    value = fields.mapping("metadata", "wanted a mapping of texts")
+    if value is None:
         return default
     pairs: list[tuple[str, str]] = []
     for key, text in value.items():
@@ -182,35 +169,25 @@ def _parse_metadata(
 
 
 def _parse_options(fields: Fields) -> tuple[tuple[str, object], ...]:
-    if "options" not in fields:
-        return ()
-    value = fields.get("options")
-    if not isinstance(value, dict):
-        fields.refuse("options", "wanted a mapping of channel options")
-        return ()
+    pairs = tuple((fields.mapping("options", "wanted a mapping of channel options") or {}).items())
     with fields.errors.field("options"):
-        for pair in value.items():
+        for pair in pairs:
             try:
                 if not read_options([pair]):
                     fields.errors.add(f"there is no option {pair[0]!r}")
             except (ArithmeticError, TypeError, ValueError) as error:
                 fields.errors.add(str(error))
-    return tuple(value.items())
+    return pairs
 
 
 def _parse_dns(fields: Fields) -> dict[str, tuple[str, ...]]:
-    if "dns" not in fields:
-        return {}
-    value = fields.get("dns")
-    if not isinstance(value, dict):
-        fields.refuse("dns", "wanted a mapping from names to lists of IP addresses")
-        return {}
+    value = fields.mapping("dns", "wanted a mapping from names to lists of IP addresses") or {}
     found: dict[str, tuple[str, ...]] = {}
     with fields.errors.field("dns"):
         for name, addresses in value.items():
             with fields.errors.key(str(name)):
-                wanted = addresses if isinstance(addresses, list) else [addresses]
-                found[str(name)] = tuple(_parse_ips(wanted, fields.errors))
+                listed = addresses if isinstance(addresses, list) else [addresses]
+                found[str(name)] = tuple(_parse_ips(listed, fields.errors))
     return found
 
 
@@ -220,9 +197,6 @@ def _parse_ips(addresses: list[object], errors: ValidationErrors) -> Iterator[st
             yield str(ip_address(each if isinstance(each, str) else ""))
         except ValueError:
             errors.add(f"is {describe_value(each)}, wanted an IP address")
-
-
-# Events
 
 
 def _parse_events(fields: Fields, duration_s: float) -> tuple[Event, ...]:
@@ -236,7 +210,7 @@ def _parse_events(fields: Fields, duration_s: float) -> tuple[Event, ...]:
 def _parse_event(
     entry: object, errors: ValidationErrors, duration_s: float, path: str
 ) -> Iterator[Event]:
-    """One, or two if it says how long it lasts."""
+    """One event, or two if it has a `for`."""
     if not isinstance(entry, dict):
         errors.add(f"is {describe_value(entry)}, wanted a mapping")
         return
@@ -352,7 +326,7 @@ def _parse_control_fault(fields: Fields) -> ControlFaultAction | None:
 
 
 def _parse_withhold(fields: Fields) -> ControlFaultAction | None:
-    """A type, or a mapping from a type to names of it."""
+    """A type, or a mapping from a type to names of resources."""
     value = fields.get("withhold")
     kind: object = value
     names: tuple[str, ...] = ()
@@ -366,13 +340,10 @@ def _parse_withhold(fields: Fields) -> ControlFaultAction | None:
     return ControlFaultAction(ControlFault.WITHHOLD, 0.0, TYPES[kind], names)
 
 
-# Expectations
-
-
 def _parse_expectations(
     fields: Fields, duration_s: float, flows: tuple[str, ...]
 ) -> tuple[Expectation, ...]:
-    """One mapping, or a list of them; each may have several conditions."""
+    """One mapping, or a list of mappings; each may have several conditions."""
     if isinstance(fields.get("expect"), dict):
         with fields.errors.field("expect"):
             entry = fields.get("expect")
@@ -425,7 +396,7 @@ def _parse_limit(condition: Condition, fields: Fields) -> tuple[float, tuple[str
 
 
 def _list(fields: Fields, key: str, items_max: int) -> list[object] | None:
-    """None if it is not there; empty, and an error, if it is not a list."""
+    """None if the key is missing; empty, and an error, if it is not a list."""
     if key not in fields:
         return None
     value = fields.get(key)

@@ -1,7 +1,6 @@
-"""What is there to say about a run: when what happened, and phase by phase what clients saw?
+"""Report of a run: its timeline, its phases and its verdicts.
 
-A phase lasts from one event of the script to the next. Everything here is a value made from what
-was written down; how it looks is for the command line.
+A phase lasts from one event of the script to the next. The command line formats the report.
 """
 
 from __future__ import annotations
@@ -14,26 +13,27 @@ from typing import TYPE_CHECKING, Any, Final
 from proxyless.base.frozen import frozen
 from proxyless.sim.backends import UNARY
 from proxyless.sim.rehearsal.fields import show_time
-from proxyless.sim.rehearsal.stage import Happening
+from proxyless.sim.rehearsal.run import TimelineEntry
 from proxyless.sim.rehearsal.verdicts import Verdict, judge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from proxyless.sim.rehearsal.inventory import Inventory, Member
+    from proxyless.sim.rehearsal.run import Rpc, RunRecord
     from proxyless.sim.rehearsal.script import Script
-    from proxyless.sim.rehearsal.stage import Performance, Rpc
 
-# Failures that come so soon after each other are one story.
+# Failures with a smaller gap are one entry of the timeline.
 STREAK_GAP_S: Final = 5.0
 
 
 @frozen
 class Failures:
-    """RPCs of a phase that failed in the same way, by code; the details most of them had."""
+    """RPCs of a phase that failed with one code."""
 
     code: str
     times: int
+    # The most frequent ones.
     details: str
 
 
@@ -49,15 +49,14 @@ class Share:
 
 @frozen
 class Phase:
-    """What clients saw between two events."""
+    """RPCs between two events."""
 
     start_s: float
     end_s: float
-    # The events with which it began.
     began_with: tuple[str, ...]
     rpcs: int
     failed: int
-    # Of those that succeeded; None if none did.
+    # Durations of successful RPCs; None if there were none.
     median_s: float | None
     slowest_s: float | None
     failures: tuple[Failures, ...]
@@ -66,15 +65,15 @@ class Phase:
 
 @frozen
 class Report:
-    """All there is to say."""
+    """Result of a run."""
 
     seed: int
     duration_s: float
     notes: tuple[str, ...]
-    timeline: tuple[Happening, ...]
+    timeline: tuple[TimelineEntry, ...]
     phases: tuple[Phase, ...]
     verdicts: tuple[Verdict, ...]
-    # The same for two runs in which the same happened.
+    # Equal for equal runs.
     digest: str
 
     @property
@@ -82,37 +81,32 @@ class Report:
         return all(verdict.is_held for verdict in self.verdicts)
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
         return {"is_good": self.is_good, **asdict(self)}
 
 
-def make_report(script: Script, inventory: Inventory, performance: Performance) -> Report:
-    """Of a run of this script on these machines."""
+def make_report(script: Script, inventory: Inventory, record: RunRecord) -> Report:
     return Report(
         seed=script.seed,
         duration_s=script.duration_s,
-        notes=tuple(dict.fromkeys(_find_notes(script, inventory, performance))),
-        timeline=tuple(_tell(script, inventory, performance)),
-        phases=tuple(_make_phases(script, performance)),
-        verdicts=tuple(judge(script, inventory, performance)),
-        digest=performance.digest,
+        notes=tuple(dict.fromkeys(_find_notes(script, inventory, record))),
+        timeline=tuple(_make_timeline(script, inventory, record)),
+        phases=tuple(_make_phases(script, record)),
+        verdicts=tuple(judge(script, inventory, record)),
+        digest=record.digest,
     )
 
 
-def _find_notes(script: Script, inventory: Inventory, performance: Performance) -> Iterator[str]:
+def _find_notes(script: Script, inventory: Inventory, record: RunRecord) -> Iterator[str]:
     for mesh in inventory.meshes:
         yield from mesh.notes
-    if UNARY in script.methods and not all(rpc.is_ok for rpc in performance.rpcs):
+    if UNARY in script.methods and not all(rpc.is_ok for rpc in record.rpcs):
         yield f"where no method is given, clients call {UNARY}"
 
 
-# Phases
-
-
-def _make_phases(script: Script, performance: Performance) -> Iterator[Phase]:
+def _make_phases(script: Script, record: RunRecord) -> Iterator[Phase]:
     times = sorted({0.0, script.duration_s, *(event.at_s for event in script.events)})
     for start_s, end_s in pairwise(times):
-        rpcs = [rpc for rpc in performance.rpcs if start_s <= rpc.started_s < end_s]
+        rpcs = [rpc for rpc in record.rpcs if start_s <= rpc.started_s < end_s]
         took_s = sorted(rpc.took_s for rpc in rpcs if rpc.is_ok)
         yield Phase(
             start_s,
@@ -146,31 +140,27 @@ def _group_shares(rpcs: Sequence[Rpc]) -> Iterator[Share]:
 
 
 def _cluster_of(rpc: Rpc) -> str:
-    """Of an aggregate, which of its clusters, too."""
+    """The cluster of the route, and of an aggregate also the leaf."""
     leaf = rpc.member.cluster
     return rpc.cluster if leaf == rpc.cluster else f"{rpc.cluster}/{leaf}"
 
 
 def zone_of(member: Member) -> str:
-    """As much of the locality as it says: mostly just the zone."""
+    """The non-empty parts of the locality."""
     locality = member.locality
     return "/".join(filter(None, (locality.region, locality.zone, locality.sub_zone)))
 
 
-# The timeline
-
-
-def _tell(script: Script, inventory: Inventory, performance: Performance) -> list[Happening]:
-    """What the script did, what clients refused, when RPCs failed, where they went."""
-    told = [
-        Happening(0.0, _describe_start(script, inventory)),
-        *performance.happenings,
-        *_tell_refusals(performance.refusals),
-        *_tell_failures(performance.rpcs),
-        *_tell_moves(script, performance.rpcs),
-        Happening(script.duration_s, "the end"),
+def _make_timeline(script: Script, inventory: Inventory, record: RunRecord) -> list[TimelineEntry]:
+    entries = [
+        TimelineEntry(0.0, _describe_start(script, inventory)),
+        *record.timeline,
+        *_find_distinct_nacks(record.nacks),
+        *_find_streaks(record.rpcs),
+        *_find_moves(script, record.rpcs),
+        TimelineEntry(script.duration_s, "the end"),
     ]
-    return sorted(told, key=lambda each: each.at_s)
+    return sorted(entries, key=lambda each: each.at_s)
 
 
 def _describe_start(script: Script, inventory: Inventory) -> str:
@@ -183,18 +173,18 @@ def _describe_start(script: Script, inventory: Inventory) -> str:
     return f"{clients} with {rate:g} RPCs per second to {', '.join(targets)}; {machines} endpoints"
 
 
-def _tell_refusals(refusals: Sequence[Happening]) -> Iterator[Happening]:
-    """Each text once, however many clients say it."""
+def _find_distinct_nacks(nacks: Sequence[TimelineEntry]) -> Iterator[TimelineEntry]:
+    """Each text once, for any number of clients."""
     seen: set[str] = set()
-    for refusal in refusals:
-        text = refusal.what.partition(": ")[2]
+    for nack in nacks:
+        text = nack.what.partition(": ")[2]
         if text not in seen:
             seen.add(text)
-            yield refusal
+            yield nack
 
 
-def _tell_failures(rpcs: Sequence[Rpc]) -> Iterator[Happening]:
-    """Each time in which RPCs failed, however many succeeded in between."""
+def _find_streaks(rpcs: Sequence[Rpc]) -> Iterator[TimelineEntry]:
+    """One entry for failures with small gaps, even if other RPCs succeeded in between."""
     streak: list[Rpc] = []
     for rpc in rpcs:
         if rpc.is_ok:
@@ -207,30 +197,31 @@ def _tell_failures(rpcs: Sequence[Rpc]) -> Iterator[Happening]:
         yield _describe_streak(streak)
 
 
-def _describe_streak(streak: Sequence[Rpc]) -> Happening:
-    """Those that were sent from the first of them to the last."""
+def _describe_streak(streak: Sequence[Rpc]) -> TimelineEntry:
     first_s, last_s = streak[0].started_s, streak[-1].started_s
     ((code, _),) = Counter(rpc.code for rpc in streak).most_common(1)
     if len(streak) == 1:
-        return Happening(first_s, f"an RPC fails: {code}")
-    return Happening(first_s, f"{len(streak)} RPCs fail until {show_time(last_s)}: mostly {code}")
+        return TimelineEntry(first_s, f"an RPC fails: {code}")
+    return TimelineEntry(
+        first_s, f"{len(streak)} RPCs fail until {show_time(last_s)}: mostly {code}"
+    )
 
 
-def _tell_moves(script: Script, rpcs: Sequence[Rpc]) -> Iterator[Happening]:
-    """When a zone begins to get RPCs and when it ceases to, if there is more than one."""
+def _find_moves(script: Script, rpcs: Sequence[Rpc]) -> Iterator[TimelineEntry]:
+    """When a zone starts and stops receiving RPCs, if there are several zones."""
     gap_s = max(STREAK_GAP_S, 20.0 / sum(flow.rate for flow in script.flows))
     times: dict[str, list[float]] = {}
     for rpc in rpcs:
         if rpc.machine:
             times.setdefault(zone_of(rpc.member), []).append(rpc.started_s)
-    if len(times) < 2:  # noqa: PLR2004 - where else should they go
+    if len(times) < 2:  # noqa: PLR2004
         return
     for zone, found in sorted(times.items()):
         name = f"zone {zone}" if zone else "endpoints without a zone"
-        yield Happening(found[0], f"first RPC to {name}")
+        yield TimelineEntry(found[0], f"first RPC to {name}")
         for before_s, after_s in pairwise(found):
             if after_s - before_s > gap_s:
-                yield Happening(before_s, f"last RPC to {name} for {after_s - before_s:.0f} s")
-                yield Happening(after_s, f"RPCs to {name} again")
+                yield TimelineEntry(before_s, f"last RPC to {name} for {after_s - before_s:.0f} s")
+                yield TimelineEntry(after_s, f"RPCs to {name} again")
         if script.duration_s - found[-1] > gap_s:
-            yield Happening(found[-1], f"last RPC to {name}")
+            yield TimelineEntry(found[-1], f"last RPC to {name}")

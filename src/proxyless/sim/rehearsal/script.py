@@ -1,19 +1,6 @@
-"""What does a script say: who calls, what happens when, and what must hold?
+"""Script of a run: its traffic, its events and its expectations (docs/howto/simulate.md).
 
-    target: xds:///shop
-    rate: 20
-    duration: 2m
-    events:
-      - at: 30s
-        kill: {zone: a}
-        for: 30s
-      - at: 01:30
-        push: next
-    expect:
-      - failover_within: 10s
-
-Values only: `parsing` makes them from a document, and whether the mesh has what a script names is
-for `inventory` to say.
+`parsing` makes a script from a document; `inventory` checks its names against the mesh.
 """
 
 from __future__ import annotations
@@ -31,7 +18,7 @@ from proxyless.sim.links import LATENCY_S
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# What a script calls the types of resources.
+# Names of resource types in scripts.
 TYPES: Final = {
     "listeners": LISTENER,
     "routes": ROUTE_CONFIG,
@@ -42,13 +29,13 @@ TYPES: Final = {
 
 @frozen(kw_only=True)
 class Flow:
-    """RPCs of one kind: who sends them, where, how many."""
+    """RPCs of one kind."""
 
     name: str = "traffic"
     # Empty: every listener of the mesh.
     targets: tuple[str, ...] = ()
     clients: int = 1
-    # RPCs per second, of all its clients together.
+    # RPCs per second of all its clients together.
     rate: float = 10.0
     methods: tuple[str, ...] = (UNARY,)
     metadata: tuple[tuple[str, str], ...] = ()
@@ -60,7 +47,7 @@ class Flow:
 
 @frozen
 class Selector:
-    """Which endpoints: those that fit every part that is given; without any, all."""
+    """Endpoints that match every part that is not empty."""
 
     endpoints: tuple[str, ...] = ()
     zones: tuple[str, ...] = ()
@@ -74,12 +61,12 @@ class Selector:
             "region": self.regions,
             "cluster": self.clusters,
         }
-        said = [f"{name} {', '.join(found)}" for name, found in parts.items() if found]
-        return " in ".join(said) or "all endpoints"
+        shown = [f"{name} {', '.join(found)}" for name, found in parts.items() if found]
+        return " in ".join(shown) or "all endpoints"
 
 
 class Fault(Enum):
-    """What may be done to endpoints."""
+    """Fault of endpoints; START and HEAL end faults."""
 
     KILL = "kill"
     STOP = "stop"
@@ -96,7 +83,7 @@ class Fault(Enum):
 
 
 class ControlFault(Enum):
-    """What may be done to the control plane."""
+    """Fault of the control plane; START and HEAL end faults."""
 
     STOP = "stop"
     START = "start"
@@ -117,7 +104,7 @@ class FaultAction:
     bytes_per_s: float = 0.0
     delay_s: float = 0.0
     code: StatusCode = StatusCode.OK
-    # At the end of an event: the fault that ends. Without it, HEAL ends all faults.
+    # For the end of an event: the fault that ends. Without it, HEAL ends all faults.
     undoes: Fault | None = None
 
     def __str__(self) -> str:
@@ -136,27 +123,26 @@ class ControlFaultAction:
 
     fault: ControlFault
     delay_s: float = 0.0
-    # Of `withhold`: the type, and the names, or none for all of it.
+    # For `withhold`: the type, and names of resources, or none for all.
     type_url: str = ""
     names: tuple[str, ...] = ()
-    # As of `FaultAction`.
     undoes: ControlFault | None = None
 
     def __str__(self) -> str:
-        said = f"control plane: {self.fault.value.replace('_', ' ')}"
+        text = f"control plane: {self.fault.value.replace('_', ' ')}"
         if self.fault is ControlFault.DELAY:
-            return f"{said} of {self.delay_s:g} s"
+            return f"{text} of {self.delay_s:g} s"
         if self.fault is ControlFault.HEAL and self.undoes is not None:
-            return f"{said} of {self.undoes.value}"
+            return f"{text} of {self.undoes.value}"
         if self.fault is ControlFault.WITHHOLD:
             kind = next(name for name, url in TYPES.items() if url == self.type_url)
-            return f"{said} {' '.join((kind, ', '.join(self.names))).rstrip()}"
-        return said
+            return f"{text} {' '.join((kind, ', '.join(self.names))).rstrip()}"
+        return text
 
 
 @frozen
 class Push:
-    """The control plane serves other files from now on."""
+    """Replacement of the files that the control plane serves."""
 
     paths: tuple[str, ...]
 
@@ -173,14 +159,13 @@ class Event:
 
     at_s: float
     action: Action
-    # Where in the script it stands.
     path: str = ""
-    # Whether it ends what began with the event of the same path, for those whom that befell.
+    # Whether it ends the event of the same path, for the endpoints that this one affected.
     is_end: bool = False
 
 
 class Condition(Enum):
-    """What may be expected of the RPCs of a window."""
+    """Condition on the RPCs of a window."""
 
     FAILED = "failed"
     ERROR_RATE_BELOW = "error_rate_below"
@@ -195,12 +180,12 @@ class Condition(Enum):
 
 @frozen
 class Expectation:
-    """A condition for those that start in a window, of one flow or of all."""
+    """A condition on the RPCs that start in a window, of one flow or of all."""
 
     condition: Condition
     start_s: float
     end_s: float
-    # Of conditions that have a number, and of those that have names.
+    # A condition has either a limit or names.
     limit: float = 0.0
     names: tuple[str, ...] = ()
     flow: str = ""
@@ -209,22 +194,21 @@ class Expectation:
 
 @frozen(kw_only=True)
 class Script:
-    """All of it. Events are in the order of their times."""
+    """A whole script, with events in the order of their times."""
 
     flows: tuple[Flow, ...] = (Flow(),)
     duration_s: float = 60.0
     seed: int = 0
     latency_s: float = LATENCY_S
-    # Of every channel, as in `grpc.keepalive_time_ms`.
+    # Channel options, such as `grpc.keepalive_time_ms`.
     options: tuple[tuple[str, object], ...] = ()
-    # What DNS says: IP addresses by name; none for a name that is not known.
+    # IP addresses by DNS name; none for a name that does not exist.
     dns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
     expectations: tuple[Expectation, ...] = ()
 
     @property
     def pushes(self) -> tuple[Push, ...]:
-        """In the order of their times."""
         actions = (event.action for event in self.events)
         return tuple(action for action in actions if isinstance(action, Push))
 

@@ -1,7 +1,6 @@
-"""Did what was expected of a run come true?
+"""Verdicts on the expectations of a script.
 
-Each expectation becomes a verdict with what was found. A window in which nothing was tried proves
-nothing, so it counts as missed.
+An expectation about a window without RPCs is missed, because nothing was tested.
 """
 
 from __future__ import annotations
@@ -18,50 +17,50 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from proxyless.sim.rehearsal.inventory import Inventory
-    from proxyless.sim.rehearsal.stage import Performance, Rpc
+    from proxyless.sim.rehearsal.run import Rpc, RunRecord
 
-# Of what went elsewhere, and of violations: enough to know where to look.
+# Number of names in a text; more are counted.
 _SHOWN_MAX: Final = 3
 
 
 @frozen
 class Verdict:
-    """What was expected, and what was found."""
+    """An expectation and its result."""
 
     what: str
     is_held: bool
     found: str
 
 
-def judge(script: Script, inventory: Inventory, performance: Performance) -> list[Verdict]:
-    """The expectations of the script, in their order, and what every run must keep to."""
-    judge_one = _Judge(script, inventory, performance)
+def judge(script: Script, inventory: Inventory, record: RunRecord) -> list[Verdict]:
+    """Verdicts on the expectations of the script, in order, and on the invariants of every run."""
+    judge_one = _Judge(script, inventory, record)
     verdicts = [judge_one(expectation) for expectation in script.expectations]
-    return [*verdicts, *_judge_always(performance)]
+    return [*verdicts, *_judge_always(record)]
 
 
-def _judge_always(performance: Performance) -> Iterator[Verdict]:
-    stray, left = performance.stray_picks, performance.left_behind
+def _judge_always(record: RunRecord) -> Iterator[Verdict]:
+    stray, left = record.stray_picks, record.left_behind
     picks = _shorten(stray) or "none did"
     yield Verdict("no RPC is sent to an endpoint outside the config", not stray, picks)
     yield Verdict("nothing is left when all is closed", not left, _shorten(left) or "nothing is")
 
 
 class _Judge:
-    """Knows the run. Driven by `judge`."""
+    """Judge of the expectations of one run."""
 
-    def __init__(self, script: Script, inventory: Inventory, performance: Performance) -> None:
+    def __init__(self, script: Script, inventory: Inventory, record: RunRecord) -> None:
         self._script = script
         self._inventory = inventory
-        self._performance = performance
+        self._record = record
 
     def __call__(self, expected: Expectation) -> Verdict:
         what = self._describe(expected)
         if expected.condition is Condition.REFUSED_CONFIGS:
-            return self._judge_refusals(expected, what)
+            return self._judge_nacks(expected, what)
         rpcs = [
             rpc
-            for rpc in self._performance.rpcs
+            for rpc in self._record.rpcs
             if expected.start_s <= rpc.started_s < expected.end_s
             and expected.flow in {"", rpc.flow}
         ]
@@ -80,7 +79,6 @@ class _Judge:
                 return _judge_ends(expected, rpcs)
 
     def _judge_places(self, expected: Expectation, rpcs: Sequence[Rpc]) -> tuple[bool, str]:
-        """Of those that arrived anywhere; how the others failed is for other conditions."""
         arrived = [rpc for rpc in rpcs if rpc.machine]
         if not arrived:
             return False, f"none of {len(rpcs)} RPCs arrived anywhere"
@@ -98,20 +96,20 @@ class _Judge:
                 if names.isdisjoint({rpc.cluster, rpc.member.cluster})
             )
         else:
-            meant = self._inventory.select(Selector(endpoints=expected.names))
-            known = {machine.name for machine in meant}
-            others = Counter(rpc.machine for rpc in arrived if rpc.machine not in known)
+            machines = self._inventory.select(Selector(endpoints=expected.names))
+            allowed = {machine.name for machine in machines}
+            others = Counter(rpc.machine for rpc in arrived if rpc.machine not in allowed)
         return not others, _show_others(others, "went to")
 
     def _judge_failover(self, expected: Expectation, rpcs: Sequence[Rpc]) -> tuple[bool, str]:
-        """Each RPC that failed was under way when its cause happened, or started soon after."""
+        """Check that each failed RPC was under way at its cause, or started soon after it."""
         events = self._script.events
         if not any(expected.start_s <= event.at_s < expected.end_s for event in events):
             return False, "no event is in this time"
         judged = set(map(id, rpcs))
         worst_s, worst = -1.0, ""
-        # What failed before the time that is judged may have the same cause.
-        for rpc, cause in find_causes(self._performance.rpcs, events):
+        # Of all RPCs: an outage may have begun before the window.
+        for rpc, cause in find_causes(self._record.rpcs, events):
             if id(rpc) not in judged:
                 continue
             if cause is None:
@@ -127,40 +125,35 @@ class _Judge:
         found = f"the last to fail started {worst_s:.3f} s after its cause: {worst}"
         return worst_s <= expected.limit, found
 
-    def _judge_refusals(self, expected: Expectation, what: str) -> Verdict:
-        refusals = [
-            refusal
-            for refusal in self._performance.refusals
-            if expected.start_s <= refusal.at_s < expected.end_s
-        ]
-        found = f"{len(refusals)} were refused"
-        return Verdict(what, len(refusals) <= expected.limit, found)
+    def _judge_nacks(self, expected: Expectation, what: str) -> Verdict:
+        times_s = [nack.at_s for nack in self._record.nacks]
+        count = sum(expected.start_s <= at_s < expected.end_s for at_s in times_s)
+        return Verdict(what, count <= expected.limit, f"{count} were refused")
 
     def _describe(self, expected: Expectation) -> str:
-        said = _describe_condition(expected)
+        text = _describe_condition(expected)
         if expected.flow:
-            said += f" of {expected.flow}"
+            text += f" of {expected.flow}"
         if (expected.start_s, expected.end_s) != (0.0, self._script.duration_s):
-            said += f", from {show_time(expected.start_s)} to {show_time(expected.end_s)}"
-        return said
+            text += f", from {show_time(expected.start_s)} to {show_time(expected.end_s)}"
+        return text
 
 
 def _describe_condition(expected: Expectation) -> str:
-    said = expected.condition.value.replace("_", " ")
+    text = expected.condition.value.replace("_", " ")
     match expected.condition:
         case Condition.FAILED | Condition.REFUSED_CONFIGS:
-            return f"{said} at most {expected.limit:.0f}"
+            return f"{text} at most {expected.limit:.0f}"
         case Condition.ERROR_RATE_BELOW:
-            return f"{said} {expected.limit:.4g}"
+            return f"{text} {expected.limit:.4g}"
         case Condition.FAILOVER_WITHIN | Condition.SLOWEST_BELOW:
-            return f"{said} {expected.limit:g} s"
+            return f"{text} {expected.limit:g} s"
         case _:
-            return f"{said} {', '.join(expected.names)}"
+            return f"{text} {', '.join(expected.names)}"
 
 
 def _judge_ends(expected: Expectation, rpcs: Sequence[Rpc]) -> tuple[bool, str]:
-    """How RPCs ended, and how long that took."""
-    failed = _count_failed(rpcs)
+    failed = sum(not rpc.is_ok for rpc in rpcs)
     match expected.condition:
         case Condition.FAILED:
             return failed <= expected.limit, f"{failed} of {len(rpcs)} RPCs failed"
@@ -184,10 +177,6 @@ def _show_others(others: Counter[str], verb: str) -> str:
     shown = ", ".join(f"{times} {verb} {name}" for name, times in others.most_common(_SHOWN_MAX))
     rest = len(others) - _SHOWN_MAX
     return f"{shown} and {rest} more" if rest > 0 else shown
-
-
-def _count_failed(rpcs: Sequence[Rpc]) -> int:
-    return sum(not rpc.is_ok for rpc in rpcs)
 
 
 def _shorten(texts: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""What do the calls of the asyncio API know, and when? The channel is played by the test."""
+"""Unit tests of proxyless.front.aio.outcomes, with a fake call."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from proxyless.channel.statuses import CANCELLED
 from proxyless.front.aio.outcomes import StreamOutcome
 from proxyless.wire import StreamEnd
 from proxyless.wire.limits import BUFFERED_BYTES_MAX
-from tests.unit.channel.unread_world import FakeChannel
-from tests.unit.transport.world import turn
+from tests.worlds.fake_sockets import turn
+from tests.worlds.unread_calls import FakeChannel
 
 if TYPE_CHECKING:
     from proxyless.channel import Call
     from proxyless.front.conversions import Deserializer
 
-LAST_WORD = StreamEnd(OK, (("t", "1"),), is_last_word=True)
+END_FROM_TRAILERS = StreamEnd(OK, (("t", "1"),), is_from_trailers=True)
 LOST = StreamEnd(Status(StatusCode.UNAVAILABLE, "gone"))
 
 
 class FakeCall:
-    """A call that does what it is told."""
+    """A call that the test controls."""
 
     def __init__(self, outcome: StreamOutcome) -> None:
         self._outcome = outcome
         self._channel = self.channel = FakeChannel()
         self.is_ended = False
         self.is_connected = False
-        self.told: list[str] = []
+        self.calls: list[str] = []
 
     def end(self, end: StreamEnd) -> None:
         if not self.is_ended:
@@ -46,14 +46,14 @@ class FakeCall:
         return 7.0
 
     def hold(self) -> None:
-        self.told.append("hold")
+        self.calls.append("hold")
 
     def release(self) -> None:
-        self.told.append("release")
+        self.calls.append("release")
 
 
 def start(deserializer: Deserializer = None) -> tuple[StreamOutcome, FakeCall, list[str]]:
-    """An outcome, its call, and what its callbacks noted."""
+    """An outcome, its call, and the calls of its callbacks."""
     outcome = StreamOutcome(asyncio.get_running_loop(), deserializer)
     call = FakeCall(outcome)
     outcome.core = cast("Call", call)
@@ -64,17 +64,17 @@ def start(deserializer: Deserializer = None) -> tuple[StreamOutcome, FakeCall, l
     return outcome, call, called
 
 
-async def test_the_last_word_is_the_end_when_everything_is_read() -> None:
+async def test_an_end_from_trailers_is_delivered_when_everything_is_read() -> None:
     outcome, call, called = start()
     outcome.on_message(b"1")
     outcome.on_message(b"2")
-    call.end(LAST_WORD)
-    # Sending is over at once, whoever reads.
+    call.end(END_FROM_TRAILERS)
+    # Sending ends at once, before the responses are read.
     assert (outcome.end, called) == (None, ["stop"])
     assert await outcome.read() == b"1"
     assert (outcome.end, called) == (None, ["stop"])
     assert await outcome.read() == b"2"
-    assert outcome.end == LAST_WORD
+    assert outcome.end == END_FROM_TRAILERS
     assert called[-1] == "done"
     assert await outcome.read() is grpc.aio.EOF
     assert not outcome.cancel()
@@ -82,13 +82,13 @@ async def test_the_last_word_is_the_end_when_everything_is_read() -> None:
 
 
 @pytest.mark.parametrize("code", [StatusCode.DEADLINE_EXCEEDED, StatusCode.CANCELLED])
-async def test_an_rpc_that_nobody_reads_ends_at_its_deadline_or_with_its_channel(
+async def test_an_unread_rpc_ends_at_its_deadline_or_with_its_channel(
     code: StatusCode,
 ) -> None:
     outcome, call, called = start()
     outcome.on_message(b"1")
     outcome.on_message(b"2")
-    call.end(LAST_WORD)
+    call.end(END_FROM_TRAILERS)
     assert await outcome.read() == b"1"
     waiting = asyncio.ensure_future(outcome.wait_end())
     call.channel.clock.advance(6.9)
@@ -101,13 +101,13 @@ async def test_an_rpc_that_nobody_reads_ends_at_its_deadline_or_with_its_channel
     end = await waiting
     assert (end.status.code, called.count("done")) == (code, 1)
     assert call.channel.is_left_alone
-    # Nothing that came is hidden, and the server's last word does not count any more.
+    # The responses stay readable, and the pending end is replaced.
     assert [await outcome.read(), await outcome.read()] == [b"2", grpc.aio.EOF]
     assert outcome.end is end
     assert not outcome.cancel()
 
 
-async def test_any_other_end_is_seen_at_once_and_hides_no_response() -> None:
+async def test_any_other_end_is_delivered_at_once_and_responses_stay_readable() -> None:
     outcome, call, called = start()
     outcome.on_message(b"1")
     call.end(LOST)
@@ -115,12 +115,12 @@ async def test_any_other_end_is_seen_at_once_and_hides_no_response() -> None:
     assert [await outcome.read(), await outcome.read()] == [b"1", grpc.aio.EOF]
 
 
-@pytest.mark.parametrize("is_answered", [False, True])
-async def test_who_cancels_gets_no_more_responses(is_answered: bool) -> None:
+@pytest.mark.parametrize("has_pending_end", [False, True])
+async def test_a_cancelled_call_has_no_more_responses(has_pending_end: bool) -> None:
     outcome, call, called = start()
     outcome.on_message(b"1")
-    if is_answered:
-        call.end(LAST_WORD)
+    if has_pending_end:
+        call.end(END_FROM_TRAILERS)
     assert outcome.cancel()
     assert called[-1] == "done"
     assert outcome.end == StreamEnd(CANCELLED)
@@ -129,20 +129,20 @@ async def test_who_cancels_gets_no_more_responses(is_answered: bool) -> None:
     assert call.channel.is_left_alone
 
 
-@pytest.mark.parametrize("is_answered", [False, True])
-async def test_a_response_that_cannot_be_read_is_the_end(is_answered: bool) -> None:
+@pytest.mark.parametrize("has_pending_end", [False, True])
+async def test_a_response_that_cannot_be_deserialized_ends_the_call(has_pending_end: bool) -> None:
     def broken(_: bytes) -> object:
         raise ValueError("what is this?")
 
     outcome, call, called = start(broken)
     outcome.on_message(b"1")
     outcome.on_message(b"2")
-    if is_answered:
-        call.end(LAST_WORD)
+    if has_pending_end:
+        call.end(END_FROM_TRAILERS)
     assert await outcome.read() is grpc.aio.EOF
     assert outcome.end is not None
     assert outcome.end.status.code is StatusCode.INTERNAL
-    assert outcome.end.trailers == (LAST_WORD.trailers if is_answered else ())
+    assert outcome.end.trailers == (END_FROM_TRAILERS.trailers if has_pending_end else ())
     assert call.channel.is_left_alone
     assert called[-1] == "done"
     assert await outcome.read() is grpc.aio.EOF
@@ -151,36 +151,36 @@ async def test_a_response_that_cannot_be_read_is_the_end(is_answered: bool) -> N
 async def test_a_reader_that_lags_holds_the_call() -> None:
     outcome, call, _ = start()
     outcome.on_message(bytes(BUFFERED_BYTES_MAX))
-    assert call.told == ["hold"]
+    assert call.calls == ["hold"]
     await outcome.read()
-    assert call.told == ["hold", "release"]
+    assert call.calls == ["hold", "release"]
 
 
-async def test_the_end_that_a_held_call_kept_does_not_hide_a_bad_response(
+async def test_a_bad_response_precedes_the_end_that_release_delivers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def broken(_: bytes) -> object:
         raise ValueError("what is this?")
 
     outcome, call, _ = start(broken)
-    monkeypatch.setattr(call, "release", lambda: call.end(LAST_WORD))
+    monkeypatch.setattr(call, "release", lambda: call.end(END_FROM_TRAILERS))
     outcome.on_message(bytes(BUFFERED_BYTES_MAX))
     assert await outcome.read() is grpc.aio.EOF
     assert outcome.end is not None
     assert outcome.end.status.code is StatusCode.INTERNAL
 
 
-async def test_the_end_that_a_held_call_kept_comes_after_its_response(
+async def test_a_response_precedes_the_end_that_release_delivers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     outcome, call, _ = start()
-    monkeypatch.setattr(call, "release", lambda: call.end(LAST_WORD))
+    monkeypatch.setattr(call, "release", lambda: call.end(END_FROM_TRAILERS))
     outcome.on_message(bytes(BUFFERED_BYTES_MAX))
     assert len(await outcome.read()) == BUFFERED_BYTES_MAX
-    assert outcome.end == LAST_WORD
+    assert outcome.end == END_FROM_TRAILERS
 
 
-async def test_who_gave_up_waiting_is_forgotten() -> None:
+async def test_a_waiter_that_timed_out_is_removed() -> None:
     outcome, call, _ = start()
     for wait in (outcome.wait_head, outcome.wait_connected, outcome.wait_end):
         tasks = [asyncio.ensure_future(wait()) for _ in range(3)]
@@ -198,8 +198,8 @@ async def test_who_gave_up_waiting_is_forgotten() -> None:
     assert outcome._waiters == ()
 
 
-async def test_a_call_that_is_answered_but_not_read_was_connected() -> None:
+async def test_wait_for_connection_returns_if_the_end_is_pending() -> None:
     outcome, call, _ = start()
     outcome.on_message(b"1")
-    call.end(LAST_WORD)
+    call.end(END_FROM_TRAILERS)
     await outcome.wait_connected()

@@ -1,4 +1,4 @@
-"""Is everything that is posted run, in order, with few wake-ups? Real threads, no sockets."""
+"""Unit tests of proxyless.front.sync.background, with real threads."""
 
 from collections.abc import Iterator
 from queue import SimpleQueue
@@ -21,16 +21,16 @@ def background() -> Iterator[Background]:
     background._thread.join(PATIENCE_S)
 
 
-def test_what_is_posted_runs_in_order_in_the_loops_thread(background: Background) -> None:
+def test_actions_run_in_order_in_the_thread_of_the_loop(background: Background) -> None:
     seen: list[object] = []
     for number in range(100):
         background.post(lambda number=number: seen.append(number))  # type: ignore[misc]
-    name = background.ask(lambda: current_thread().name)
+    name = background.call(lambda: current_thread().name)
     assert seen == list(range(100))
     assert name == "proxyless"
 
 
-def test_the_loop_is_woken_once_for_what_is_posted_while_it_is_busy(
+def test_the_loop_is_woken_once_for_all_actions_posted_while_it_is_busy(
     background: Background, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wakes: list[None] = []
@@ -76,7 +76,7 @@ def test_nothing_is_lost_when_many_threads_post(background: Background) -> None:
     assert sorted(got) == sorted(list(range(posts)) * threads_max)
 
 
-def test_an_action_that_raises_does_not_harm_the_next(
+def test_the_next_action_runs_after_one_that_raises(
     background: Background, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken() -> None:
@@ -89,33 +89,33 @@ def test_an_action_that_raises_does_not_harm_the_next(
     assert "broken action" in caplog.text
 
 
-def test_what_a_question_raises_is_raised_for_the_asker(background: Background) -> None:
+def test_call_raises_the_exception_of_its_function(background: Background) -> None:
     with pytest.raises(ZeroDivisionError):
-        background.ask(lambda: 1 // 0)
-    assert background.ask(lambda: 7) == 7
+        background.call(lambda: 1 // 0)
+    assert background.call(lambda: 7) == 7
 
 
-def test_a_question_that_nobody_would_answer_is_refused() -> None:
+def test_call_raises_if_the_loop_does_not_run() -> None:
     background = Background()
     background.stop()
     with pytest.raises(RuntimeError, match="does not run in this process any more"):
-        background.ask(lambda: None)
+        background.call(lambda: None)
 
 
-def test_a_question_in_the_loops_own_thread_is_refused(background: Background) -> None:
+def test_call_raises_in_the_thread_of_the_loop(background: Background) -> None:
     answers: SimpleQueue[str] = SimpleQueue()
 
-    def ask() -> None:
+    def call_on_loop() -> None:
         try:
-            background.ask(lambda: None)
+            background.call(lambda: None)
         except RuntimeError as error:
             answers.put(str(error))
 
-    background.post(ask)
+    background.post(call_on_loop)
     assert "would never return" in answers.get(timeout=PATIENCE_S)
 
 
-def test_an_interrupt_inside_the_wake_up_does_not_lose_it(
+def test_an_interrupt_during_the_wake_up_does_not_lose_it(
     background: Background, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop = background._loop
@@ -137,13 +137,13 @@ def test_an_interrupt_inside_the_wake_up_does_not_lose_it(
     assert is_done.wait(PATIENCE_S)
 
 
-def test_after_the_end_posting_is_void(background: Background) -> None:
+def test_post_does_nothing_after_the_end(background: Background) -> None:
     background.stop()
     background.post(lambda: None)
     background.stop()
 
 
-def test_there_is_one_for_all_threads() -> None:
+def test_all_threads_share_one_background() -> None:
     found: SimpleQueue[Background] = SimpleQueue()
     threads = [Thread(target=lambda: found.put(shared_background())) for _ in range(8)]
     for thread in threads:
@@ -151,7 +151,7 @@ def test_there_is_one_for_all_threads() -> None:
     assert len({found.get(timeout=PATIENCE_S) for _ in threads}) == 1
 
 
-def test_one_that_cannot_be_used_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_background_that_is_not_usable_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_current", None)
     first = shared_background()
     first.stop()

@@ -1,4 +1,4 @@
-"""Do call objects say what their outcome knows, in grpcio's words?"""
+"""Unit tests of proxyless.front.sync.calls."""
 
 import copy
 import pickle
@@ -9,7 +9,7 @@ import pytest
 from proxyless.base import OK, Status, StatusCode
 from proxyless.front.sync.calls import FinishedCall, FutureCall, InactiveRpcError, StreamCall
 from proxyless.wire import StreamEnd
-from tests.unit.front.sync.sync_world import ENDED, FAILED, OutcomeWorld
+from tests.worlds.sync_outcomes import ENDED, FAILED, OutcomeWorld
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_an_error_is_an_rpc_error_a_call_and_a_future() -> None:
     assert error.debug_error_string() == "ABORTED: not today"
 
 
-def test_an_error_shows_code_details_and_where_they_come_from() -> None:
+def test_the_text_of_an_error_has_code_details_and_debug_string() -> None:
     assert str(InactiveRpcError(FAILED)) == (
         "<InactiveRpcError of RPC that terminated with:\n"
         "\tstatus = StatusCode.ABORTED\n"
@@ -38,7 +38,7 @@ def test_an_error_shows_code_details_and_where_they_come_from() -> None:
     )
 
 
-def test_a_call_that_went_well_shows_no_error() -> None:
+def test_the_text_of_a_successful_call_has_no_debug_string() -> None:
     assert repr(FinishedCall(ENDED)).splitlines()[1:] == [
         "\tstatus = StatusCode.OK",
         '\tdetails = ""',
@@ -46,7 +46,7 @@ def test_a_call_that_went_well_shows_no_error() -> None:
     ]
 
 
-def test_a_call_under_way_shows_only_its_kind(world: OutcomeWorld) -> None:
+def test_the_text_of_a_running_call_is_its_type(world: OutcomeWorld) -> None:
     assert str(FutureCall(world.unary())) == "<FutureCall object>"
 
 
@@ -78,21 +78,21 @@ def test_the_error_is_the_exception_of_its_own_future() -> None:
     assert raised.value is error
 
 
-def test_a_future_that_takes_too_long_says_so(world: OutcomeWorld) -> None:
+def test_a_future_raises_after_the_timeout(world: OutcomeWorld) -> None:
     call = FutureCall(world.unary())
-    for ask in (call.result, call.exception, call.traceback):
+    for method in (call.result, call.exception, call.traceback):
         with pytest.raises(grpc.FutureTimeoutError):
-            ask(0.0)
+            method(0.0)
     assert (call.running(), call.done()) == (True, False)
 
 
-def test_a_cancelled_future_raises_for_every_question(world: OutcomeWorld) -> None:
+def test_a_cancelled_future_raises_in_every_method(world: OutcomeWorld) -> None:
     call = FutureCall(world.unary())
     assert call.cancel()
     assert (call.cancelled(), call.done()) == (True, True)
-    for ask in (call.result, call.exception, call.traceback):
+    for method in (call.result, call.exception, call.traceback):
         with pytest.raises(grpc.FutureCancelledError):
-            ask()
+            method()
 
 
 def test_a_call_that_the_server_cancelled_raises_itself(world: OutcomeWorld) -> None:
@@ -107,14 +107,14 @@ def test_a_call_that_the_server_cancelled_raises_itself(world: OutcomeWorld) -> 
 
 def test_a_dropped_call_cancels_its_rpc(world: OutcomeWorld) -> None:
     FutureCall(world.unary())
-    world.expect_told(StatusCode.CANCELLED)
+    world.expect_calls(StatusCode.CANCELLED)
 
 
-def test_a_call_is_not_dropped_while_somebody_wants_to_be_called_back(world: OutcomeWorld) -> None:
+def test_a_call_with_a_done_callback_is_not_freed_before_its_end(world: OutcomeWorld) -> None:
     outcome = world.unary()
     results: list[object] = []
     FutureCall(outcome).add_done_callback(lambda call: results.append(call.result()))
-    world.expect_told()
+    world.expect_calls()
     outcome.on_message(b"reply")
     outcome.on_end(ENDED)
     [callback] = world.callbacks.posted
@@ -122,7 +122,7 @@ def test_a_call_is_not_dropped_while_somebody_wants_to_be_called_back(world: Out
     assert results == [b"reply"]
 
 
-def test_a_callback_that_comes_late_is_called_at_once(world: OutcomeWorld) -> None:
+def test_a_callback_added_after_the_end_is_called_at_once(world: OutcomeWorld) -> None:
     outcome = world.unary()
     call = FutureCall(outcome)
     outcome.on_end(FAILED)
@@ -131,7 +131,7 @@ def test_a_callback_that_comes_late_is_called_at_once(world: OutcomeWorld) -> No
     assert called == [call]
 
 
-def test_a_stream_gives_its_responses_and_stops(world: OutcomeWorld) -> None:
+def test_a_stream_yields_its_responses_and_stops(world: OutcomeWorld) -> None:
     outcome = world.stream()
     call = StreamCall(outcome)
     outcome.on_message(b"1")

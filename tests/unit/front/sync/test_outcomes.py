@@ -1,4 +1,4 @@
-"""Do threads and the loop agree on an RPC? Both sides are played by the test."""
+"""Unit tests of proxyless.front.sync.outcomes, with a fake call and a fake background."""
 
 from collections.abc import Callable
 from threading import Thread
@@ -8,13 +8,13 @@ import pytest
 from proxyless.base import EMPTY_METADATA, OK, State, Status, StatusCode
 from proxyless.channel import Call
 from proxyless.channel.channel import CHANNEL_CLOSED
-from proxyless.channel.unread import Unread, await_reader
+from proxyless.channel.unread_call import UnreadCall, track_unread
 from proxyless.front.conversions import COLLECTED
 from proxyless.front.sync import outcomes as sync_outcomes
 from proxyless.front.sync.outcomes import NO_MORE, Outcome, Waiters
 from proxyless.wire import StreamEnd
 from proxyless.wire.limits import BUFFERED_BYTES_MAX, MESSAGE_OVERHEAD_BYTES
-from tests.unit.front.sync.sync_world import ENDED, FAILED, LAST_WORD, OutcomeWorld
+from tests.worlds.sync_outcomes import END_FROM_TRAILERS, ENDED, FAILED, OutcomeWorld
 
 PATIENCE_S = 20.0
 
@@ -30,33 +30,34 @@ def broken(_: bytes) -> object:
 
 def code_of(outcome: Outcome) -> StatusCode:
     end = outcome.wait_end(0)
-    assert end is not None, "the RPC is over"
+    assert end is not None, "the RPC has ended"
     return end.status.code
 
 
 # Waiting
 
 
-def test_news_that_came_before_the_wait_are_not_waited_for() -> None:
+def test_wait_once_returns_at_once_if_the_condition_is_met() -> None:
     Waiters().wait_once(lambda: True)
 
 
 def test_every_thread_that_waits_is_woken() -> None:
     waiters = Waiters()
-    news: list[str] = []
+    changes: list[str] = []
     threads = [
-        Thread(target=waiters.wait_once, args=(lambda: bool(news),), daemon=True) for _ in range(5)
+        Thread(target=waiters.wait_once, args=(lambda: bool(changes),), daemon=True)
+        for _ in range(5)
     ]
     for thread in threads:
         thread.start()
-    news.append("news")
+    changes.append("change")
     waiters.wake()
     for thread in threads:
         thread.join(PATIENCE_S)
         assert not thread.is_alive()
 
 
-def test_who_gave_up_waiting_is_forgotten() -> None:
+def test_a_waiter_that_timed_out_is_removed() -> None:
     waiters = Waiters()
     for timeout_s in (0.0, -1.0, 0.001):
         waiters.wait_once(lambda: False, timeout_s)
@@ -64,13 +65,13 @@ def test_who_gave_up_waiting_is_forgotten() -> None:
     waiters.wake()
 
 
-def test_a_thread_without_a_limit_looks_for_signals_now_and_then(
+def test_a_wait_without_timeout_handles_signals_regularly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     waits: list[float] = []
 
     class SlowLock:
-        """Is released while the third wait for it lasts."""
+        """Is acquired at the third attempt."""
 
         def acquire(self, timeout: float = -1.0) -> bool:
             waits.append(timeout)
@@ -81,14 +82,14 @@ def test_a_thread_without_a_limit_looks_for_signals_now_and_then(
     assert waits == [-1.0, *[sync_outcomes.SIGNALS_SEEN_AFTER_S] * 3]
 
 
-def test_waiting_may_be_limited_to_more_than_a_lock_can_wait() -> None:
+def test_a_timeout_may_be_longer_than_the_maximum_of_a_lock() -> None:
     waiters = Waiters()
 
-    def hear_news() -> bool:
+    def is_met() -> bool:
         waiters.wake()
         return False
 
-    waiters.wait_once(hear_news, 1e300)
+    waiters.wait_once(is_met, 1e300)
 
 
 def test_waking_twice_wakes_once() -> None:
@@ -101,35 +102,35 @@ def test_waking_twice_wakes_once() -> None:
 # The end
 
 
-def test_an_rpc_under_way_has_no_end_within_the_time(world: OutcomeWorld) -> None:
+def test_wait_end_returns_none_after_the_timeout(world: OutcomeWorld) -> None:
     assert world.unary().wait_end(0.001) is None
 
 
-def test_the_first_end_stands(world: OutcomeWorld) -> None:
+def test_the_first_end_is_kept(world: OutcomeWorld) -> None:
     outcome = world.unary()
     assert outcome.cancel()
     outcome.on_end(FAILED)
     assert code_of(outcome) is StatusCode.CANCELLED
     assert not outcome.cancel()
-    world.expect_told(StatusCode.CANCELLED)
+    world.expect_calls(StatusCode.CANCELLED)
 
 
-def test_what_is_over_cannot_be_cancelled(world: OutcomeWorld) -> None:
+def test_cancelling_an_ended_rpc_returns_false(world: OutcomeWorld) -> None:
     outcome = world.unary()
     outcome.on_end(FAILED)
     assert not outcome.cancel()
     assert not outcome.is_cancelled
     assert outcome.end == FAILED
-    world.expect_told()
+    world.expect_calls()
 
 
-def test_a_call_that_is_dropped_is_cancelled_only_while_under_way(world: OutcomeWorld) -> None:
+def test_a_call_that_is_freed_is_cancelled_only_while_running(world: OutcomeWorld) -> None:
     outcome = world.stream()
     outcome.collect()
-    world.expect_told(StatusCode.CANCELLED)
+    world.expect_calls(StatusCode.CANCELLED)
     outcome.on_end(ENDED)
     outcome.collect()
-    world.expect_told()
+    world.expect_calls()
 
 
 def test_callbacks_run_once_and_not_on_the_loop(world: OutcomeWorld) -> None:
@@ -141,7 +142,7 @@ def test_callbacks_run_once_and_not_on_the_loop(world: OutcomeWorld) -> None:
     assert not outcome.call_when_done(lambda: None)
 
 
-def test_callbacks_wait_for_the_call_itself_to_end_when_it_is_cancelled(
+def test_callbacks_of_a_cancelled_call_run_when_the_call_has_ended(
     world: OutcomeWorld,
 ) -> None:
     outcome = world.unary()
@@ -152,13 +153,13 @@ def test_callbacks_wait_for_the_call_itself_to_end_when_it_is_cancelled(
     assert len(world.callbacks.posted) == 1
 
 
-def test_the_end_lets_those_go_on_who_wait_for_metadata(world: OutcomeWorld) -> None:
+def test_the_end_wakes_threads_that_wait_for_metadata(world: OutcomeWorld) -> None:
     outcome = world.unary()
     outcome.on_end(FAILED)
     assert outcome.wait_head() == EMPTY_METADATA
 
 
-def test_the_head_is_what_the_server_sent(world: OutcomeWorld) -> None:
+def test_wait_head_returns_the_metadata_of_the_head(world: OutcomeWorld) -> None:
     outcome = world.unary()
     outcome.on_head((("x", "1"),))
     assert outcome.wait_head() == (("x", "1"),)
@@ -171,45 +172,45 @@ def test_a_call_with_one_request_starts_with_it(world: OutcomeWorld) -> None:
     outcome = world.unary()
     outcome.request = b""
     outcome.start()
-    world.expect_told(("start", b""))
+    world.expect_calls(("start", b""))
 
 
 def test_a_call_that_was_cancelled_before_its_start_ends_at_once(world: OutcomeWorld) -> None:
     outcome = world.unary()
     outcome.cancel()
     outcome.start()
-    world.expect_told(("start failed", StatusCode.CANCELLED), StatusCode.CANCELLED)
+    world.expect_calls(("start failed", StatusCode.CANCELLED), StatusCode.CANCELLED)
 
 
 def test_a_call_on_a_channel_that_was_closed_meanwhile_ends_at_once(world: OutcomeWorld) -> None:
     world.core.state = State.SHUTDOWN
     outcome = world.unary()
     outcome.start()
-    world.expect_told(("start failed", StatusCode.CANCELLED))
+    world.expect_calls(("start failed", StatusCode.CANCELLED))
 
 
-def test_at_exit_a_daemon_is_not_told_that_the_channel_is_closed(world: OutcomeWorld) -> None:
+def test_at_exit_the_call_of_a_daemon_thread_does_not_end(world: OutcomeWorld) -> None:
     world.core.state = State.SHUTDOWN
     world.background.is_usable = False
     world.unary().start()
-    world.expect_told()
+    world.expect_calls()
 
 
-def test_what_starting_raises_reaches_the_caller(
+def test_an_exception_at_the_start_ends_the_call(
     world: OutcomeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(world.call, "start", lambda: broken(b""))
     world.unary().start()
-    world.expect_told(StatusCode.INTERNAL)
+    world.expect_calls(StatusCode.INTERNAL)
 
 
-def test_a_call_of_the_parent_is_over_in_the_child(world: OutcomeWorld) -> None:
-    world.background.is_left_behind = True
+def test_a_call_of_the_parent_has_ended_in_the_child(world: OutcomeWorld) -> None:
+    world.background.is_abandoned = True
     assert code_of(world.unary()) is StatusCode.CANCELLED
     assert world.stream().read() is NO_MORE
 
 
-def test_the_time_remaining_is_asked_on_the_loop_while_there_is_one(world: OutcomeWorld) -> None:
+def test_the_time_remaining_is_read_on_the_loop_while_it_runs(world: OutcomeWorld) -> None:
     outcome = world.unary()
     assert outcome.time_remaining_s() == 7.0
     world.background.is_usable = False
@@ -219,7 +220,7 @@ def test_the_time_remaining_is_asked_on_the_loop_while_there_is_one(world: Outco
 # One response
 
 
-def test_a_response_is_deserialized_when_somebody_asks_and_only_once(world: OutcomeWorld) -> None:
+def test_a_response_is_deserialized_once_when_it_is_waited_for(world: OutcomeWorld) -> None:
     seen: list[bytes] = []
 
     def note(message: bytes) -> str:
@@ -235,7 +236,7 @@ def test_a_response_is_deserialized_when_somebody_asks_and_only_once(world: Outc
     assert seen == [b"reply"]
 
 
-def test_a_response_that_cannot_be_read_is_an_internal_error_with_trailers(
+def test_a_response_that_cannot_be_deserialized_is_an_internal_error_with_trailers(
     world: OutcomeWorld,
 ) -> None:
     outcome = world.unary(broken)
@@ -246,7 +247,7 @@ def test_a_response_that_cannot_be_read_is_an_internal_error_with_trailers(
     assert outcome.end.trailers == (("t", "1"),)
 
 
-def test_the_response_of_a_call_that_failed_is_not_looked_at(world: OutcomeWorld) -> None:
+def test_the_response_of_a_failed_call_is_not_deserialized(world: OutcomeWorld) -> None:
     outcome = world.unary(broken)
     outcome.on_message(b"")
     outcome.on_end(FAILED)
@@ -262,12 +263,12 @@ def test_unary_outcome_is_unimplemented_when_ok_comes_without_a_message(
     assert code_of(outcome) is StatusCode.UNIMPLEMENTED
 
 
-def test_a_second_message_is_refused(world: OutcomeWorld) -> None:
+def test_a_second_message_cancels_the_call(world: OutcomeWorld) -> None:
     outcome = world.unary()
     outcome.on_message(b"")
-    world.expect_told()
+    world.expect_calls()
     outcome.on_message(b"")
-    world.expect_told(StatusCode.UNIMPLEMENTED)
+    world.expect_calls(StatusCode.UNIMPLEMENTED)
 
 
 # Many responses
@@ -281,7 +282,7 @@ def test_messages_are_read_in_order_and_before_the_end(world: OutcomeWorld) -> N
     assert [outcome.read() for _ in range(4)] == [b"1", b"2", NO_MORE, NO_MORE]
 
 
-def test_who_cancels_does_not_get_the_rest(world: OutcomeWorld) -> None:
+def test_a_cancelled_stream_has_no_more_responses(world: OutcomeWorld) -> None:
     outcome = world.stream()
     outcome.on_message(b"1")
     outcome.cancel()
@@ -293,57 +294,57 @@ def test_a_full_queue_holds_the_server_until_it_is_half_empty(world: OutcomeWorl
     quarter = bytes(BUFFERED_BYTES_MAX // 4 - MESSAGE_OVERHEAD_BYTES)
     for _ in range(4):
         outcome.on_message(quarter)
-    world.expect_told()
+    world.expect_calls()
     outcome.on_message(quarter)
-    world.expect_told("hold")
+    world.expect_calls("hold")
     outcome.on_message(quarter)
     outcome.read()
     outcome.read()
     outcome.read()
-    world.expect_told()
+    world.expect_calls()
     outcome.read()
-    world.expect_told("release")
+    world.expect_calls("release")
     outcome.read()
-    world.expect_told()
+    world.expect_calls()
 
 
-def test_a_reader_who_was_quicker_than_the_hold_does_not_stall_the_call(
+def test_a_reader_that_takes_everything_before_the_hold_does_not_stall_the_call(
     world: OutcomeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outcome = world.stream()
 
     def hold() -> None:
-        # The reader takes everything between the decision to hold and its effect.
+        # The reader takes everything between `_is_held` and the effect of `hold`.
         outcome._is_held = False
         outcome.read()
         outcome._is_held = True
-        world.call.told.append("hold")
+        world.call.calls.append("hold")
 
     monkeypatch.setattr(world.call, "hold", hold)
     outcome.on_message(bytes(BUFFERED_BYTES_MAX + 1))
-    world.expect_told("hold", "release")
+    world.expect_calls("hold", "release")
 
 
-def test_a_message_that_cannot_be_read_ends_the_call(world: OutcomeWorld) -> None:
+def test_a_message_that_cannot_be_deserialized_ends_the_call(world: OutcomeWorld) -> None:
     outcome = world.stream(broken)
     outcome.on_message(b"1")
     outcome.on_message(b"2")
     assert outcome.read() is NO_MORE
     assert code_of(outcome) is StatusCode.INTERNAL
     assert outcome.read() is NO_MORE
-    world.expect_told(StatusCode.INTERNAL)
+    world.expect_calls(StatusCode.INTERNAL)
 
 
-def test_a_message_that_cannot_be_read_makes_an_ok_an_error(world: OutcomeWorld) -> None:
+def test_a_message_that_cannot_be_deserialized_replaces_ok(world: OutcomeWorld) -> None:
     outcome = world.stream(broken)
     outcome.on_message(b"1")
     outcome.on_end(StreamEnd(OK, (("t", "1"),)))
     assert outcome.read() is NO_MORE
     assert code_of(outcome) is StatusCode.INTERNAL
-    world.expect_told()
+    world.expect_calls()
 
 
-def test_a_message_that_cannot_be_read_does_not_hide_the_servers_error(
+def test_a_message_that_cannot_be_deserialized_keeps_the_error_of_the_server(
     world: OutcomeWorld,
 ) -> None:
     outcome = world.stream(broken)
@@ -356,41 +357,43 @@ def test_a_message_that_cannot_be_read_does_not_hide_the_servers_error(
 def test_a_deserializer_that_returns_nothing_is_an_error(world: OutcomeWorld) -> None:
     unary, stream = world.unary(lambda _: None), world.stream(lambda _: None)
     unary.on_message(b"1")
-    unary.on_end(LAST_WORD)
+    unary.on_end(END_FROM_TRAILERS)
     stream.on_message(b"1")
     assert stream.read() is NO_MORE
     assert [code_of(unary), code_of(stream)] == [StatusCode.INTERNAL] * 2
 
 
-# The server's last word
+# An end from trailers
 
 
-def test_the_last_word_is_the_end_when_everything_is_read(world: OutcomeWorld) -> None:
+def test_an_end_from_trailers_is_delivered_when_everything_is_read(world: OutcomeWorld) -> None:
     outcome = world.stream()
     assert outcome.call_when_done(lambda: None)
     outcome.on_message(b"1")
     outcome.on_message(b"2")
-    outcome.on_end(LAST_WORD)
+    outcome.on_end(END_FROM_TRAILERS)
     assert outcome.read() == b"1"
     assert (outcome.end, outcome.wait_end(0), world.callbacks.posted) == (None, None, [])
     assert not outcome.takes_requests
     assert outcome.read() == b"2"
-    assert outcome.wait_end() == LAST_WORD
+    assert outcome.wait_end() == END_FROM_TRAILERS
     assert len(world.callbacks.posted) == 1
     assert outcome.read() is NO_MORE
     assert not outcome.cancel()
-    world.expect_told()
+    world.expect_calls()
     assert world.channel.is_left_alone
 
 
-def test_the_last_word_without_responses_is_the_end(world: OutcomeWorld) -> None:
+def test_an_end_from_trailers_without_responses_is_delivered_at_once(world: OutcomeWorld) -> None:
     outcome = world.stream()
-    outcome.on_end(LAST_WORD)
-    assert outcome.end == LAST_WORD
+    outcome.on_end(END_FROM_TRAILERS)
+    assert outcome.end == END_FROM_TRAILERS
     assert outcome.read() is NO_MORE
 
 
-def test_any_other_end_is_seen_at_once_and_hides_no_response(world: OutcomeWorld) -> None:
+def test_any_other_end_is_delivered_at_once_and_responses_stay_readable(
+    world: OutcomeWorld,
+) -> None:
     outcome = world.stream()
     outcome.on_message(b"1")
     outcome.on_end(FAILED)
@@ -402,7 +405,7 @@ def test_an_rpc_whose_responses_are_not_read_may_be_cancelled(world: OutcomeWorl
     outcome = world.stream()
     assert outcome.call_when_done(lambda: None)
     outcome.on_message(b"1")
-    outcome.on_end(LAST_WORD)
+    outcome.on_end(END_FROM_TRAILERS)
     assert outcome.cancel()
     assert len(world.callbacks.posted) == 1
     assert code_of(outcome) is StatusCode.CANCELLED
@@ -413,14 +416,14 @@ def test_an_rpc_whose_responses_are_not_read_may_be_cancelled(world: OutcomeWorl
 
 
 @pytest.mark.parametrize("code", [StatusCode.DEADLINE_EXCEEDED, StatusCode.CANCELLED])
-def test_an_rpc_that_nobody_reads_ends_at_its_deadline_or_with_its_channel(
+def test_an_unread_rpc_ends_at_its_deadline_or_with_its_channel(
     world: OutcomeWorld, code: StatusCode
 ) -> None:
     outcome = world.stream()
     assert outcome.call_when_done(lambda: None)
     outcome.on_message(b"1")
     outcome.on_message(b"2")
-    outcome.on_end(LAST_WORD)
+    outcome.on_end(END_FROM_TRAILERS)
     assert outcome.read() == b"1"
     waiting = Thread(target=outcome.wait_end, daemon=True)
     waiting.start()
@@ -434,7 +437,7 @@ def test_an_rpc_that_nobody_reads_ends_at_its_deadline_or_with_its_channel(
     assert not waiting.is_alive()
     assert (code_of(outcome), outcome.is_cancelled) == (code, False)
     assert len(world.callbacks.posted) == 1
-    # Nothing that came is hidden, and the server's last word does not count any more.
+    # The responses stay readable, and the pending end is replaced.
     assert [outcome.read(), outcome.read()] == [b"2", NO_MORE]
     assert code_of(outcome) is code
     assert not outcome.cancel()
@@ -442,13 +445,13 @@ def test_an_rpc_that_nobody_reads_ends_at_its_deadline_or_with_its_channel(
     assert world.channel.is_left_alone
 
 
-def test_an_rpc_that_is_dropped_before_it_is_read_is_over(world: OutcomeWorld) -> None:
+def test_an_unread_rpc_ends_when_its_call_is_freed(world: OutcomeWorld) -> None:
     outcome = world.stream()
     assert outcome.call_when_done(lambda: None)
     outcome.on_message(b"1")
-    outcome.on_end(LAST_WORD)
+    outcome.on_end(END_FROM_TRAILERS)
     outcome.collect()
-    # In whatever thread that was, and whatever it holds: not there.
+    # Posted to the loop, because it may run in any thread, with any lock held.
     assert outcome.wait_end(0) is None
     world.background.run()
     assert outcome.end == StreamEnd(COLLECTED)
@@ -456,68 +459,68 @@ def test_an_rpc_that_is_dropped_before_it_is_read_is_over(world: OutcomeWorld) -
     assert world.channel.is_left_alone
 
 
-def test_a_reader_of_the_last_response_may_be_quicker_than_who_looks_after_it(
+def test_the_last_response_may_be_read_before_the_unread_call_is_set(
     world: OutcomeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outcome = world.stream()
     outcome.on_message(b"1")
 
-    def read_first(call: Call, on_cut: Callable[[Status], None]) -> Unread:
+    def read_first(call: Call, on_unread_end: Callable[[Status], None]) -> UnreadCall:
         assert outcome.read() == b"1"
-        return await_reader(call, on_cut)
+        return track_unread(call, on_unread_end)
 
-    monkeypatch.setattr(sync_outcomes, "await_reader", read_first)
-    outcome.on_end(LAST_WORD)
-    assert outcome.end == LAST_WORD
+    monkeypatch.setattr(sync_outcomes, "track_unread", read_first)
+    outcome.on_end(END_FROM_TRAILERS)
+    assert outcome.end == END_FROM_TRAILERS
     world.background.run()
     assert world.channel.is_left_alone
 
 
-def test_a_response_that_comes_before_the_loop_knows_of_a_cancellation_is_dropped(
+def test_a_response_that_comes_after_a_cancellation_is_dropped(
     world: OutcomeWorld,
 ) -> None:
     outcome = world.stream()
     assert outcome.cancel()
     outcome.on_message(b"late")
     assert outcome.read() is NO_MORE
-    outcome.on_end(LAST_WORD)
+    outcome.on_end(END_FROM_TRAILERS)
     assert code_of(outcome) is StatusCode.CANCELLED
 
 
-def test_a_reader_of_the_last_response_may_be_quicker_than_the_last_word(
+def test_the_end_may_come_while_the_last_response_is_read(
     world: OutcomeWorld,
 ) -> None:
     def read(message: bytes) -> bytes:
-        # The server's last word comes while the response is being read.
-        outcome.on_end(LAST_WORD)
+        # The end comes while the response is being deserialized.
+        outcome.on_end(END_FROM_TRAILERS)
         return message
 
     outcome = world.stream(read)
     outcome.on_message(b"1")
     assert outcome.read() == b"1"
-    assert outcome.end == LAST_WORD
+    assert outcome.end == END_FROM_TRAILERS
 
 
-def test_a_reader_that_is_interrupted_leaves_no_rpc_without_end(world: OutcomeWorld) -> None:
+def test_an_rpc_ends_if_its_reader_is_interrupted(world: OutcomeWorld) -> None:
     def interrupt(_: bytes) -> object:
         raise KeyboardInterrupt
 
     outcome = world.stream(interrupt)
     outcome.on_message(b"1")
-    outcome.on_end(LAST_WORD)
+    outcome.on_end(END_FROM_TRAILERS)
     with pytest.raises(KeyboardInterrupt):
         outcome.read()
-    assert outcome.end == LAST_WORD
+    assert outcome.end == END_FROM_TRAILERS
 
 
-def test_a_response_before_the_last_word_that_cannot_be_read_is_the_end(
+def test_a_response_that_cannot_be_deserialized_replaces_a_pending_end(
     world: OutcomeWorld,
 ) -> None:
     outcome = world.stream(broken)
     assert outcome.call_when_done(lambda: None)
     outcome.on_message(b"1")
     outcome.on_message(b"2")
-    outcome.on_end(LAST_WORD)
+    outcome.on_end(END_FROM_TRAILERS)
     assert outcome.read() is NO_MORE
     assert code_of(outcome) is StatusCode.INTERNAL
     assert len(world.callbacks.posted) == 1

@@ -1,4 +1,4 @@
-"""How far does a request iterator get ahead? The test is the loop."""
+"""Unit tests of proxyless.front.sync.requests, without a loop."""
 
 from collections.abc import Iterator
 from threading import Thread
@@ -8,10 +8,10 @@ import pytest
 from proxyless.base import StatusCode
 from proxyless.front.sync.outcomes import Outcome
 from proxyless.front.sync.requests import RequestFeeder
-from tests.unit.front.sync.sync_world import FAILED, OutcomeWorld
+from tests.worlds.sync_outcomes import FAILED, OutcomeWorld
 
 PATIENCE_S = 20.0
-# Too large for another request to be taken before it is sent.
+# So large that the next request is taken only after it is sent.
 LARGE = bytes(100_000)
 
 
@@ -25,13 +25,13 @@ def feed(outcome: Outcome, requests: Iterator[object]) -> RequestFeeder:
     return feeder
 
 
-def test_all_requests_are_sent_and_then_the_sending_is_closed(world: OutcomeWorld) -> None:
+def test_sending_is_closed_after_the_last_request(world: OutcomeWorld) -> None:
     feed(world.unary(), iter([b"1", b"2", b"3"]))._run()
-    world.expect_told(b"1", b"2", b"3", "close sending")
+    world.expect_calls(b"1", b"2", b"3", "close sending")
 
 
 def start(feeder: RequestFeeder) -> Thread:
-    """Run it in a thread, up to where it waits."""
+    """Start it in a thread; return when it waits."""
     thread = Thread(target=feeder._run, daemon=True)
     thread.start()
     until_waiting(feeder, thread)
@@ -49,7 +49,7 @@ def expect_end(thread: Thread) -> None:
     assert not thread.is_alive()
 
 
-def test_the_iterator_waits_while_more_would_pile_up(world: OutcomeWorld) -> None:
+def test_the_iterator_waits_while_the_call_is_not_writable(world: OutcomeWorld) -> None:
     taken: list[int] = []
 
     def requests() -> Iterator[bytes]:
@@ -65,7 +65,7 @@ def test_the_iterator_waits_while_more_would_pile_up(world: OutcomeWorld) -> Non
         assert taken == list(range(number + 1))
         world.background.run()
         until_waiting(feeder, thread)
-        # It is sent, but not on its way yet.
+        # It is sent, but the call is not writable yet.
         assert taken == list(range(number + 1))
         outcome.on_writable()
         until_waiting(feeder, thread)
@@ -73,7 +73,7 @@ def test_the_iterator_waits_while_more_would_pile_up(world: OutcomeWorld) -> Non
     world.background.run()
     outcome.on_writable()
     expect_end(thread)
-    world.expect_told(*[LARGE] * 4, "close sending")
+    world.expect_calls(*[LARGE] * 4, "close sending")
 
 
 def test_small_requests_may_be_ahead_of_the_loop_up_to_a_limit(world: OutcomeWorld) -> None:
@@ -91,12 +91,12 @@ def test_small_requests_may_be_ahead_of_the_loop_up_to_a_limit(world: OutcomeWor
     expect_end(thread)
 
 
-def test_an_rpc_that_is_over_takes_no_more_requests(world: OutcomeWorld) -> None:
+def test_the_iterator_stops_when_the_rpc_has_ended(world: OutcomeWorld) -> None:
     outcome = world.stream()
     requests = iter([b"1", b"2", b"3"])
     outcome.on_end(FAILED)
     feed(outcome, requests)._run()
-    world.expect_told()
+    world.expect_calls()
     assert next(requests) == b"2"
 
 
@@ -110,7 +110,7 @@ def test_an_iterator_that_raises_ends_the_rpc(
 
     outcome = world.stream()
     feed(outcome, requests())._run()
-    world.expect_told(b"1", StatusCode.UNKNOWN)
+    world.expect_calls(b"1", StatusCode.UNKNOWN)
     assert outcome.end is not None
     assert type(error).__name__ in outcome.end.status.details
     assert "request iterator" in caplog.text
@@ -127,7 +127,7 @@ def test_an_iterator_that_raises_after_the_end_changes_nothing(
         raise OSError("broken pipe")
 
     feed(outcome, requests())._run()
-    world.expect_told(b"1")
+    world.expect_calls(b"1")
     assert outcome.end == FAILED
     assert not caplog.text
 
@@ -135,4 +135,4 @@ def test_an_iterator_that_raises_after_the_end_changes_nothing(
 def test_a_request_that_cannot_be_serialized_ends_the_rpc(world: OutcomeWorld) -> None:
     outcome = world.stream()
     feed(outcome, iter([b"1", "text"]))._run()
-    world.expect_told(b"1", StatusCode.INTERNAL)
+    world.expect_calls(b"1", StatusCode.INTERNAL)

@@ -1,4 +1,4 @@
-"""A mesh to rehearse with: two zones, of which the second stands in for the first."""
+"""Meshes for tests of rehearsals: two zones, the second with a lower priority."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def mesh_of(*messages: Proto) -> Mesh:
 
 
 def two_zones(**places: Any) -> Mesh:  # noqa: ANN401 - as `endpoints` takes them
-    """`xds:///shop` is cluster `cart`: zone a, and zone b if there is nobody in a."""
+    """`xds:///shop` is cluster `cart`: zone a, and zone b with a lower priority."""
     where = places or {"a": [A1, A2], "b": [B1]}
     by_locality: dict[Any, Any] = {
         Locality(zone, priority=number): found for number, (zone, found) in enumerate(where.items())
@@ -41,7 +41,7 @@ def two_zones(**places: Any) -> Mesh:  # noqa: ANN401 - as `endpoints` takes the
 
 
 def run(text: str, *meshes: Mesh) -> Report:
-    """The report of a script in YAML, on two zones unless told otherwise."""
+    """The report of a script in YAML, by default with two zones."""
     errors = ValidationErrors()
     script = parse_script(yaml.safe_load(text), errors)
     report = rehearse(script, meshes or (two_zones(),), errors)
@@ -50,7 +50,7 @@ def run(text: str, *meshes: Mesh) -> Report:
 
 
 def problems(text: str, *meshes: Mesh) -> list[tuple[str, str]]:
-    """What is wrong with a script on these meshes."""
+    """The errors of a script with these meshes."""
     errors = ValidationErrors()
     script = parse_script(yaml.safe_load(text), errors)
     assert errors.ok, str(errors)

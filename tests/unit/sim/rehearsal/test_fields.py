@@ -27,7 +27,7 @@ from proxyless.sim.rehearsal.fields import Fields, parse_seconds, show_time
         ("1:00:00", 3600.0),
     ],
 )
-def test_times(value: object, seconds: float) -> None:
+def test_time_is_parsed(value: object, seconds: float) -> None:
     assert parse_seconds(value) == seconds
 
 
@@ -35,12 +35,12 @@ def test_times(value: object, seconds: float) -> None:
     "value",
     ["", "s", "x", "30", "30 s", "-1s", "1:60", "1s2m", True, None, [], -1, 10**400, float("nan")],
 )
-def test_what_is_no_time(value: object) -> None:
+def test_invalid_time_is_none(value: object) -> None:
     assert parse_seconds(value) is None
 
 
 @given(st.text(alphabet="0123456789:.hms ") | st.integers() | st.floats())
-def test_a_time_is_a_number_of_seconds_or_none(value: object) -> None:
+def test_any_value_is_a_number_of_seconds_or_none(value: object) -> None:
     seconds = parse_seconds(value)
     assert seconds is None or 0 <= seconds < float("inf")
 
@@ -49,16 +49,16 @@ def test_a_time_is_a_number_of_seconds_or_none(value: object) -> None:
     ("seconds", "text"),
     [(0, "0:00"), (30, "0:30"), (90.25, "1:30.250"), (3723, "1:02:03"), (59.9999, "1:00")],
 )
-def test_how_a_time_is_shown(seconds: float, text: str) -> None:
+def test_time_is_shown(seconds: float, text: str) -> None:
     assert show_time(seconds) == text
 
 
 @given(st.integers(min_value=0, max_value=10**8))
-def test_a_time_that_is_shown_can_be_read(milliseconds: int) -> None:
+def test_shown_time_can_be_parsed(milliseconds: int) -> None:
     assert parse_seconds(show_time(milliseconds / 1000)) == pytest.approx(milliseconds / 1000)
 
 
-def test_values_that_fit_are_taken() -> None:
+def test_valid_values_are_returned() -> None:
     errors = ValidationErrors()
     fields = Fields(
         {
@@ -85,7 +85,7 @@ def test_values_that_fit_are_taken() -> None:
     assert errors.ok
 
 
-def test_what_is_not_there_has_a_default() -> None:
+def test_missing_values_have_defaults() -> None:
     fields = Fields({}, errors := ValidationErrors())
     assert fields.text("a", "x") == "x"
     assert fields.texts("a", ("x",)) == ("x",)
@@ -98,7 +98,7 @@ def test_what_is_not_there_has_a_default() -> None:
 
 
 @pytest.mark.parametrize("bad", [None, 1.5, {}, "", ["x", 1], [[]], "9h"])
-def test_what_does_not_fit_is_an_error_and_the_default(bad: object) -> None:
+def test_invalid_value_is_an_error_and_the_default(bad: object) -> None:
     fields = Fields(dict.fromkeys("abcdefg", bad), errors := ValidationErrors())
     given = [
         fields.text("a", "default"),
@@ -110,13 +110,13 @@ def test_what_does_not_fit_is_an_error_and_the_default(bad: object) -> None:
         fields.share("g", 1.0),
     ]
     paths = [path for path, _ in errors.items()]
-    # The text that is one, and nothing else, may be a text.
+    # Only a non-empty string is a valid text.
     texts = {"a", "b"} if bad == "9h" else set()
     assert set(paths) == set("abcdefg") - texts
     assert given[2:] == [True, 1, 1.0, 1.0, 1.0]
 
 
-def test_errors_say_what_was_got_and_wanted() -> None:
+def test_errors_have_the_value_and_the_expected_type() -> None:
     fields = Fields({"rate": -1, "at": "2m"}, errors := ValidationErrors())
     fields.number("rate", 1.0, high=10.0)
     fields.seconds("at", 0.0, high=60.0)
@@ -126,7 +126,7 @@ def test_errors_say_what_was_got_and_wanted() -> None:
     ]
 
 
-def test_a_key_that_nobody_asked_for_is_an_error() -> None:
+def test_unknown_key_is_an_error() -> None:
     fields = Fields({"rat": 1, 5: 6}, errors := ValidationErrors())
     assert "rate" not in fields
     fields.refuse_others()
@@ -136,7 +136,7 @@ def test_a_key_that_nobody_asked_for_is_an_error() -> None:
     ]
 
 
-def test_what_is_no_mapping_is_empty() -> None:
+def test_value_that_is_no_mapping_is_an_error() -> None:
     fields = Fields([1], errors := ValidationErrors())
     assert fields.text("a", "x") == "x"
     assert list(errors.items()) == [("", "is a list, wanted a mapping")]

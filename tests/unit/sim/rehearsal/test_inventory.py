@@ -1,4 +1,4 @@
-"""Unit tests of proxyless.sim.rehearsal.inventory: which machines do resources name?"""
+"""Unit tests of proxyless.sim.rehearsal.inventory."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_each_endpoint_is_a_machine_at_its_address() -> None:
     assert found.targets == ("xds:///shop",)
 
 
-def test_machines_are_selected_by_all_that_is_said() -> None:
+def test_machines_are_selected_by_all_parts_of_the_selector() -> None:
     found = inventory()
     assert select(found) == [A1, A2, B1]
     assert select(found, zones=("a",)) == [A1, A2]
@@ -62,12 +62,12 @@ def test_machines_are_selected_by_all_that_is_said() -> None:
     assert select(found, regions=("eu",)) == []
 
 
-def test_an_address_may_be_written_in_any_way() -> None:
+def test_addresses_are_normalized() -> None:
     mesh = mesh_of(eds_cluster("six"), endpoints("six", ["[2001:db8::1]:80"]))
     assert select(inventory(mesh), endpoints=("[2001:db8:0::1]:80",)) == ["[2001:db8::1]:80"]
 
 
-def test_one_machine_for_all_addresses_of_an_endpoint_and_all_clusters_that_have_it() -> None:
+def test_endpoint_in_several_clusters_is_one_machine() -> None:
     endpoint = lb_endpoint("10.0.0.1:80")
     additional = endpoint.endpoint.additional_addresses.add().address.socket_address
     additional.address, additional.port_value = "2001:db8::1", 80
@@ -92,28 +92,28 @@ def test_one_machine_for_all_addresses_of_an_endpoint_and_all_clusters_that_have
     assert select(found, endpoints=("[2001:db8::1]:80",)) == ["10.0.0.1:80"]
 
 
-def test_where_a_machine_stands_depends_on_the_mesh_and_the_cluster() -> None:
+def test_member_depends_on_the_mesh_and_the_cluster() -> None:
     found = inventory(two_zones(), two_zones(c=[A1]), two_zones(b=[B1]))
     machine = found.machines[A1]
     zones = [machine.member_in(number, {"cart"}).locality.zone for number in range(3)]
-    # What is not in the third any more is where it was before.
+    # A machine that is not in the third mesh has its member of an earlier one.
     assert zones == ["a", "c", "c"]
     assert found.machines[B1].member_in(1, {"cart"}).locality.zone == "b"
 
 
-def test_who_is_selected_depends_on_the_mesh() -> None:
+def test_selection_depends_on_the_mesh() -> None:
     found = inventory(two_zones(a=[A1], b=[B1]), two_zones(a=[B1]))
     names = [[each.name for each in found.select(Selector(zones=("a",)), n)] for n in range(2)]
-    # Where the first one is not any more is where it was.
+    # A machine that left the mesh has its last member.
     assert names == [[A1], [A1, B1]]
 
 
-def test_a_machine_that_comes_later_has_a_place_before() -> None:
+def test_machine_of_a_later_mesh_has_a_member_before() -> None:
     found = inventory(two_zones(a=[A1]), two_zones(b=[B1]))
     assert found.machines[B1].member_in(0, {"cart"}).locality.zone == "b"
 
 
-def test_an_aggregate_stands_for_its_clusters() -> None:
+def test_aggregate_selects_its_leaves() -> None:
     mesh = mesh_of(
         aggregate_cluster("top", ["middle", "x"]),
         aggregate_cluster("middle", ["y", "top"]),
@@ -128,7 +128,7 @@ def test_an_aggregate_stands_for_its_clusters() -> None:
     assert found.clusters == ["middle", "top", "x", "y"]
 
 
-def test_a_name_leads_to_a_machine_that_is_made_up_or_to_those_of_the_script() -> None:
+def test_dns_name_has_a_made_up_address_or_those_of_the_script() -> None:
     mesh = mesh_of(
         dns_cluster("db", "db.example", 5432),
         dns_cluster("db-too", "db.example", 5433),
@@ -149,7 +149,7 @@ def test_a_name_leads_to_a_machine_that_is_made_up_or_to_those_of_the_script() -
     assert found.names == {"db.example": [made_up], "two.example": ["10.8.0.1", "10.8.0.2"]}
 
 
-def test_tls_is_left_out_and_said() -> None:
+def test_tls_is_removed_and_noted() -> None:
     cluster = eds_cluster("cart")
     tls = message_class("envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext")()
     cluster.transport_socket.name = "tls"
@@ -161,7 +161,7 @@ def test_tls_is_left_out_and_said() -> None:
     assert note.startswith("cluster 'cart': transport_socket is left out")
 
 
-def test_what_clients_will_refuse_is_said_and_served_all_the_same() -> None:
+def test_resource_that_clients_reject_is_noted_and_served() -> None:
     cluster = eds_cluster("cart")
     cluster.type = cluster.STATIC
     mesh = mesh_of(cluster, endpoints("cart", [A1]))
@@ -172,7 +172,7 @@ def test_what_clients_will_refuse_is_said_and_served_all_the_same() -> None:
     assert len(mesh.resources) == 2
 
 
-def test_targets_are_the_listeners_for_clients() -> None:
+def test_targets_are_the_api_listeners() -> None:
     mesh = mesh_of(
         listener("a b", [route(cluster="x")]),
         socket_listener("proxy", "0.0.0.0:80", [route(cluster="x")]),
@@ -181,10 +181,10 @@ def test_targets_are_the_listeners_for_clients() -> None:
     assert mesh.targets == ("xds:///a%20b",)
 
 
-# Does a script fit?
+# Check of scripts
 
 
-def test_names_that_no_mesh_has_are_errors_at_their_paths() -> None:
+def test_unknown_names_are_errors_at_their_paths() -> None:
     found = problems(
         """
         dns: {db: 10.0.0.1}
@@ -221,7 +221,7 @@ def test_sizes_have_limits() -> None:
     )
 
 
-def test_somebody_has_to_be_dialled() -> None:
+def test_mesh_without_a_target_is_an_error() -> None:
     mesh = mesh_of(eds_cluster("cart"), endpoints("cart", [A1]))
     assert problems("", mesh) == [
         ("", "there is no listener with an api_listener, wanted one, or a target")

@@ -51,17 +51,17 @@ def refuse(text: str) -> list[tuple[str, str]]:
 # Traffic
 
 
-def test_without_anything_a_minute_of_traffic_must_not_fail() -> None:
+def test_empty_script_expects_a_minute_without_failures() -> None:
     script = parse("")
     assert script.flows == (Flow(),)
     assert script.duration_s == 60.0
     assert script.methods == (UNARY,)
     assert [each.condition for each in script.expectations] == [Condition.FAILED]
-    # Who breaks things says what is expected.
+    # With events, expectations must be given.
     assert parse("events: [{at: 1s, kill: all}]").expectations == ()
 
 
-def test_what_stands_at_the_top_is_where_each_kind_of_traffic_starts_from() -> None:
+def test_top_level_keys_are_defaults_of_traffic() -> None:
     script = parse(
         """
         target: [xds:///a, xds:///b]
@@ -102,7 +102,7 @@ def test_what_stands_at_the_top_is_where_each_kind_of_traffic_starts_from() -> N
 
 
 @pytest.mark.parametrize(
-    ("text", "path", "said"),
+    ("text", "path", "message"),
     [
         ("target: dns:///x", "target", "is 'dns:///x', wanted xds:///name"),
         ("target: 'xds:///'", "target", "is 'xds:///', wanted xds:///name"),
@@ -130,18 +130,18 @@ def test_what_stands_at_the_top_is_where_each_kind_of_traffic_starts_from() -> N
         ("[]", "", "is a list, wanted a mapping"),
     ],
 )
-def test_what_is_wrong_with_traffic_is_said_at_its_path(text: str, path: str, said: str) -> None:
+def test_traffic_error_has_its_path(text: str, path: str, message: str) -> None:
     ((found, words),) = refuse(text)
     assert found == path
-    assert said in words
+    assert message in words
 
 
-def test_as_many_rpcs_as_may_be() -> None:
+def test_maximum_number_of_rpcs_is_valid() -> None:
     script = parse(f"{{rate: {RPCS_MAX // 100}, duration: 100s}}")
     assert script.flows[0].rate * script.duration_s == RPCS_MAX
 
 
-def test_options_and_names_are_kept() -> None:
+def test_options_and_dns_are_parsed() -> None:
     script = parse("{options: {grpc.keepalive_time_ms: 10}, dns: {db: 10.9.0.1, gone: []}}")
     assert script.options == (("grpc.keepalive_time_ms", 10),)
     assert script.dns == {"db": ("10.9.0.1",), "gone": ()}
@@ -156,7 +156,7 @@ def action(text: str) -> Any:  # noqa: ANN401 - compared with what it should be
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted", "said"),
+    ("text", "wanted", "message"),
     [
         ("kill: {zone: a}", FaultAction(Fault.KILL, Selector(zones=("a",))), "kill zone a"),
         (
@@ -208,13 +208,13 @@ def action(text: str) -> Any:  # noqa: ANN401 - compared with what it should be
         ("push: [a, b]", Push(("a", "b")), "push a, b"),
     ],
 )
-def test_actions(text: str, wanted: object, said: str) -> None:
+def test_action_is_parsed_and_shown(text: str, wanted: object, message: str) -> None:
     found = action(text)
     assert found == wanted
-    assert str(found) == said
+    assert str(found) == message
 
 
-def test_every_fault_can_be_written() -> None:
+def test_every_fault_is_parsed() -> None:
     extra = {
         Fault.THROTTLE: ", bytes_per_s: 1",
         Fault.SLOW: ", by: 1s",
@@ -225,7 +225,7 @@ def test_every_fault_can_be_written() -> None:
         assert found.fault is fault
 
 
-def test_events_are_in_the_order_of_their_times_and_what_lasts_has_an_end() -> None:
+def test_events_are_sorted_and_lasting_ones_have_an_end() -> None:
     script = parse(
         """
         events:
@@ -248,7 +248,7 @@ def test_events_are_in_the_order_of_their_times_and_what_lasts_has_an_end() -> N
 
 
 @pytest.mark.parametrize(
-    ("text", "path", "said"),
+    ("text", "path", "message"),
     [
         ("{kill: all}", "events[0].at", "is missing"),
         ("{at: 2m, kill: all}", "events[0].at", "is '2m', which is 2:00, wanted 0:00 to 1:00"),
@@ -284,13 +284,13 @@ def test_events_are_in_the_order_of_their_times_and_what_lasts_has_an_end() -> N
         ("kill", "events[0]", "is 'kill', wanted a mapping"),
     ],
 )
-def test_what_is_wrong_with_an_event_is_said_at_its_path(text: str, path: str, said: str) -> None:
+def test_event_error_has_its_path(text: str, path: str, message: str) -> None:
     found = refuse(f"events: [{text}]")
     assert path in [where for where, _ in found]
-    assert said in dict(found)[path]
+    assert message in dict(found)[path]
 
 
-def test_too_many_events() -> None:
+def test_too_many_events_are_an_error() -> None:
     errors = ValidationErrors()
     parse_script({"events": [{"at": 1, "kill": "all"}] * (EVENTS_MAX + 1)}, errors)
     ((path, text),) = errors.items()
@@ -324,13 +324,13 @@ def test_expectations_have_windows_and_one_entry_may_have_several() -> None:
     )
 
 
-def test_one_expectation_needs_no_list() -> None:
+def test_single_expectation_needs_no_list() -> None:
     (expectation,) = parse("expect: {failed: 0}").expectations
     assert expectation == Expectation(Condition.FAILED, 0.0, 60.0, 0, path="expect")
 
 
 @pytest.mark.parametrize(
-    ("text", "path", "said"),
+    ("text", "path", "message"),
     [
         ("{}", "expect[0]", "has no condition, wanted failed, error_rate_below,"),
         ("{failed: 0, from: 20s, to: 10s}", "expect[0].to", "is 0:10, wanted more than 0:20"),
@@ -345,12 +345,10 @@ def test_one_expectation_needs_no_list() -> None:
         ("{only_zone: a, failed: 0}", "expect[0].only_zone", "is not known"),
     ],
 )
-def test_what_is_wrong_with_an_expectation_is_said_at_its_path(
-    text: str, path: str, said: str
-) -> None:
+def test_expectation_error_has_its_path(text: str, path: str, message: str) -> None:
     found = refuse(f"expect: [{text}]")
     assert [where for where, _ in found] == [path]
-    assert said in found[0][1]
+    assert message in found[0][1]
 
 
 KEYS = (
@@ -368,7 +366,7 @@ VALUES = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=6))
-def test_whatever_a_document_says_is_a_script_or_errors(document: dict[str, object]) -> None:
+def test_any_document_is_a_script_or_errors(document: dict[str, object]) -> None:
     errors = ValidationErrors()
     script = parse_script(document, errors)
     assert script.duration_s * sum(flow.rate for flow in script.flows) <= RPCS_MAX or not errors.ok
@@ -377,24 +375,24 @@ def test_whatever_a_document_says_is_a_script_or_errors(document: dict[str, obje
 @pytest.mark.parametrize(
     "method", ["shop", "/shop", "/shop/", "//m", "/shop/Käse", '"/s/m\\n"', "/s /m"]
 )
-def test_a_method_is_what_fits_into_a_path(method: str) -> None:
+def test_invalid_method_is_an_error(method: str) -> None:
     ((path, text),) = refuse(f"method: {method}")
     assert path == "method"
     assert text.endswith("wanted /package.Service/Method")
 
 
-def test_no_kind_of_traffic_is_too_few() -> None:
+def test_empty_traffic_is_an_error() -> None:
     assert refuse("traffic: []") == [
         ("traffic", "is a list, wanted at least one kind of RPCs in it")
     ]
 
 
-def test_an_option_that_no_machine_can_count_is_refused() -> None:
+def test_huge_option_is_an_error() -> None:
     ((path, _),) = refuse(f"options: {{grpc.keepalive_time_ms: 0x{'f' * 290}}}")
     assert path == "options"
 
 
-def test_a_rate_that_no_machine_can_count_is_refused() -> None:
+def test_huge_rate_is_an_error() -> None:
     ((path, text),) = refuse(f"rate: 0x{'f' * 290}")
     assert path == "rate"
     assert text.endswith("wanted a number above 0, at most 10000")

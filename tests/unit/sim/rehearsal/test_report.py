@@ -7,10 +7,10 @@ import json
 import yaml
 
 from proxyless.base import Locality, ValidationErrors
-from proxyless.sim.rehearsal import Inventory, parse_script
-from proxyless.sim.rehearsal.inventory import Member
+from proxyless.sim.rehearsal import parse_script
+from proxyless.sim.rehearsal.inventory import Inventory, Member
 from proxyless.sim.rehearsal.report import Failures, Report, Share, make_report
-from proxyless.sim.rehearsal.stage import Happening, Performance, Rpc
+from proxyless.sim.rehearsal.run import Rpc, RunRecord, TimelineEntry
 from tests.unit.sim.rehearsal.mesh import A1, B1, two_zones
 
 SCRIPT = "{rate: 10, duration: 60s, events: [{at: 20s, kill: {zone: a}}, {at: 20s, push: x}]}"
@@ -22,20 +22,20 @@ def rpc(started_s: float, code: str = "OK", zone: str = "a", details: str = "") 
     return Rpc(started_s, "traffic", False, "cart", at, member, started_s + 0.1, code, details)
 
 
-def report(*rpcs: Rpc, text: str = SCRIPT, refusals: tuple[Happening, ...] = ()) -> Report:
+def report(*rpcs: Rpc, text: str = SCRIPT, nacks: tuple[TimelineEntry, ...] = ()) -> Report:
     errors = ValidationErrors()
     script = parse_script(yaml.safe_load(text), errors)
     assert errors.ok, str(errors)
-    happenings = tuple(Happening(event.at_s, str(event.action)) for event in script.events)
-    performance = Performance(rpcs, happenings, refusals, (), (), "d")
-    return make_report(script, Inventory.of([two_zones()], {}), performance)
+    timeline = tuple(TimelineEntry(event.at_s, str(event.action)) for event in script.events)
+    record = RunRecord(rpcs, timeline, nacks, (), (), "d")
+    return make_report(script, Inventory.of([two_zones()], {}), record)
 
 
-def told(found: Report) -> list[tuple[float, str]]:
+def entries(found: Report) -> list[tuple[float, str]]:
     return [(each.at_s, each.what) for each in found.timeline]
 
 
-def test_a_phase_lasts_from_event_to_event() -> None:
+def test_phase_lasts_from_event_to_event() -> None:
     before, after = report(rpc(19.9), rpc(20.0)).phases
     assert (before.start_s, before.end_s, before.began_with) == (0.0, 20.0, ())
     assert (after.start_s, after.end_s) == (20.0, 60.0)
@@ -43,7 +43,7 @@ def test_a_phase_lasts_from_event_to_event() -> None:
     assert (before.rpcs, after.rpcs) == (1, 1)
 
 
-def test_failures_are_grouped_by_code_with_the_details_that_most_have() -> None:
+def test_failures_are_grouped_by_code_with_the_most_frequent_details() -> None:
     rpcs = [
         rpc(1.0, "ABORTED", details="x"),
         rpc(2.0, "UNAVAILABLE", details="one"),
@@ -68,18 +68,18 @@ def test_shares_are_by_cluster_zone_and_endpoint() -> None:
     )
 
 
-def test_a_zone_is_named_with_all_that_its_locality_says() -> None:
+def test_zone_has_all_parts_of_its_locality() -> None:
     far = rpc(1.0)
     far.member = Member("cart", Locality("eu", "a", "x"))
     assert report(far).phases[0].shares == (Share("cart", "eu/a/x", A1, 1),)
 
 
-def test_the_timeline_has_what_the_script_did_and_what_came_of_it() -> None:
+def test_timeline_has_events_and_failures() -> None:
     calm = [rpc(n / 2) for n in range(40)]
     stormy = [rpc(20.5, "UNAVAILABLE", ""), rpc(21.0, "ABORTED", ""), rpc(22.0, "UNAVAILABLE", "")]
     after = [rpc(23.0 + n / 2, zone="b") for n in range(60)]
     alone = [rpc(54.0, "INTERNAL", "b")]
-    assert told(report(*calm, *stormy, *after, *alone)) == [
+    assert entries(report(*calm, *stormy, *after, *alone)) == [
         (0.0, "1 client with 10 RPCs per second to xds:///shop; 3 endpoints"),
         (0.0, "first RPC to zone a"),
         (19.5, "last RPC to zone a"),
@@ -93,9 +93,9 @@ def test_the_timeline_has_what_the_script_did_and_what_came_of_it() -> None:
     ]
 
 
-def test_a_zone_that_is_left_for_a_while_is_told_twice() -> None:
+def test_timeline_has_a_gap_in_the_rpcs_of_a_zone() -> None:
     rpcs = [rpc(1.0), rpc(2.0, zone="b"), rpc(30.0), rpc(55.0, zone="b"), rpc(56.0)]
-    moves = [(at_s, what) for at_s, what in told(report(*rpcs)) if "RPC" in what][1:]
+    moves = [(at_s, what) for at_s, what in entries(report(*rpcs)) if "RPC" in what][1:]
     assert moves == [
         (1.0, "first RPC to zone a"),
         (1.0, "last RPC to zone a for 29 s"),
@@ -108,21 +108,21 @@ def test_a_zone_that_is_left_for_a_while_is_told_twice() -> None:
     ]
 
 
-def test_where_there_is_one_zone_nothing_moves() -> None:
-    assert not [what for _, what in told(report(rpc(1.0), rpc(50.0))) if "zone a" in what][1:]
+def test_timeline_has_no_moves_with_one_zone() -> None:
+    assert not [what for _, what in entries(report(rpc(1.0), rpc(50.0))) if "zone a" in what][1:]
 
 
-def test_what_several_clients_refuse_is_told_once() -> None:
-    refusals = (
-        Happening(5.0, "xds node 'client-1': cluster version '2' refused: no"),
-        Happening(5.1, "xds node 'client-2': cluster version '2' refused: no"),
-        Happening(6.0, "xds node 'client-2': cluster version '3' refused: no"),
+def test_timeline_has_equal_nacks_once() -> None:
+    nacks = (
+        TimelineEntry(5.0, "xds node 'client-1': cluster version '2' refused: no"),
+        TimelineEntry(5.1, "xds node 'client-2': cluster version '2' refused: no"),
+        TimelineEntry(6.0, "xds node 'client-2': cluster version '3' refused: no"),
     )
-    found = [each for each in told(report(refusals=refusals)) if "refused" in each[1]]
+    found = [each for each in entries(report(nacks=nacks)) if "refused" in each[1]]
     assert [at_s for at_s, _ in found] == [5.0, 6.0]
 
 
-def test_who_calls_what_nobody_has_is_told_why() -> None:
+def test_default_method_is_noted_when_rpcs_fail() -> None:
     note = "where no method is given, clients call /sim.Echo/Unary"
     assert report(rpc(1.0)).notes == ()
     assert report(rpc(1.0, "UNAVAILABLE")).notes == (note,)
@@ -130,7 +130,7 @@ def test_who_calls_what_nobody_has_is_told_why() -> None:
     assert report(rpc(1.0, "UNAVAILABLE"), text=script).notes == ()
 
 
-def test_a_report_is_as_good_as_its_verdicts_and_can_be_json() -> None:
+def test_report_is_good_if_all_verdicts_are_held_and_has_json() -> None:
     good = report(rpc(1.0), text="duration: 20s")
     bad = report(rpc(1.0, "ABORTED"), text="duration: 20s")
     assert (good.is_good, bad.is_good) == (True, False)

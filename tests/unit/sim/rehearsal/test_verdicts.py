@@ -1,4 +1,4 @@
-"""Unit tests of proxyless.sim.rehearsal.verdicts: what is made of what was written down."""
+"""Unit tests of proxyless.sim.rehearsal.verdicts."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 from proxyless.base import Locality, ValidationErrors
-from proxyless.sim.rehearsal import Inventory, parse_script
-from proxyless.sim.rehearsal.inventory import Member
-from proxyless.sim.rehearsal.stage import Happening, Performance, Rpc
+from proxyless.sim.rehearsal import parse_script
+from proxyless.sim.rehearsal.inventory import Inventory, Member
+from proxyless.sim.rehearsal.run import Rpc, RunRecord, TimelineEntry
 from proxyless.sim.rehearsal.verdicts import Verdict, judge
 from tests.unit.sim.rehearsal.mesh import A1, A2, B1, two_zones
 
@@ -22,14 +22,14 @@ def rpc(
     return Rpc(started_s, flow, False, "cart", at, member, started_s + took_s, code)
 
 
-def performance(*rpcs: Rpc, **others: tuple[object, ...]) -> Performance:
+def record(*rpcs: Rpc, **others: tuple[object, ...]) -> RunRecord:
     parts: dict[str, tuple[object, ...]] = dict.fromkeys(
-        ("happenings", "refusals", "stray_picks", "left_behind"), ()
+        ("timeline", "nacks", "stray_picks", "left_behind"), ()
     )
-    return Performance(rpcs=rpcs, digest="d", **{**parts, **others})  # type: ignore[arg-type]
+    return RunRecord(rpcs=rpcs, digest="d", **{**parts, **others})  # type: ignore[arg-type]
 
 
-def verdicts(text: str, happened: Performance) -> list[Verdict]:
+def verdicts(text: str, happened: RunRecord) -> list[Verdict]:
     errors = ValidationErrors()
     script = parse_script(yaml.safe_load(text), errors)
     assert errors.ok, str(errors)
@@ -38,7 +38,7 @@ def verdicts(text: str, happened: Performance) -> list[Verdict]:
 
 def verdict(expected: str, *rpcs: Rpc, events: str = "[]", traffic: str = "[{}]") -> Verdict:
     text = f"{{duration: 60s, expect: {{{expected}}}, events: {events}, traffic: {traffic}}}"
-    return verdicts(text, performance(*rpcs))[0]
+    return verdicts(text, record(*rpcs))[0]
 
 
 GOOD, BAD = rpc(1.0), rpc(2.0, "UNAVAILABLE", at="")
@@ -97,24 +97,26 @@ FAR = rpc(3.0, at=B1)
         ("failed: 0", [], False, "failed at most 0", "no RPC was started"),
     ],
 )
-def test_conditions(expected: str, rpcs: list[Rpc], is_held: bool, what: str, found: str) -> None:
+def test_condition_is_judged(
+    expected: str, rpcs: list[Rpc], is_held: bool, what: str, found: str
+) -> None:
     assert verdict(expected, *rpcs) == Verdict(what, is_held, found)
 
 
-def test_a_cluster_that_is_not_named() -> None:
+def test_rpc_to_another_cluster_is_counted() -> None:
     other = rpc(1.0)
     other.cluster, other.member = "top", Member("cart-b", Locality())
-    found = verdicts("expect: {only_clusters: cart}", performance(other))[0]
+    found = verdicts("expect: {only_clusters: cart}", record(other))[0]
     assert found == Verdict("only clusters cart", False, "1 went to cluster cart-b")
 
 
-def test_only_those_that_start_in_the_window_count() -> None:
+def test_rpcs_outside_the_window_are_ignored() -> None:
     found = verdict("failed: 0, from: 1s, to: 2s", GOOD, BAD)
     assert found == Verdict("failed at most 0, from 0:01 to 0:02", True, "0 of 1 RPCs failed")
     assert not verdict("failed: 0, from: 2s, to: 3s", GOOD, BAD).is_held
 
 
-def test_only_those_of_one_kind_count() -> None:
+def test_rpcs_of_other_flows_are_ignored() -> None:
     rpcs = [rpc(1.0, flow="x"), rpc(2.0, "ABORTED", flow="y")]
     traffic = "[{name: x}, {name: y}]"
     found = verdict("failed: 0, traffic: x", *rpcs, traffic=traffic)
@@ -135,9 +137,9 @@ FIRST, SECOND = "kill all endpoints at 0:10", "kill all endpoints at 0:30"
         ([rpc(12.0, "ABORTED")], True, f"2.000 s after its cause: {FIRST}"),
         ([rpc(16.0, "ABORTED")], False, f"6.000 s after its cause: {FIRST}"),
         ([rpc(33.0, "ABORTED")], True, f"3.000 s after its cause: {SECOND}"),
-        # It was under way.
+        # The RPC was under way at the fault.
         ([rpc(9.0, "ABORTED", took_s=2.0)], True, f"0.000 s after its cause: {FIRST}"),
-        # The second kill does not excuse what the first one did.
+        # The second kill is in the same outage.
         (
             [rpc(12.0, "ABORTED"), rpc(31.0, "ABORTED")],
             False,
@@ -149,16 +151,16 @@ def test_failover_is_measured_from_its_cause(
     rpcs: list[Rpc], is_held: bool, found: str | None
 ) -> None:
     got = verdict("failover_within: 5s", *rpcs, events=KILLS)
-    said = "no RPC failed" if found is None else f"the last to fail started {found}"
-    assert got == Verdict("failover within 5 s", is_held, said)
+    text = "no RPC failed" if found is None else f"the last to fail started {found}"
+    assert got == Verdict("failover within 5 s", is_held, text)
 
 
-def test_a_failure_before_any_event_is_no_failover() -> None:
+def test_failure_before_any_event_misses_failover() -> None:
     got = verdict("failover_within: 5s", rpc(5.0, "ABORTED"), events=KILLS)
     assert (got.is_held, got.found) == (False, "an RPC failed at 0:05: that began before any event")
 
 
-def test_the_end_of_an_outage_does_not_excuse_it() -> None:
+def test_end_of_an_outage_is_not_its_cause() -> None:
     outage = "[{at: 10s, kill: all, for: 20s}]"
     rpcs = [rpc(second + 0.5, "UNAVAILABLE") for second in range(10, 31)]
     got = verdict("failover_within: 5s", *rpcs, events=outage)
@@ -166,18 +168,18 @@ def test_the_end_of_an_outage_does_not_excuse_it() -> None:
         False,
         f"the last to fail started 20.500 s after its cause: {FIRST}",
     )
-    # Nor does a window that begins with the end.
+    # The window begins with the end of the outage.
     got = verdict("failover_within: 5s, from: 30s", *rpcs, events=outage)
     assert not got.is_held
 
 
-def test_without_an_event_there_is_no_failover() -> None:
+def test_failover_without_an_event_is_missed() -> None:
     got = verdict("failover_within: 5s, from: 11s, to: 29s", rpc(12.0), events=KILLS)
     assert (got.is_held, got.found) == (False, "no event is in this time")
 
 
 def test_refused_configs_are_counted() -> None:
-    happened = performance(refusals=(Happening(5.0, "x"), Happening(50.0, "y")))
+    happened = record(nacks=(TimelineEntry(5.0, "x"), TimelineEntry(50.0, "y")))
     first, second, *_ = verdicts(
         "expect: [{refused_configs: 0, to: 20s}, {refused_configs: 2}]", happened
     )
@@ -186,17 +188,17 @@ def test_refused_configs_are_counted() -> None:
     assert second.is_held
 
 
-def test_every_run_keeps_to_the_config_and_leaves_nothing() -> None:
-    picks, left = verdicts("events: [{at: 1s, kill: all}]", performance())
+def test_invariants_are_judged_in_every_run() -> None:
+    picks, left = verdicts("events: [{at: 1s, kill: all}]", record())
     assert picks.is_held
     assert left.is_held
-    happened = performance(stray_picks=("a",), left_behind=("1", "2", "3", "4", "5"))
+    happened = record(stray_picks=("a",), left_behind=("1", "2", "3", "4", "5"))
     picks, left = verdicts("events: [{at: 1s, kill: all}]", happened)
     assert (picks.is_held, picks.found) == (False, "a")
     assert (left.is_held, left.found) == (False, "1; 2; 3; and 2 more")
 
 
-def test_of_many_places_the_most_frequent_are_shown() -> None:
+def test_most_frequent_names_are_shown() -> None:
     many = [rpc(float(n), at=A1) for n in range(5)]
     for number, each in enumerate(many):
         each.member = Member("cart", Locality(zone=f"z{number}"))

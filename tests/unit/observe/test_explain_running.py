@@ -1,4 +1,4 @@
-"""Unit tests of proxyless.observe.live: whole channels, in virtual time."""
+"""Unit tests of proxyless.observe.explain_running: whole channels, in virtual time."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 
 class SomeResolver:
-    """Of a channel that has nothing to do with xDS."""
+    """View of a channel without xDS."""
 
     def start(self) -> None:
         return
@@ -70,7 +70,7 @@ def view(**fields: Any) -> ChannelView:  # noqa: ANN401 - of the view
 
 
 class Shown:
-    """Policies that look like this."""
+    """Policy with this description."""
 
     def __init__(self, node: LbNode) -> None:
         self._node = node
@@ -82,23 +82,26 @@ class Shown:
 # Without xDS
 
 
-def test_a_closed_channel_fails_rpcs_and_an_idle_one_makes_them_wait() -> None:
+def test_rpc_fails_on_a_closed_channel_and_waits_on_an_idle_one() -> None:
     closed = explain_channel(view(state=State.SHUTDOWN), PATH)
     assert closed.text == f"{PATH} fails: the channel is closed"
     idle = explain_channel(view(state=State.IDLE, resolver=None), PATH)
     assert idle.text == f"{PATH} waits: channel to dns:///x is idle, its first RPC wakes it"
 
 
-def test_what_the_resolver_says_is_in_the_way() -> None:
+def test_resolver_error_is_the_problem() -> None:
     lost = Status(StatusCode.UNAVAILABLE, "no such name")
-    told = explain_channel(view(state=State.TRANSIENT_FAILURE, unroutable=lost), PATH)
-    assert (told.text, told.problem) == (f"{PATH} fails: no such name", "no such name")
+    explanation = explain_channel(view(state=State.TRANSIENT_FAILURE, unroutable=lost), PATH)
+    assert (explanation.text, explanation.problem) == (
+        f"{PATH} fails: no such name",
+        "no such name",
+    )
     waiting = explain_channel(view(service_config=None, waiting=3), PATH)
     assert waiting.text == f"{PATH} waits: dns:///x is not resolved yet"
     assert waiting.parts[0].text == "target dns:///x: READY, 3 RPCs wait, resolved by SomeResolver"
 
 
-def test_the_service_config_and_the_policy_say_the_rest() -> None:
+def test_service_config_and_pick_are_shown() -> None:
     retry = RetryPolicy(
         attempts_max=3,
         initial_backoff_s=0.1,
@@ -109,29 +112,29 @@ def test_the_service_config_and_the_policy_say_the_rest() -> None:
     method = MethodConfig(timeout_s=2.5, wait_for_ready=True, retry_policy=retry)
     config = ServiceConfig(policy=None, methods={"/pkg.Service/": method})
     ready = LbNode("", "pick_first", "READY", "", (LbNode("10.0.0.1:80", "", "READY"),))
-    told = explain_channel(view(service_config=config, policy=Shown(ready)), PATH)
-    assert told.text == f"{PATH} goes to 10.0.0.1:80"
-    assert told.parts[1].text == (
+    explanation = explain_channel(view(service_config=config, policy=Shown(ready)), PATH)
+    assert explanation.text == f"{PATH} goes to 10.0.0.1:80"
+    assert explanation.parts[1].text == (
         "service config: at most 2.5 s; waits for ready; up to 3 attempts on UNAVAILABLE"
     )
     other = explain_channel(view(service_config=config, policy=Shown(ready)), "/other/Method")
     assert other.parts[1].text == "service config: nothing for the method"
 
 
-def test_a_method_that_waits_for_ready_does_not_fail_with_its_policy() -> None:
+def test_wait_for_ready_method_waits_when_the_policy_fails() -> None:
     config = ServiceConfig(policy=None, methods={"": MethodConfig(wait_for_ready=True)})
     failing = LbNode("", "p", "TRANSIENT_FAILURE", problem="refused")
-    told = explain_channel(view(service_config=config, policy=Shown(failing)), PATH)
-    assert (told.text, told.problem) == (f"{PATH} waits: refused", "")
+    explanation = explain_channel(view(service_config=config, policy=Shown(failing)), PATH)
+    assert (explanation.text, explanation.problem) == (f"{PATH} waits: refused", "")
 
 
-def test_policies_that_fail_or_wait_are_the_verdict() -> None:
+def test_verdict_is_that_of_the_policy() -> None:
     failing = LbNode("", "p", "TRANSIENT_FAILURE", problem="refused")
-    told = explain_channel(view(policy=Shown(failing), state=State.TRANSIENT_FAILURE), PATH)
-    assert told.text == f"{PATH} fails: refused"
+    explanation = explain_channel(view(policy=Shown(failing), state=State.TRANSIENT_FAILURE), PATH)
+    assert explanation.text == f"{PATH} fails: refused"
     trying = LbNode("", "p", "CONNECTING")
-    told = explain_channel(view(policy=Shown(trying), state=State.CONNECTING), PATH)
-    assert told.text == f"{PATH} waits: CONNECTING"
+    explanation = explain_channel(view(policy=Shown(trying), state=State.CONNECTING), PATH)
+    assert explanation.text == f"{PATH} waits: CONNECTING"
 
 
 # With xDS
@@ -169,7 +172,7 @@ def mesh() -> Mesh:
     return Mesh()
 
 
-def test_an_idle_channel_is_not_woken(mesh: Mesh) -> None:
+def test_explain_leaves_a_channel_idle(mesh: Mesh) -> None:
     async def story() -> None:
         assert mesh.channel.lb_tree() is None
         assert " is idle, " in mesh.channel.explain(UNARY).text
@@ -179,42 +182,41 @@ def test_an_idle_channel_is_not_woken(mesh: Mesh) -> None:
     mesh.run(story)
 
 
-def test_what_is_missing_is_named_with_the_time_that_is_left(mesh: Mesh) -> None:
+def test_missing_resource_is_named_with_its_time_limit(mesh: Mesh) -> None:
     mesh.control.withhold(ENDPOINTS, "web")
 
     async def story() -> None:
         mesh.channel.get_state(try_to_connect=True)
         await pause(5.0)
-        told = mesh.channel.explain(UNARY)
+        explanation = mesh.channel.explain(UNARY)
         server = 'xds server "ipv4:10.0.0.3:18000"'
-        assert told.text == (
+        assert explanation.text == (
             f'{UNARY} waits: endpoints "web" of cluster "web": not here yet, '
             f"{server} has 10 s left to send it"
         )
-        texts = [each.text for each in told.find("resource")]
+        texts = [each.text for each in explanation.find("resource")]
         assert texts[0] == 'listener "api": ACKED, version "1"'
 
     mesh.run(story)
 
 
 def add_cluster(mesh: Mesh, new: Any, *resources: Any) -> Snapshot:  # noqa: ANN401
-    """The mesh with one more cluster, to which all RPCs go from now on."""
+    """The mesh with one more cluster, which all routes use."""
     routed = listener("api", [route(cluster=new.name)])
     web = (eds_cluster("web"), endpoints("web", mesh.places))
     return Snapshot.of([routed, *web, new, *resources], version="2")
 
 
-def withheld_text(told: Explanation) -> str:
-    """What is said about the gate, with every time in it as N."""
-    assert told.text == f'{UNARY} goes to cluster "web"', "the config in force is used"
-    (pending,) = told.find("pending")
+def withheld_text(explanation: Explanation) -> str:
+    """Text of the withheld update, with N for each time."""
+    assert explanation.text == f'{UNARY} goes to cluster "web"', "the config in force is used"
+    (pending,) = explanation.find("pending")
     return re.sub(r"\b[0-9.]+ s\b", "N s", pending.text)
 
 
 SERVER = 'xds server "ipv4:10.0.0.3:18000"'
 
 
-@pytest.mark.spec("A74-15", "A74-16")
 def test_explanation_names_cluster_that_gate_waits_for_when_update_is_withheld(mesh: Mesh) -> None:
     async def story() -> None:
         await mesh.until_connected()
@@ -222,8 +224,8 @@ def test_explanation_names_cluster_that_gate_waits_for_when_update_is_withheld(m
         new = eds_cluster("new")
         mesh.control.set_snapshot(add_cluster(mesh, new, endpoints("new", mesh.places)))
         await pause(3.0)
-        told = mesh.channel.explain(UNARY)
-        assert withheld_text(told) == (
+        explanation = mesh.channel.explain(UNARY)
+        assert withheld_text(explanation) == (
             f'update withheld: has waited N s for cluster "new", {SERVER} has N s left to send it'
         )
         mesh.control.release()
@@ -233,7 +235,6 @@ def test_explanation_names_cluster_that_gate_waits_for_when_update_is_withheld(m
     mesh.run(story)
 
 
-@pytest.mark.spec("A74-15", "A74-16")
 def test_explanation_names_endpoints_that_gate_waits_for_when_update_is_withheld(
     mesh: Mesh,
 ) -> None:
@@ -243,23 +244,22 @@ def test_explanation_names_endpoints_that_gate_waits_for_when_update_is_withheld
         new = eds_cluster("new", "new-eds")
         mesh.control.set_snapshot(add_cluster(mesh, new, endpoints("new-eds", mesh.places)))
         await pause(3.0)
-        told = mesh.channel.explain(UNARY)
+        explanation = mesh.channel.explain(UNARY)
         whole = 'endpoints "new-eds" of cluster "new"'
-        assert withheld_text(told) == (
+        assert withheld_text(explanation) == (
             f"update withheld: has waited N s for {whole}, {SERVER} has N s left to send it"
         )
-        (pending,) = told.find("pending")
+        (pending,) = explanation.find("pending")
         (waited_s,) = pending.facts["waits"].values()  # type: ignore[attr-defined]
         assert 2.5 < waited_s <= 3.0
 
     mesh.run(story)
 
 
-@pytest.mark.spec("A74-15", "A74-16")
 def test_explanation_names_dns_name_that_gate_waits_for_when_update_is_withheld(
     mesh: Mesh,
 ) -> None:
-    """Updates of the other cluster are withheld, too."""
+    """Updates of the other cluster are withheld as well."""
 
     async def story() -> None:
         await mesh.until_connected()
@@ -297,21 +297,21 @@ def test_explanation_counts_what_gate_waits_for_when_it_is_much(mesh: Mesh) -> N
     mesh.run(story)
 
 
-def test_a_control_plane_that_is_gone_is_told_while_rpcs_go_on(mesh: Mesh) -> None:
+def test_unreachable_control_plane_is_shown_while_rpcs_succeed(mesh: Mesh) -> None:
     async def story() -> None:
         await mesh.until_connected()
         await mesh.control.stop()
         await pause(30.0)
-        told = mesh.channel.explain(UNARY)
-        assert told.text == f'{UNARY} goes to cluster "web"'
-        (server,) = told.find("server")
+        explanation = mesh.channel.explain(UNARY)
+        assert explanation.text == f'{UNARY} goes to cluster "web"'
+        (server,) = explanation.find("server")
         assert "does not answer" in server.text
 
     mesh.run(story)
 
 
-def test_looking_disturbs_nothing(mesh: Mesh) -> None:
-    """Turns are taken as if nobody had looked, and nothing is counted or connected."""
+def test_explain_has_no_side_effects(mesh: Mesh) -> None:
+    """The rotation of picks, counters and connections do not change."""
 
     async def story() -> None:
         await mesh.until_connected()
@@ -320,21 +320,21 @@ def test_looking_disturbs_nothing(mesh: Mesh) -> None:
         after = []
         for _ in range(8):
             for _ in range(3):
-                told = mesh.channel.explain(UNARY)
+                explanation = mesh.channel.explain(UNARY)
                 mesh.channel.lb_tree()
             after.append(await mesh.call())
         assert after == (before * 3)[:8]
         assert Counter(after) == {b"near": 4, b"far": 4}
         assert (mesh.near.accepted, mesh.far.accepted) == accepted
-        json.dumps(to_json(told))
-        (pick,) = told.find("pick")
+        json.dumps(to_json(explanation))
+        (pick,) = explanation.find("pick")
         assert sorted(pick.facts["addresses"]) == sorted(mesh.places)  # type: ignore[call-overload]
-        assert "0 of 1024 requests in flight" in str(told)
+        assert "0 of 1024 requests in flight" in str(explanation)
 
     mesh.run(story)
 
 
-def test_metadata_and_weights_count(mesh: Mesh) -> None:
+def test_metadata_and_weights_decide_the_cluster(mesh: Mesh) -> None:
     mesh.control.set_snapshot(
         Snapshot.of(
             [
@@ -355,14 +355,14 @@ def test_metadata_and_weights_count(mesh: Mesh) -> None:
         assert mesh.channel.explain(UNARY).text == (
             f'{UNARY} goes to one of clusters "a" (25 %), "b" (75 %)'
         )
-        told = mesh.channel.explain(UNARY.removeprefix("/"), [("ring", "beta")])
-        assert told.text == f'{UNARY} goes to cluster "b"'
+        explanation = mesh.channel.explain(UNARY.removeprefix("/"), [("ring", "beta")])
+        assert explanation.text == f'{UNARY} goes to cluster "b"'
 
     mesh.run(story)
 
 
 @pytest.mark.parametrize("is_aggregate", [False, True])
-def test_a_session_goes_on_where_only_draining_hosts_are_left(
+def test_session_uses_its_draining_host_when_no_other_is_left(
     mesh: Mesh, is_aggregate: bool
 ) -> None:
     def serve(version: str, health: str) -> None:
@@ -383,10 +383,10 @@ def test_a_session_goes_on_where_only_draining_hosts_are_left(
         serve("3", "DRAINING")
         await pause(1.0)
         assert await mesh.call(metadata=session) == home
-        told = mesh.channel.explain(UNARY, session)
-        assert not told.problem
+        explanation = mesh.channel.explain(UNARY, session)
+        assert not explanation.problem
         where = mesh.places[[b"near", b"far"].index(home)]
-        (pick,) = told.find("pick")
+        (pick,) = explanation.find("pick")
         assert pick.text == f"now: goes to {where}, where its session lives"
         with pytest.raises(grpc.aio.AioRpcError):
             await mesh.call()
@@ -395,7 +395,7 @@ def test_a_session_goes_on_where_only_draining_hosts_are_left(
     mesh.run(story)
 
 
-def test_what_a_leaf_of_an_aggregate_does_is_told_of_the_leaf(mesh: Mesh) -> None:
+def test_problem_of_an_aggregate_names_the_leaf(mesh: Mesh) -> None:
     leaf = eds_cluster("web")
     leaf.circuit_breakers.thresholds.add().max_requests.value = 1
     resources = [listener("api", [route(cluster="all")]), aggregate_cluster("all", ["web"]), leaf]
@@ -406,8 +406,8 @@ def test_what_a_leaf_of_an_aggregate_does_is_told_of_the_leaf(mesh: Mesh) -> Non
         mesh.near.delay_s = mesh.far.delay_s = 60.0
         under_way = mesh.channel.unary_unary(UNARY)(b"", timeout=30.0)
         await pause(1.0)
-        told = mesh.channel.explain(UNARY)
-        assert told.problem == (
+        explanation = mesh.channel.explain(UNARY)
+        assert explanation.problem == (
             'cluster "all": cluster "web": circuit breaker open: 1 of 1 requests in flight'
         )
         under_way.cancel()
@@ -415,7 +415,7 @@ def test_what_a_leaf_of_an_aggregate_does_is_told_of_the_leaf(mesh: Mesh) -> Non
     mesh.run(story)
 
 
-def test_of_a_full_circuit_breaker_in_a_cluster_that_fails_both_are_named(mesh: Mesh) -> None:
+def test_problem_names_a_full_circuit_breaker_and_the_failure(mesh: Mesh) -> None:
     breaker = 'cluster "web": circuit breaker open: 1 of 1 requests in flight'
 
     def serve(version: str, places: Sequence[str]) -> None:
@@ -438,9 +438,9 @@ def test_of_a_full_circuit_breaker_in_a_cluster_that_fails_both_are_named(mesh: 
         ]:
             serve(version, places)
             await pause(5.0)
-            told = mesh.channel.explain(UNARY)
-            assert told.problem.startswith(f"{breaker}; without that: {failure}")
-            # That is the one that RPCs end with.
+            explanation = mesh.channel.explain(UNARY)
+            assert explanation.problem.startswith(f"{breaker}; without that: {failure}")
+            # RPCs end with the first one.
             with pytest.raises(grpc.aio.AioRpcError, match="circuit breaker drop"):
                 await mesh.call()
         under_way.cancel()
@@ -449,7 +449,9 @@ def test_of_a_full_circuit_breaker_in_a_cluster_that_fails_both_are_named(mesh: 
 
 
 @pytest.mark.parametrize("names", [["web"], ["web", "other"]])
-def test_a_cluster_without_endpoints_says_so_and_nothing_else(mesh: Mesh, names: list[str]) -> None:
+def test_problem_of_a_cluster_without_endpoints_is_that_of_the_rpc(
+    mesh: Mesh, names: list[str]
+) -> None:
     is_aggregate = len(names) > 1
     whole = [aggregate_cluster("all", names)] if is_aggregate else []
     first = listener("api", [route(cluster="all" if is_aggregate else "web")])
@@ -461,16 +463,16 @@ def test_a_cluster_without_endpoints_says_so_and_nothing_else(mesh: Mesh, names:
             await mesh.call()
         last = names[-1]
         reason = f'cluster "{last}": endpoints "{last}": has no endpoint that may be used'
-        said = f'cluster "all": {reason}' if is_aggregate else reason
-        assert caught.value.details() == f'{said} (node id "till")'
+        text = f'cluster "all": {reason}' if is_aggregate else reason
+        assert caught.value.details() == f'{text} (node id "till")'
         assert mesh.channel.explain(UNARY).text == f"{UNARY} fails: {reason}"
-        assert explain_error(caught.value).text.endswith(f'{said} (node id "till")')
+        assert explain_error(caught.value).text.endswith(f'{text} (node id "till")')
 
     mesh.run(story)
 
 
-def test_rpcs_wait_for_a_cluster_that_has_failed_and_has_hope_again(mesh: Mesh) -> None:
-    """It counts as failing until it is READY, and its RPCs are what connects it."""
+def test_rpc_waits_for_a_failed_cluster_that_connects_again(mesh: Mesh) -> None:
+    """The cluster is in TRANSIENT_FAILURE until it is READY, and queued RPCs connect it."""
 
     def serve(version: str, health: str) -> None:
         hosts = endpoints("web", [lb_endpoint(each, health=health) for each in mesh.places])
@@ -485,9 +487,9 @@ def test_rpcs_wait_for_a_cluster_that_has_failed_and_has_hope_again(mesh: Mesh) 
         serve("3", "HEALTHY")
         await pause(1.0)
         assert mesh.channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE
-        told = mesh.channel.explain(UNARY)
+        explanation = mesh.channel.explain(UNARY)
         reason = "nothing is connected, an RPC changes that"
-        assert told.text == f'{UNARY} waits: cluster "web": {reason}'
+        assert explanation.text == f'{UNARY} waits: cluster "web": {reason}'
         assert await mesh.call() in {b"near", b"far"}
 
     mesh.run(story)
@@ -495,8 +497,8 @@ def test_rpcs_wait_for_a_cluster_that_has_failed_and_has_hope_again(mesh: Mesh) 
 
 @pytest.mark.parametrize("policy", ["ROUND_ROBIN", "RING_HASH", "LEAST_REQUEST"])
 @pytest.mark.parametrize("seed", range(3))
-def test_rpcs_do_what_was_said_of_them(mesh: Mesh, policy: str, seed: int) -> None:
-    """On days that are as bad as chance makes them. Only who waits may go either way."""
+def test_rpcs_end_as_explained(mesh: Mesh, policy: str, seed: int) -> None:
+    """With random faults. An RPC that waits may succeed or fail."""
     chance = seeded_random(seed)
     places = dict(zip([b"near", b"far"], mesh.places, strict=True))
 
@@ -521,14 +523,14 @@ def test_rpcs_do_what_was_said_of_them(mesh: Mesh, policy: str, seed: int) -> No
         mesh.channel.get_state(try_to_connect=True)
         for version in range(2, 14):
             await change(version)
-            told = mesh.channel.explain(UNARY)
+            explanation = mesh.channel.explain(UNARY)
             try:
                 answered = places[await mesh.call()]
             except grpc.aio.AioRpcError:
-                assert " goes to " not in told.text
+                assert " goes to " not in explanation.text
                 continue
-            assert " fails: " not in told.text
-            for pick in told.find("pick"):
+            assert " fails: " not in explanation.text
+            for pick in explanation.find("pick"):
                 addresses = pick.facts.get("addresses", [answered])
                 assert answered in addresses  # type: ignore[operator]
 
@@ -538,7 +540,7 @@ def test_rpcs_do_what_was_said_of_them(mesh: Mesh, policy: str, seed: int) -> No
 # Errors
 
 
-def test_an_error_is_explained_by_what_it_said_and_what_is_now(mesh: Mesh) -> None:
+def test_error_is_explained_with_its_status_and_the_present_state(mesh: Mesh) -> None:
     async def story() -> None:
         await mesh.until_connected()
         await mesh.near.kill()
@@ -546,11 +548,11 @@ def test_an_error_is_explained_by_what_it_said_and_what_is_now(mesh: Mesh) -> No
         await pause(1.0)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await mesh.call()
-        told = explain_error(caught.value)
-        assert told.text.startswith(f'{UNARY} failed with UNAVAILABLE: cluster "web": ')
-        assert "; now" not in told.text, "it is the same now"
-        assert told.problem == caught.value.details()
-        assert told.parts[0].kind == "rpc"
+        explanation = explain_error(caught.value)
+        assert explanation.text.startswith(f'{UNARY} failed with UNAVAILABLE: cluster "web": ')
+        assert "; now" not in explanation.text, "it is the same now"
+        assert explanation.problem == caught.value.details()
+        assert explanation.parts[0].kind == "rpc"
         await mesh.near.start()
         await mesh.far.start()
         await pause(150.0)
@@ -562,7 +564,7 @@ def test_an_error_is_explained_by_what_it_said_and_what_is_now(mesh: Mesh) -> No
     mesh.run(story)
 
 
-def test_the_error_of_a_channel_that_is_gone_says_that(mesh: Mesh) -> None:
+def test_error_of_a_deleted_channel_is_explained(mesh: Mesh) -> None:
     async def story() -> None:
         channel = mesh.world.client("other").channel("ipv4:10.9.9.9:1")
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -573,7 +575,7 @@ def test_the_error_of_a_channel_that_is_gone_says_that(mesh: Mesh) -> None:
     mesh.run(story)
 
 
-def test_what_is_no_error_of_ours_is_refused() -> None:
+def test_explain_error_raises_for_other_errors() -> None:
     with pytest.raises(TypeError, match=r"error is ValueError, wanted a grpc\.RpcError"):
         proxyless.explain_error(ValueError("x"))
     with pytest.raises(ValueError, match="RpcError was not raised by a channel of proxyless here"):

@@ -1,4 +1,4 @@
-"""Unit tests of proxyless.front.explaining."""
+"""Unit tests of proxyless.front.channel_api."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from proxyless.base import OK, State, Status, StatusCode
 from proxyless.base.explanation import Explanation
 from proxyless.channel import ChannelView
-from proxyless.front.explaining import Explaining, ask_here, recall, remember
+from proxyless.front.channel_api import ChannelApi, attach_rpc, call_here, failed_rpc_of
 from proxyless.front.sync.calls import InactiveRpcError
 from proxyless.wire import StreamEnd
 
@@ -25,14 +25,14 @@ VIEW = ChannelView("dns:///x", State.IDLE, None, None, None, 0, None, OK)
 
 
 class Core:
-    """As much of a channel as is looked at."""
+    """The part of a channel that is used here."""
 
     def view(self) -> ChannelView:
         return VIEW
 
 
 class FailedCall:
-    """As much of a call as is remembered."""
+    """The part of a call that is used here."""
 
     def __init__(self, channel: Core) -> None:
         self._channel = channel
@@ -40,15 +40,15 @@ class FailedCall:
         self._metadata = (("a", "b"),)
 
 
-class Front(Explaining):
-    """A channel of neither kind."""
+class Front(ChannelApi[Any, Any, Any, Any]):
+    """A channel of neither API."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self.explainer = explain
 
-    def _look(self, question: Callable[[Channel], Any]) -> Any:  # noqa: ANN401
-        return question(cast("Channel", self._core))
+    def _with_core(self, function: Callable[[Channel], Any]) -> Any:  # noqa: ANN401
+        return function(cast("Channel", self._core))
 
 
 def explain(view: ChannelView, path: str, metadata: Metadata) -> Explanation:
@@ -57,48 +57,48 @@ def explain(view: ChannelView, path: str, metadata: Metadata) -> Explanation:
 
 def failed(core: Core) -> InactiveRpcError:
     error = InactiveRpcError(StreamEnd(Status(StatusCode.UNAVAILABLE, "x")))
-    return remember(error, cast("Call", FailedCall(core)), ask_here)
+    return attach_rpc(error, cast("Call", FailedCall(core)), call_here)
 
 
-def test_a_front_carries_the_question_to_its_core() -> None:
+def test_explain_and_lb_tree_read_the_view_of_the_core() -> None:
     front = Front(Core())
     assert front.explain("s/m", [("k", "v")]).text == "dns:///x /s/m {'k': 'v'}"
     assert front.lb_tree() is None
 
 
-def test_metadata_is_checked_as_that_of_an_rpc() -> None:
+def test_explain_checks_metadata_as_an_rpc_does() -> None:
     with pytest.raises(ValueError, match="metadata key 'Bad' is not valid"):
         Front(Core()).explain("/s/m", [("Bad", "v")])
 
 
-def test_a_channel_that_nobody_explains_says_so() -> None:
+def test_explain_raises_without_an_explainer() -> None:
     front = Front(Core())
     front.explainer = None
-    with pytest.raises(RuntimeError, match="without anybody who could explain it"):
+    with pytest.raises(RuntimeError, match="without a function that explains it"):
         front.explain("/s/m")
 
 
-def test_an_error_remembers_its_rpc() -> None:
+def test_an_error_refers_to_its_rpc() -> None:
     core = Core()
-    remembered = recall(failed(core))
-    assert remembered is not None
-    told = remembered.explain(explain)
-    assert told is not None
-    assert told.text == "dns:///x /s/m {'a': 'b'}"
+    failed_rpc = failed_rpc_of(failed(core))
+    assert failed_rpc is not None
+    explanation = failed_rpc.explain(explain)
+    assert explanation is not None
+    assert explanation.text == "dns:///x /s/m {'a': 'b'}"
 
 
 def test_an_error_does_not_keep_its_channel() -> None:
-    remembered = recall(failed(Core()))
-    assert remembered is not None
-    assert remembered.explain(explain) is None
+    failed_rpc = failed_rpc_of(failed(Core()))
+    assert failed_rpc is not None
+    assert failed_rpc.explain(explain) is None
 
 
-def test_a_copy_of_an_error_remembers_nothing() -> None:
+def test_a_copy_of_an_error_refers_to_no_rpc() -> None:
     copied = pickle.loads(pickle.dumps(failed(Core())))
     assert copied.details() == "x"
-    assert recall(copied) is None
+    assert failed_rpc_of(copied) is None
 
 
-def test_other_errors_remember_nothing() -> None:
-    assert recall(grpc.RpcError()) is None
-    assert recall(ValueError()) is None
+def test_other_errors_refer_to_no_rpc() -> None:
+    assert failed_rpc_of(grpc.RpcError()) is None
+    assert failed_rpc_of(ValueError()) is None

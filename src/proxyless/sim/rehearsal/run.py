@@ -50,17 +50,15 @@ if TYPE_CHECKING:
     from proxyless.front import AioChannel
     from proxyless.lb.api import PickInfo, PickResult
     from proxyless.sim.backends import Backend
-    from proxyless.sim.control import SimControlPlane
+    from proxyless.sim.control_plane import SimControlPlane
     from proxyless.sim.rehearsal.inventory import Inventory
     from proxyless.xds.config.xds_config import ClusterResult, XdsConfig
 
-# Addresses that no mesh has (RFC 2544): those of meshes are at the machines of the inventory.
+# Addresses that are not used in meshes (RFC 2544).
 _SUBNET: Final = "198.18"
 _TICKS: Final = 20
 _CONTROL: Final = "control"
-
-
-_NOWHERE: Final = Member("", Locality())
+_NO_MEMBER: Final = Member("", Locality())
 
 
 @dataclass(slots=True)
@@ -70,12 +68,10 @@ class Rpc:
     started_s: float
     flow: str
     has_session: bool = False
-    # Where it was routed, and the machine at which it arrived last; empty if it came to neither.
+    # Cluster of the route, and the machine at which the RPC arrived last.
     cluster: str = ""
     machine: str = ""
-    # The place of that machine.
-    member: Member = _NOWHERE
-    # At its end.
+    member: Member = _NO_MEMBER
     ended_s: float = 0.0
     code: str = ""
     details: str = ""
@@ -90,36 +86,36 @@ class Rpc:
 
 
 @frozen
-class Happening:
-    """Something that the script did, and when."""
+class TimelineEntry:
+    """One line of the timeline."""
 
     at_s: float
     what: str
 
 
 @frozen
-class Performance:
-    """All that was written down of one run."""
+class RunRecord:
+    """Records of one run."""
 
     rpcs: tuple[Rpc, ...]
-    happenings: tuple[Happening, ...]
-    # Configs that clients refused.
-    refusals: tuple[Happening, ...]
-    # Picks outside the config in force, and what else must never be.
+    # The events of the script.
+    timeline: tuple[TimelineEntry, ...]
+    nacks: tuple[TimelineEntry, ...]
+    # Picks outside the config in force.
     stray_picks: tuple[str, ...]
     left_behind: tuple[str, ...]
     digest: str
 
 
-def perform(
+def run_script(
     script: Script,
     inventory: Inventory,
     snapshots: Sequence[Snapshot],
     on_progress: Callable[[float], None] = lambda _share: None,
-) -> Performance:
-    """Run it. There is a snapshot for each mesh of the inventory; the first is served at once."""
+) -> RunRecord:
+    """Run a script. There is one snapshot per mesh; the first is served from the start."""
     with without_logs():
-        return _Stage(script, inventory, snapshots, on_progress).perform()
+        return _Run(script, inventory, snapshots, on_progress).run()
 
 
 @frozen
@@ -137,11 +133,10 @@ class _PickRecorder:
         self._now_s = now_s
         self.sent: dict[str, Rpc] = {}
         self.stray_picks: list[str] = []
-        # Of each channel: the config in force, and those before it while they count (D45).
+        # By channel: the config in force, and earlier ones while they count (D45).
         self._configs: dict[str, list[_ConfigInForce]] = {}
 
     def registries(self, channel: str) -> Registries:
-        """Registries for a channel whose picks are recorded."""
         return observed_registries(
             partial(self._on_config, channel), partial(self._on_pick, channel)
         )
@@ -152,7 +147,7 @@ class _PickRecorder:
         self._configs[channel] = [*configs, _ConfigInForce(self._now_s(), clusters)]
 
     def _recent_configs(self, channel: str) -> list[_ConfigInForce]:
-        """Those in force at any time in which a removed endpoint may still be used (D45)."""
+        """Configs that were in force while a removed endpoint may still be used (D45)."""
         configs, oldest_s = self._configs.get(channel, []), self._now_s() - REMOVED_RETENTION_S
         is_over = [following.at_s <= oldest_s for following in configs[1:]]
         return configs[sum(is_over) :]
@@ -196,8 +191,8 @@ class _ClusterAddresses:
         return cls(frozenset(live), frozenset(draining))
 
 
-class _Stage:
-    """One run. Driven by its script."""
+class _Run:
+    """One run. It owns the world and the records."""
 
     def __init__(
         self,
@@ -206,7 +201,6 @@ class _Stage:
         snapshots: Sequence[Snapshot],
         on_progress: Callable[[float], None],
     ) -> None:
-        # Fixed at construction.
         self._script = script
         self._inventory = inventory
         self._snapshots = snapshots
@@ -217,22 +211,21 @@ class _Stage:
         self._control: SimControlPlane = world.control_plane(_CONTROL, snapshots[0])
         self._start_s = world.now_s()
         self._fault_injector = FaultInjector(world, self._control)
-        # Changed by events: the mesh that is served, and the faults that have not ended.
+        # Number of the mesh that is served.
         self._mesh = 0
         self._active_faults = ActiveFaults()
-        # What is written down.
         self._rpcs: list[Rpc] = []
-        self._happenings: list[Happening] = []
-        self._refusals: list[Happening] = []
+        self._happenings: list[TimelineEntry] = []
+        self._refusals: list[TimelineEntry] = []
 
-    def perform(self) -> Performance:
+    def run(self) -> RunRecord:
         self._build()
         world = self._world
         try:
             world.run(self._live())
         except asyncio.CancelledError as error:
             raise KeyboardInterrupt from error
-        return Performance(
+        return RunRecord(
             tuple(self._rpcs),
             tuple(self._happenings),
             tuple(self._refusals),
@@ -259,14 +252,11 @@ class _Stage:
                 for target in self._targets_of(flow):
                     self._open((client, target, flow.has_sessions))
         with _interruptible():
-            await self._play()
-
-    async def _play(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._tick())
-            group.create_task(self._act())
-            for flow in self._script.flows:
-                group.create_task(self._send_all(flow, group))
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._tick())
+                group.create_task(self._execute_events())
+                for flow in self._script.flows:
+                    group.create_task(self._send_all(flow, group))
 
     def _now_s(self) -> float:
         return self._world.now_s() - self._start_s
@@ -275,15 +265,13 @@ class _Stage:
         await pause(max(0.0, at_s - self._now_s()))
 
     async def _tick(self) -> None:
-        """Time passes to the end, whoever is told of it: so that each run is the same."""
+        """Report the progress; with or without a display, so that each run is the same."""
         for number in range(1, _TICKS + 1):
             await self._wait_until(self._script.duration_s * number / _TICKS)
             self._on_progress(number / _TICKS)
 
-    # RPCs
-
     async def _send_all(self, flow: Flow, group: asyncio.TaskGroup) -> None:
-        """Each in its own slot of time, at a moment that chance chooses."""
+        """Send each RPC in its own slot of time, at a random moment."""
         random = derived_random(self._script.seed, f"flow/{flow.name}")
         targets, clients = self._targets_of(flow), self._clients_of(flow)
         for number in range(max(1, round(flow.rate * self._script.duration_s))):
@@ -300,7 +288,7 @@ class _Stage:
         return list(self._world.clients)[: flow.clients]
 
     def _open(self, key: tuple[str, str, bool]) -> AioChannel:
-        """A client has one channel to a target, and on it one session."""
+        """Open a channel or a session; a client has one of each for a target."""
         found = self._channels.get(key)
         if found is None:
             client, target, has_session = key
@@ -348,25 +336,23 @@ class _Stage:
     def _on_event(self, _host: str, event: str, fields: dict[str, object]) -> None:
         if event == "controlplane.nack":
             nack: Nack = fields["nack"]  # type: ignore[assignment]
-            self._refusals.append(Happening(self._now_s(), str(nack)))
+            self._refusals.append(TimelineEntry(self._now_s(), str(nack)))
 
-    # Events
-
-    async def _act(self) -> None:
+    async def _execute_events(self) -> None:
         for event in self._script.events:
             await self._wait_until(event.at_s)
             match event.action:
                 case FaultAction():
                     backends = self._find_backends(event, event.action)
                     total = len(self._inventory.machines)
-                    self._tell(f"{event.action} ({len(backends)} of {total} endpoints)")
+                    self._add_entry(f"{event.action} ({len(backends)} of {total} endpoints)")
                     for backend in backends:
                         await self._fault_injector.inject(event.action, backend)
                 case ControlFaultAction():
-                    self._tell(str(event.action))
+                    self._add_entry(str(event.action))
                     await self._fault_injector.inject_control(event.action)
                 case Push():
-                    self._tell(str(event.action))
+                    self._add_entry(str(event.action))
                     self._mesh += 1
                     self._control.set_snapshot(self._snapshots[self._mesh])
 
@@ -379,17 +365,17 @@ class _Stage:
         self._active_faults.begin(event.path, action.fault, backends)
         return backends
 
-    def _tell(self, what: str) -> None:
-        self._happenings.append(Happening(self._now_s(), what))
+    def _add_entry(self, what: str) -> None:
+        self._happenings.append(TimelineEntry(self._now_s(), what))
 
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Ctrl-C cancels the task, as with `asyncio.run`, so that everything ends in good order."""
+    """Let Ctrl-C cancel the task, as with `asyncio.run`, so that everything is closed."""
     task = asyncio.current_task()
-    assert task is not None, "a story is told inside of a task"
-    is_ours = threading.current_thread() is threading.main_thread()
-    if not is_ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    assert task is not None, "it is called in a task"
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
     signal.signal(signal.SIGINT, lambda *_: task.cancel())

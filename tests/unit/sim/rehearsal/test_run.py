@@ -1,4 +1,4 @@
-"""Unit tests of proxyless.sim.rehearsal.stage: scripts become runs."""
+"""Unit tests of proxyless.sim.rehearsal.run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from proxyless.lb import Complete
 from proxyless.lb.api import PickInfo
 from proxyless.sim.backends import RPC_ID
 from proxyless.sim.rehearsal import Mesh, Report, parse_script, rehearse
-from proxyless.sim.rehearsal.stage import (
+from proxyless.sim.rehearsal.run import (
     Rpc,
     _ClusterAddresses,
     _ConfigInForce,
@@ -77,14 +77,14 @@ def test_rpcs_arrive_at_the_endpoints_of_the_files() -> None:
     assert report.is_good
 
 
-def test_the_same_seed_is_the_same_run_and_another_is_another() -> None:
+def test_runs_are_equal_only_for_equal_seeds() -> None:
     text = "{{duration: 5s, clients: 3, seed: {}, events: [{{at: 2s, kill: {{zone: a}}}}]}}"
     first, again, other = (run(text.format(seed)) for seed in (1, 1, 2))
     assert first == again
     assert first.digest != other.digest
 
 
-def test_a_zone_that_dies_is_left_and_one_that_is_back_is_used() -> None:
+def test_killed_zone_gets_no_rpcs_until_it_is_started() -> None:
     report = run(
         """
         {duration: 60s, rate: 5, events: [{at: 10s, kill: {zone: a}, for: 20s}],
@@ -98,7 +98,7 @@ def test_a_zone_that_dies_is_left_and_one_that_is_back_is_used() -> None:
     assert report.is_good, report.verdicts
 
 
-def test_endpoints_that_share_an_ip_address_are_machines_of_their_own() -> None:
+def test_endpoints_with_one_ip_address_are_separate_machines() -> None:
     near, far = "127.0.0.1:81", "127.0.0.1:82"
     report = run(
         f'{{duration: 20s, events: [{{at: 10s, kill: {{endpoint: "{near}"}}}}]}}',
@@ -109,12 +109,12 @@ def test_endpoints_that_share_an_ip_address_are_machines_of_their_own() -> None:
     assert report.phases[1].failed == 0
 
 
-def test_the_client_and_the_control_plane_never_have_an_address_of_the_mesh() -> None:
+def test_client_and_control_plane_have_no_address_of_the_mesh() -> None:
     taken = [f"10.0.0.{n}:18000" for n in range(1, 6)]
     assert counts(run("{duration: 5s}", two_zones(a=taken))).keys() == set(taken)
 
 
-def test_a_push_is_served_from_then_on() -> None:
+def test_pushed_mesh_is_served() -> None:
     report = run(
         "{duration: 20s, events: [{at: 10s, push: x}], expect: {failed: 0}}",
         two_zones(),
@@ -124,19 +124,19 @@ def test_a_push_is_served_from_then_on() -> None:
     assert report.is_good
 
 
-def test_an_event_befalls_who_is_there_at_its_time() -> None:
+def test_fault_affects_the_endpoints_of_its_time() -> None:
     meshes = (two_zones(a=[A1], b=[A2]), two_zones(a=[A2], b=[B1]))
     report = run(
         "{duration: 20s, events: [{at: 5s, push: x}, {at: 10s, kill: {zone: a}}]}", *meshes
     )
-    # A1 is gone from the mesh, but it is where it was.
+    # A1 has left the mesh, and keeps its last zone.
     assert [each.what for each in report.timeline if "kill" in each.what] == [
         "kill zone a (2 of 3 endpoints)"
     ]
     assert [set(counts(report, n)) for n in range(3)] == [{A1}, {A2}, {B1}]
 
 
-def test_what_ends_ends_for_those_with_whom_it_began() -> None:
+def test_fault_ends_for_the_endpoints_of_its_start() -> None:
     meshes = (two_zones(a=[A1, A2]), two_zones(b=[A1, A2]))
     report = run(
         "{duration: 60s, events: [{at: 5s, kill: {zone: a}, for: 10s}, {at: 10s, push: x}]}",
@@ -145,7 +145,7 @@ def test_what_ends_ends_for_those_with_whom_it_began() -> None:
     assert set(counts(report, 3)) == {A1, A2}
 
 
-def test_clients_keep_what_they_have_while_the_control_plane_is_down() -> None:
+def test_clients_keep_their_config_while_the_control_plane_is_stopped() -> None:
     report = run(
         """
         {duration: 60s, events: [{at: 10s, control_plane: stop, for: 20s}, {at: 20s, push: x}],
@@ -160,7 +160,7 @@ def test_clients_keep_what_they_have_while_the_control_plane_is_down() -> None:
     assert started["c"] > 100
 
 
-def test_what_clients_refuse_is_told_and_the_old_config_stays() -> None:
+def test_nack_is_in_the_timeline_and_the_old_config_stays() -> None:
     cluster = eds_cluster("cart")
     cluster.lb_policy = cluster.MAGLEV
     bad = mesh_of(listener("shop", [route(cluster="cart")]), cluster, endpoints("cart", [B1]))
@@ -168,9 +168,9 @@ def test_what_clients_refuse_is_told_and_the_old_config_stays() -> None:
     report = run(text, two_zones(), bad)
     assert report.phases[1].failed == 0
     assert not report.verdicts[0].is_held
-    (refusal,) = [each for each in report.timeline if "refused" in each.what]
-    assert refusal.at_s == pytest.approx(10.0, abs=0.1)
-    assert "lb_policy" in refusal.what
+    (nack,) = [each for each in report.timeline if "refused" in each.what]
+    assert nack.at_s == pytest.approx(10.0, abs=0.1)
+    assert "lb_policy" in nack.what
     assert any("clients will refuse" in note for note in report.notes)
 
 
@@ -210,7 +210,7 @@ def test_metadata_methods_and_targets_decide_the_route() -> None:
     assert report.phases[0].failed == 100
 
 
-def test_a_session_stays_where_it_is() -> None:
+def test_session_stays_on_its_endpoint() -> None:
     mesh = mesh_of(
         listener("shop", [route(cluster="cart")], filters=[session_filter("s")]),
         keep_sessions(eds_cluster("cart")),
@@ -231,7 +231,7 @@ def test_names_are_looked_up_in_the_dns_of_the_script() -> None:
     assert "db.example" in lost.phases[0].failures[0].details
 
 
-def test_an_aggregate_is_told_with_the_cluster_that_serves() -> None:
+def test_share_of_an_aggregate_names_the_leaf() -> None:
     mesh = mesh_of(
         listener("shop", [route(cluster="top")]),
         aggregate_cluster("top", ["x", "y"]),
@@ -255,12 +255,12 @@ def test_channel_options_are_those_of_the_script() -> None:
     events: [{at: 10s, cut: {zone: a}}]
     """
     keepalive = "{grpc.keepalive_time_ms: 1000, grpc.keepalive_timeout_ms: 1000}"
-    # Nobody tells a client of a cut. It asks, or it waits for ever.
+    # A client notices a cut only by keepalive.
     assert zones(run(text))[1] == {}
     assert zones(run(text.replace("{}", keepalive)))[1]["b"] > 300
 
 
-def test_patience_and_time_limits_are_those_of_the_script() -> None:
+def test_wait_for_ready_and_timeout_are_those_of_the_script() -> None:
     text = (
         "{duration: 20s, timeout: 9s, wait_for_ready: %s, events: [{at: 5s, kill: all, for: 4s}]}"
     )
@@ -276,7 +276,7 @@ def test_latency_is_that_of_the_script() -> None:
     assert fast.phases[0].median_s < 0.01
 
 
-def test_progress_is_told_to_the_end() -> None:
+def test_progress_is_reported_to_the_end() -> None:
     errors = ValidationErrors()
     shares: list[float] = []
     script = parse_script({"duration": 2}, errors)
@@ -344,21 +344,21 @@ def test_pick_of_an_endpoint_is_recorded_when_it_was_removed_long_ago(
 
 
 class _Subchannel:
-    """As much of one as a pick shows."""
+    """Subchannel of a pick."""
 
     def __init__(self, address: IpAddress) -> None:
         self.address = address
 
 
-def test_each_push_needs_its_mesh() -> None:
+def test_missing_mesh_of_a_push_is_an_error() -> None:
     meshes: list[Mesh] = [two_zones()]
     script = parse_script({"events": [{"at": 1, "push": "x"}]}, ValidationErrors())
     with pytest.raises(AssertionError, match="there are 1 meshes, wanted 2"):
         rehearse(script, meshes, ValidationErrors())
 
 
-def test_an_interruption_ends_the_run_in_good_order() -> None:
-    """As Ctrl-C does; the next one is Python's own again."""
+def test_interrupt_closes_everything() -> None:
+    """The handler of SIGINT is restored afterwards."""
 
     def interrupt(_share: float) -> None:
         signal.raise_signal(signal.SIGINT)
@@ -366,6 +366,6 @@ def test_an_interruption_ends_the_run_in_good_order() -> None:
     script = parse_script({"rate": 100}, ValidationErrors())
     with pytest.raises(KeyboardInterrupt):
         rehearse(script, [two_zones()], ValidationErrors(), interrupt)
-    # What was left of it would be warned of, which is an error in tests.
+    # Anything left would cause a warning, which is an error in tests.
     gc.collect()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -1,4 +1,4 @@
-"""`python -m proxyless.cli` is `proxyless`."""
+"""`python -m proxyless` is the command `proxyless`."""
 
 import sys
 

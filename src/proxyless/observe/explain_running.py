@@ -1,10 +1,10 @@
-"""What happens to an RPC on a channel that is running, and why?
+"""Explanation of an RPC on a running channel, and of a failed RPC.
 
 Specs: A74 (what an xDS target needs), A40 (words for the state of a resource).
 
-The decisions are run again for the config that the channel has (`explain`), and to each cluster is
-added what its policies would answer now (`explain_lb`). If there is no config, what is missing is
-named, and who was asked for it. Looking changes nothing: no pick, no request, no connection.
+`explain` repeats the decisions for the config of the channel, and `explain_lb` adds the result of a
+pick for each cluster. Without a config, the explanation names the missing resources and their
+servers. It has no side effects: no pick, no request, no connection.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import grpc
 
 from proxyless.base import State, quote
 from proxyless.base.explanation import Explanation
-from proxyless.front.explaining import recall
-from proxyless.lb.view import in_seconds
+from proxyless.front.channel_api import failed_rpc_of
+from proxyless.lb.description import format_seconds
 from proxyless.observe.explain import Rpc, explain
 from proxyless.observe.explain_lb import explain_pick
 from proxyless.xds.error_texts import name_dns, name_resource, name_server, name_type
@@ -33,17 +33,14 @@ if TYPE_CHECKING:
     from proxyless.channel.service_config import MethodConfig
     from proxyless.xds.view import Missing, ResourceDump, ServerView, XdsView
 
-# Resources in trouble; more are counted, not shown.
+# Resources with a problem; more are counted, not shown.
 RESOURCES_SHOWN_MAX: Final = 20
-# The same for what a withheld update waits for.
+# Resources that a withheld update waits for.
 WAITS_SHOWN_MAX: Final = 5
-
-# Kind of resource in words, and name.
-_Need = tuple[str, str]
 
 
 def explain_channel(view: ChannelView, path: str, metadata: Metadata = ()) -> Explanation:
-    """What becomes of an RPC of this method on the channel now. The first line is the verdict."""
+    """Explain an RPC of this method on the channel now. The first line is the verdict."""
     rpc = Rpc(path, metadata)
     if view.state is State.SHUTDOWN:
         return _fails(rpc, "the channel is closed")
@@ -62,31 +59,27 @@ def _waits(rpc: Rpc, reason: str, *parts: Explanation) -> Explanation:
 
 
 def explain_error(error: BaseException) -> Explanation:
-    """Why the RPC failed that raised this: what it said, and what becomes of its like now.
+    """Explain the error of an RPC, and what would happen to such an RPC now.
 
-    Of an asyncio channel: on its loop. Raises TypeError for what is no error of an RPC, and
-    ValueError for one that no channel of ours in this process has raised; RuntimeError if nobody
-    can be asked here: in the child of a fork, or in the thread of the background loop.
+    For an asyncio channel, call it on the channel's loop. Raises TypeError if it is no error of an
+    RPC, ValueError if no channel of this package in this process has raised it, and RuntimeError
+    in the child of a fork and in the thread of the background loop.
     """
     if not isinstance(error, grpc.RpcError):
         raise TypeError(f"error is {type(error).__name__}, wanted a grpc.RpcError")
-    failed = recall(error)
+    failed = failed_rpc_of(error)
     if failed is None:
         raise ValueError(f"{type(error).__name__} was not raised by a channel of proxyless here")
     code, details = error.code().name, error.details() or ""
-    said = f"{failed.path} failed with {code}: {details}"
+    text = f"{failed.path} failed with {code}: {details}"
     facts = {"code": code, "details": details}
     now = failed.explain(explain_channel)
     if now is None:
-        return Explanation("error", f"{said}; its channel is gone", facts, problem=details)
-    # What is wrong now is most often what was wrong then, and in the same words.
-    is_news = not now.problem or not (now.problem in details or details in now.problem)
-    text = f"{said}; now {now.text.removeprefix(failed.path).strip()}" if is_news else said
+        return Explanation("error", f"{text}; its channel is gone", facts, problem=details)
+    # The present problem is often the same, and then it is not repeated.
+    if not now.problem or not (now.problem in details or details in now.problem):
+        text += f"; now {now.text.removeprefix(failed.path).strip()}"
     return Explanation("error", text, facts, (now,), details)
-
-
-# ---------------------------------------------------------------------------------------------
-# Without xDS
 
 
 def _explain_plain(view: ChannelView, rpc: Rpc) -> Explanation:
@@ -113,7 +106,6 @@ def _describe_target(view: ChannelView) -> str:
 
 
 def _explain_method(config: MethodConfig) -> Explanation:
-    """What the service config says about the method."""
     notes = []
     if config.timeout_s is not None:
         notes.append(f"at most {config.timeout_s:g} s")
@@ -127,21 +119,17 @@ def _explain_method(config: MethodConfig) -> Explanation:
     return Explanation("method", f"service config: {'; '.join(notes) or 'nothing for the method'}")
 
 
-# ---------------------------------------------------------------------------------------------
-# With xDS
-
-
 def _explain_xds(view: ChannelView, xds: XdsView, rpc: Rpc) -> Explanation:
     target = _explain_target(view, xds)
-    trouble = xds.trouble or view.unroutable
-    if trouble is not None:
-        return _fails(rpc, trouble.details, target)
+    error = xds.error or view.unroutable
+    if error is not None:
+        return _fails(rpc, error.details, target)
     if xds.config is None:
         first = next(iter(xds.waits_s), None)
         if first is None:
             return _waits(rpc, "the config is about to come", target)
         return _waits(rpc, f"{first}: not here yet{_describe_source(xds, first)}", target)
-    rpc = replace(rpc, authority=xds.wanted.authority)
+    rpc = replace(rpc, authority=xds.target.authority)
     found = explain(xds.config, rpc, xds.default_timeout_s, view.find_lb)
     return replace(found, parts=(target, *found.parts))
 
@@ -159,33 +147,18 @@ def _explain_server(server: ServerView) -> Explanation:
     if not server.status.is_ok:
         text = server.status.details
     else:
-        text = f"{name}: {'answers' if server.is_asked else 'is being connected'}"
+        text = f"{name}: {'answers' if server.is_stream_ready else 'is being connected'}"
     if server.retry_in_s is not None:
-        text += f", next attempt in {in_seconds(server.retry_in_s)}"
+        text += f", next attempt in {format_seconds(server.retry_in_s)}"
     facts = {"uri": server.uri, "is_reachable": server.status.is_ok}
     return Explanation("server", text, facts)
 
 
-def _needs(xds: XdsView) -> list[_Need]:
-    """What the target needs, as far as is known, in the order in which it is found out."""
-    plan = xds.plan
-    return [
-        ("listener", xds.wanted.listener_name),
-        *(("route configuration", name) for name in plan.route_configs),
-        *(("cluster", name) for name in plan.clusters),
-        *(("endpoints", name) for name in plan.endpoints),
-    ]
-
-
-def _held(xds: XdsView) -> dict[_Need, ResourceDump]:
-    return {(name_type(dump.type_url), dump.name): dump for dump in xds.resources}
-
-
 def _explain_gate(xds: XdsView) -> Explanation:
-    """What keeps a newer config from being used: all of it waits for the slowest part (A74-15)."""
+    """Resources that a withheld update waits for (A74-15)."""
     shown = dict(islice(xds.waits_s.items(), WAITS_SHOWN_MAX))
     texts = [
-        f"has waited {in_seconds(waited_s)} for {each}{_describe_source(xds, each)}"
+        f"has waited {format_seconds(waited_s)} for {each}{_describe_source(xds, each)}"
         for each, waited_s in shown.items()
     ]
     if len(xds.waits_s) > len(shown):
@@ -198,7 +171,7 @@ def _explain_gate(xds: XdsView) -> Explanation:
 
 
 def _describe_source(xds: XdsView, missing: Missing) -> str:
-    """What is known about where something missing has to come from, as the end of a sentence."""
+    """Source of a missing resource or DNS name, as the end of a sentence."""
     for dump in xds.resources:
         if name_resource(dump.type_url, dump.name) == missing.subject:
             return _describe_sender(dump, xds.servers)
@@ -206,34 +179,32 @@ def _describe_source(xds: XdsView, missing: Missing) -> str:
     return ", no answer from DNS yet" if is_dns_name else ", not requested yet"
 
 
-def _is_awaited(dump: ResourceDump) -> bool:
-    return dump.status is ResourceStatus.REQUESTED
-
-
-def _describe_missing(dump: ResourceDump, servers: Sequence[ServerView]) -> str:
-    name = name_resource(dump.type_url, dump.name)
-    return f"{name}: not here yet{_describe_sender(dump, servers)}"
-
-
 def _describe_sender(dump: ResourceDump, servers: Sequence[ServerView]) -> str:
-    """Which server has to send a resource, and how long it may take, as the end of a sentence."""
+    """The server that has to send a resource, and its time limit, as the end of a sentence."""
     for server in servers:
         wait_s = server.waits.get((dump.type_url, dump.name))
         if wait_s is not None:
-            return f", {name_server(server.uri)} has {in_seconds(wait_s)} left to send it"
+            return f", {name_server(server.uri)} has {format_seconds(wait_s)} left to send it"
     last = servers[-1] if servers else None
     if last is None:
-        return ", no server was asked"
+        return ", there is no server"
     if not last.status.is_ok:
         return f": {last.status.details}"
     return f", {name_server(last.uri)} is being connected"
 
 
 def _explain_resources(xds: XdsView) -> Iterator[Explanation]:
-    """Listener and routes in any case; of the rest what is not as it should be."""
-    held, sound = _held(xds), Counter[str]()
+    """The listener and the routes, and other resources that are not ACKED or have an error."""
+    held = {(name_type(dump.type_url), dump.name): dump for dump in xds.resources}
+    sound = Counter[str]()
     shown = 0
-    for kind, name in _needs(xds):
+    needed = [
+        ("listener", xds.target.listener_name),
+        *(("route configuration", name) for name in xds.plan.route_configs),
+        *(("cluster", name) for name in xds.plan.clusters),
+        *(("endpoints", name) for name in xds.plan.endpoints),
+    ]
+    for kind, name in needed:
         dump = held.get((kind, name))
         if dump is None:
             continue
@@ -252,8 +223,9 @@ def _explain_resource(dump: ResourceDump, servers: Sequence[ServerView]) -> Expl
     name = name_resource(dump.type_url, dump.name)
     facts = {"type": dump.type_url, "name": dump.name, "status": dump.status.name}
     facts["version"] = dump.version
-    if _is_awaited(dump):
-        return Explanation("resource", _describe_missing(dump, servers), facts)
+    if dump.status is ResourceStatus.REQUESTED:
+        text = f"{name}: not here yet{_describe_sender(dump, servers)}"
+        return Explanation("resource", text, facts)
     version = f", version {quote(dump.version)}" if dump.version else ""
     error = f": {dump.error.details}" if not dump.error.is_ok else ""
     refused = f", refused version {quote(dump.failed_version)}" if dump.failed_version else ""

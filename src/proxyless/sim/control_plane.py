@@ -1,24 +1,21 @@
-"""What does the control plane of the simulated mesh say, and how may it fail?
+"""Control plane of the simulated mesh, and its faults.
 
-The control plane's own core (`controlplane.ads`) and pump on our wire server. It can be down, slow,
-silent about some types, lie (a resource that clients refuse), and lose its streams.
+The core of `proxyless.controlplane` on the package's HTTP/2 server. It can be stopped, delayed,
+withhold resources, serve resources that clients reject, and break its streams.
 """
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base import OK, IpAddress, Status, StatusCode
 from proxyless.controlplane.ads import NOTHING_WITHHELD, AdsStream
-from proxyless.controlplane.progress import Progress
-from proxyless.controlplane.stream import Offer, StreamPump
+from proxyless.controlplane.change_condition import ChangeCondition
+from proxyless.controlplane.stream import ServedConfig, StreamPump
 from proxyless.protos import Proto, message_class
 from proxyless.transport import Server, ServerCall
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from proxyless.controlplane.ads import Nack
     from proxyless.controlplane.snapshot import Snapshot
     from proxyless.sim.hosts import Host
@@ -34,29 +31,21 @@ _BROKEN: Final = Status(StatusCode.UNAVAILABLE, "broken on purpose")
 
 
 class SimControlPlane:
-    """One server of snapshots. Driven by its owner, its clients and faults."""
+    """One xDS server. It owns the snapshot that it serves, its streams and its faults."""
 
     def __init__(self, host: Host, snapshot: Snapshot) -> None:
-        # Unpaced, all parts of a change are told at once; changed before the start.
+        # If not, all parts of a change are sent at once; changed before the start.
         self.is_paced = True
-        # Fixed at construction.
         self.host: Final = host
         self.name: Final = host.name
         self.address: Final = IpAddress(host.ip, PORT)
-        # From the owner and from faults.
-        self._offer: Final = Offer(snapshot)
-        # While it runs.
+        self._served: Final = ServedConfig(snapshot)
         self._server: Server | None = None
         self._streams: dict[StreamPump, None] = {}
-        self._load_streams = 0
-        self._progress: Final = Progress()
-        # What clients said.
+        self.load_streams = 0
+        self._changes: Final = ChangeCondition()
         self.nacks: list[Nack] = []
         self.load_reports = 0
-
-    @property
-    def is_running(self) -> bool:
-        return self._server is not None
 
     @property
     def bootstrap_server(self) -> dict[str, object]:
@@ -67,10 +56,8 @@ class SimControlPlane:
             "server_features": ["xds_v3"],
         }
 
-    # Life
-
     async def start(self) -> None:
-        """Serve. Does nothing if it does already."""
+        """Start to serve. Idempotent."""
         if self._server is not None:
             return
         self.host.note("control.start")
@@ -84,35 +71,31 @@ class SimControlPlane:
             self.host.note("control.stop")
             await server.close()
 
-    # What is served
-
     @property
     def snapshot(self) -> Snapshot:
-        return self._offer.choose_snapshot(message_class("envoy.config.core.v3.Node")())
+        return self._served.choose_snapshot(message_class("envoy.config.core.v3.Node")())
 
     def set_snapshot(self, snapshot: Snapshot) -> None:
-        """Serve this from now on."""
         self.host.note("control.snapshot", version=snapshot.version, resources=len(snapshot))
-        self._offer.source = snapshot
+        self._served.source = snapshot
         self._wake_all()
 
     def withhold(self, type_url: str, *names: str) -> None:
-        """Say nothing new of this type, or of these resources of it, until `release`."""
+        """Send no updates of this type, or of these resources of it, until `release`."""
         self.host.note("fault.withhold", type_url=type_url, names=names)
-        self._offer.withheld = self._offer.withheld.plus(type_url, names)
+        self._served.withheld = self._served.withheld.plus(type_url, names)
         self._wake_all()
 
     def release(self) -> None:
-        """Tell what was withheld, and at once."""
+        """End `withhold` and `delay`."""
         self.host.note("fault.release")
-        self._offer.withheld = NOTHING_WITHHELD
-        self._offer.delay_s = 0.0
+        self._served.withheld = NOTHING_WITHHELD
+        self._served.delay_s = 0.0
         self._wake_all()
 
     def delay(self, delay_s: float) -> None:
-        """Hold each response back for so long, from now on."""
         self.host.note("fault.delay", delay_s=delay_s)
-        self._offer.delay_s = delay_s
+        self._served.delay_s = delay_s
 
     def break_streams(self) -> None:
         """End every ADS stream; the port stays open."""
@@ -125,12 +108,6 @@ class SimControlPlane:
         """The open ADS streams, oldest first."""
         return tuple(stream.core for stream in self._streams)
 
-    @property
-    def load_streams(self) -> int:
-        return self._load_streams
-
-    # Inside
-
     def _wake_all(self) -> None:
         for stream in self._streams:
             stream.wake()
@@ -142,7 +119,7 @@ class SimControlPlane:
             on_nack=self.nacks.append,
             trace=self.host.trace,
         )
-        stream = StreamPump(core, _CallPeer(call), self._offer, self._progress)
+        stream = StreamPump(core, _CallPeer(call), self._served, self._changes)
         self.host.note("control.stream_opened")
         self._streams[stream] = None
         try:
@@ -152,29 +129,24 @@ class SimControlPlane:
             self.host.note("control.stream_closed", node=core.node_id)
 
     async def _serve_lrs(self, call: ServerCall) -> Status:
-        with self._load_stream():
-            answer = message_class(f"{_LOAD}.LoadStatsResponse")(send_all_clusters=True)
-            answer.load_reporting_interval.FromNanoseconds(round(LOAD_REPORT_INTERVAL_S * 1e9))
-            is_first = True
+        answer = message_class(f"{_LOAD}.LoadStatsResponse")(send_all_clusters=True)
+        answer.load_reporting_interval.FromNanoseconds(round(LOAD_REPORT_INTERVAL_S * 1e9))
+        is_first = True
+        self.load_streams += 1
+        try:
             async for message in call:
                 self.load_reports += 1
                 self.host.note("control.load_report", bytes=len(message))
                 if is_first:
                     is_first = False
                     await call.write(answer.SerializeToString(deterministic=True))
-            return OK
-
-    @contextmanager
-    def _load_stream(self) -> Iterator[None]:
-        self._load_streams += 1
-        try:
-            yield
         finally:
-            self._load_streams -= 1
+            self.load_streams -= 1
+        return OK
 
 
 class _CallPeer:
-    """A client, as our wire server's call shows it."""
+    """Client of an ADS stream, for the core of the control plane."""
 
     __slots__ = ("_call",)
 

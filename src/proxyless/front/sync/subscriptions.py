@@ -1,7 +1,7 @@
-"""Who wants to know the state of a blocking channel, and what were they told?
+"""Subscriptions to the connectivity state of a blocking channel.
 
-A callback is told the state when it subscribes, and whenever that changes, in the channel's thread
-for this.
+A callback is called with the state when it subscribes and whenever the state changes, in the
+channel's thread for state callbacks.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ StateCallback = Callable[[grpc.ChannelConnectivity], None]
 
 
 class Subscriptions:
-    """Who wants to know the state of a channel. Driven by the loop and by any thread.
+    """The subscriptions of a channel. Used by any thread.
 
-    Apart from the channel, which the core must not keep alive.
+    Not part of the channel, because the core refers to it and must not keep the channel alive.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Subscriptions:
         for subscription in list(self._all):
             if subscription.callback == callback:
                 subscription.is_active = False
-                with suppress(ValueError):  # Another thread closes the channel.
+                with suppress(ValueError):  # Another thread has closed the channel.
                     self._all.remove(subscription)
                 return
 
@@ -50,7 +50,7 @@ class Subscriptions:
         self._all.clear()
 
     def watch(self, core: Channel, callbacks: CallbackThread) -> None:
-        """Follow the state of this core. On the loop."""
+        """Watch the state of this core. Called on the loop."""
 
         def on_state(state: State) -> None:
             for subscription in list(self._all):
@@ -65,13 +65,13 @@ class Subscription:
     def __init__(self, callback: StateCallback) -> None:
         self.callback = callback
         self.is_active = True
-        # What the callback was told last; changed in the thread of callbacks.
-        self._told: State | None = None
+        # Changed in the thread for state callbacks.
+        self._last_notified: State | None = None
 
     def post(self, state: State, callbacks: CallbackThread) -> None:
-        callbacks.post(lambda: self._tell(state))
+        callbacks.post(lambda: self._notify(state))
 
-    def _tell(self, state: State) -> None:
-        if self.is_active and state is not self._told:
-            self._told = state
+    def _notify(self, state: State) -> None:
+        if self.is_active and state is not self._last_notified:
+            self._last_notified = state
             self.callback(to_grpc_state(state))

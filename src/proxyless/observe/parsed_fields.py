@@ -1,13 +1,14 @@
-"""Which fields of Envoy's messages does this client look at?
+"""Fields of Envoy's messages that this client reads.
 
 Specs: A27, A28, A29, A31, A32, A33, A37, A39, A42, A44, A50, A52, A55, A58, A61, A74, A75, A82,
 A86, A101.
 
-`UNDERSTOOD` has, for each message that the parsers of `xds.parsing` and `xds.filters` take apart,
-the fields that they read or refuse. Any other field that is set is ignored, as other gRPC clients
-ignore it. Messages that are not listed are taken whole: durations, numbers, fractions.
+`PARSED_FIELDS` has the fields that the parsers of `xds.parsing` and `xds.filters` read or reject,
+by message. Other fields of these messages are ignored, as in other gRPC clients. Messages that are
+not in the table are values, such as durations and fractions.
 
-`SPECIAL` says more about ignored fields that people miss, `HARMLESS` names those that nobody does.
+`IGNORED_FIELD_NOTES` explains the effect of ignoring a field, `HARMLESS` has the fields that can be
+ignored without an effect on RPCs.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _HTTP_11_PROXY: Final = "envoy.extensions.transport_sockets.http_11_proxy.v3"
 _LB: Final = "envoy.extensions.load_balancing_policies"
 _HTTP_FILTERS: Final = "envoy.extensions.filters.http"
 
-# Names of messages that others compare with.
+# Messages that other modules use.
 CLUSTER: Final = f"{_CLUSTER}.Cluster"
 LISTENER: Final = f"{_LISTENER}.Listener"
 ROUTE: Final = f"{_ROUTE}.Route"
@@ -55,7 +56,7 @@ def _fields(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-UNDERSTOOD: Final[Mapping[str, frozenset[str]]] = {
+PARSED_FIELDS: Final[Mapping[str, frozenset[str]]] = {
     # Listeners
     LISTENER: _fields("name address api_listener"),
     f"{_LISTENER}.ApiListener": _fields("api_listener"),
@@ -124,8 +125,8 @@ UNDERSTOOD: Final[Mapping[str, frozenset[str]]] = {
     CLUSTER: _fields(
         "name type cluster_type eds_cluster_config load_assignment lb_policy load_balancing_policy"
         " ring_hash_lb_config least_request_lb_config outlier_detection circuit_breakers"
-        " transport_socket transport_socket_matches lrs_server upstream_config common_lb_config"
-        " metadata"
+        " transport_socket transport_socket_matches lrs_server lrs_report_endpoint_metrics"
+        " upstream_config common_lb_config metadata"
     ),
     f"{CLUSTER}.CustomClusterType": _fields("name typed_config"),
     f"{CLUSTER}.EdsClusterConfig": _fields("eds_config service_name"),
@@ -187,11 +188,10 @@ UNDERSTOOD: Final[Mapping[str, frozenset[str]]] = {
     f"{_CORE}.SocketAddress": _fields("address port_value resolver_name"),
 }
 
-# Not taken apart as elsewhere: of the endpoints of a LOGICAL_DNS cluster only the name counts.
-TAKEN_WHOLE: Final = frozenset({(CLUSTER, "load_assignment")})
+# Messages in these fields are not checked: of a LOGICAL_DNS endpoint only the name counts.
+OPAQUE_FIELDS: Final = frozenset({(CLUSTER, "load_assignment")})
 
-# About fields that are ignored: what that means, where it is not obvious.
-SPECIAL: Final[Mapping[tuple[str, str], str]] = {
+IGNORED_FIELD_NOTES: Final[Mapping[tuple[str, str], str]] = {
     (CLUSTER, "health_checks"): "endpoints are not probed: health comes from EDS and connections",
     (CLUSTER, "lb_subset_config"): "subsets are not made: RPCs go to all endpoints",
     (CLUSTER, "connect_timeout"): "an attempt to connect has 20 s, or the time until the next one",
@@ -226,7 +226,7 @@ SPECIAL: Final[Mapping[tuple[str, str], str]] = {
     (f"{_ROUTE}.WeightedCluster", "use_hash_policy"): "each RPC draws its cluster",
 }
 
-# Ignored without loss: what names, counts and logs, and what only a proxy has to be told.
+# Names, statistics and logs, and fields that only matter to a proxy.
 HARMLESS: Final = _fields(
     "access_log alpn_protocols alt_stat_name cleanup_interval codec_type connect_timeout decorator"
     " dns_refresh_rate generate_request_id grpc http2_protocol_options"
@@ -240,7 +240,6 @@ HARMLESS: Final = _fields(
 
 
 def describe_ignored(message: str, field: str) -> tuple[Severity, str]:
-    """How bad it is that this field is ignored, and what to say about it."""
-    special = SPECIAL.get((message, field))
+    note = IGNORED_FIELD_NOTES.get((message, field))
     severity = Severity.NOTE if field in HARMLESS else Severity.WARNING
-    return severity, f"is ignored: {special}" if special else "is ignored"
+    return severity, f"is ignored: {note}" if note else "is ignored"

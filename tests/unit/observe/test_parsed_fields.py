@@ -1,4 +1,4 @@
-"""Unit tests of proxyless.observe.understood: is the table true?"""
+"""Unit tests of proxyless.observe.parsed_fields: the table agrees with the parsers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,13 @@ from proxyless.controlplane import (
     route_config,
 )
 from proxyless.observe import LintContext, Severity
-from proxyless.observe.understood import CLUSTER, HARMLESS, SPECIAL, UNDERSTOOD, describe_ignored
+from proxyless.observe.parsed_fields import (
+    CLUSTER,
+    HARMLESS,
+    IGNORED_FIELD_NOTES,
+    PARSED_FIELDS,
+    describe_ignored,
+)
 from proxyless.protos import message_class
 
 if TYPE_CHECKING:
@@ -32,7 +38,7 @@ if TYPE_CHECKING:
 
 XDS = Path(proxyless.xds.__file__).parent
 
-# Not read, but part of what a parser refuses or skips by the oneof they stand in, or a mere label.
+# Fields that parsers reject or skip by their oneof, without naming them.
 BY_ONEOF = {
     "connection_properties",
     "cookie",
@@ -54,30 +60,30 @@ BY_ONEOF = {
     "scoped_routes",
     "cluster_header",
 }
-# A message that only says which regular expressions are meant; there is one kind.
+# An empty message that selects the only kind of regular expressions.
 LABELS = {"google_re2"}
 
 
-@pytest.mark.parametrize("message", UNDERSTOOD)
-def test_every_field_of_the_table_is_one_of_envoys(message: str) -> None:
+@pytest.mark.parametrize("message", PARSED_FIELDS)
+def test_every_field_of_the_table_exists(message: str) -> None:
     known = {field.name for field in message_class(message).DESCRIPTOR.fields}
-    assert known >= UNDERSTOOD[message]
+    assert known >= PARSED_FIELDS[message]
 
 
 def test_every_field_of_the_table_is_named_by_a_parser() -> None:
     sources = [*XDS.glob("parsing/*.py"), *XDS.glob("filters/*.py")]
     words = set(re.findall(r"\w+", "\n".join(path.read_text() for path in sources)))
-    named = {field for fields in UNDERSTOOD.values() for field in fields}
+    named = {field for fields in PARSED_FIELDS.values() for field in fields}
     assert named - words - BY_ONEOF - LABELS == set()
 
 
-def test_what_is_special_about_a_field_is_said_of_one_that_is_ignored() -> None:
-    for message, field in SPECIAL:
+def test_notes_are_about_ignored_fields() -> None:
+    for message, field in IGNORED_FIELD_NOTES:
         assert field in message_class(message).DESCRIPTOR.fields_by_name
-        assert field not in UNDERSTOOD[message]
+        assert field not in PARSED_FIELDS[message]
 
 
-def test_ignored_fields_are_told_apart_by_what_is_lost() -> None:
+def test_ignored_field_has_a_severity_and_a_note() -> None:
     assert describe_ignored(CLUSTER, "health_checks")[0] is Severity.WARNING
     assert describe_ignored(CLUSTER, "alt_stat_name") == (Severity.NOTE, "is ignored")
     assert "probed" in describe_ignored(CLUSTER, "health_checks")[1]
@@ -85,7 +91,7 @@ def test_ignored_fields_are_told_apart_by_what_is_lost() -> None:
 
 
 def parsed(message: Proto) -> tuple[object, str]:
-    """What the client makes of a resource, and what is wrong with it."""
+    """The parsed resource, and its errors."""
     known = Registries()
     errors = ValidationErrors()
     parse = LintContext(known.policies, known.filters).parsers()[message.DESCRIPTOR.full_name]
@@ -97,7 +103,7 @@ _EXAMPLES: dict[int, object] = {1: 2.0, 2: 2.0, 8: True, 9: "x", 12: b"x"}
 
 
 def set_something(message: Proto, field: FieldDescriptor) -> bool:
-    """Give the field a value that is not its default; False if that would unset another one."""
+    """Set the field to a value that is not its default; False if that would unset another one."""
     oneof = field.containing_oneof
     if oneof is not None and message.WhichOneof(oneof.name) not in (None, field.name):
         return False
@@ -116,12 +122,12 @@ def set_something(message: Proto, field: FieldDescriptor) -> bool:
 
 
 def places(message: Proto) -> Iterator[Callable[[Proto], Proto]]:
-    """How to find each message inside that the table takes apart, in a copy, too."""
+    """Functions that return each message of the table inside a message, or inside a copy of it."""
     yield lambda whole: whole
-    known = UNDERSTOOD[message.DESCRIPTOR.full_name]
+    known = PARSED_FIELDS[message.DESCRIPTOR.full_name]
     for field, value in message.ListFields():
         kind = field.message_type
-        if field.name not in known or kind is None or kind.full_name not in UNDERSTOOD:
+        if field.name not in known or kind is None or kind.full_name not in PARSED_FIELDS:
             continue
         is_list = not hasattr(value, "DESCRIPTOR")
         for inner in places(value[0] if is_list else value):
@@ -149,14 +155,14 @@ BASES = [
 
 
 @pytest.mark.parametrize("base", BASES, ids=lambda base: base.DESCRIPTOR.name)
-def test_what_is_not_in_the_table_makes_no_difference(base: Proto) -> None:
+def test_fields_outside_the_table_have_no_effect(base: Proto) -> None:
     before = parsed(base)
     assert before[1] == "[]"
     tried = 0
     for find in places(base):
         inner = find(base)
         for field in inner.DESCRIPTOR.fields:
-            if field.name in UNDERSTOOD[inner.DESCRIPTOR.full_name]:
+            if field.name in PARSED_FIELDS[inner.DESCRIPTOR.full_name]:
                 continue
             copy = type(base).FromString(base.SerializeToString())
             if set_something(find(copy), field):
