@@ -1,8 +1,10 @@
-"""Do the tests' `spec` marks name requirements that exist, and what did those tests say?
+"""Pytest plugin that checks the `spec` marks of tests and records the results of marked tests.
 
-A pytest plugin, loaded by tests/conftest.py. An unknown ID stops the run: a claim on a requirement
-that does not exist is a typing error that would otherwise look like progress. With `--spec-report`
-only tests that carry the mark run, and their results are written as JSON for tools/conformance.py.
+Loaded by tests/conftest.py. A mark that names an unknown clause stops the run, because a mistyped
+ID would look like progress. A test that claims more than `CLAIMS_MAX` clauses needs a reason, such
+as `@pytest.mark.spec("A1-01", ..., reason="one table over all rows")`: a test of many clauses
+usually proves little of each. With `--spec-report` only marked tests run, and their results are
+written as JSON for tools/conformance.py.
 """
 
 import json
@@ -15,6 +17,7 @@ import pytest
 from tools.conformance import Outcome, Requirement, Result, load_requirements, unknown_ids, worst
 
 PROPERTY = "spec"
+CLAIMS_MAX = 3
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -34,7 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Make a bad claim an error of collection, which pytest-xdist reports, too."""
+    """Turn a bad claim into a collection error, which pytest-xdist reports too."""
     report = yield
     if report.passed and (bad := describe_bad_claims(report.result)):
         return pytest.CollectReport(collector.nodeid, "failed", longrepr=bad, result=[])
@@ -56,16 +59,30 @@ def claimed_ids(item: pytest.Item) -> list[str]:
 
 
 def describe_bad_claims(nodes: Iterable[pytest.Item | pytest.Collector]) -> str:
-    """Say in one line per test which claim cannot be right; empty if all can."""
+    """Describe the bad claims of all tests, one line each; empty if there is none."""
     lines: list[str] = []
     for node in nodes:
-        if not isinstance(node, pytest.Item):
-            continue
-        if any(not mark.args for mark in node.iter_markers("spec")):
-            lines.append(f"{node.nodeid}: spec mark names no requirement")
-        if unknown := unknown_ids(claimed_ids(node), known_requirements()):
-            lines.append(f"{node.nodeid}: requirement {', '.join(unknown)} is not in docs/spec")
+        if isinstance(node, pytest.Item):
+            lines += [f"{node.nodeid}: {text}" for text in bad_claims(node)]
     return "\n".join(lines)
+
+
+def bad_claims(item: pytest.Item) -> list[str]:
+    found: list[str] = []
+    marks = list(item.iter_markers("spec"))
+    ids = claimed_ids(item)
+    if any(not mark.args for mark in marks):
+        found.append("spec mark names no clause")
+    if unknown := unknown_ids(ids, known_requirements()):
+        found.append(f"clause {', '.join(unknown)} is not in docs/spec")
+    if keywords := {key for mark in marks for key in mark.kwargs} - {"reason"}:
+        found.append(f"spec mark has {', '.join(sorted(keywords))}, wanted only reason")
+    if len(ids) > CLAIMS_MAX and not any(mark.kwargs.get("reason") for mark in marks):
+        found.append(
+            f"claims {len(ids)} clauses, wanted at most {CLAIMS_MAX}: split the test, or give the"
+            " spec mark a reason"
+        )
+    return found
 
 
 @cache
@@ -74,7 +91,7 @@ def known_requirements() -> dict[str, Requirement]:
 
 
 class Recorder:
-    """Driven by pytest: hears of every phase of every test, writes the outcomes at the end."""
+    """Collects the results of marked tests and writes them as JSON at the end of the session."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -82,13 +99,13 @@ class Recorder:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.outcome not in {result.value for result in Result}:
-            # "rerun": it has another try, and only that one counts.
+            # "rerun": the test runs again, and only the last run counts.
             self._outcomes.pop(report.nodeid, None)
             return
         ids = next((value for name, value in report.user_properties if name == PROPERTY), [])
         assert isinstance(ids, list), "this plugin stored a list"
         before = self._outcomes.get(report.nodeid)
-        # A test passes in its call; set-up and tear-down can only spoil that.
+        # A test passes in its call phase; set-up and tear-down can only fail it.
         if report.when != "call" and report.passed:
             return
         results = [Result(report.outcome)] + ([before.result] if before else [])
