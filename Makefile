@@ -13,14 +13,14 @@ SEEDS  ?= 20
 .DEFAULT_GOAL := help
 .PHONY: help env test check format lint types layers tidy fmt
 .PHONY: spec contracts e2e interop conformance docs bench bench-xds bench-scale fuzz fuzz-mesh
-.PHONY: sim mutants interleavings peers demo screenshots clean
+.PHONY: sim mutants interleavings peers pythons coverage lock demo screenshots clean
 
 help:  ## Show this list
 	@echo "make <target> [ARGS='...'] [PYTHON=...]"
 	@sed -n 's/^\([a-z0-9 -]*\):[^#]*## \(.*\)/  \1: \2/p' $(MAKEFILE_LIST)
 
 env: $(STAMP)  ## Make .venv with everything for development
-$(STAMP): pyproject.toml tools/bootstrap.py tools/hatch_build.py
+$(STAMP): pyproject.toml tools/bootstrap.py tools/hatch_build.py tools/constraints.txt
 	@if [ -z "$(PYTHON)" ]; then echo "error: found no python3, wanted Python 3.11 or newer: make PYTHON=/path/to/it" >&2; exit 1; fi
 	@$(PYTHON) tools/bootstrap.py $(VENV)
 	@touch $@
@@ -49,7 +49,7 @@ fmt: $(STAMP)  ## Format, and fix what lint can fix
 	@$(BIN)/ruff format $(CODE)
 	@$(BIN)/ruff check --fix $(CODE)
 
-spec contracts e2e interop: $(STAMP)  ## Run one ring of tests
+spec contracts e2e interop: $(STAMP)  ## Run one suite of tests
 	@$(if $(wildcard tests/$@),$(PY) -m pytest tests/$@ $(ARGS),echo "tests/$@ does not exist yet")
 
 conformance: $(STAMP)  ## Rewrite docs/conformance.md from the tests; ARGS=--check only compares
@@ -67,7 +67,7 @@ bench-xds: $(STAMP)  ## Measure RPCs through a control plane against grpcio
 bench-scale: $(STAMP)  ## Measure large and changing meshes against grpcio
 	@$(PY) bench/scale.py $(ARGS)
 
-fuzz: $(STAMP)  ## Feed the wire room hostile bytes, and the parsers hostile resources; then fuzz-mesh
+fuzz: $(STAMP)  ## Feed hostile bytes to wire and hostile resources to the parsers; then fuzz-mesh
 	@$(PY) tools/fuzz_wire.py --inputs 200000 $(ARGS)
 	@$(PY) -m tools.fuzz_xds --inputs 20000 $(ARGS)
 	@$(PY) -m tools.fuzz_mesh
@@ -81,11 +81,20 @@ sim: $(STAMP)  ## Run the whole mesh in virtual time, for SEEDS seeds of ten min
 mutants: $(STAMP)  ## Plant bugs one by one, and show that tests or simulation catch each
 	@$(PY) -m tools.mutants --jobs $(JOBS) $(ARGS)
 
-interleavings: $(STAMP)  ## Try every order of events of two small worlds, deeper than the tests do
+interleavings: $(STAMP)  ## Run every order of events of two small scenarios, deeper than the tests do
 	@$(PY) -m tools.interleavings $(ARGS)
 
 peers: $(STAMP)  ## Run other projects' client suites with ours and grpcio; needs Go; ARGS='--only connect'
 	@$(PY) -m tools.peers $(ARGS)
+
+pythons: $(STAMP)  ## Run unit, spec and e2e suites on every Python of this machine; ARGS=--list
+	@$(PY) -m tools.pythons $(ARGS)
+
+coverage: $(STAMP)  ## Measure branch coverage of unit and spec tests; fails under the floor for cores
+	@$(PY) -m tools.coverage_floor $(ARGS)
+
+lock: $(STAMP)  ## Rewrite tools/constraints.txt: the versions that make env installs
+	@$(PY) -m tools.lock
 
 demo: $(STAMP)  ## A mesh on this machine fails over under load; ARGS=--web for the page
 	@$(BIN)/proxyless demo $(ARGS)
@@ -94,5 +103,5 @@ screenshots: $(STAMP)  ## Make the pictures of docs/demo.md; needs Chromium
 	@$(PY) -m tools.screenshots
 
 clean:  ## Remove the environment and everything built
-	@rm -rf $(VENV) build dist bench/.build .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage
+	@rm -rf $(VENV) .pythons build dist bench/.build .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,16 +1,18 @@
-"""How does a machine with only Python, pip and make get the development environment?
+"""Creates the development environment of `make env`, or updates it.
 
 Run by the Makefile with the machine's own Python, which may be too old: so this file uses only
-syntax that Python 3.6 can parse, and says clearly what is missing. An environment that is
-there already is kept and brought up to date.
+syntax that Python 3.6 can parse, and names what is missing. Versions are those of
+`constraints.txt`, also for the build itself.
 """
 
+import os
 import subprocess
 import sys
 import venv
 from pathlib import Path
 
 PYTHON_MIN = (3, 11)
+CONSTRAINTS = Path(__file__).resolve().parent / "constraints.txt"
 
 
 def fail(message: str) -> None:
@@ -36,7 +38,9 @@ def main(environment: Path) -> None:
     python = create(environment)
     print(f"installing what development needs into {environment} ...", flush=True)
     install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    if subprocess.call([*install, "--editable", ".[dev]"]) != 0:
+    # Through the environment, so that it binds the isolated build, too.
+    environ = dict(os.environ, PIP_CONSTRAINT=str(CONSTRAINTS))
+    if subprocess.call([*install, "--editable", ".[dev]"], env=environ) != 0:
         fail("pip could not install '.[dev]': see its message above")
 
 

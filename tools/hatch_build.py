@@ -1,20 +1,24 @@
-"""Which of Envoy's messages travel with the package?
+"""Build hooks: the descriptors of Envoy's messages, and the README for package indexes.
 
-A build hook: it takes the descriptors of the files below, and of what they import, out of
+`DescriptorHook` takes the descriptors of the files below, and of what they import, out of
 xds-protos, and writes them as one compressed set into `proxyless.protos`. xds-protos is needed only
 here. Installed beside an application it would break others: it brings packages of its own called
 `envoy`, `google` and `opencensus` (docs/adr/0011-private-descriptors.md).
+
+`ReadmeHook` removes relative links and images, which lead nowhere on a package index.
 """
 
 from __future__ import annotations
 
 import importlib
+import re
 import zlib
 from pathlib import Path
 from typing import Final
 
 from google.protobuf import descriptor_pb2, descriptor_pool
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 OUTPUT: Final = "src/proxyless/protos/descriptors.bin"
 
@@ -142,3 +146,25 @@ class DescriptorHook(BuildHookInterface):  # type: ignore[misc]
         packed = zlib.compress(file_set().SerializeToString(deterministic=True), 9)
         if not output.exists() or output.read_bytes() != packed:
             output.write_bytes(packed)
+
+
+_IMAGE: Final = re.compile(r"^!\[[^\]]*\]\([^)]*\)\n\n?", re.MULTILINE)
+_DIRECTIVE: Final = re.compile(r"^<!--.*?-->\n", re.MULTILINE)
+_RELATIVE_LINK: Final = re.compile(r"\[(?P<text>[^\]]+)\]\((?!https?://)[^)]*\)")
+
+
+def without_relative_links(readme: str) -> str:
+    """The README with the text of each relative link, and without images and directives."""
+    readme = _DIRECTIVE.sub("", _IMAGE.sub("", readme))
+    return _RELATIVE_LINK.sub(lambda link: link["text"], readme)
+
+
+class ReadmeHook(MetadataHookInterface):  # type: ignore[misc]
+    """Sets the long description of the distribution."""
+
+    PLUGIN_NAME = "readme"
+
+    def update(self, metadata: dict[str, object]) -> None:
+        readme = (Path(self.root) / "README.md").read_text(encoding="utf-8")
+        text = without_relative_links(readme)
+        metadata["readme"] = {"content-type": "text/markdown", "text": text}

@@ -1,0 +1,52 @@
+"""Unit tests of `tools.pythons`."""
+
+from pathlib import Path
+
+import pytest
+
+from tools.pythons import Job, Python, candidate_paths, choose_jobs, find_pythons, main
+
+OLD, NEW = Python(11, Path("/old")), Python(13, Path("/new"))
+
+
+def write_interpreter(path: Path, answer: str, code: int = 0) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\necho '{answer}'\nexit {code}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_pythons_are_found_once_each_in_order(tmp_path: Path) -> None:
+    newer = write_interpreter(tmp_path / "a" / "python3.13", "Python 3.13.0")
+    older = write_interpreter(tmp_path / "a" / "python3.11", "Python 3.11.7")
+    again = write_interpreter(tmp_path / "b" / "python3.13", "Python 3.13.1")
+    found = find_pythons([newer, older, again, tmp_path / "a" / "python3.12"])
+    assert found == [Python(11, older), Python(13, newer)]
+
+
+def test_interpreter_is_left_out_when_it_does_not_start(tmp_path: Path) -> None:
+    shim = write_interpreter(tmp_path / "python3.12", "not active", code=1)
+    other = write_interpreter(tmp_path / "python3.13", "Python 3.11.7")
+    assert find_pythons([shim, other]) == []
+
+
+def test_candidates_include_every_version_of_pyenv(tmp_path: Path) -> None:
+    (tmp_path / "versions" / "3.12.1" / "bin").mkdir(parents=True)
+    paths = set(candidate_paths({"PATH": "/usr/bin", "PYENV_ROOT": str(tmp_path)}, tmp_path))
+    expected = {Path("/usr/bin/python3.11"), tmp_path / "versions/3.12.1/bin/python3.12"}
+    assert expected <= paths
+
+
+def test_oldest_python_also_runs_with_the_lowest_dependencies() -> None:
+    jobs = choose_jobs([OLD, NEW], only=None, is_latest=False)
+    assert jobs == [Job(OLD, is_lowest=True), Job(OLD), Job(NEW)]
+    assert [job.name for job in jobs] == ["3.11-lowest", "3.11-newest", "3.13-newest"]
+
+
+def test_latest_is_only_the_newest_python() -> None:
+    assert choose_jobs([OLD, NEW], only=None, is_latest=True) == [Job(NEW)]
+
+
+def test_unknown_version_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--python", "3.2"]) == 2
+    assert "no such Python" in capsys.readouterr().err

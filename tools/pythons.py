@@ -1,0 +1,132 @@
+"""Runs the unit, spec and e2e suites on every Python of this machine from 3.11 on.
+
+Each Python gets an environment of its own (`.pythons/`) with the newest releases of grpcio and
+protobuf; the oldest Python also one with the oldest releases that are supported. `--latest` runs
+only the newest Python, as CI does beside `make test`.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+ENVIRONMENTS = ROOT / ".pythons"
+SUITES = ("tests/unit", "tests/spec", "tests/e2e")
+MINOR_MIN = 11
+MINOR_MAX = 20
+# The lower bounds of pyproject.toml.
+LOWEST = (
+    "grpcio==1.70.0",
+    "grpcio-health-checking==1.70.0",
+    "grpcio-reflection==1.70.0",
+    "grpcio-tools==1.70.0",
+    "protobuf==5.29.0",
+)
+
+
+@dataclass(frozen=True, order=True)
+class Python:
+    """An interpreter of this machine."""
+
+    minor: int
+    executable: Path
+
+    @property
+    def name(self) -> str:
+        return f"3.{self.minor}"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One Python with one set of dependencies."""
+
+    python: Python
+    is_lowest: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.python.name}-{'lowest' if self.is_lowest else 'newest'}"
+
+
+def candidate_paths(environ: dict[str, str], home: Path) -> Iterable[Path]:
+    """Paths at which interpreters are commonly installed; not all exist."""
+    directories = [Path(each) for each in environ.get("PATH", "").split(os.pathsep) if each]
+    versions = Path(environ.get("PYENV_ROOT", home / ".pyenv")) / "versions"
+    directories += sorted(versions.glob("3.*/bin")) if versions.is_dir() else []
+    for directory in directories:
+        for minor in range(MINOR_MIN, MINOR_MAX):
+            yield directory / f"python3.{minor}"
+
+
+def find_pythons(paths: Iterable[Path]) -> list[Python]:
+    """One interpreter per version, oldest first; those that do not start are left out."""
+    found: dict[int, Python] = {}
+    for path in paths:
+        minor = int(path.name.removeprefix("python3."))
+        if minor in found or not os.access(path, os.X_OK):
+            continue
+        # A shim of a version manager may exist for a version that is not active.
+        run = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+        if run.returncode == 0 and re.match(rf"Python 3\.{minor}\.", run.stdout):
+            found[minor] = Python(minor, path)
+    return sorted(found.values())
+
+
+def choose_jobs(pythons: Sequence[Python], *, only: str | None, is_latest: bool) -> list[Job]:
+    chosen = [python for python in pythons if only is None or python.name == only]
+    if is_latest:
+        return [Job(python) for python in chosen[-1:]]
+    jobs = [Job(python) for python in chosen]
+    return [Job(python, is_lowest=True) for python in chosen[:1]] + jobs
+
+
+def run_job(job: Job, arguments: Sequence[str]) -> int:
+    """Install and run; the exit code of pytest, or of the step that failed."""
+    environment = ENVIRONMENTS / job.name
+    python = environment / "bin" / "python"
+    if not python.exists():
+        shutil.rmtree(environment, ignore_errors=True)
+        subprocess.run([job.python.executable, "-m", "venv", environment], check=True)
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    packages = ["--upgrade", "--editable", ".[test]", *(LOWEST if job.is_lowest else ())]
+    if code := subprocess.call([*pip, *packages], cwd=ROOT):
+        return code
+    return subprocess.call([python, "-m", "pytest", *arguments], cwd=ROOT)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="tools.pythons", description=__doc__.partition("\n")[0])
+    parser.add_argument("--python", metavar="3.N", help="only this version")
+    parser.add_argument(
+        "--latest", action="store_true", help="only the newest Python, with the newest releases"
+    )
+    parser.add_argument("--list", action="store_true", help="print what would run")
+    parser.add_argument("arguments", nargs="*", help="for pytest, in place of the suites")
+    parsed = parser.parse_args(argv)
+    pythons = find_pythons(candidate_paths(dict(os.environ), Path.home()))
+    jobs = choose_jobs(pythons, only=parsed.python, is_latest=parsed.latest)
+    if not jobs:
+        found = ", ".join(python.name for python in pythons) or "none"
+        print(f"error: no such Python from 3.{MINOR_MIN} on; found: {found}", file=sys.stderr)
+        return 2
+    arguments = parsed.arguments or ["-q", "-n", "2", "--dist", "loadfile", *SUITES]
+    failed = []
+    for job in jobs:
+        print(f"== {job.name}: {job.python.executable}", flush=True)
+        if not parsed.list and run_job(job, arguments) != 0:
+            failed.append(job.name)
+    if not parsed.list:
+        print(f"{len(jobs) - len(failed)} of {len(jobs)} environments passed", flush=True)
+    for name in failed:
+        print(f"failed: {name}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
