@@ -13,7 +13,7 @@ import pytest
 
 from proxyless.cli import COMMANDS
 from proxyless.controlplane import ControlPlane, simple_mesh
-from tests.interop.mesh_world import backends
+from tests.worlds.grpcio_peers import backends
 
 # Modules of this package that `import proxyless.aio` loads. Measured, and a little room.
 MODULES_MAX = 205

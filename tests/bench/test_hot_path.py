@@ -223,5 +223,5 @@ async def test_an_rpc_that_nobody_measures_runs_nothing_that_measures() -> None:
     counter, network = CallCounter(), Loopback()
     async with open_channel(network) as channel:
         await counter.count(ask(channel.unary_unary(METHOD), RPCS, {}))
-    measuring = ("proxyless.metrics", "proxyless.channel.measured", "proxyless.xds.lb.pick_labels")
+    measuring = ("proxyless.metrics", "proxyless.channel.measured_call", "proxyless.xds.lb.pick_labels")
     assert [name for name in counter.by_name if name.startswith(measuring)] == []

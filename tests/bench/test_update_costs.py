@@ -33,9 +33,9 @@ from proxyless.lb.policies.round_robin import RoundRobinFactory
 from proxyless.lb.policies.weighted_target import WeightedTargetFactory
 from proxyless.runtime import VirtualClock, seeded_random
 from proxyless.xds.lb.cds.cluster_policies import LeafPolicies
-from tests.spec.lb_world import ANY_RPC, READY, World
-from tests.spec.mesh_world import MeshWorld
-from tests.spec.xds_world import eds, locality, prioritized, route_config
+from tests.worlds.meshes import MeshWorld
+from tests.worlds.policies import ANY_RPC, READY, PolicyWorld
+from tests.worlds.xds_resources import eds, locality, prioritized, route_config
 
 ENDPOINTS = 10_000
 # How much cheaper than the first update one is that changes one endpoint.
@@ -49,7 +49,7 @@ CALLS_PER_READY_MAX = 62
 CALLS_PER_CLUSTER_MAX = 102
 # Functions of this package for one EDS resource with one endpoint less, from the watcher of the
 # dependency manager to the channel's picker; and the turns of the loop that it takes.
-CALLS_PER_EDS_UPDATE_MAX = 350
+CALLS_PER_EDS_UPDATE_MAX = 320
 TURNS_PER_EDS_UPDATE_MAX = 1
 
 TARGETS = [f"t{number}" for number in range(10)]
@@ -100,7 +100,7 @@ class Bench:
 
     def __init__(self, case: Case) -> None:
         others = () if case.factory.name == "round_robin" else (RoundRobinFactory(),)
-        self._world = World(case.factory, others=others)
+        self._world = PolicyWorld(case.factory, others=others)
         self._config = self._world.parse(case.config)
         self._case = case
         self._endpoints = [case.make(number) for number in range(ENDPOINTS)]
@@ -231,12 +231,12 @@ def test_eds_update_costs_few_calls_when_an_endpoint_is_removed() -> None:
 @pytest.mark.parametrize("count", [100, 2000])
 def test_an_endpoint_that_becomes_ready_costs_few_calls(count: int) -> None:
     """However many are READY already, and whatever is above round_robin."""
-    world = World(WeightedTargetFactory(), others=(RoundRobinFactory(),))
+    world = PolicyWorld(WeightedTargetFactory(), others=(RoundRobinFactory(),))
     endpoints = [for_a_target(number) for number in range(count)]
     world.update(*endpoints, config=CASES["weighted_target"].config)
     # One of each target: those are news to weighted_target.
-    firsts = world.live[:: count // len(TARGETS)]
-    others = [each for each in world.live if each not in firsts]
+    firsts = world.subchannels[:: count // len(TARGETS)]
+    others = [each for each in world.subchannels if each not in firsts]
     for subchannel in firsts:
         subchannel.ready()
     world.expect_never()
@@ -275,14 +275,14 @@ def test_a_pick_costs_the_same_however_large_the_ring_is() -> None:
 
 def ready_ring(count: int) -> Picker:
     """The picker of a ring_hash policy with so many endpoints, all of them READY."""
-    world = World(RingHashFactory())
+    world = PolicyWorld(RingHashFactory())
     endpoints = [make_endpoint(number) for number in range(count)]
     world.update(*endpoints)
     for endpoint in endpoints:
-        world.shared[endpoint.addresses[0]] = (READY, OK)
+        world.helper.initial_states[endpoint.addresses[0]] = (READY, OK)
         place = xxh64_intdigest(f"{endpoint.addresses[0]}_0".encode())
         attributes = EMPTY_ATTRIBUTES.with_(REQUEST_HASH, place)
         world.picker.pick(PickInfo("/s/m", attributes=attributes))
     world.settle()
-    assert len(world.live) == count
+    assert len(world.subchannels) == count
     return world.picker

@@ -10,7 +10,7 @@ from types import FrameType
 
 from proxyless.xds.client import DecodeContext, Decoded, XdsClient
 from proxyless.xds.client.connection import Connection
-from tests.xds_client_world import ClientWorld, Recorder, Text
+from tests.worlds.xds_clients import TextType, WatchRecorder, XdsClientWorld
 
 # Measured with Python 3.11: 145, of which 96 are Python functions. Later versions have fewer.
 CALLS_PER_RESPONSE_MAX = 146
@@ -18,7 +18,7 @@ CALLS_PER_RESPONSE_MAX = 146
 CROSSINGS_PER_RESPONSE = ["on_reachable", "apply"]
 
 
-class ConstantEndpoints(Text):
+class ConstantEndpoints(TextType):
     """EDS whose resources are named "x" and are their bytes."""
 
     def decode(self, serialized: bytes, context: DecodeContext) -> Decoded[str]:
@@ -54,13 +54,13 @@ def frame_owner(frame: FrameType) -> type[object]:
 
 def measure_eds_response() -> Costs:
     """Costs of the second of two responses, with one changed resource that has one watcher."""
-    world, recorder = ClientWorld(), Recorder()
+    world, recorder = XdsClientWorld(), WatchRecorder()
     endpoints = ConstantEndpoints("ClusterLoadAssignment")
     world.client.watch(endpoints, "x", recorder)
     world.settle()
     server, costs = world.server(), Costs()
     server.respond(endpoints, b"1")
-    server.ads.say(server.response(endpoints, [b"2"], version="2"))
+    server.ads.send_to_client(server.response(endpoints, [b"2"], version="2"))
     costs.measure(world.settle)
     assert recorder.take() == ["1", "2"]
     world.close()
