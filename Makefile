@@ -67,9 +67,10 @@ bench-xds: $(STAMP)  ## Measure RPCs through a control plane against grpcio
 bench-scale: $(STAMP)  ## Measure large and changing meshes against grpcio
 	@$(PY) bench/scale.py $(ARGS)
 
-fuzz: $(STAMP)  ## Feed hostile bytes to wire and hostile resources to the parsers; then fuzz-mesh
+fuzz: $(STAMP)  ## Feed hostile bytes to wire, resources to the parsers, texts to logs; then fuzz-mesh
 	@$(PY) tools/fuzz_wire.py --inputs 200000 $(ARGS)
 	@$(PY) -m tools.fuzz_xds --inputs 20000 $(ARGS)
+	@$(PY) -m tools.fuzz_texts --inputs 20000 $(ARGS)
 	@$(PY) -m tools.fuzz_mesh
 
 fuzz-mesh: $(STAMP)  ## Change a mesh at random under load, beside grpcio; ARGS='--seeds 20 --seconds 60'

@@ -1,10 +1,10 @@
-"""What runs inside the process of one client?
+"""The process of one client.
 
     python -m bench.child CLIENT ADDRESS
 
 One JSON line per order on stdin, one JSON line per answer on stdout; the end of stdin ends the
-process. The loop keeps running between turns, so a connection's own timers and pings work. What is
-done in coroutines here is done by `bench.threads` for blocking clients.
+process. The loop keeps running between turns, so timers and pings of connections work. For
+blocking clients, `bench.threads` does with threads what this module does with coroutines.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from bench.samples import Sample, percentile
 from bench.threads import measure_blocking, warm_up_blocking
 from bench.workloads import WORKLOADS, Workload
 
-# How long latencies are taken, as a share of the measured time.
+# The time for latencies, as a share of the measured time.
 LATENCY_SHARE = 0.25
 PROFILE_LINES = 40
 ORDER_LIMIT_BYTES = 1 << 16
@@ -42,7 +42,7 @@ NANOSECONDS_PER_MICROSECOND = 1000.0
 
 
 class Turn:
-    """Tells the workers when to stop; each finishes what it has begun."""
+    """One turn. When it is stopped, each worker finishes its current call."""
 
     __slots__ = ("is_running",)
 
@@ -53,12 +53,12 @@ class Turn:
         self.is_running = False
 
 
-# Runs one coroutine's share of a turn and returns how many operations it finished.
+# Runs one coroutine's share of a turn and returns the number of its operations.
 Worker = Callable[[Client, Workload, Turn], Coroutine[Any, Any, int]]
 
 
 async def checked_worker(client: Client, workload: Workload, turn: Turn) -> int:
-    """The warm-up: every answer is looked at, so a client that answers wrongly is never timed."""
+    """Warm-up that checks every response, so that a client with wrong responses is not timed."""
     request, count = workload.request(), 0
     while turn.is_running:
         if workload.kind == "unary":
@@ -96,19 +96,19 @@ def worker_for(workload: Workload) -> Worker:
 
 
 async def run_turn(client: Client, workload: Workload, duration_s: float) -> int:
-    """One turn as it is measured; returns its operations."""
+    """One measured turn; returns the number of its operations."""
     if workload.rate_per_s is None:
         return await run_workers(worker_for(workload), client, workload, duration_s)
     unary, message = client.unary, workload.request()
 
-    async def ask() -> None:
+    async def call() -> None:
         await unary(message)
 
-    return await run_paced(ask, workload.rate_per_s, duration_s)
+    return await run_paced(call, workload.rate_per_s, duration_s)
 
 
 async def run_workers(worker: Worker, client: Client, workload: Workload, duration_s: float) -> int:
-    """Run the workload's number of workers for a while; returns their operations together."""
+    """Run the workload's number of workers for a while; returns the sum of their operations."""
     turn = Turn()
     asyncio.get_running_loop().call_later(duration_s, turn.stop)
     async with asyncio.TaskGroup() as group:
@@ -135,25 +135,25 @@ async def measure_latencies(client: Client, workload: Workload, duration_s: floa
     latencies_ns: list[int] = []
     unary, message, now = client.unary, workload.request(), time.perf_counter_ns
 
-    async def timed_ask() -> None:
+    async def timed_call() -> None:
         start = now()
         await unary(message)
         latencies_ns.append(now() - start)
 
     async def timed_worker(client: Client, workload: Workload, turn: Turn) -> int:
         while turn.is_running:
-            await timed_ask()
+            await timed_call()
         return 0
 
     if workload.rate_per_s is None:
         await run_workers(timed_worker, client, workload, duration_s)
     else:
-        await run_paced(timed_ask, workload.rate_per_s, duration_s)
+        await run_paced(timed_call, workload.rate_per_s, duration_s)
     return [latency / NANOSECONDS_PER_MICROSECOND for latency in sorted(latencies_ns)]
 
 
 async def profile(client: Client, workload: Workload, duration_s: float) -> str:
-    """The functions that took the most time of this thread, as cProfile sees them."""
+    """The functions that took the most time of this thread, by cProfile."""
     profiler = cProfile.Profile()
     with profiler:
         await run_turn(client, workload, duration_s)
@@ -164,7 +164,9 @@ async def profile(client: Client, workload: Workload, duration_s: float) -> str:
     return text.getvalue()
 
 
-async def obey(client: Client | BlockingClient, order: dict[str, Any]) -> dict[str, object]:
+async def execute_order(
+    client: Client | BlockingClient, order: dict[str, Any]
+) -> dict[str, object]:
     """Carry out one order: warm up, then measure or profile."""
     workload = WORKLOADS[order["workload"]]
     if workload.kind == "blocking":
@@ -174,10 +176,10 @@ async def obey(client: Client | BlockingClient, order: dict[str, Any]) -> dict[s
             measure_blocking, threaded, workload, order["duration_s"], LATENCY_SHARE
         )
         return {"sample": asdict(sample)}
-    return await obey_in_coroutines(cast("Client", client), workload, order)
+    return await execute_in_coroutines(cast("Client", client), workload, order)
 
 
-async def obey_in_coroutines(
+async def execute_in_coroutines(
     client: Client, workload: Workload, order: dict[str, Any]
 ) -> dict[str, object]:
     await run_workers(checked_worker, client, workload, order["warm_up_s"])
@@ -195,15 +197,15 @@ async def serve(
         lambda: asyncio.StreamReaderProtocol(orders), sys.stdin
     )
     async with open_client(address) as client:
-        answer(answers, {"ready": True})
+        write_answer(answers, {"ready": True})
         while line := await orders.readline():
             try:
-                answer(answers, await obey(client, json.loads(line)))
-            except Exception as error:  # The parent decides what a failed turn means.
-                answer(answers, {"error": "".join(traceback.format_exception(error))})
+                write_answer(answers, await execute_order(client, json.loads(line)))
+            except Exception as error:  # Reported to the parent.
+                write_answer(answers, {"error": "".join(traceback.format_exception(error))})
 
 
-def answer(answers: TextIO, value: dict[str, object]) -> None:
+def write_answer(answers: TextIO, value: dict[str, object]) -> None:
     answers.write(json.dumps(value) + "\n")
     answers.flush()
 
@@ -220,9 +222,9 @@ def new_loop(name: str) -> asyncio.AbstractEventLoop:
 
 def main() -> None:
     name, address = sys.argv[1:]
-    # Ctrl-C reaches the whole process group; only the parent acts on it.
+    # Ctrl-C reaches the whole process group; only the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Whatever a library prints must not be taken for an answer.
+    # Output of libraries must not be parsed as an answer.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     kind = CLIENTS[name]
@@ -231,7 +233,7 @@ def main() -> None:
         with asyncio.Runner(loop_factory=lambda: new_loop(kind.loop)) as runner:
             runner.run(serve(open_client, address, answers))
     except ClientUnavailableError as error:
-        answer(answers, {"unavailable": str(error)})
+        write_answer(answers, {"unavailable": str(error)})
 
 
 if __name__ == "__main__":

@@ -1,27 +1,27 @@
-"""How soon is a process that has just been started done with its first xDS RPC?
+"""First xDS RPC of a new process, with the times of its steps.
 
     python -m bench.cold CLIENT CONTROL_PLANE
 
-Prints three monotonic times: when its code began to run, when the client's library was imported,
-and when the first RPC was answered. Imports nothing but what an application would.
+Prints three monotonic times: the start of this code, the end of the client library's import, and
+the end of the first RPC. Imports only what an application would.
 """
 
 import time
 
 BEGIN_S = time.monotonic()
 
-import asyncio  # noqa: E402 - importing is what is measured
+import asyncio  # noqa: E402 - the import is measured
 import json  # noqa: E402
 import os  # noqa: E402
 import sys  # noqa: E402
 
 
 async def call_once(name: str, control_plane: str) -> float:
-    """One RPC with a new channel; returns when the library had been imported."""
+    """Make one RPC with a new channel; returns the time after the library's import."""
     server = {"server_uri": control_plane, "channel_creds": [{"type": "insecure"}]}
     bootstrap = {"xds_servers": [server], "node": {"id": "bench"}}
     if name == "grpc_aio_xds":
-        import grpc.aio  # noqa: PLC0415 - of the two libraries only one is measured
+        import grpc.aio  # noqa: PLC0415 - only one of the two libraries is measured
 
         imported_s = time.monotonic()
         os.environ["GRPC_XDS_BOOTSTRAP_CONFIG"] = json.dumps(bootstrap)

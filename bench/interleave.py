@@ -1,7 +1,6 @@
-"""Whose turn is it?
+"""Order of turns: in each round and workload each client runs alone, one after the other.
 
-Round after round, workload after workload, each client has one turn, alone. What disturbs the
-machine for a while so disturbs all clients alike, and the ratio between them holds.
+A disturbance of the machine then affects all clients alike, and their ratios stay valid.
 """
 
 import time
@@ -24,12 +23,12 @@ from bench.report import Results
 from bench.samples import Sample
 from bench.workloads import WORKLOADS
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run consists of."""
+    """Rounds, clients and workloads of a run."""
 
     clients: Sequence[str]
     workloads: Sequence[str]
@@ -39,7 +38,7 @@ class Plan:
 
 
 def rotated(names: Sequence[str], turn: int) -> list[str]:
-    """The names, another one first each turn, so that nobody always follows the same neighbour."""
+    """The names, rotated each turn, so that a client does not always follow the same one."""
     start = turn % len(names) if names else 0
     return [*names[start:], *names[:start]]
 
@@ -52,11 +51,11 @@ def can_run(client: str, workload: str) -> bool:
 
 
 class Run:
-    """One run of a plan: owns the processes while it lasts and collects what they report."""
+    """One run of a plan: owns the processes and collects their samples."""
 
-    def __init__(self, plan: Plan, say: Say) -> None:
+    def __init__(self, plan: Plan, log: Log) -> None:
         self._plan = plan
-        self._say = say
+        self._log = log
         self._clients: dict[str, ClientProcess] = {}
         self.results = Results()
         self.backend_name = ""
@@ -69,18 +68,18 @@ class Run:
                 await self._open(stack, name, backend)
             for number in range(self._plan.rounds):
                 for workload in self._plan.workloads:
-                    await self._let_all_run(number, workload, backend)
+                    await self._run_round(number, workload, backend)
 
     async def _open(self, stack: AsyncExitStack, name: str, backend: Backend) -> None:
         try:
             self._clients[name] = await stack.enter_async_context(run_client(name, backend))
         except ClientUnavailableError as error:
             self.results.unavailable[name] = str(error)
-            self._say(f"{name} is not available: {error}")
+            self._log(f"{name} is not available: {error}")
         except ClientLostError as error:
-            self._give_up(name, error)
+            self._exclude(name, error)
 
-    async def _let_all_run(self, number: int, workload: str, backend: Backend) -> None:
+    async def _run_round(self, number: int, workload: str, backend: Backend) -> None:
         costs: dict[str, float] = {}
         able = [name for name in self._plan.clients if can_run(name, workload)]
         for name in rotated(able, number):
@@ -89,14 +88,14 @@ class Run:
             try:
                 sample = await self._measure(self._clients[name], workload, backend)
             except (TurnFailedError, ClientLostError) as error:
-                self._give_up(name, error)
+                self._exclude(name, error)
             else:
                 self.results.add(workload, name, sample)
                 costs[name] = sample.cpu_us
         if not able:
             return
         shown = "  ".join(f"{name} {costs[name]:.1f}" for name in able if name in costs)
-        self._say(f"round {number + 1}/{self._plan.rounds} {workload} (CPU µs): {shown}")
+        self._log(f"round {number + 1}/{self._plan.rounds} {workload} (CPU µs): {shown}")
 
     async def _measure(self, client: ClientProcess, workload: str, backend: Backend) -> Sample:
         before_s, begin_s = backend.cpu_s(), time.perf_counter()
@@ -107,15 +106,15 @@ class Run:
             return sample
         return replace(sample, backend_busy=(after_s - before_s) / elapsed_s)
 
-    def _give_up(self, name: str, error: Exception) -> None:
-        # A client that failed once is measured no more: half of its rounds would be no median.
+    def _exclude(self, name: str, error: Exception) -> None:
+        # A client that failed once is not measured again: its median would lack rounds.
         self._clients.pop(name, None)
         self.results.failures[name] = str(error)
-        self._say(f"{name} failed: {error}")
+        self._log(f"{name} failed: {error}")
 
 
 async def enter_backend(stack: AsyncExitStack, clients: Sequence[str]) -> Backend:
-    """The backend, with a control plane if one of the clients wants that."""
+    """The backend, with a control plane if one of the clients needs it."""
     backend = await stack.enter_async_context(run_backend())
     if backend.three_addresses is None or not any(CLIENTS[c].backend == "xds" for c in clients):
         return backend

@@ -1,9 +1,9 @@
-"""What runs inside the process of the control plane?
+"""The process of the control plane.
 
     python -m bench.mesh [--unpaced]
 
-One JSON line per order on stdin, one JSON line per answer on stdout, the first of which says where
-it listens; the end of stdin ends the process. Unpaced, it tells clients all of a change at once.
+One JSON line per order on stdin, one JSON line per answer on stdout, the first of which has its
+address; the end of stdin ends the process. Unpaced, it sends all parts of a change at once.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ ORDER_LIMIT_BYTES = 1 << 20
 
 @functools.cache
 def build(mesh: str, arguments: str) -> tuple[Resource, ...]:
-    """The resources of a mesh; every round of every client asks for the same ones."""
+    """The resources of a mesh, cached because every round of every client uses the same ones."""
     return tuple(map(Resource.of, MESHES[mesh](**json.loads(arguments))))
 
 
-def obey(control_plane: ControlPlane, order: Mapping[str, Any]) -> dict[str, object]:
-    """Carry out one order; what it takes to build a mesh is not in the time that is told."""
+def execute_order(control_plane: ControlPlane, order: Mapping[str, Any]) -> dict[str, object]:
+    """Carry out one order; the reported time is taken after the mesh is built."""
     match order:
         case {"serve": mesh, "arguments": arguments}:
             resources = build(mesh, json.dumps(arguments))
@@ -49,29 +49,29 @@ def obey(control_plane: ControlPlane, order: Mapping[str, Any]) -> dict[str, obj
 
 
 async def serve(answers: TextIO, options: ServiceOptions) -> None:
-    """Obey until stdin ends."""
+    """Carry out orders until stdin ends."""
     orders = asyncio.StreamReader(limit=ORDER_LIMIT_BYTES)
     await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(orders), sys.stdin
     )
     async with ControlPlane(Snapshot.of([]), options=options) as control_plane:
-        answer(answers, {"address": control_plane.address})
+        write_answer(answers, {"address": control_plane.address})
         while line := await orders.readline():
             try:
-                answer(answers, obey(control_plane, json.loads(line)))
-            except Exception as error:  # The parent decides what a failed order means.
-                answer(answers, {"error": "".join(traceback.format_exception(error))})
+                write_answer(answers, execute_order(control_plane, json.loads(line)))
+            except Exception as error:  # Reported to the parent.
+                write_answer(answers, {"error": "".join(traceback.format_exception(error))})
 
 
-def answer(answers: TextIO, value: dict[str, object]) -> None:
+def write_answer(answers: TextIO, value: dict[str, object]) -> None:
     answers.write(json.dumps(value) + "\n")
     answers.flush()
 
 
 def main() -> None:
-    # Ctrl-C reaches the whole process group; only the parent acts on it.
+    # Ctrl-C reaches the whole process group; only the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Whatever a library prints must not be taken for an answer.
+    # Output of libraries must not be parsed as an answer.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     asyncio.run(serve(answers, ServiceOptions(is_paced="--unpaced" not in sys.argv[1:])))

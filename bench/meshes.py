@@ -1,4 +1,4 @@
-"""What does the control plane tell in each benchmark?
+"""Resources of the control plane, for each benchmark.
 
 A mesh is a function from plain values to resources; all have the listener `SERVICE`. Many endpoints
 on one machine are many addresses of the loopback network, 127.0.0.0/8, on the backend's ports.
@@ -17,12 +17,12 @@ from proxyless.controlplane import (
 from proxyless.protos import Proto
 
 ROUTES = "bench-routes"
-# The header that the last route of a mesh with header routes wants.
+# The header that the last route of a mesh with header routes matches.
 HEADER = "bench-route"
 
 
 def loopback_address(number: int, ports: Sequence[int]) -> str:
-    """The address of one of many endpoints; spread over ports, as each accepts in turn."""
+    """The address of one of many endpoints, distributed over the ports."""
     host = f"127.{1 + (number >> 16)}.{number >> 8 & 255}.{number & 255}"
     return f"{host}:{ports[number % len(ports)]}"
 
@@ -33,12 +33,12 @@ def spread(addresses: Sequence[str]) -> list[Proto]:
 
 
 def many_endpoints(count: int, ports: Sequence[int], added: Sequence[int] = ()) -> list[Proto]:
-    """One cluster with the first so many endpoints, and some more by their numbers."""
+    """One cluster with `count` endpoints, and the endpoints with the numbers `added`."""
     return spread([loopback_address(number, ports) for number in (*range(count), *added)])
 
 
 def many_clusters(count: int, ports: Sequence[int]) -> list[Proto]:
-    """A cluster with one endpoint for each of so many methods; the last one is what is called."""
+    """`count` methods with one cluster of one endpoint each; RPCs call the last method."""
     methods = [*(f"/bench.Other/Method{number}" for number in range(count - 1)), METHOD]
     names = [f"c{number}" for number in range(count)]
     return [
@@ -49,13 +49,13 @@ def many_clusters(count: int, ports: Sequence[int]) -> list[Proto]:
 
 
 def path_routes(count: int, addresses: Sequence[str]) -> list[Proto]:
-    """So many routes by path to one cluster; only the last one matches."""
+    """`count` routes by path to one cluster; only the last one matches."""
     others = (_route_by_path(f"/bench.Other/Method{n}", "c") for n in range(count - 1))
     return _with_routes([*others, _route_by_path(METHOD, "c")], addresses)
 
 
 def header_routes(count: int, addresses: Sequence[str]) -> list[Proto]:
-    """So many routes by header to one cluster; for the RPC with number count - 1 only the last."""
+    """`count` routes by header to one cluster; header value `count - 1` matches only the last."""
     routes = [route(headers={HEADER: f"v{n}"}, cluster="c") for n in range(count)]
     return _with_routes(routes, addresses)
 
@@ -66,7 +66,7 @@ def two_priorities(high: Sequence[str], low: Sequence[str]) -> list[Proto]:
 
 
 def moving(old: Sequence[str], new: Sequence[str] | None = None) -> list[Proto]:
-    """Everything goes to the cluster `old`; or, once there is one, to the cluster `new`."""
+    """All RPCs go to the cluster `old`, or to the cluster `new` if it is given."""
     parts = [eds_cluster("old"), endpoints("old", old)]
     if new is None:
         return [*_routed(route(cluster="old")), *parts]

@@ -1,7 +1,7 @@
-"""How is a steady number of RPCs a second kept up, answered or not?
+"""Open loop: starts a fixed number of RPCs per second, independent of their responses.
 
-Loops round their timers to milliseconds, each in another way: uvloop makes 0.4 ms nothing, and
-would spin. So nobody sleeps for less than one, and above 1,000 a second some RPCs start together.
+Event loops round timers to milliseconds in different ways: uvloop rounds 0.4 ms to 0, and would
+spin. So sleeps are at least 1 ms, and above 1,000 per second some RPCs start together.
 """
 
 import asyncio
@@ -12,11 +12,11 @@ TICK_S: Final = 0.001
 
 
 async def run_paced(
-    ask: Callable[[], Awaitable[None]], rate_per_s: float, duration_s: float
+    call: Callable[[], Awaitable[None]], rate_per_s: float, duration_s: float
 ) -> int:
-    """Ask so often for so long, then wait for what is under way; returns how often.
+    """Start calls at this rate, then wait for those in flight; returns the number of calls.
 
-    Asking that raises ends it all.
+    The first call that raises cancels the others.
     """
     loop = asyncio.get_running_loop()
     begin_s = loop.time()
@@ -24,12 +24,12 @@ async def run_paced(
     async with asyncio.TaskGroup() as group:
         while (elapsed_s := loop.time() - begin_s) < duration_s:
             for _ in range(int(elapsed_s * rate_per_s) + 1 - started):
-                group.create_task(_await(ask))
+                group.create_task(_await(call))
                 started += 1
             due_s = begin_s + started / rate_per_s
             await asyncio.sleep(max(due_s - loop.time(), TICK_S))
     return started
 
 
-async def _await(ask: Callable[[], Awaitable[None]]) -> None:
-    await ask()
+async def _await(call: Callable[[], Awaitable[None]]) -> None:
+    await call()

@@ -1,7 +1,6 @@
-"""Whose picks are measured, and in which world?
+"""Subjects of the pick benchmark: policies and trees, with fake subchannels that are READY.
 
-Every policy that is registered and has a config here, by itself, and the tree that an xDS channel
-has. In this world every address is connected as soon as it is asked for.
+Each registered policy that has a config here, by itself, and the tree of an xDS channel.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,13 +38,13 @@ from proxyless.runtime import VirtualClock, seeded_random
 from proxyless.xds.filters.attributes import CLUSTER
 
 LOCALITIES: Final = 10
-# Enough to have seen a load report and to have weighed it.
+# Long enough for a load report, and for the end of the blackout period.
 SETTLE_S: Final = 5.0
 INFOS: Final = 1024
-# How often all RPCs are picked for until everybody they need is connected.
+# Passes over all RPCs until each of them has a connected endpoint.
 PASSES_MAX: Final = 10
 
-# What 10,000 endpoints may cost a pick, as a multiple of what 10 cost.
+# The cost of a pick with 10,000 endpoints, at most, as a multiple of that with 10.
 FLAT: Final = 1.5
 # A search in a sorted ring: log 10,000 / log 10.
 LOGARITHMIC: Final = 4.0
@@ -57,12 +56,12 @@ def _nowhere(index: int) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A policy or a tree of them, and how it is set up."""
+    """A policy or a tree of policies, and its config."""
 
     name: str
     # A LoadBalancingConfig list.
     config: Sequence[Mapping[str, object]]
-    # Where the endpoint of this index belongs in the tree.
+    # The path of the endpoint with this index in the tree.
     path: Callable[[int], tuple[str, ...]] = _nowhere
     ratio_max: float = FLAT
 
@@ -90,7 +89,7 @@ _PRIORITY: Final = {"children": {"p0": {"config": list(ROUND_ROBIN)}}, "prioriti
 
 
 def _tree(outliers: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
-    """From the leaves up, as A75 has it."""
+    """The tree of A75, built from the leaves up."""
     localities = [{"weighted_target_experimental": _targets(_locality)}]
     priorities = {"children": {"p0": {"config": localities}}, "priorities": ["p0"]}
     policy: Mapping[str, object] = {"priority_experimental": priorities}
@@ -142,7 +141,7 @@ _SUBJECTS: Final = (
 
 
 def find_subjects() -> dict[str, Subject]:
-    """Those whose policies are all registered, by name."""
+    """The subjects whose policies are all registered, by name."""
     registry = default_policies()
     return {each.name: each for each in _SUBJECTS if _is_known(each, registry)}
 
@@ -154,7 +153,7 @@ def _is_known(subject: Subject, registry: PolicyRegistry) -> bool:
 
 
 def make_infos() -> list[PickInfo]:
-    """RPCs to pick for, over and over: each with a place of its own on a ring."""
+    """RPCs to pick for in each pass, each with its own hash."""
     random = seeded_random(1)
     attributes = EMPTY_ATTRIBUTES.with_(CLUSTER, "cluster-0")
     hashes = (random.getrandbits(64) for _ in range(INFOS))
@@ -180,9 +179,9 @@ def make_picker(subject: Subject, size: int, infos: Sequence[PickInfo]) -> Picke
         results = [helper.picker.pick(info) for info in infos]
         if all(isinstance(result, Complete) for result in results):
             return helper.picker
-        # A pick has asked for a connection, which is there soon.
+        # A pick has requested a connection, which is READY in the next turn.
         helper.clock.advance(0)
-    raise AssertionError(f"{subject.name} with {size} endpoints picks nobody")
+    raise AssertionError(f"{subject.name} with {size} endpoints completes no pick")
 
 
 def _address(index: int) -> Address:
@@ -190,7 +189,7 @@ def _address(index: int) -> Address:
 
 
 # ---------------------------------------------------------------------------------------------
-# The world
+# Fakes
 
 
 def _no_cancel() -> None:
@@ -198,7 +197,7 @@ def _no_cancel() -> None:
 
 
 class ReadySubchannel:
-    """Connected from the start, and for ever. Driven by a policy."""
+    """A subchannel that is always READY."""
 
     __slots__ = ("_helper", "address")
 
@@ -228,7 +227,7 @@ class ReadySubchannel:
 
 
 class ReadyHelper:
-    """The parent of a policy that is to be measured."""
+    """Helper of the measured policy."""
 
     def __init__(self, registry: PolicyRegistry) -> None:
         self.clock = VirtualClock()
@@ -247,6 +246,6 @@ class ReadyHelper:
         return
 
     def report_load_soon(self, listener: LoadListener) -> None:
-        """Some load or other, so that no two endpoints weigh the same."""
+        """Report a random load, so that endpoints have different weights."""
         report = LoadReport(application_utilization=self._random.uniform(0.3, 0.9), qps=100.0)
         self.clock.call_later(0, lambda: listener(report))

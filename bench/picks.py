@@ -1,9 +1,9 @@
-"""What does one pick cost, and does it cost more with more endpoints? The command line.
+"""Benchmark of picks: cost of a pick by policy and number of endpoints. The command line.
 
     python bench/picks.py [--rounds N] [--seconds S] [--only POLICY...] [--targets] [--json FILE]
 
-CPU time of this process, which does nothing else. Each round gives every policy at every size a
-turn, so that a machine that changes its speed changes it for all.
+It measures CPU time of this process. Each round has a turn of every policy at every size, so that
+a change of the machine's speed affects all of them.
 
 Exit codes: 0 measured (and with --targets: all met), 1 a target was missed, 2 wrong usage, 130
 interrupted.
@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 
 if not __package__:
-    # Run as a file: what is importable is the checkout, not this directory.
+    # Run as a file: import from the checkout, not from this directory.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.pick_subjects import Subject, find_subjects, make_infos, make_picker
@@ -37,11 +37,11 @@ NANOSECONDS = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What was measured of one subject."""
+    """Measurements of one subject."""
 
     name: str
     ratio_max: float
-    # Nanoseconds per pick, round by round, by number of endpoints.
+    # Nanoseconds per pick of each round, by number of endpoints.
     ns_rounds: Mapping[int, Sequence[float]]
 
     def ns(self, size: int) -> float:
@@ -49,7 +49,7 @@ class Result:
 
     @property
     def ratio(self) -> float:
-        """What a pick costs with the most endpoints over what it costs with the fewest."""
+        """Cost of a pick with the most endpoints, divided by that with the fewest."""
         return self.ns(max(self.ns_rounds)) / self.ns(min(self.ns_rounds))
 
     @property
@@ -62,10 +62,12 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help=f"turns of each size (default {ROUNDS})")
     parser.add_argument("--seconds", type=float, help=f"length of a turn (default {SECONDS})")
     parser.add_argument("--only", nargs="+", metavar="POLICY", help="names or their beginnings")
-    parser.add_argument("--quick", action="store_true", help="short: shows that it works, no more")
+    parser.add_argument(
+        "--quick", action="store_true", help="short test run; the figures are not reliable"
+    )
     parser.add_argument("--targets", action="store_true", help="judge against the targets")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every number to FILE")
-    parser.add_argument("--list", action="store_true", help="name the policies")
+    parser.add_argument("--list", action="store_true", help="list the policies")
     arguments = parser.parse_args(argv)
     if arguments.rounds is None:
         arguments.rounds = QUICK_ROUNDS if arguments.quick else ROUNDS
@@ -87,7 +89,7 @@ def measure(
     infos = make_infos()
     pickers: dict[tuple[str, int], Picker] = {}
     for subject in subjects:
-        say(subject.name)
+        log_progress(subject.name)
         for size in sizes:
             pickers[subject.name, size] = make_picker(subject, size, infos)
     samples: dict[tuple[str, int], list[float]] = {turn: [] for turn in pickers}
@@ -141,8 +143,8 @@ def to_json(results: Sequence[Result]) -> dict[str, object]:
     }
 
 
-def say(line: str) -> None:
-    """Progress goes to stderr, so that stdout is the result."""
+def log_progress(line: str) -> None:
+    """Print to stderr; stdout has only the results."""
     sys.stderr.write(line + "\n")
     sys.stderr.flush()
 
@@ -156,7 +158,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         results = measure(subjects, SIZES, arguments.rounds, arguments.seconds)
     except KeyboardInterrupt:
-        say("interrupted")
+        log_progress("interrupted")
         return INTERRUPTED
     sys.stdout.write(format_results(results) + "\n")
     if arguments.json:

@@ -1,7 +1,7 @@
-"""How are the backend, the control plane and the clients started, talked to and always ended?
+"""Processes of the backend, the control plane and the clients.
 
 Every process is owned by an `async with` block: leaving it, by success, error or Ctrl-C, ends the
-process. A process that does not answer in time is an error of that process, never a hang.
+process. A process that does not answer in time raises an error.
 """
 
 import asyncio
@@ -29,11 +29,11 @@ ANSWER_LIMIT_BYTES = 1 << 24
 
 
 class TurnFailedError(Exception):
-    """The client reported an error; its process still lives and may be asked again."""
+    """The client reported an error; its process still runs and takes further orders."""
 
 
 class ClientLostError(Exception):
-    """The client's process is gone or does not answer; it cannot be asked again."""
+    """The client's process has ended or does not answer; it takes no further orders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +44,13 @@ class Backend:
     pid: int
     address: str
     raw_address: str | None
-    # Three gRPC ports of it, with commas.
+    # Three of its gRPC ports, separated by commas.
     three_addresses: str | None
-    # Of a control plane that names those three, if there is one.
+    # Address of a control plane with these three as endpoints, if there is one.
     control_plane: str | None = None
 
     def address_for(self, client: str) -> str | None:
-        """Where this client should connect to; None if there is no such port."""
+        """The address for this client; None if there is no such port."""
         match CLIENTS[client].backend:
             case "grpc":
                 return self.address
@@ -62,12 +62,12 @@ class Backend:
                 return self.control_plane
 
     def cpu_s(self) -> float | None:
-        """CPU time it has used so far, where /proc can tell."""
+        """CPU time used so far, if there is /proc."""
         try:
             stat = Path(f"/proc/{self.pid}/stat").read_text()
         except OSError:
             return None
-        # Fields are counted from behind the name, which may hold anything: utime and stime.
+        # Fields utime and stime, counted from the end of the name, which may contain spaces.
         fields = stat.rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -83,27 +83,27 @@ class OrderedProcess:
     def pid(self) -> int:
         return self._process.pid
 
-    async def ask(self, order: Mapping[str, object], patience_s: float) -> Mapping[str, Any]:
-        """Its answer to an order."""
+    async def send(self, order: Mapping[str, object], timeout_s: float) -> Mapping[str, Any]:
+        """Send an order and return the answer."""
         stdin = self._process.stdin
         assert stdin is not None, "a process that takes orders is started with a pipe as stdin"
-        with suppress(ConnectionError):  # The missing answer will say that it is gone.
+        with suppress(ConnectionError):  # `_answer` raises if the process has ended.
             stdin.write(json.dumps(order).encode() + b"\n")
             await stdin.drain()
-        answer = await self._answer(patience_s)
+        answer = await self._answer(timeout_s)
         if "error" in answer:
             raise TurnFailedError(f"{self.name}: {answer['error']}")
         return answer
 
-    async def _answer(self, patience_s: float) -> Mapping[str, Any]:
+    async def _answer(self, timeout_s: float) -> Mapping[str, Any]:
         stdout = self._process.stdout
         assert stdout is not None, "a process that takes orders is started with a pipe as stdout"
         try:
-            async with asyncio.timeout(patience_s):
+            async with asyncio.timeout(timeout_s):
                 line = await stdout.readline()
         except TimeoutError:
             self._process.kill()
-            raise ClientLostError(f"no answer in {patience_s:.0f} s") from None
+            raise ClientLostError(f"no answer in {timeout_s:.0f} s") from None
         if not line:
             code = await self._process.wait()
             raise ClientLostError(f"process ended with exit code {code}")
@@ -116,7 +116,7 @@ class ClientProcess(OrderedProcess):
     """One warm client."""
 
     async def wait_ready(self) -> None:
-        """Return once it is connected; raises ClientUnavailableError if it cannot run here."""
+        """Wait until it is connected; raises ClientUnavailableError if it cannot run here."""
         answer = await self._answer(START_TIMEOUT_S)
         if "unavailable" in answer:
             raise ClientUnavailableError(str(answer["unavailable"]))
@@ -124,30 +124,30 @@ class ClientProcess(OrderedProcess):
     async def order(
         self, workload: str, duration_s: float, warm_up_s: float, *, is_profile: bool = False
     ) -> Mapping[str, object]:
-        """Let it run one workload; returns its answer."""
+        """Run one workload; returns the answer."""
         order = {
             "workload": workload,
             "duration_s": duration_s,
             "warm_up_s": warm_up_s,
             "is_profile": is_profile,
         }
-        patience_s = TURN_TIMEOUT_FACTOR * (duration_s + warm_up_s) + TURN_TIMEOUT_GRACE_S
-        return await self.ask(order, patience_s)
+        timeout_s = TURN_TIMEOUT_FACTOR * (duration_s + warm_up_s) + TURN_TIMEOUT_GRACE_S
+        return await self.send(order, timeout_s)
 
 
 class MeshProcess(OrderedProcess):
-    """A control plane. `address` is where it listens."""
+    """A control plane that listens at `address`."""
 
     address = ""
 
     async def wait_ready(self) -> None:
-        """Return once it listens."""
+        """Wait until it listens."""
         answer = await self._answer(START_TIMEOUT_S)
         self.address = str(answer["address"])
 
     async def serve(self, mesh: str, **arguments: object) -> float:
-        """Serve this mesh of `bench.meshes`; returns when it began to, in monotonic seconds."""
-        answer = await self.ask({"serve": mesh, "arguments": arguments}, START_TIMEOUT_S)
+        """Serve this mesh of `bench.meshes`; returns the monotonic time when it started."""
+        answer = await self.send({"serve": mesh, "arguments": arguments}, START_TIMEOUT_S)
         return float(answer["at_s"])
 
 
@@ -216,7 +216,7 @@ async def running(argv: tuple[str, ...], *, leaves_at_eof: bool) -> AsyncIterato
 
 
 def _environment() -> dict[str, str]:
-    """Ours, with this checkout on the path, and with bytecode as an installed package has it."""
+    """Our environment, with this checkout on the path and with cached bytecode."""
     path = os.pathsep.join([str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
     kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     return {**kept, "PYTHONPATH": path, "PYTHONPYCACHEPREFIX": str(BUILD_DIR / "bytecode")}

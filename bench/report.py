@@ -1,7 +1,4 @@
-"""How is a run shown: as a table for people, as JSON for later comparison?
-
-Pure: results in, text or plain values out.
-"""
+"""Reports of a run: a table, and JSON for later comparison. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -16,11 +13,11 @@ ABSENT = "-"
 
 @dataclass(slots=True)
 class Results:
-    """Everything one run measured."""
+    """All measurements of one run."""
 
     # By workload, then by client, one sample per round.
     samples: dict[str, dict[str, list[Sample]]] = field(default_factory=dict)
-    # By client: why it cannot run here, and what went wrong while it ran.
+    # By client: the reason why it cannot run here, and its errors.
     unavailable: dict[str, str] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
 
@@ -70,7 +67,7 @@ def format_columns(rows: Sequence[Sequence[str]], left: int = 1) -> str:
 def to_json(
     results: Results, verdicts: Iterable[Verdict], environment: Mapping[str, object]
 ) -> dict[str, object]:
-    """The run as plain values: every round, the medians, the ratios, the verdicts."""
+    """The run as plain values: all rounds, medians, ratios and verdicts."""
     return {
         "environment": dict(environment),
         "results": [

@@ -1,10 +1,10 @@
-"""What does selection cost an RPC, and does it cost more with more routes? The command line.
+"""Benchmark of route selection: cost per RPC by number of routes. The command line.
 
     python bench/routes.py [--rounds N] [--seconds S] [--only SUBJECT...] [--targets] [--json FILE]
 
-CPU time of this process for one `select` and its commit, as an xDS channel does it for each RPC.
-Only the last route takes the RPCs, so that a search from the first to the last would show. The
-paths of the RPCs are known by then: what the first RPC of a path costs is printed beside it.
+It measures CPU time of this process for one `select` and its commit, as an xDS channel does for
+each RPC. Only the last route matches, so that a linear search would be visible. The paths of the
+RPCs are cached by then: the cost of the first RPC of a path is printed beside it.
 
 Exit codes: 0 measured (and with --targets: all met), 1 a target was missed, 2 wrong usage, 130
 interrupted.
@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 
 if not __package__:
-    # Run as a file: what is importable is the checkout, not this directory.
+    # Run as a file: import from the checkout, not from this directory.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.report import format_columns
@@ -48,19 +48,19 @@ from proxyless.xds.routing.route_table import RouteTable
 from proxyless.xds.routing.selector import SelectorTools, XdsConfigSelector
 
 SIZES = (10, 1_000, 10_000)
-# What 10,000 routes may cost an RPC, as a multiple of what 10 cost.
+# The cost of an RPC with 10,000 routes, at most, as a multiple of that with 10.
 RATIO_MAX = 1.2
 ROUNDS, SECONDS = 7, 0.1
 QUICK_ROUNDS, QUICK_SECONDS = 3, 0.02
 INTERRUPTED = 130
 NANOSECONDS = 1e9
 
-# What an RPC has beside its path; the headers of routes are among them.
+# Metadata of each RPC, with the headers that routes match.
 METADATA: Metadata = (("x-request-id", "0123456789"), ("x-tenant", "last"), ("x-trace", "abc"))
 CALLS_PER_TURN = 100
 
 # ---------------------------------------------------------------------------------------------
-# What is measured
+# Subjects
 
 
 def by_path(number: int) -> Route:
@@ -72,7 +72,7 @@ def by_prefix(number: int) -> Route:
 
 
 def by_header(number: int) -> Route:
-    """For every path, if the tenant is the right one: all of these come into question."""
+    """A route for every path, by header: every route is a candidate."""
     matcher = HeaderMatcher("x-tenant", StringMatcher("exact", f"tenant-{number}"))
     return _route(PathMatcher("prefix", "/"), matcher)
 
@@ -94,7 +94,7 @@ def _route(path: PathMatcher, *headers: HeaderMatcher) -> Route:
 
 
 def make_routes(subject: str, count: int) -> tuple[Route, ...]:
-    """So many routes, of which only the last takes the RPCs of `METADATA`."""
+    """`count` routes, of which only the last matches RPCs with `METADATA`."""
     last = HeaderMatcher("x-tenant", StringMatcher("exact", "last"))
     others = map(SUBJECTS[subject], range(count - 1))
     return (*others, _route(PathMatcher("prefix", "/wanted."), last))
@@ -112,7 +112,7 @@ def make_selector(routes: tuple[Route, ...]) -> XdsConfigSelector:
 
 
 class _Subscriptions:
-    """Nobody is asked for clusters."""
+    """Cluster subscriptions that do nothing."""
 
     def subscribe(self, name: str) -> "_Subscriptions":
         return self
@@ -127,12 +127,12 @@ class _Subscriptions:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What was measured of one subject."""
+    """Measurements of one subject."""
 
     name: str
-    # Nanoseconds per RPC, round by round, by number of routes.
+    # Nanoseconds per RPC of each round, by number of routes.
     ns_rounds: Mapping[int, Sequence[float]]
-    # And of the first RPC of a path.
+    # The same for the first RPC of a path.
     ns_first: Mapping[int, float]
 
     def ns(self, size: int) -> float:
@@ -140,7 +140,7 @@ class Result:
 
     @property
     def ratio(self) -> float:
-        """What an RPC costs with the most routes over what it costs with the fewest."""
+        """Cost of an RPC with the most routes, divided by that with the fewest."""
         return self.ns(max(self.ns_rounds)) / self.ns(min(self.ns_rounds))
 
     @property
@@ -151,7 +151,7 @@ class Result:
 def measure(
     names: Sequence[str], sizes: Sequence[int], rounds: int, seconds: float
 ) -> list[Result]:
-    """Each round gives every subject at every size a turn, so that all meet the same machine."""
+    """Run turns of all subjects and sizes in each round, to compare them at the same speed."""
     turns = {
         (name, size): make_selector(make_routes(name, size)) for name in names for size in sizes
     }
@@ -171,7 +171,7 @@ def measure(
 
 
 def select(selector: ConfigSelector, path: str) -> None:
-    """One RPC: selected, and committed at once."""
+    """Select and commit one RPC."""
     config = selector.select(path, METADATA)
     assert isinstance(config, CallConfig), f"{path} is not routed: {config}"
     assert config.on_commit is not None, "a cluster is marked as in use"
@@ -179,7 +179,7 @@ def select(selector: ConfigSelector, path: str) -> None:
 
 
 def take_first(selector: ConfigSelector) -> float:
-    """Nanoseconds for an RPC whose path nobody has asked for: the fastest of a few."""
+    """Nanoseconds for the first RPC of a path: the fastest of a few."""
     spent_s = []
     for number in range(5):
         begin_s = time.process_time()
@@ -252,7 +252,9 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help=f"turns of each size (default {ROUNDS})")
     parser.add_argument("--seconds", type=float, help=f"length of a turn (default {SECONDS})")
     parser.add_argument("--only", nargs="+", metavar="SUBJECT", help="names or their beginnings")
-    parser.add_argument("--quick", action="store_true", help="short: shows that it works, no more")
+    parser.add_argument(
+        "--quick", action="store_true", help="short test run; the figures are not reliable"
+    )
     parser.add_argument("--targets", action="store_true", help="judge against the targets")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every number to FILE")
     arguments = parser.parse_args(argv)

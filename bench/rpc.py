@@ -1,4 +1,4 @@
-"""What does one RPC cost the client? The command line.
+"""Benchmark of RPCs: client CPU per RPC. The command line.
 
     python bench/rpc.py [--rounds N] [--seconds S] [--only WORKLOAD...] [--clients CLIENT...] ...
 
@@ -17,7 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 if not __package__:
-    # Run as a file: what is importable is the checkout, not this directory.
+    # Run as a file: import from the checkout, not from this directory.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.backend import BackendUnavailableError
@@ -34,24 +34,28 @@ QUICK_ROUNDS, QUICK_SECONDS = 3, 0.3
 PROFILE_SECONDS = 3.0
 PACKAGES = ("grpcio", "uvloop", "hpack")
 INTERRUPTED = 130
-# Which clients are usual: those that are told the addresses, or those of a control plane.
+# The default clients: with addresses in the target, or with a control plane.
 TARGET_KINDS = ("direct", "xds")
 XDS_WORKLOADS = ("unary-16B-1", "unary-16B-16", "unary-16B-100", "open-16B-2000")
 
 
 def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Client CPU per RPC, next to grpcio.")
+    parser = argparse.ArgumentParser(description="Client CPU per RPC, beside grpcio.")
     parser.add_argument("--rounds", type=int, help=f"turns per client (default {ROUNDS})")
     parser.add_argument("--seconds", type=float, help=f"length of a turn (default {SECONDS})")
     parser.add_argument("--only", nargs="+", metavar="WORKLOAD", help="names or their beginnings")
     parser.add_argument("--clients", nargs="+", metavar="CLIENT", help="names or their beginnings")
     parser.add_argument("--target", choices=TARGET_KINDS, default="direct", help="kind of channel")
-    parser.add_argument("--floor", action="store_true", help="also the floors: lean probe, raw TCP")
-    parser.add_argument("--quick", action="store_true", help="short: shows that it works, no more")
+    parser.add_argument(
+        "--floor", action="store_true", help="also the lower bounds: lean probe, raw TCP"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="short test run; the figures are not reliable"
+    )
     parser.add_argument("--profile", nargs=2, metavar=("CLIENT", "WORKLOAD"), help="top functions")
     parser.add_argument("--targets", action="store_true", help="judge against the targets")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every number to FILE")
-    parser.add_argument("--list", action="store_true", help="name the clients and the workloads")
+    parser.add_argument("--list", action="store_true", help="list the clients and the workloads")
     arguments = parser.parse_args(argv)
     try:
         fill_defaults(arguments)
@@ -61,7 +65,7 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
 
 
 def fill_defaults(arguments: argparse.Namespace) -> None:
-    """Turn names into clients and workloads; raises ValueError for what cannot be meant."""
+    """Resolve names of clients and workloads; raises ValueError for unknown names."""
     is_quick = arguments.quick
     if arguments.rounds is None:
         arguments.rounds = QUICK_ROUNDS if is_quick else ROUNDS
@@ -88,8 +92,8 @@ def fill_defaults(arguments: argparse.Namespace) -> None:
             raise ValueError(f"workload {workload!r} runs in threads, which are not profiled")
 
 
-def say(line: str) -> None:
-    """Progress goes to stderr, so that stdout is the result."""
+def log_progress(line: str) -> None:
+    """Print to stderr; stdout has only the results."""
     sys.stderr.write(line + "\n")
     sys.stderr.flush()
 
@@ -121,7 +125,7 @@ async def run_profile(client: str, workload: str, duration_s: float) -> int:
     try:
         show(await profile(client, workload, duration_s, WARM_UP_S))
     except (ClientUnavailableError, ClientLostError, TurnFailedError) as error:
-        say(f"{client}: {error}")
+        log_progress(f"{client}: {error}")
         return 1
     return 0
 
@@ -135,8 +139,8 @@ async def run_plan(arguments: argparse.Namespace) -> int:
         warm_up_s=WARM_UP_S,
     )
     for missing in sorted({reference_of(name) for name in plan.clients} - {*plan.clients}):
-        say(f"without {missing} some ratios are missing")
-    run = Run(plan, say)
+        log_progress(f"without {missing} some ratios are missing")
+    run = Run(plan, log_progress)
     await run.execute()
     summaries = run.results.summaries()
     verdicts = judge(summaries, [each for each in TARGETS if each.client in plan.clients])
@@ -151,8 +155,8 @@ async def run_plan(arguments: argparse.Namespace) -> int:
     return 1 if run.results.failures or is_missed else 0
 
 
-async def run_until_told(arguments: argparse.Namespace) -> int:
-    """A SIGTERM ends the run as Ctrl-C does: every process is ended before we leave."""
+async def run_until_terminated(arguments: argparse.Namespace) -> int:
+    """Run; SIGTERM ends the run as Ctrl-C does, with all processes."""
     task = asyncio.current_task()
     assert task is not None, "a coroutine runs in a task"
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
@@ -168,12 +172,12 @@ def main(argv: list[str] | None = None) -> int:
         show("clients:   " + " ".join(CLIENTS) + "\nworkloads: " + " ".join(WORKLOADS))
         return 0
     try:
-        return asyncio.run(run_until_told(arguments))
+        return asyncio.run(run_until_terminated(arguments))
     except (KeyboardInterrupt, asyncio.CancelledError):
-        say("interrupted")
+        log_progress("interrupted")
         return INTERRUPTED
     except BackendUnavailableError as error:
-        say(str(error))
+        log_progress(str(error))
         return 1
 
 

@@ -1,7 +1,4 @@
-"""What do the rounds of one client on one workload say together?
-
-Pure: measured numbers in, medians and spread out.
-"""
+"""Statistics over the rounds of one client on one workload: medians and spread. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,16 +10,16 @@ MICROSECONDS = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One turn of one client, as its own process saw it."""
+    """Measurements of one turn, taken in the client's process."""
 
     operations: int
-    # User and system time of the whole client process, every thread of it.
+    # User and system time of the whole client process, all threads included.
     cpu_s: float
     wall_s: float
-    # Latency is taken in a second, shorter pass, so that reading the clock is not in `cpu_s`.
+    # Latencies are taken in a second, shorter pass, so that `cpu_s` does not include them.
     p50_us: float | None = None
     p99_us: float | None = None
-    # The share of one core the backend was busy; near 1 the backend is what limits the rate.
+    # The backend's share of one core; near 1 the backend limits the rate.
     backend_busy: float | None = None
 
     @property
@@ -35,7 +32,7 @@ class Sample:
 class Summary:
     """Medians over the rounds."""
 
-    # CPU per operation: the median, and what each round said.
+    # CPU per operation: the median, and the value of each round.
     cpu_us: float
     cpu_us_rounds: tuple[float, ...]
     rate_per_s: float
@@ -45,12 +42,12 @@ class Summary:
 
     @property
     def per_cpu_s(self) -> float:
-        """Operations one CPU-second of the client pays for."""
+        """Operations per CPU-second of the client."""
         return MICROSECONDS / self.cpu_us
 
     @property
     def spread(self) -> float:
-        """How far the extremes of CPU per operation are apart, as a share of the median."""
+        """Difference of the extremes of CPU per operation, as a share of the median."""
         return (max(self.cpu_us_rounds) - min(self.cpu_us_rounds)) / self.cpu_us
 
     def megabytes_per_cpu_s(self, size_bytes: int) -> float:
@@ -59,7 +56,7 @@ class Summary:
 
 
 def summarise(samples: Sequence[Sample]) -> Summary:
-    """Medians of at least one sample; a column that some round lacks is None."""
+    """Medians of at least one sample; None for a column that is missing in a round."""
     assert samples, "a summary is made of at least one round"
     cpu_us_rounds = tuple(sample.cpu_us for sample in samples)
     return Summary(

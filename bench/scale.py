@@ -1,8 +1,8 @@
-"""What does an xDS channel cost in a large mesh, and in one that changes? The command line.
+"""Benchmark of xDS channels in large and changing meshes. The command line.
 
     python bench/scale.py [--rows P9,P12] [--rounds N] [--clients CLIENT...] [--json FILE] ...
 
-Both sides run in one run, in turns: for each round, row and size, each client in a new process.
+Clients run in turns: for each round, row and size, each client in a new process.
 Exit codes: 0 measured and all measured targets met, 1 no backend, a client failed or a target was
 missed, 2 wrong usage, 130 interrupted.
 """
@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 if not __package__:
-    # Run as a file: what is importable is the checkout, not this directory.
+    # Run as a file: import from the checkout, not from this directory.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench import scale_rows
@@ -51,14 +51,16 @@ INTERRUPTED = 130
 
 
 def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="xDS channels in large meshes, next to grpcio.")
+    parser = argparse.ArgumentParser(description="xDS channels in large meshes, beside grpcio.")
     parser.add_argument("--rows", type=lambda text: text.split(","), help="such as P9,P12")
     parser.add_argument("--rounds", type=int, help=f"turns per client (default {ROUNDS})")
     parser.add_argument("--clients", nargs="+", metavar="CLIENT", default=USUAL_CLIENTS)
-    parser.add_argument("--quick", action="store_true", help="small: shows that it works, no more")
-    parser.add_argument("--profile", metavar="CLIENT", help="where its time goes, at the last size")
+    parser.add_argument(
+        "--quick", action="store_true", help="small test run; the figures are not reliable"
+    )
+    parser.add_argument("--profile", metavar="CLIENT", help="profile it, at the last size")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every number to FILE")
-    parser.add_argument("--list", action="store_true", help="name the rows and the clients")
+    parser.add_argument("--list", action="store_true", help="list the rows and the clients")
     arguments = parser.parse_args(argv)
     try:
         arguments.clients = select_names(CLIENTS, arguments.clients)
@@ -73,7 +75,7 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
 
 
 def select_rows(wanted: list[str] | None) -> list[RowPlan]:
-    """The rows with these numbers or names, in their order; all without any."""
+    """The rows with these numbers or names, in their order; all if None."""
     if wanted is None:
         return list(ROWS)
     unknown = set(wanted) - {name for row in ROWS for name in (row.number, row.name)}
@@ -83,8 +85,8 @@ def select_rows(wanted: list[str] | None) -> list[RowPlan]:
     return [row for row in ROWS if {row.number, row.name} & set(wanted)]
 
 
-def say(line: str) -> None:
-    """Progress goes to stderr, so that stdout is the result."""
+def log_progress(line: str) -> None:
+    """Print to stderr; stdout has only the results."""
     sys.stderr.write(line + "\n")
     sys.stderr.flush()
 
@@ -94,7 +96,7 @@ def show(text: str) -> None:
 
 
 class Run:
-    """One run: collects what the clients' turns measure."""
+    """One run: collects the measurements."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._arguments = arguments
@@ -105,14 +107,14 @@ class Run:
             for row in self._arguments.rows:
                 for size in self._sizes_of(row):
                     for client in rotated(self._arguments.clients, number):
-                        await self._let_run(world, number, row, size, client)
+                        await self._run_turn(world, number, row, size, client)
 
     def _sizes_of(self, row: RowPlan) -> list[int]:
         if not self._arguments.quick:
             return list(row.sizes)
         return sorted({max(size // QUICK_SHARE, 1) for size in row.sizes})
 
-    async def _let_run(
+    async def _run_turn(
         self, world: World, number: int, row: RowPlan, size: int, client: str
     ) -> None:
         where = f"{row.number} {row.name} {size:,} {client}"
@@ -121,11 +123,11 @@ class Run:
             measured = await behave(world, client, size)
         except (TurnFailedError, ClientLostError, TimeoutError) as error:
             self.results.failures[where] = str(error)
-            say(f"{where} failed: {error}")
+            log_progress(f"{where} failed: {error}")
             return
         self.results.add(row.name, size, client, measured)
         shown = "  ".join(f"{name} {value:.4g}" for name, value in measured.items())
-        say(f"round {number + 1}/{self._arguments.rounds} {where}: {shown}")
+        log_progress(f"round {number + 1}/{self._arguments.rounds} {where}: {shown}")
 
 
 def describe_environment(rounds: int) -> dict[str, object]:
@@ -147,8 +149,8 @@ async def profile(arguments: argparse.Namespace) -> int:
     return 0
 
 
-async def run_until_told(arguments: argparse.Namespace) -> int:
-    """A SIGTERM ends the run as Ctrl-C does: every process is ended before we leave."""
+async def run_until_terminated(arguments: argparse.Namespace) -> int:
+    """Run; SIGTERM ends the run as Ctrl-C does, with all processes."""
     task = asyncio.current_task()
     assert task is not None, "a coroutine runs in a task"
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
@@ -177,12 +179,12 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     raise_file_limit()
     try:
-        return asyncio.run(run_until_told(arguments))
+        return asyncio.run(run_until_terminated(arguments))
     except (KeyboardInterrupt, asyncio.CancelledError):
-        say("interrupted")
+        log_progress("interrupted")
         return INTERRUPTED
     except BackendUnavailableError as error:
-        say(str(error))
+        log_progress(str(error))
         return 1
 
 

@@ -1,4 +1,4 @@
-"""What runs inside the process of one xDS client while the mesh around it grows and changes?
+"""The process of one xDS client in the scale benchmark.
 
     python -m bench.scale_child CLIENT CONTROL_PLANE
 
@@ -30,7 +30,7 @@ from bench.clients.grpc_aio_xds import make_bootstrap, set_bootstrap
 from bench.pacing import run_paced
 
 ORDER_LIMIT_BYTES = 1 << 20
-# A backend answers it with the address that was connected to.
+# A backend answers it with its own address.
 WHO = b"\xffWHO"
 ERRORS_SHOWN = 3
 PROFILE_LINES = 45
@@ -42,7 +42,7 @@ Untyped = Any
 
 
 def open_channel(client: str, control_plane: str) -> Untyped:
-    """A channel to the target of all meshes; what is not needed is not imported."""
+    """A channel to the target of all meshes; imports only the library of this client."""
     if client == "grpc_aio_xds":
         set_bootstrap(control_plane)
         import grpc.aio  # noqa: PLC0415
@@ -54,14 +54,14 @@ def open_channel(client: str, control_plane: str) -> Untyped:
 
 
 class Load:
-    """RPCs in the background, in a closed or an open loop, and what came of them."""
+    """RPCs in the background, in a closed or an open loop, and their results."""
 
-    def __init__(self, ask: Callable[[bytes], Untyped], order: Mapping[str, Any]) -> None:
-        self._ask = ask
+    def __init__(self, call: Callable[[bytes], Untyped], order: Mapping[str, Any]) -> None:
+        self._call = call
         self.rpcs = 0
         self.errors: list[str] = []
         self.max_s = 0.0
-        # When each backend first answered.
+        # The time of each backend's first answer.
         self.first_seen: dict[str, float] = {}
         self._awaited: dict[str, asyncio.Future[None]] = {}
         self._is_over = False
@@ -75,7 +75,7 @@ class Load:
     async def stop(self) -> dict[str, object]:
         self._is_over = True
         if self._is_paced:
-            # It has no end of its own.
+            # It does not end by itself.
             self._tasks[-1].cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         return {
@@ -85,12 +85,12 @@ class Load:
             "max_ms": self.max_s * MILLI,
         }
 
-    async def wait_for(self, who: str) -> float:
-        """Until this backend has answered; returns when it first did."""
-        if who not in self.first_seen:
-            self._awaited[who] = asyncio.get_running_loop().create_future()
-            await self._awaited[who]
-        return self.first_seen[who]
+    async def wait_for(self, backend: str) -> float:
+        """Wait until this backend has answered; returns the time of its first answer."""
+        if backend not in self.first_seen:
+            self._awaited[backend] = asyncio.get_running_loop().create_future()
+            await self._awaited[backend]
+        return self.first_seen[backend]
 
     async def _repeat(self) -> None:
         while not self._is_over:
@@ -103,31 +103,31 @@ class Load:
         begin_s = time.monotonic()
         self.rpcs += 1
         try:
-            who = bytes(await self._ask(WHO)).decode()
+            backend = bytes(await self._call(WHO)).decode()
         except grpc.RpcError as error:
             self.errors.append(str(error))
             return
         end_s = time.monotonic()
         self.max_s = max(self.max_s, end_s - begin_s)
-        if who not in self.first_seen:
-            self.first_seen[who] = end_s
-            if who in self._awaited:
-                self._awaited[who].set_result(None)
+        if backend not in self.first_seen:
+            self.first_seen[backend] = end_s
+            if backend in self._awaited:
+                self._awaited[backend].set_result(None)
 
 
 class Session:
-    """One client and its channel. Driven by orders."""
+    """One client and its channel. Each `do_` method carries out one kind of order."""
 
     def __init__(self, client: str, control_plane: str) -> None:
         self._client = client
         self._control_plane = control_plane
-        # Once it is open.
+        # None until it is open.
         self._channel: Untyped = None
         self._unary: Untyped = None
         self._load: Load | None = None
         self._profiler: cProfile.Profile | None = None
 
-    async def obey(self, order: Mapping[str, Any]) -> Mapping[str, object]:
+    async def execute_order(self, order: Mapping[str, Any]) -> Mapping[str, object]:
         """Carry out one order: the method with its name."""
         method = getattr(self, f"do_{order['do']}", None)
         if method is None:
@@ -136,7 +136,7 @@ class Session:
         return answered
 
     async def do_open(self, _order: Mapping[str, Any]) -> dict[str, object]:
-        """Open the channel and let it connect; nothing is awaited."""
+        """Open the channel and start connecting, without waiting."""
         at_s, cpu_s = time.monotonic(), time.process_time()
         self._channel = open_channel(self._client, self._control_plane)
         self._unary = self._channel.unary_unary(METHOD)
@@ -144,20 +144,24 @@ class Session:
         return {"at_s": at_s, "cpu_s": cpu_s}
 
     async def do_rpc(self, order: Mapping[str, Any]) -> dict[str, object]:
-        """One RPC, which waits for a connection; who answered, and when."""
+        """Make one wait-for-ready RPC; returns the backend and the time."""
         metadata = tuple(map(tuple, order.get("metadata", ())))
-        who = await self._unary(WHO, metadata=metadata, wait_for_ready=True, timeout=60.0)
-        return {"who": bytes(who).decode(), "at_s": time.monotonic(), "cpu_s": time.process_time()}
+        backend = await self._unary(WHO, metadata=metadata, wait_for_ready=True, timeout=60.0)
+        return {
+            "backend": bytes(backend).decode(),
+            "at_s": time.monotonic(),
+            "cpu_s": time.process_time(),
+        }
 
     async def do_usage(self, _order: Mapping[str, Any]) -> dict[str, object]:
-        """What the process has used so far, and the memory that it has now."""
-        with open("/proc/self/statm") as statm:  # noqa: ASYNC230 - no disk is behind it
+        """The CPU that the process has used, and its memory now."""
+        with open("/proc/self/statm") as statm:  # noqa: ASYNC230 - /proc is not on a disk
             pages = int(statm.read().split()[1])
         rss_kb = pages * resource.getpagesize() / 1000
         return {"cpu_s": time.process_time(), "at_s": time.monotonic(), "rss_kb": rss_kb}
 
     async def do_repeat(self, order: Mapping[str, Any]) -> dict[str, object]:
-        """RPCs one after the other for a while: how many, and their CPU."""
+        """Make RPCs one after the other for a while; returns their number and CPU."""
         metadata = tuple(map(tuple, order.get("metadata", ())))
         unary, message, count = self._unary, b"x" * 16, 0
         cpu_s, until_s = time.process_time(), time.monotonic() + order["duration_s"]
@@ -176,7 +180,7 @@ class Session:
 
     async def do_wait_for(self, order: Mapping[str, Any]) -> Mapping[str, object]:
         assert self._load is not None, "an answer is awaited after load was started"
-        return {"at_s": await self._load.wait_for(order["who"])}
+        return {"at_s": await self._load.wait_for(order["backend"])}
 
     async def do_start_profile(self, _order: Mapping[str, Any]) -> dict[str, object]:
         self._profiler = cProfile.Profile()
@@ -208,45 +212,45 @@ async def open_session(client: str, control_plane: str) -> AsyncIterator[Session
 
 async def serve(client: str, control_plane: str, answers: TextIO) -> None:
     """Answer orders until stdin ends."""
-    # Importing is measured in a row of its own, not with the first channel.
+    # The import is measured in a row of its own, not with the first channel.
     import_module("grpc.aio" if client == "grpc_aio_xds" else "proxyless.aio")
     orders = asyncio.StreamReader(limit=ORDER_LIMIT_BYTES)
     await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(orders), sys.stdin
     )
     async with open_session(client, control_plane) as session:
-        answer(answers, {"ready": True})
+        write_answer(answers, {"ready": True})
         while line := await orders.readline():
             try:
-                answer(answers, await session.obey(json.loads(line)))
-            except Exception as error:  # The parent decides what a failed order means.
-                answer(answers, {"error": "".join(traceback.format_exception(error))})
+                write_answer(answers, await session.execute_order(json.loads(line)))
+            except Exception as error:  # Reported to the parent.
+                write_answer(answers, {"error": "".join(traceback.format_exception(error))})
 
 
-def answer(answers: TextIO, value: Mapping[str, object]) -> None:
+def write_answer(answers: TextIO, value: Mapping[str, object]) -> None:
     answers.write(json.dumps(value) + "\n")
     answers.flush()
 
 
 def raise_file_limit() -> None:
-    """As many files as the system lets us have: each connection is one."""
+    """Raise the limit of open files to its maximum: each connection is one."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def main() -> None:
     client, control_plane = sys.argv[1:]
-    # Ctrl-C reaches the whole process group; only the parent acts on it.
+    # Ctrl-C reaches the whole process group; only the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     raise_file_limit()
-    # Whatever a library prints must not be taken for an answer.
+    # Output of libraries must not be parsed as an answer.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     try:
         with asyncio.Runner(loop_factory=lambda: new_loop(CLIENTS[client].loop)) as runner:
             runner.run(serve(client, control_plane, answers))
     except ClientUnavailableError as error:
-        answer(answers, {"unavailable": str(error)})
+        write_answer(answers, {"unavailable": str(error)})
 
 
 if __name__ == "__main__":

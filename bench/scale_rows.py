@@ -1,7 +1,7 @@
-"""What is done in each row of the scale benchmark?
+"""Measurements of the scale benchmark, one coroutine per row.
 
-A row is a coroutine: one client, one size, one round; it returns what it measured by name. Sizes
-and the targets are in `scale_targets`.
+A row measures one client at one size in one round, and returns its figures by name. Sizes and
+targets are in `scale_targets`.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import Final
 
 from bench.meshes import HEADER, loopback_address
 from bench.processes import MeshProcess, running
-from bench.scale_world import PATIENCE_S, ScaleClient, World, run_echo
+from bench.scale_world import TIMEOUT_S, ScaleClient, World, run_echo
 from proxyless.controlplane import CLUSTER, ENDPOINTS
 
 Measured = dict[str, float]
@@ -25,15 +25,15 @@ WARM_UP_S: Final = 0.2
 IDLE_S: Final = 4.0
 LOAD: Final = 100
 STEADY_RATE_PER_S: Final = 200.0
-# How late the new cluster is in a torn config, and how long the load goes on around what happens.
+# The delay of the new cluster in a torn config; the time of load before and after an event.
 LATE_S: Final = 0.5
 AROUND_S: Final = 0.3
-# Endpoints that stay while all others leave.
+# The number of endpoints that stay when the others are removed.
 STAYING: Final = 10
 
 
 async def routes_by_path(world: World, client: str, size: int) -> Measured:
-    """CPU per RPC with so many routes, of which the last one matches."""
+    """CPU per RPC with `size` routes, of which only the last one matches."""
     await world.mesh.serve("path_routes", count=size, addresses=[world.echo.address])
     return await _cpu_per_rpc(world, client, [])
 
@@ -56,7 +56,7 @@ async def _cpu_per_rpc(world: World, client: str, metadata: list[tuple[str, str]
 async def _connected(
     world: World, client: str, size: int
 ) -> AsyncIterator[tuple[ScaleClient, Measured]]:
-    """A client with so many connections, and what it took to have them."""
+    """A client with `size` connections, and their cost."""
     await world.mesh.serve("many_endpoints", count=size, ports=world.ports)
     async with world.run_client(client) as process:
         opened = await process.do("open")
@@ -73,13 +73,13 @@ async def _connected(
 
 
 async def many_endpoints(world: World, client: str, size: int) -> Measured:
-    """From opening the channel until all are connected, and the memory then."""
+    """Time from opening the channel until all endpoints are connected, and the memory then."""
     async with _connected(world, client, size) as (_, measured):
         return measured
 
 
 async def one_added(world: World, client: str, size: int) -> Measured:
-    """One endpoint more: what it costs, when it is connected, and when it answers under load."""
+    """One more endpoint: its CPU, and the times until it is connected and until it answers."""
     async with _connected(world, client, size) as (process, _):
         before, (_, ever) = await process.do("usage"), await world.watch.count()
         told_s = await world.mesh.serve(
@@ -92,8 +92,8 @@ async def one_added(world: World, client: str, size: int) -> Measured:
         loaded_s = await world.mesh.serve(
             "many_endpoints", count=size, ports=world.ports, added=[size, size + 1]
         )
-        who = loopback_address(size + 1, world.ports)
-        answered = await process.do("wait_for", who=who)
+        backend = loopback_address(size + 1, world.ports)
+        answered = await process.do("wait_for", backend=backend)
         await process.do("stop_load")
     return {
         "cpu_s": after["cpu_s"] - before["cpu_s"],
@@ -103,7 +103,7 @@ async def one_added(world: World, client: str, size: int) -> Measured:
 
 
 async def leave_and_return(world: World, client: str, size: int) -> Measured:
-    """Memory when all but a few endpoints have left and returned, twice."""
+    """Memory after all but a few endpoints were removed and added again, twice."""
     async with _connected(world, client, size) as (process, measured):
         found = {"rss_kb_0": measured["rss_kb"]}
         for cycle in (1, 2):
@@ -116,7 +116,7 @@ async def leave_and_return(world: World, client: str, size: int) -> Measured:
 
 
 async def many_clusters(world: World, client: str, size: int) -> Measured:
-    """From opening the channel until the first RPC is answered by the last of so many clusters."""
+    """Time from opening the channel until the last of `size` clusters answers the first RPC."""
     await world.mesh.serve("many_clusters", count=size, ports=world.ports)
     async with world.run_client(client) as process:
         opened = await process.do("open")
@@ -128,13 +128,13 @@ async def many_clusters(world: World, client: str, size: int) -> Measured:
 
 
 async def cold_start(world: World, client: str, _size: int) -> Measured:
-    """From the start of a process until its first RPC is answered."""
+    """Time from the start of a process to the end of its first RPC."""
     await world.mesh.serve("spread", addresses=[world.echo.address])
     started_s = asyncio.get_running_loop().time()
     argv = (sys.executable, "-m", "bench.cold", client, world.mesh.address)
     async with running(argv, leaves_at_eof=True) as process:
         assert process.stdout is not None, "the process is started with a pipe as stdout"
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             times = (await process.stdout.readline()).split()
     begin_s, imported_s, answered_s = map(float, times)
     return {
@@ -145,7 +145,7 @@ async def cold_start(world: World, client: str, _size: int) -> Measured:
 
 
 async def failover_at_200(world: World, client: str, _size: int) -> Measured:
-    """Both backends of the first priority die: how many RPCs fail, and how long until P1 serves."""
+    """Both backends of P0 are killed: the number of failed RPCs, and the time until P1 serves."""
     return await _failover(world, client, rate_per_s=STEADY_RATE_PER_S)
 
 
@@ -166,7 +166,7 @@ async def _failover(world: World, client: str, **load: float) -> Measured:
         await asyncio.sleep(AROUND_S)
         killed_s = first.kill()
         second.kill()
-        answered = await process.do("wait_for", who=low.address)
+        answered = await process.do("wait_for", backend=low.address)
         await asyncio.sleep(AROUND_S)
         total = await process.do("stop_load")
     return {
@@ -177,7 +177,7 @@ async def _failover(world: World, client: str, **load: float) -> Measured:
 
 
 async def torn_config(world: World, client: str, _size: int) -> Measured:
-    """Routes name a cluster that comes half a second later."""
+    """Routes name a cluster that is sent half a second later."""
     mesh = world.unpaced
     async with AsyncExitStack() as stack:
         old, new = [await stack.enter_async_context(run_echo()) for _ in range(2)]
@@ -188,7 +188,7 @@ async def torn_config(world: World, client: str, _size: int) -> Measured:
         await process.do("start_load", rate_per_s=STEADY_RATE_PER_S)
         await asyncio.sleep(AROUND_S)
         await _tear(mesh, old.address, new.address)
-        await process.do("wait_for", who=new.address)
+        await process.do("wait_for", backend=new.address)
         await asyncio.sleep(AROUND_S)
         total = await process.do("stop_load")
     return {"failed": total["failed"], "rpcs": total["rpcs"], "max_ms": total["max_ms"]}
@@ -196,14 +196,14 @@ async def torn_config(world: World, client: str, _size: int) -> Measured:
 
 async def _tear(mesh: MeshProcess, old: str, new: str) -> None:
     for type_url in (CLUSTER, ENDPOINTS):
-        await mesh.ask({"withhold": [type_url, "new"]}, PATIENCE_S)
+        await mesh.send({"withhold": [type_url, "new"]}, TIMEOUT_S)
     await mesh.serve("moving", old=[old], new=[new])
     await asyncio.sleep(LATE_S)
-    await mesh.ask({"release": True}, PATIENCE_S)
+    await mesh.send({"release": True}, TIMEOUT_S)
 
 
 async def idle(world: World, client: str, size: int) -> Measured:
-    """The share of a core that a channel takes that nobody uses."""
+    """The share of a core that an unused channel takes."""
     async with _connected(world, client, size) as (process, _):
         before = await process.do("usage")
         await asyncio.sleep(IDLE_S)

@@ -1,7 +1,7 @@
-"""Does a large mesh cost what we promised? Rows, sizes, targets, verdicts and how they are shown.
+"""Targets of the scale benchmark: rows, sizes, verdicts and tables. Pure.
 
-Pure: what was measured in, verdicts and text out. A figure is the median over the rounds; a target
-compares ours with grpcio's of the same run, with our own at a smaller size, or with a number.
+A figure is the median over the rounds; a target compares ours with grpcio's of the same run, with
+our own at a smaller size, or with a number.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ OURS: Final = ("xds_asyncio", "xds_uvloop")
 
 @dataclass(frozen=True, slots=True)
 class RowPlan:
-    """One row: the number in the list of targets, what `scale_rows` runs for it, and how large."""
+    """One row: its number in the list of targets, its coroutine in `scale_rows`, and its sizes."""
 
     number: str
     name: str
@@ -43,10 +43,10 @@ ROWS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ScaleTarget:
-    """One promise about a measure of a row at a size; all are upper limits.
+    """One target for a measure of a row at a size; all are upper limits.
 
     `ratio`     ours over grpcio's
-    `slope`     what one more costs from the base size to this one, ours over grpcio's
+    `slope`     cost of one more from the base size to this one, ours over grpcio's
     `flat`      ours at this size over ours at the base size
     `linear`    the same, each divided by its size
     `value`     ours
@@ -96,10 +96,10 @@ Key = tuple[str, int, str, str]
 
 @dataclass(slots=True)
 class ScaleResults:
-    """Everything one run measured."""
+    """All measurements of one run."""
 
     values: dict[Key, list[float]] = field(default_factory=dict)
-    # What went wrong, by row, size and client.
+    # Errors, by row, size and client.
     failures: dict[str, str] = field(default_factory=dict)
 
     def add(self, row: str, size: int, client: str, measured: Mapping[str, float]) -> None:
@@ -113,7 +113,7 @@ class ScaleResults:
 
 @dataclass(frozen=True, slots=True)
 class ScaleVerdict:
-    """What came of one target for one client; `got` is None exactly when it was not measured."""
+    """Result of one target for one client; `got` is None if it was not measured."""
 
     target: ScaleTarget
     client: str
@@ -139,7 +139,7 @@ def judge(
 
 
 def _compare(target: ScaleTarget, client: str, results: ScaleResults) -> float | None:
-    """What the target is about; None if one of the figures for it is missing."""
+    """The figure of the target; None if a measurement for it is missing."""
 
     def get(size: int, whose: str) -> float:
         value = results.median(target.row, size, target.measure, whose)
@@ -164,12 +164,12 @@ def _compare(target: ScaleTarget, client: str, results: ScaleResults) -> float |
 
 
 def is_acceptable(verdicts: Iterable[ScaleVerdict]) -> bool:
-    """Nothing missed, and something met: a run that measured no target proves nothing."""
+    """Whether no target was missed and at least one was met."""
     outcomes = {verdict.outcome for verdict in verdicts}
     return Outcome.PASS in outcomes and Outcome.MISS not in outcomes
 
 
-# Shown
+# Output
 
 
 def format_results(results: ScaleResults, clients: Sequence[str]) -> str:
@@ -204,7 +204,7 @@ def format_verdicts(verdicts: Iterable[ScaleVerdict]) -> str:
 def to_json(
     results: ScaleResults, verdicts: Iterable[ScaleVerdict], environment: Mapping[str, object]
 ) -> dict[str, object]:
-    """The run as plain values: every round, the medians, the verdicts."""
+    """The run as plain values: all rounds, medians and verdicts."""
     return {
         "environment": dict(environment),
         "results": [

@@ -1,6 +1,6 @@
-"""Where do the rows of the scale benchmark run: backends, control planes, one client at a time?
+"""Processes of the scale benchmark: backends, control planes, and one client at a time.
 
-Everything is a process that is ended when its block is left, by success, error or Ctrl-C.
+Each process ends when its block is left, by success, error or Ctrl-C.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ from bench.processes import (
     running,
 )
 
-# Each port accepts from its own queue, so that thousands who connect at once are not turned away.
+# Each port has its own accept queue, so that thousands of simultaneous connections fit.
 PORTS: Final = 8
-PATIENCE_S: Final = 90.0
+TIMEOUT_S: Final = 90.0
 POLL_S: Final = 0.005
-# A client has settled when it takes no more than this share of a core for this time.
+# A client is quiet when it takes at most this share of a core for this time.
 SETTLE_S: Final = 0.25
 QUIET_SHARE: Final = 0.02
 STATISTICS: Final = b"\xffSTA"
@@ -44,38 +44,38 @@ class Echo:
         return f"127.0.0.1:{self.ports[0]}"
 
     def kill(self) -> float:
-        """End it without a word; returns when."""
+        """Kill it with SIGKILL; returns the time."""
         at_s = time.monotonic()
         self.process.kill()
         return at_s
 
 
 class Watch:
-    """Counts the connections that a backend has, apart from its own.
+    """Counts the connections of a backend, without its own connection.
 
-    Those count whose client has acknowledged the backend's SETTINGS. One that the kernel has
-    accepted may wait for a busy client for a long time yet.
+    A connection counts when its client has acknowledged the backend's SETTINGS. A busy client may
+    need a long time for that after the kernel has accepted the connection.
     """
 
     def __init__(self, client: TransportClient) -> None:
         self._client = client
 
     async def count(self) -> tuple[int, int]:
-        """Those it has now, and those it ever had."""
+        """The current number of connections, and the total since the start."""
         text = (await self._client.unary(STATISTICS)).decode()
         values = dict(part.split("=") for part in text.split())
         return int(values["ready"]) - 1, int(values["readied"]) - 1
 
     async def wait_for_now(self, count: int) -> float:
-        """Until so many are connected; returns when that was seen."""
+        """Wait until `count` are connected; returns the time."""
         return await self._wait(lambda now, _ever: now == count, f"{count} connections")
 
     async def wait_for_ever(self, count: int) -> float:
-        """Until so many have connected since it was started; returns when that was seen."""
+        """Wait until `count` have connected since the start; returns the time."""
         return await self._wait(lambda _now, ever: ever >= count, f"{count} ever connected")
 
     async def _wait(self, is_done: Callable[[int, int], bool], what: str) -> float:
-        until_s = time.monotonic() + PATIENCE_S
+        until_s = time.monotonic() + TIMEOUT_S
         while not is_done(*(counts := await self.count())):
             if time.monotonic() > until_s:
                 raise TimeoutError(f"got {counts} connections (now, ever), wanted {what}")
@@ -87,17 +87,17 @@ class ScaleClient(OrderedProcess):
     """One xDS client in a process of its own."""
 
     async def wait_ready(self) -> None:
-        """Return once it takes orders; ClientUnavailableError if it cannot run here."""
+        """Wait until it takes orders; raises ClientUnavailableError if it cannot run here."""
         answer = await self._answer(START_TIMEOUT_S)
         if "unavailable" in answer:
             raise ClientUnavailableError(str(answer["unavailable"]))
 
     async def do(self, what: str, **arguments: object) -> Any:  # noqa: ANN401 - JSON
-        return await self.ask({"do": what, **arguments}, PATIENCE_S)
+        return await self.send({"do": what, **arguments}, TIMEOUT_S)
 
     async def settle(self) -> Any:  # noqa: ANN401 - JSON
-        """Until it has done what it does in the background; returns its usage then."""
-        until_s = time.monotonic() + PATIENCE_S
+        """Wait until it is quiet; returns its usage then."""
+        until_s = time.monotonic() + TIMEOUT_S
         before = await self.do("usage")
         while time.monotonic() < until_s:
             await asyncio.sleep(SETTLE_S)
@@ -105,7 +105,7 @@ class ScaleClient(OrderedProcess):
             if after["cpu_s"] - before["cpu_s"] <= QUIET_SHARE * (after["at_s"] - before["at_s"]):
                 return before
             before = after
-        raise TimeoutError(f"{self.name} is not quiet after {PATIENCE_S:.0f} s")
+        raise TimeoutError(f"{self.name} is not quiet after {TIMEOUT_S:.0f} s")
 
 
 @asynccontextmanager
@@ -124,14 +124,14 @@ async def run_echo(ports: int = 1) -> AsyncIterator[Echo]:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What all rows of a run share."""
+    """Processes that all rows of a run share."""
 
     mesh: MeshProcess
-    # One that tells all of a change at once, new routes before their clusters.
+    # An unpaced one, which sends all parts of a change at once.
     unpaced: MeshProcess
     echo: Echo
     watch: Watch
-    # Where the time goes: the client's process is profiled, and nothing is measured.
+    # The client's process is profiled, and nothing is measured.
     is_profile: bool = False
 
     @property
@@ -142,7 +142,7 @@ class World:
     async def run_client(
         self, name: str, mesh: MeshProcess | None = None
     ) -> AsyncIterator[ScaleClient]:
-        """A client that has imported its library and opened nothing yet."""
+        """A client that has imported its library, without a channel yet."""
         address = (mesh or self.mesh).address
         argv = (sys.executable, "-m", "bench.scale_child", name, address)
         async with running(argv, leaves_at_eof=True) as process:

@@ -1,4 +1,4 @@
-"""Which names does an option such as `--only` or `--clients` mean?"""
+"""Selection of names by an option such as `--only` or `--clients`."""
 
 from collections.abc import Iterable, Sequence
 
@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 def select_names(known: Iterable[str], wanted: Sequence[str]) -> list[str]:
     """The known names that are wanted, in their known order.
 
-    A wanted name that is not known by itself stands for every name it begins:
-    `unary-16B-1` is one workload, `unary` is five. Raises ValueError for a name that means nothing.
+    A wanted name that is not a known name is a prefix: `unary-16B-1` is one workload, `unary` is
+    five. Raises ValueError for a prefix without a match.
     """
     names = list(known)
     chosen: set[str] = set()

@@ -1,7 +1,7 @@
-"""Is it as cheap as we promised?
+"""Targets of the RPC benchmark, and their verdicts. Pure.
 
-A target is a ratio to grpcio in the same run, because ratios hold from machine to machine where
-microseconds do not. Pure: summaries in, verdicts out.
+A target is a ratio to grpcio in the same run, because ratios depend less on the machine than
+microseconds.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ Summaries = Mapping[str, Mapping[str, Summary]]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One promise.
+    """One target.
 
     `cpu` is our CPU per operation over grpcio's, and `p50` our median latency over grpcio's, at
     most `limit`; `gain` is our operations (or megabytes: the ratio is the same) per CPU-second over
@@ -32,7 +32,7 @@ class Target:
 
     @property
     def is_upper(self) -> bool:
-        """Less is better."""
+        """Whether less is better."""
         return self.measure in ("cpu", "p50")
 
     def is_met_by(self, got: float) -> bool:
@@ -47,7 +47,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of one target; `got` is None exactly when it was not measured."""
+    """Result of one target; `got` is None if it was not measured."""
 
     target: Target
     outcome: Outcome
@@ -101,17 +101,17 @@ TARGETS: tuple[Target, ...] = (
 
 
 def reference_of(client: str) -> str:
-    """The client of grpcio's that this one is compared with."""
+    """The grpcio client that this one is compared with."""
     return CLIENTS[client].reference
 
 
 def cpu_ratio(ours: Summary, reference: Summary) -> float:
-    """Our CPU per operation over the reference's: below 1 we are cheaper."""
+    """Our CPU per operation over the reference's: less than 1 is better."""
     return ours.cpu_us / reference.cpu_us
 
 
 def gain(ours: Summary, reference: Summary) -> float:
-    """Our operations per CPU-second over the reference's: above 1 we are cheaper."""
+    """Our operations per CPU-second over the reference's: more than 1 is better."""
     return ours.per_cpu_s / reference.per_cpu_s
 
 
@@ -128,7 +128,7 @@ def judge(summaries: Summaries, targets: Iterable[Target] = TARGETS) -> list[Ver
 
 
 def is_acceptable(verdicts: Iterable[Verdict]) -> bool:
-    """Nothing missed, and something met: a run that measured no target proves nothing."""
+    """Whether no target was missed and at least one was met."""
     outcomes = {verdict.outcome for verdict in verdicts}
     return Outcome.PASS in outcomes and Outcome.MISS not in outcomes
 

@@ -1,6 +1,6 @@
-"""What does a blocking client do in its turn? The workers of `bench.child`, as threads.
+"""Workers of `bench.child` for blocking clients, as threads.
 
-Every thread asks again as soon as it is answered. The thread that measures sleeps meanwhile.
+Every thread makes its next call when the last one has ended. The measuring thread sleeps meanwhile.
 """
 
 import time
@@ -15,7 +15,7 @@ NANOSECONDS_PER_MICROSECOND = 1000.0
 
 
 class Workers:
-    """The threads of one turn, and what they count."""
+    """The threads of one turn, and their counts."""
 
     def __init__(self) -> None:
         self.is_running = True
@@ -23,7 +23,7 @@ class Workers:
         self.errors: list[BaseException] = []
 
     def run(self, worker: Callable[["Workers"], int], concurrency: int, duration_s: float) -> int:
-        """Run that many for a while; returns their operations together."""
+        """Run `concurrency` threads for a while; returns the sum of their operations."""
         threads = [Thread(target=self._work, args=(worker,)) for _ in range(concurrency)]
         for thread in threads:
             thread.start()
@@ -43,7 +43,7 @@ class Workers:
 
 
 def warm_up_blocking(client: BlockingClient, workload: Workload, duration_s: float) -> None:
-    """Every answer is looked at, so a client that answers wrongly is never timed."""
+    """Warm-up that checks every response, so that a client with wrong responses is not timed."""
     message = workload.request()
 
     def worker(turn: Workers) -> int:

@@ -5,6 +5,7 @@ No retries, no load balancing, no serialisation. Errors are reported as a `Statu
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
@@ -14,10 +15,8 @@ from proxyless.wire import StreamEnd
 from proxyless.wire.limits import BUFFERED_BYTES_MAX, MESSAGE_OVERHEAD_BYTES
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import AsyncIterator, Generator
 
-    from proxyless.runtime import Deadline
     from proxyless.transport.client import ClientTransport
     from proxyless.wire import ClientStream, ResponseBlock
 
@@ -31,9 +30,9 @@ _SECOND_MESSAGE: Final = Status(
 
 
 class UnaryCall:
-    """One request, one reply. Awaiting it gives the end; then `message` is there if it is OK."""
+    """One request, one response. Awaiting it returns the end; if that is OK, `message` is set."""
 
-    __slots__ = ("_deadline", "_done", "_stream", "end", "head", "message")
+    __slots__ = ("_deadlines", "_done", "_stream", "deadline_id", "end", "head", "message")
 
     def __init__(
         self,
@@ -45,11 +44,12 @@ class UnaryCall:
         self.head: ResponseBlock | None = None
         self.message: bytes | None = None
         self.end: StreamEnd | None = None
-        self._done: asyncio.Future[StreamEnd] = transport.new_future()
-        self._deadline: Deadline | None = None
+        self._done: asyncio.Future[StreamEnd] = asyncio.get_running_loop().create_future()
+        self._deadlines = transport.deadlines
+        self.deadline_id = 0
         self._stream = transport.open_unary(block, self, message)
         if timeout_s is not None and self.end is None:
-            self._deadline = transport.expire_later(timeout_s, self._on_deadline)
+            self._deadlines.expire(self, transport.clock.now_s() + timeout_s)
 
     def __await__(self) -> Generator[object, None, StreamEnd]:
         return self._done.__await__()
@@ -61,10 +61,10 @@ class UnaryCall:
     def cancel(self) -> None:
         self._stream.cancel()
 
-    def _on_deadline(self) -> None:
+    def on_deadline(self) -> None:
         self._stream.cancel(_DEADLINE_EXCEEDED)
 
-    # What the wire says
+    # Called by the stream
 
     def on_head(self, head: ResponseBlock) -> None:
         self.head = head
@@ -81,8 +81,7 @@ class UnaryCall:
         if self.message is None and end.status.is_ok:
             end = StreamEnd(_NO_MESSAGE, end.trailers)
         self.end = end
-        if self._deadline is not None:
-            self._deadline.cancel()
+        self._deadlines.cancel(self)
         # The waiting task may have been cancelled meanwhile.
         if not self._done.done():
             self._done.set_result(end)
@@ -98,19 +97,20 @@ class StreamingCall:
         self.end: StreamEnd | None = None
         self._received: deque[bytes] = deque()
         self._received_bytes = 0
-        self._new_future = transport.new_future
+        self._new_future = asyncio.get_running_loop().create_future
         self._reader: asyncio.Future[None] | None = None
         self._writer: asyncio.Future[None] | None = None
-        self._deadline: Deadline | None = None
+        self._deadlines = transport.deadlines
+        self.deadline_id = 0
         self._stream: ClientStream = transport.open(block, self)
         if timeout_s is not None and self.end is None:
-            self._deadline = transport.expire_later(timeout_s, self._on_deadline)
+            self._deadlines.expire(self, transport.clock.now_s() + timeout_s)
 
     async def write(
         self, message: bytes, *, is_compressed: bool = False, end_stream: bool = False
     ) -> None:
-        """Send a message and wait until the peer's window has taken it. A no-op after the end."""
-        # A stream may be over before its last messages are read, and its end is told after them.
+        """Send a message and wait for flow control. A no-op after the end."""
+        # A stream may be over before its last messages are read; `on_end` comes after them.
         if self.end is not None or self._stream.is_ended:
             return
         self._stream.send_message(message, is_compressed=is_compressed, end_stream=end_stream)
@@ -122,7 +122,7 @@ class StreamingCall:
         self._stream.close_sending()
 
     async def read(self) -> bytes | None:
-        """The next message, or None after the last one: then `end` is there."""
+        """The next message, or None after the last one: then `end` is set."""
         while not self._received:
             if self.end is not None:
                 return None
@@ -148,10 +148,10 @@ class StreamingCall:
     def cancel(self) -> None:
         self._stream.cancel()
 
-    def _on_deadline(self) -> None:
+    def on_deadline(self) -> None:
         self._stream.cancel(_DEADLINE_EXCEEDED)
 
-    # What the wire says
+    # Called by the stream
 
     def on_head(self, head: ResponseBlock) -> None:
         self.head = head
@@ -168,8 +168,7 @@ class StreamingCall:
 
     def on_end(self, end: StreamEnd) -> None:
         self.end = end
-        if self._deadline is not None:
-            self._deadline.cancel()
+        self._deadlines.cancel(self)
         wake(self._reader)
         wake(self._writer)
 

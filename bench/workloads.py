@@ -1,8 +1,8 @@
-"""What is a client asked to do in one turn?
+"""Workloads: the load of a client in one turn.
 
-A workload is a closed loop: `concurrency` coroutines, each asking again as soon as it is answered;
-blocking clients have as many threads instead. One with a rate is an open loop: it asks so often,
-answered or not. An operation is one unary RPC, or one message of a server stream.
+A workload is a closed loop: `concurrency` coroutines (threads for blocking clients), each of which
+makes its next call when the last one has ended. A workload with a rate is an open loop: it starts
+calls at that rate. An operation is one unary RPC, or one message of a server stream.
 """
 
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ class Workload:
     kind: Literal["unary", "stream", "blocking"]
     size_bytes: int
     concurrency: int
-    # Long enough that opening a stream is not what is measured, short enough to end a turn soon.
+    # Enough to make the cost of opening a stream negligible; few enough to end a turn soon.
     messages_per_call: int = 1
-    # An open loop asks so often; its concurrency is what comes of it.
+    # The rate of an open loop, whose concurrency is not fixed.
     rate_per_s: float | None = None
 
     def request(self) -> bytes:

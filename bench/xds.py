@@ -1,10 +1,10 @@
-"""What does a response of a control plane cost, from its bytes to the watchers?
+"""Benchmark of ADS responses: CPU from the bytes to the notification of watchers.
 
     python bench/xds.py [--rounds N] [--only WORKLOAD...] [--targets] [--json FILE]
 
 Each response goes through a real XdsClient whose transport is a function call: decoding,
-validation, cache, delivery and the ACK are in the figure, the network is not. CPU time of the
-process is taken: the first response, the same with one entry changed, and that one once more.
+validation, cache, notifications and the ACK are measured, the network is not. It measures CPU time
+of the process for the first response, for one with a changed entry, and for the same again.
 
 Exit codes: 0 measured (and with --targets: all met), 1 a target was missed, 2 wrong usage.
 """
@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 
 if not __package__:
-    # Run as a file: what is importable is the checkout, not this directory.
+    # Run as a file: import from the checkout, not from this directory.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.report import format_columns
@@ -33,10 +33,10 @@ from proxyless.xds.client import StreamListener, Tools, XdsClient
 
 ROUNDS = 5
 
-# What is wanted, at the largest size of a workload.
+# Targets, at the largest size of a workload.
 FIRST_MS_MAX = {"endpoints": 500.0}
 CHANGED_SHARE_MAX = 1 / 3
-# Between the smallest size and the largest, the cost of one entry grows by no more than this.
+# The cost per entry at the largest size, at most, as a multiple of that at the smallest.
 GROWTH_MAX = 1.5
 
 # ---------------------------------------------------------------------------------------------
@@ -44,7 +44,7 @@ GROWTH_MAX = 1.5
 
 
 class Loopback:
-    """A transport, and its only stream, to a control plane that is this benchmark."""
+    """A transport and its only stream, to this benchmark as the control plane."""
 
     def __init__(self) -> None:
         self.listener: StreamListener | None = None
@@ -58,7 +58,7 @@ class Loopback:
         return self
 
     def watch_connectivity(self, listener: Callable[[Status], None]) -> None:
-        """It can always be reached."""
+        """No-op: it is always connected."""
 
     def send(self, message: bytes) -> None:
         self.sent += 1
@@ -68,31 +68,31 @@ class Loopback:
         return True
 
     def read_next(self) -> None:
-        """It says something when it likes to."""
+        """No-op: `deliver_ms` calls the listener."""
 
     def close(self) -> None:
         self.listener = None
 
 
 class Counter:
-    """A watcher that counts what it is told; a status is no resource."""
+    """A watcher that counts resources and collects errors."""
 
     def __init__(self) -> None:
         self.resources = 0
-        self.troubles: list[Status] = []
+        self.errors: list[Status] = []
 
     def on_resource(self, resource: object) -> None:
         if isinstance(resource, Status):
-            self.troubles.append(resource)
+            self.errors.append(resource)
         else:
             self.resources += 1
 
     def on_ambient_error(self, status: Status) -> None:
-        self.troubles.append(status)
+        self.errors.append(status)
 
 
 class Session:
-    """One client with everything watched that a workload delivers."""
+    """One client with watches for all resources of a workload."""
 
     def __init__(self, workload: Workload, size: int) -> None:
         server = ServerConfig("control-plane:1", ChannelCreds("insecure"))
@@ -108,18 +108,20 @@ class Session:
         self._clock.advance(0)
 
     def deliver_ms(self, response: bytes, expected: int) -> float:
-        """CPU time until every watcher knows; so many resources have to be told."""
+        """CPU time until every watcher is notified; `expected` resources must be delivered."""
         assert self._loopback.listener is not None, "watching opens a stream"
-        told_before, sent_before = self._counter.resources, self._loopback.sent
+        count_before, sent_before = self._counter.resources, self._loopback.sent
         start_s = time.process_time()
         self._loopback.listener.on_message(response)
         self._clock.advance(0)
         spent_s = time.process_time() - start_s
-        if self._counter.troubles:
-            raise RuntimeError(f"response was refused: {self._counter.troubles[0].details}")
-        told = self._counter.resources - told_before
-        if told != expected or self._loopback.sent == sent_before:
-            raise RuntimeError(f"{told} resources were told, wanted {expected} and an ACK")
+        if self._counter.errors:
+            raise RuntimeError(f"response was refused: {self._counter.errors[0].details}")
+        delivered = self._counter.resources - count_before
+        if delivered != expected or self._loopback.sent == sent_before:
+            raise RuntimeError(
+                f"{delivered} resources were delivered, wanted {expected} and an ACK"
+            )
         return spent_s * 1000
 
     def close(self) -> None:
@@ -128,7 +130,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one size of a workload cost, in milliseconds: medians over the rounds."""
+    """Cost of one size of a workload, in milliseconds: medians over the rounds."""
 
     workload: str
     size: int
@@ -164,12 +166,12 @@ def measure(workload: Workload, size: int, rounds: int) -> Cost:
 
 
 # ---------------------------------------------------------------------------------------------
-# What it means
+# Verdicts
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One target and what came of it."""
+    """One target and its result."""
 
     target: str
     limit: float

@@ -1,10 +1,8 @@
-"""What does a control plane send? Responses of any size, and the same with one entry changed.
+"""ADS responses of any size, and the same with one entry changed. Pure.
 
-- `endpoints`: one EDS resource with so many endpoints in ten localities.
-- `routes`: one RDS resource with so many routes; some have headers, weights or retries.
-- `clusters`: so many CDS resources, each with a typed LB policy and outlier detection.
-
-Pure: sizes in, serialized responses out.
+- `endpoints`: one EDS resource with endpoints in ten localities.
+- `routes`: one RDS resource with routes; some have headers, weights or retries.
+- `clusters`: CDS resources, each with a typed LB policy and outlier detection.
 """
 
 from collections.abc import Callable
@@ -31,12 +29,12 @@ class Workload:
     """One kind of response."""
 
     name: str
-    # What is counted, as in "5000 endpoints".
+    # The noun for the size, as in "5000 endpoints".
     entries: str
-    # From small to large; the targets are judged at the largest.
+    # From small to large; targets are for the largest.
     sizes: tuple[int, ...]
     make_type: Callable[[], ResourceType[Any]]
-    # The resources of a response of this size; the entry of this number, if any, is another.
+    # The resources of a response of this size; the entry with this number, if any, differs.
     make_resources: Callable[[int, int | None], list[Proto]]
 
     def make_response(self, size: int, version: int, changed: int | None = None) -> bytes:
@@ -49,7 +47,7 @@ class Workload:
         return bytes(message.SerializeToString())
 
     def names(self, size: int) -> list[str]:
-        """What has to be watched to be told of all of it."""
+        """The names of all resources of a response."""
         return [_name_of(resource) for resource in self.make_resources(size, None)]
 
 

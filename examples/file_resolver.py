@@ -1,10 +1,10 @@
-"""A resolver of one's own: `file:///path` is a file of addresses, and changes when the file does.
+"""Example resolver: targets `file:///path`, the endpoints are the addresses in that file.
 
     registries = proxyless.Registries().extended(resolvers=[FileFactory()])
     channel = proxyless.aio.insecure_channel("file:///etc/backends", registries=registries)
 
 The file has one address per line: `10.0.0.1:80`, `[::1]:80`, `unix:/run/backend`.
-How it works is told in docs/howto/write-a-resolver.md.
+docs/howto/write-a-resolver.md explains it.
 """
 
 from pathlib import Path
@@ -18,7 +18,7 @@ POLL_S = 1.0
 
 
 class FileFactory:
-    """What the registry knows of the scheme `file`."""
+    """Creates resolvers for the scheme `file`."""
 
     scheme: Final = "file"
 
@@ -32,12 +32,12 @@ class FileFactory:
 
 
 class FileResolver(PollingResolver):
-    """Looks at the file every now and then."""
+    """Reads the file once per interval."""
 
     def __init__(self, path: Path, listener: ResolverListener, clock: Clock) -> None:
         super().__init__(listener, clock, POLL_S)
         self._path = path
 
-    def look(self) -> tuple[Endpoint, ...]:
+    def poll(self) -> tuple[Endpoint, ...]:
         texts = self._path.read_text().split()
         return tuple(Endpoint((parse_address(text),)) for text in texts)

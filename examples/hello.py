@@ -1,7 +1,7 @@
-"""A client on Proxyless calling a grpcio server.
+"""Minimal example: a grpcio server in this process, and a Proxyless channel to it.
 
-The smallest whole thing: a real grpcio server in this process, a channel of ours to it, every kind
-of call, and how a failure looks. Ends with exit code 0 if everything was as it should be.
+It makes a unary call, a server stream and a bidirectional stream, and shows an error. The exit code
+is 0 if all results are as expected.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ import proxyless.aio
 
 async def say_hello(request: bytes, context: grpc.aio.ServicerContext) -> bytes:
     if not request:
-        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "whom shall I greet?")
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "wanted a name")
     return b"hello, " + request
 
 
@@ -58,12 +58,12 @@ async def main() -> int:
         numbers = [number async for number in channel.unary_stream("/demo.Greeter/Count")(b"5")]
         print(f"server streaming: {b' '.join(numbers).decode()}")
 
-        conversation = channel.stream_stream("/demo.Greeter/Shout")()
+        call = channel.stream_stream("/demo.Greeter/Shout")()
         echoes = []
         for word in (b"one", b"two", b"three"):
-            await conversation.write(word)
-            echoes.append(await conversation.read())
-        await conversation.done_writing()
+            await call.write(word)
+            echoes.append(await call.read())
+        await call.done_writing()
         print(f"bidi streaming:   {b' '.join(echoes).decode()}")
 
         try:
@@ -75,7 +75,7 @@ async def main() -> int:
 
     expected = (b"hello, world", [b"1", b"2", b"3", b"4", b"5"], [b"ONE", b"TWO", b"THREE"])
     is_right = (reply, numbers, echoes) == expected and failure.startswith("INVALID_ARGUMENT")
-    print("all as it should be" if is_right else "something is wrong")
+    print("all as expected" if is_right else "something is wrong")
     return 0 if is_right else 1
 
 

@@ -1,4 +1,4 @@
-"""A mesh on one machine: a control plane, two backends, and a route that moves between them.
+"""Example mesh on one machine: a control plane, two backends, and a route whose weights change.
 
 python examples/mesh.py
 """
@@ -38,7 +38,7 @@ class Backend(grpc.GenericRpcHandler):  # type: ignore[misc]
 
 
 def mesh(blue: Backend, green: Backend, weights: dict[str, int]) -> Snapshot:
-    """Everything that `xds:///greeter` needs, with these shares."""
+    """The resources of `xds:///greeter`, with these weights."""
     return Snapshot.of(
         [
             listener("greeter", [route(weighted=weights)]),
@@ -69,7 +69,7 @@ async def main() -> None:
 
 
 async def has_arrived(who: grpc.aio.UnaryUnaryMultiCallable, weights: dict[str, int]) -> bool:
-    """Whether the RPCs are spread over exactly these clusters by now."""
+    """Whether RPCs go to all of these clusters and to no other."""
     answers = {bytes(await who(b"", timeout=5.0)).decode() for _ in range(40)}
     return answers == set(weights)
 

@@ -1,4 +1,4 @@
-"""An HTTP filter of one's own: RPCs of some tenants go to a cluster of their own, others nowhere.
+"""Example HTTP filter: RPCs of some tenants go to their own cluster, those of others are rejected.
 
     registries = proxyless.Registries().extended(filters=[TenantFilterFactory()])
     channel = proxyless.aio.insecure_channel("xds:///shop", registries=registries)
@@ -11,7 +11,7 @@ with this in the listener's http_filters:
       type_url: type.googleapis.com/example.Tenants
       value: {clusters: {gold: fast}, others: usual, blocked: [mallory]}
 
-How it works is told in docs/howto/write-a-filter.md.
+docs/howto/write-a-filter.md explains it.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ HEADER: Final = "tenant"
 
 @dataclass(frozen=True)
 class TenantsConfig:
-    """Which tenants have a cluster of their own, where the others go, and who is not welcome."""
+    """The clusters of tenants, the cluster of all other tenants, and the rejected tenants."""
 
     clusters: Mapping[str, str]
     others: str
@@ -36,14 +36,14 @@ class TenantsConfig:
 
 
 class TenantFilterFactory:
-    """What the registry knows of the filter."""
+    """Parses configs and creates filters."""
 
     config_types: Final = (TENANTS_TYPE,)
     override_types: Final = (TENANTS_TYPE,)
     is_terminal: Final = False
 
     def parse_config(self, message: FilterMessage, errors: ValidationErrors) -> TenantsConfig:
-        assert isinstance(message, Mapping), "it came as a TypedStruct"
+        assert isinstance(message, Mapping), "the message is a TypedStruct"
         clusters, blocked = message.get("clusters", {}), message.get("blocked", [])
         if not isinstance(clusters, Mapping):
             with errors.field("clusters"):
@@ -55,7 +55,7 @@ class TenantFilterFactory:
             blocked = []
         return TenantsConfig(clusters, str(message.get("others")), frozenset(map(str, blocked)))
 
-    # A virtual host, a route or a weighted cluster may say otherwise, in the same words.
+    # The override of a virtual host, a route or a weighted cluster has the same fields.
     parse_override = parse_config
 
     def create(self, config: object, override: object | None, random: Random) -> "TenantFilter":
@@ -65,17 +65,17 @@ class TenantFilterFactory:
 
 
 class TenantFilter:
-    """The filter as one route has it; all RPCs of the route share it."""
+    """The filter of one route, shared by all its RPCs."""
 
     def __init__(self, config: TenantsConfig) -> None:
         self._config = config
 
     def on_rpc(self, rpc: RoutedRpc) -> RpcFilter | None:
-        tenant = next((value for key, value in rpc.metadata if key == HEADER), "nobody")
+        tenant = next((value for key, value in rpc.metadata if key == HEADER), "")
         if tenant in self._config.blocked:
             return Refusal(Status(StatusCode.PERMISSION_DENIED, f"tenant {tenant!r} is blocked"))
         cluster = self._config.clusters.get(str(tenant), self._config.others)
-        # A filter may choose among the clusters that the route can go to, and no others.
+        # A filter may choose only among the clusters of the route.
         if cluster in rpc.clusters:
             rpc.cluster = cluster
         return Labelled(rpc.cluster)
@@ -93,7 +93,7 @@ class Refusal(RpcFilter):
 
 
 class Labelled(RpcFilter):
-    """Tells the caller which cluster it was."""
+    """Adds the name of the cluster to the response metadata."""
 
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster

@@ -1,4 +1,4 @@
-"""A load balancing policy of one's own: RPCs stay in the client's zone while they can.
+"""Example load balancing policy: endpoints in the client's own zone are preferred.
 
     registries = proxyless.Registries().extended(policies=[ZoneAwareFactory()])
     channel = proxyless.aio.insecure_channel(target, options, registries=registries)
@@ -7,7 +7,7 @@ with this in the service config, which is one of the options or comes from the r
 
     {"loadBalancingConfig": [{"zone_aware": {"zone": "eu-1", "zones": {"10.0.0.1:80": "eu-1"}}}]}
 
-How it works is told in docs/howto/write-a-policy.md.
+docs/howto/write-a-policy.md explains it.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ from proxyless.lb import (
     with_path,
 )
 
-# In which zone an endpoint is, if its resolver knows that.
+# The zone of an endpoint, if its resolver sets it.
 ZONE: Final = Key[str]("zone")
 
 SPREAD: Final = {"config": [{"round_robin": dict[str, object]()}]}
@@ -35,7 +35,7 @@ NEAR_THEN_FAR: Final = {"children": {"near": SPREAD, "far": SPREAD}, "priorities
 
 @dataclass(frozen=True, slots=True)
 class ZoneAwareConfig:
-    """Where this client is, where each address is, and who does the work."""
+    """The zone of this client, the zones of addresses, and the config of the child policy."""
 
     zone: str
     zones: Mapping[str, str]
@@ -58,7 +58,7 @@ class ZoneAware(DelegatingPolicy):
 
 
 class ZoneAwareFactory:
-    """What the registry knows of zone_aware."""
+    """Parses configs and creates policies."""
 
     name: Final = "zone_aware"
 

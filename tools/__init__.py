@@ -1,1 +1,1 @@
-"""Scripts that look after the repository; the Makefile names them. Nothing here is shipped."""
+"""Development tools, called by the Makefile. Not part of the package."""

@@ -1,11 +1,11 @@
-"""What does a user of the package find behind its doors? Writes docs/api from the sources.
+"""Generator of docs/api, the reference of public names, from the sources.
 
     python -m tools.api_reference            rewrite the pages
-    python -m tools.api_reference --check    only say whether they are as they should be
+    python -m tools.api_reference --check    only compare
 
-Nothing is imported: a door's `__all__` says what is public, its imports say where that is, and the
-definition there has the signature, the docstring and the comments. So the pages are the same
-wherever they are made.
+Nothing is imported. `__all__` of a public module lists the names, its imports lead to their
+definitions, and these have the signature, the docstring and the comments. So the pages depend only
+on the sources.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src"
 PAGES = ROOT / "docs" / "api"
 
-# The doors, with what each is for. Of a room that is not for users, only some names.
-DOORS: dict[str, str] = {
-    "proxyless": "the front door: blocking channels, credentials, registries",
+# The public modules with their descriptions, and those of which only some names are public.
+PUBLIC_MODULES: dict[str, str] = {
+    "proxyless": "blocking channels, credentials, registries",
     "proxyless.aio": "channels for asyncio",
-    "proxyless.admin": "what a process tells about itself",
+    "proxyless.admin": "CSDS: the xDS state of a process",
     "proxyless.otel": "metrics, through OpenTelemetry",
     "proxyless.metrics": "for authors of other stats plugins",
-    "proxyless.front": "what a channel and a session can do",
+    "proxyless.front": "methods of channels and sessions",
     "proxyless.lb": "for authors of load balancing policies",
     "proxyless.resolver": "for authors of resolvers",
     "proxyless.xds.filters": "for authors of HTTP filters",
     "proxyless.controlplane": "the embedded control plane",
     "proxyless.sim": "the whole mesh in virtual time",
     "proxyless.testing": "the conformance kit for policies",
-    "proxyless.runtime": "clock, randomness and network, as policies and resolvers get them",
-    "proxyless.base": "the values that everybody shares",
+    "proxyless.runtime": "clock, random source and network, for policies and resolvers",
+    "proxyless.base": "values that all packages use",
 }
-ONLY: dict[str, tuple[str, ...]] = {
+PUBLIC_NAMES: dict[str, tuple[str, ...]] = {
     "proxyless.front": ("AioChannel", "AioSession", "SyncChannel", "SyncSession"),
 }
 LINE_MAX = 96
-# Of a room's map: a name, at least two spaces, what it is; and what is left of that.
+# The map of a package: a name, at least two spaces, a description; and continuation lines.
 MAP_LINE = re.compile(r"^\w[\w, ]*\w {2,}\S")
 MAP_REST = re.compile(r"^ {4,}\S")
 
@@ -84,7 +84,7 @@ class Module:
 
 @cache
 def read_module(name: str) -> Module | None:
-    """None if it is not one of the package's modules."""
+    """The module, or None if it is not in the package."""
     path = SOURCE / Path(*name.split("."))
     for candidate in (path.with_suffix(".py"), path / "__init__.py"):
         if candidate.exists():
@@ -94,7 +94,7 @@ def read_module(name: str) -> Module | None:
 
 
 def find_definition(module: Module, name: str) -> tuple[Module, Definition] | None:
-    """Where the name is defined, through as many doors as it takes; None if it is a module."""
+    """The definition of a name, through re-exports; None if it is a module."""
     for node in ast.walk(module.tree):
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
@@ -126,23 +126,23 @@ def _names_of(node: ast.stmt) -> list[str]:
 # Rendering
 
 
-def render_door(name: str) -> str:
-    """The page of one door."""
+def render_module(name: str) -> str:
+    """The page of one public module."""
     module = read_module(name)
     assert module is not None, f"there is no module {name}"
     parts = [f"# {name}", *_prose(ast.get_docstring(module.tree) or "")]
-    exports = ONLY.get(name, tuple(module.exports))
+    exports = PUBLIC_NAMES.get(name, tuple(module.exports))
     for export in exports:
         if not export.startswith("__"):
             parts += _render_export(module, export, exports)
     return "\n\n".join(parts) + "\n"
 
 
-def _render_export(door: Module, name: str, exports: tuple[str, ...]) -> Iterator[str]:
-    found = find_definition(door, name)
+def _render_export(public: Module, name: str, exports: tuple[str, ...]) -> Iterator[str]:
+    found = find_definition(public, name)
     yield f"## {name}"
     if found is None:
-        yield f"A module: [{door.name}.{name}]({door.name}.{name}.md)."
+        yield f"A module: [{public.name}.{name}]({public.name}.{name}.md)."
         return
     home, node = found
     match node:
@@ -184,7 +184,7 @@ def _decorators(node: Function | ast.ClassDef) -> str:
 
 
 def _constructor(node: ast.ClassDef) -> str:
-    """What it is made with, if it says so itself."""
+    """The signature of `__init__`, if the class has one."""
     for method in node.body:
         if isinstance(method, Function) and method.name == "__init__":
             return ":\n    " + _signature(method).replace("\n", "\n    ")
@@ -202,7 +202,7 @@ def _fields(home: Module, node: ast.ClassDef) -> Iterator[str]:
 
 
 def _signature(node: Function) -> str:
-    """On one line if there is room, else a line for each parameter."""
+    """One line if it fits, else a line for each parameter."""
     keyword = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"
     returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
     parameters = [_spaced(each) for each in _split(ast.unparse(node.args))]
@@ -214,14 +214,14 @@ def _signature(node: Function) -> str:
 
 
 def _spaced(parameter: str) -> str:
-    """The default of a parameter with a type has room around its sign."""
+    """Put spaces around the `=` of a parameter with a type."""
     name, colon, rest = parameter.partition(": ")
     kind, sign, default = rest.partition("=")
     return f"{name}: {kind} = {default}" if colon and sign else parameter
 
 
 def _split(text: str) -> list[str]:
-    """At the commas that are inside nothing."""
+    """Split at the commas outside of brackets and quotes."""
     parts, depth, quoted = [""], 0, False
     for character in text:
         quoted ^= character == "'"
@@ -242,7 +242,7 @@ def _code(text: str) -> str:
 
 
 def _prose(docstring: str) -> Iterator[str]:
-    """A docstring as Markdown: its paragraphs, with code as code, without a room's map."""
+    """A docstring as Markdown: its paragraphs, with code as code, without the map of a package."""
     for paragraph in docstring.split("\n\n"):
         lines = paragraph.strip("\n").splitlines()
         if not lines or _is_map(lines):
@@ -259,7 +259,7 @@ def _is_map(lines: list[str]) -> bool:
 
 
 def _is_code(paragraph: str) -> bool:
-    """Whether Python could read it; hardly any sentence is a program."""
+    """Whether Python can parse it; sentences rarely are programs."""
     text = _dedented(paragraph.strip("\n").splitlines())
     if not re.search(r"[(=]", text):
         return False
@@ -277,17 +277,17 @@ def _dedented(lines: list[str]) -> str:
 
 def render_all() -> dict[str, str]:
     """Every page by its file's name."""
-    rows = "\n".join(f"| [{name}]({name}.md) | {what} |" for name, what in DOORS.items())
+    rows = "\n".join(f"| [{name}]({name}.md) | {what} |" for name, what in PUBLIC_MODULES.items())
     index = (
         "# API reference\n\nWritten by `python -m tools.api_reference` from signatures, docstrings"
-        " and comments; a test compares.\nWhat is not here is not public.\n\n"
+        " and comments; a test compares.\nOther names are not public.\n\n"
         f"| module | what |\n|---|---|\n{rows}\n"
     )
-    return {"README.md": index} | {f"{name}.md": render_door(name) for name in DOORS}
+    return {"README.md": index} | {f"{name}.md": render_module(name) for name in PUBLIC_MODULES}
 
 
 def stale_pages(pages: Path = PAGES) -> list[str]:
-    """Those that are not as they should be, or should not be there."""
+    """The names of pages that differ from the sources, or should not exist."""
     wanted = render_all()
     kept = {path.name: path.read_text(encoding="utf-8") for path in pages.glob("*.md")}
     return sorted(name for name in wanted | kept if wanted.get(name) != kept.get(name))

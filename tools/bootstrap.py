@@ -1,8 +1,8 @@
 """Creates the development environment of `make env`, or updates it.
 
 Run by the Makefile with the machine's own Python, which may be too old: so this file uses only
-syntax that Python 3.6 can parse, and names what is missing. Versions are those of
-`constraints.txt`, also for the build itself.
+syntax that Python 3.6 can parse. Versions are those of
+`constraints.txt`, even for the build itself.
 """
 
 import os
@@ -36,9 +36,9 @@ def main(environment: Path) -> None:
     if found < PYTHON_MIN:
         fail(f"found Python {found[0]}.{found[1]}, wanted 3.11 or newer: make PYTHON=/path/to/it")
     python = create(environment)
-    print(f"installing what development needs into {environment} ...", flush=True)
+    print(f"installing the development dependencies into {environment} ...", flush=True)
     install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    # Through the environment, so that it binds the isolated build, too.
+    # Through the environment, so that it applies to the isolated build as well.
     environ = dict(os.environ, PIP_CONSTRAINT=str(CONSTRAINTS))
     if subprocess.call([*install, "--editable", ".[dev]"], env=environ) != 0:
         fail("pip could not install '.[dev]': see its message above")

@@ -1,7 +1,6 @@
-"""Where is Chromium, and how is it started so that it is still and asks nobody anything?
+"""The system's Chromium, and the options that disable its background activity.
 
-For tests of the demo's page and for its pictures. playwright drives the browser that the system
-has: it downloads none.
+For tests of the demo's page and for its pictures. playwright uses this browser and downloads none.
 """
 
 import shutil
@@ -15,7 +14,7 @@ OPTIONS: Final = (
     "--disable-quic",
     "--disable-sync",
     "--no-first-run",
-    # A container has no user namespaces, and it opens no page but ours.
+    # Containers have no user namespaces, and only our own page is opened.
     "--no-sandbox",
 )
 MISSING: Final = "there is no Chromium: apt-get install chromium"

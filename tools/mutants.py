@@ -1,11 +1,11 @@
-"""Would the tests notice if the product were broken?
+"""Mutation testing: plants the bugs of `tools/mutations.py`, and checks that tests fail.
 
-Takes a copy of the repository for each job, checks that the tests in question pass there, plants
-the bugs of `tools/mutations.py` one at a time, and runs only the tests or seeds that have to
-notice. The checkout itself is never touched. Prints caught/total; exit code 1 if a bug survived, 2
-if the table does not fit the product any more or the copy does not pass as it is.
+Copies the repository for each job, checks that the tests pass there, plants one bug at a time, and
+runs only the tests or seeds of that bug. The checkout itself is not changed. Prints caught/total;
+exit code 1 if a bug survived, 2 if the table does not match the source any more or the unchanged
+copy fails.
 
-Not a search for bugs that tests miss: each of these was chosen, and each has a witness by name.
+It does not search for untested code: each bug was chosen by hand, and has its tests by name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
-from time import monotonic  # noqa: TID251 - how long a run takes is all that is measured here
+from time import monotonic  # noqa: TID251 - durations of runs are on real time
 from typing import TYPE_CHECKING
 
 from tools.mutations import MUTATIONS, Mutation
@@ -36,14 +36,14 @@ PACKAGE = "src/proxyless"
 COPIED = ("src", "tests", "tools", "docs", "bench", "pyproject.toml")
 NOT_COPIED = shutil.ignore_patterns("__pycache__", ".*_cache", ".build", ".hypothesis")
 
-# A mutant that hangs is caught, too.
+# A mutant that hangs counts as caught.
 RUN_TIMEOUT_S = 300.0
 FAILED_LINE = re.compile(r"^(?:FAILED|ERROR) (\S+::\S+)", re.MULTILINE)
 VIOLATION_LINE = re.compile(r"^violation: (.*)$", re.MULTILINE)
 
 
 class TableError(Exception):
-    """The table and the product do not fit: nothing can be said about the tests."""
+    """The table does not match the source, so there is no result."""
 
 
 # ---------------------------------------------------------------------------------------------
@@ -51,7 +51,7 @@ class TableError(Exception):
 
 
 def mutate(text: str, mutation: Mutation) -> str:
-    """The file with the bug in it."""
+    """The file with the bug."""
     count = text.count(mutation.old)
     if count != 1:
         raise TableError(
@@ -71,10 +71,10 @@ def check_table(mutations: Sequence[Mutation], root: Path) -> None:
     names = [each.name for each in mutations]
     for name in names:
         if names.count(name) > 1:
-            raise TableError(f"{name}: is there twice")
+            raise TableError(f"{name}: is listed twice")
     for mutation in mutations:
         if not mutation.tests and not mutation.seeds:
-            raise TableError(f"{mutation.name}: nobody has to notice it")
+            raise TableError(f"{mutation.name}: has neither tests nor seeds")
         path = root / PACKAGE / mutation.file
         if not path.is_file():
             raise TableError(f"{mutation.name}: there is no {PACKAGE}/{mutation.file}")
@@ -82,10 +82,10 @@ def check_table(mutations: Sequence[Mutation], root: Path) -> None:
 
 
 def choose(names: Sequence[str], mutations: Sequence[Mutation]) -> list[Mutation]:
-    """Those of these names, or all of them if there are none."""
+    """The mutations with these names, or all of them without names."""
     unknown = sorted(set(names) - {each.name for each in mutations})
     if unknown:
-        raise TableError(f"no mutation is called {', '.join(unknown)}")
+        raise TableError(f"no mutation is named {', '.join(unknown)}")
     return [each for each in mutations if not names or each.name in names]
 
 
@@ -95,22 +95,22 @@ def choose(names: Sequence[str], mutations: Sequence[Mutation]) -> list[Mutation
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of one run."""
+    """Result of one run."""
 
     is_caught: bool
-    # Who noticed, or what else happened.
+    # The test that failed, or another reason.
     witness: str
     seconds: float = 0.0
-    # Whether the run says nothing about the tests.
+    # Whether the run itself failed, so that it has no result.
     is_error: bool = False
 
 
 def judge_tests(exit_code: int, output: str) -> Verdict:
-    """What a run of pytest says."""
+    """Result of a run of pytest."""
     if exit_code == 0:
         return Verdict(is_caught=False, witness="all tests passed")
     failed = FAILED_LINE.search(output)
-    # 1 is "tests failed"; others are about the run itself, which then has no failed test.
+    # 1 is "tests failed"; other codes are errors of the run itself.
     if exit_code == 1 and failed is not None:
         return Verdict(is_caught=True, witness=failed[1])
     last = (output.strip().splitlines() or ["no output"])[-1]
@@ -118,19 +118,19 @@ def judge_tests(exit_code: int, output: str) -> Verdict:
 
 
 def judge_seed(seed: int, exit_code: int, output: str) -> Verdict:
-    """What a run of one seed says."""
+    """Result of a run of one seed."""
     if exit_code == 0:
-        return Verdict(is_caught=False, witness=f"seed {seed} keeps every promise")
+        return Verdict(is_caught=False, witness=f"seed {seed} has no violation")
     broken = VIOLATION_LINE.search(output)
     if broken is not None:
         return Verdict(is_caught=True, witness=f"seed {seed}: {broken[1]}")
-    # The run itself broke, which nobody would overlook either.
+    # The run itself failed, which counts as caught.
     last = (output.strip().splitlines() or ["no output"])[-1]
     return Verdict(is_caught=True, witness=f"seed {seed}: {last}")
 
 
-class Workshop:
-    """A copy of the repository in which one bug at a time is planted and looked for."""
+class WorkingCopy:
+    """A copy of the repository, with at most one bug at a time."""
 
     def __init__(self, root: Path, place: Path) -> None:
         self.place = place
@@ -154,23 +154,23 @@ class Workshop:
     @staticmethod
     def _write(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
-        # Compiled code is told from old by whole seconds and size, and both may be the same.
+        # Bytecode is invalidated by size and modification time in seconds; both may be equal.
         Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)
 
     def origin(self) -> Path:
-        """Where the product that runs here comes from."""
+        """The path of the package that runs here."""
         _, output = self._run("-c", "import proxyless; print(proxyless.__file__)")
         return Path(output.strip())
 
-    def look_for(self, mutation: Mutation) -> Verdict:
-        """Plant it and see who notices."""
+    def judge_mutation(self, mutation: Mutation) -> Verdict:
+        """Plant the bug and run its tests and seeds."""
         with self.planted(mutation):
             return self.judge(mutation.tests, mutation.seeds)
 
     def judge(self, tests: Sequence[str], seeds: Sequence[int]) -> Verdict:
-        """Run the tests, then the seeds, until one notices something."""
+        """Run the tests, then the seeds, until one fails."""
         started_s = monotonic()
-        verdict = Verdict(is_caught=False, witness="nobody looked")
+        verdict = Verdict(is_caught=False, witness="nothing was run")
         runs: list[Sequence[str] | int] = [tests] if tests else []
         for run in (*runs, *seeds):
             verdict = self._judge_one(run)
@@ -189,7 +189,7 @@ class Workshop:
             return Verdict(is_caught=True, witness=f"no end after {RUN_TIMEOUT_S:g} s")
 
     def _run(self, *arguments: str) -> tuple[int, str]:
-        # Before the checkout, which an editable install has on the path.
+        # Before the checkout, which an editable install adds to the path.
         environment = {**os.environ, "PYTHONPATH": str(self.place / "src"), "COLUMNS": "400"}
         done = subprocess.run(
             [sys.executable, *arguments],
@@ -204,19 +204,19 @@ class Workshop:
         return done.returncode, done.stdout
 
 
-def check_copies(workshops: Sequence[Workshop], mutations: Sequence[Mutation]) -> None:
-    """Raise unless the copies are what runs there, and pass all that is asked of them."""
+def check_copies(copies: Sequence[WorkingCopy], mutations: Sequence[Mutation]) -> None:
+    """Raise unless the copies run their own source, and pass all tests and seeds."""
     tests = list(dict.fromkeys(test for each in mutations for test in each.tests))
     seeds = list(dict.fromkeys(seed for each in mutations for seed in each.seeds))
-    jobs = len(workshops)
+    jobs = len(copies)
 
     def check(job: int) -> None:
-        workshop = workshops[job]
-        origin = workshop.origin()
-        if not origin.is_relative_to(workshop.place):
-            wanted = f"wanted the copy in {workshop.place}"
-            raise TableError(f"the product that runs is {origin}, {wanted}")
-        verdict = workshop.judge(tests[job::jobs], seeds[job::jobs])
+        copy = copies[job]
+        origin = copy.origin()
+        if not origin.is_relative_to(copy.place):
+            wanted = f"wanted the copy in {copy.place}"
+            raise TableError(f"the package that runs is {origin}, {wanted}")
+        verdict = copy.judge(tests[job::jobs], seeds[job::jobs])
         if verdict.is_caught or verdict.is_error:
             raise TableError(f"without any mutation: {verdict.witness}")
 
@@ -238,37 +238,37 @@ def show(mutation: Mutation, verdict: Verdict) -> str:
 
 
 def run_all(mutations: Sequence[Mutation], root: Path, jobs: int) -> list[Verdict]:
-    """Plant each of them, in as many copies as there are jobs; prints as it goes."""
+    """Plant each of them, in one copy per job; prints each result."""
     with tempfile.TemporaryDirectory(prefix="mutants-") as scratch:
         places = [Path(scratch).resolve() / str(job) for job in range(jobs)]
         for place in places:
             place.mkdir()
-        workshops = [Workshop(root, place) for place in places]
+        copies = [WorkingCopy(root, place) for place in places]
         started_s = monotonic()
-        check_copies(workshops, mutations)
+        check_copies(copies, mutations)
         print(f"without any mutation everything passes ({monotonic() - started_s:.1f} s)")
-        free: SimpleQueue[Workshop] = SimpleQueue()
-        for workshop in workshops:
-            free.put(workshop)
+        free: SimpleQueue[WorkingCopy] = SimpleQueue()
+        for copy in copies:
+            free.put(copy)
 
-        def look_for(mutation: Mutation) -> Verdict:
-            workshop = free.get()
+        def judge_mutation(mutation: Mutation) -> Verdict:
+            copy = free.get()
             try:
-                verdict = workshop.look_for(mutation)
+                verdict = copy.judge_mutation(mutation)
             finally:
-                free.put(workshop)
+                free.put(copy)
             print(show(mutation, verdict), flush=True)
             return verdict
 
         with ThreadPoolExecutor(jobs) as pool:
-            return list(pool.map(look_for, mutations))
+            return list(pool.map(judge_mutation, mutations))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m tools.mutants", description=__doc__)
-    parser.add_argument("--jobs", type=int, default=2, help="copies to work in")
+    parser.add_argument("--jobs", type=int, default=2, help="number of copies")
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="plant this")
-    parser.add_argument("--list", action="store_true", help="say which there are, plant none")
+    parser.add_argument("--list", action="store_true", help="list the mutations and run nothing")
     settings = parser.parse_args(arguments)
     started_s = monotonic()
     try:

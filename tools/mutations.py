@@ -1,8 +1,7 @@
-"""Which bugs are planted, and who has to notice each of them?
+"""Table of the bugs that `tools/mutants.py` plants, with the tests that must fail.
 
-One entry per bug: where it is, the text as it is and as it would be if somebody had been careless,
-which requirement that breaks, and which tests or which seed of the simulator must fail. Each is one
-line of the product, at a decision that matters. `tools/mutants.py` plants them, one at a time.
+One entry per bug: the file, the source text and its replacement, the requirement that it breaks,
+and the tests or seeds of the simulator that must fail. Each changes one line.
 """
 
 from __future__ import annotations
@@ -15,44 +14,41 @@ class Mutation:
     """One bug."""
 
     name: str
-    # Below src/proxyless.
+    # Relative to src/proxyless.
     file: str
-    # Stands there exactly once.
+    # Occurs exactly once in the file.
     old: str
     new: str
-    # The requirement of docs/spec, or the paragraph of whoever else asks for it.
+    # The requirement of docs/spec, or the section of an RFC.
     breaks: str
-    # Any of these has to fail: arguments of pytest, or seeds of the simulator.
+    # At least one of these must fail: arguments of pytest, or seeds of the simulator.
     tests: tuple[str, ...] = ()
     seeds: tuple[int, ...] = ()
 
 
 A56 = "tests/spec/test_a56.py"
 INTERLEAVINGS = "tests/sim/test_interleavings.py::"
-FLAPPING = (
-    f"{INTERLEAVINGS}test_priorities_that_flap_are_chosen_by_the_rules_in_every_order[3-2460]"
-)
-TEARS = f"{INTERLEAVINGS}test_changes_that_overlap_are_met_whole_in_every_order[5-15181]"
+FLAPPING = f"{INTERLEAVINGS}test_priority_policy_follows_the_rules_in_every_order[3-2460]"
+TEARS = f"{INTERLEAVINGS}test_rpcs_see_no_part_of_overlapping_changes_in_every_order[5-15181]"
 FAILOVER_STORY = (
-    "tests/sim/test_stories.py::"
-    "test_a_lower_priority_serves_ten_seconds_after_the_higher_one_stopped_answering"
+    "tests/sim/test_stories.py::test_lower_priority_serves_ten_seconds_after_the_higher_one_is_cut"
 )
 XDS_CLIENT = "tests/spec/test_xds_client.py"
 OVERRIDE_HOST = "tests/spec/test_a75_override_host.py"
-# Most bugs need a world in which something happens to happen: one of these has it.
+# Most bugs need a rare situation: one of these seeds has it.
 SEEDS = (1, 2, 5, 15)
 
 PRIORITY = (
     Mutation(
         "priority-duplicate-connecting-restarts-failover-timer",
         "lb/policies/priority/policy.py",
-        "if before is not State.CONNECTING and self._earns_failover_time:",
-        "if self._earns_failover_time:",
+        "if before is not State.CONNECTING and self._ready_or_idle_since_failure:",
+        "if self._ready_or_idle_since_failure:",
         "A56-43",
         tests=(FLAPPING,),
     ),
     Mutation(
-        "priority-rests-others-while-it-only-tries",
+        "priority-deactivates-others-while-connecting",
         "lb/policies/priority/policy.py",
         "if choice.reason is Reason.CONNECTED:",
         "if choice.reason is not Reason.EXHAUSTED:",
@@ -60,47 +56,47 @@ PRIORITY = (
         tests=(A56,),
     ),
     Mutation(
-        "priority-forgets-that-time-is-used-up",
+        "failover-timer-starts-again-after-it-fired",
         "lb/policies/priority/policy.py",
-        "            self._earns_failover_time = False\n            self.report = _Report(",
+        "            self._ready_or_idle_since_failure = False\n            self.report = _Report(",
         "            self.report = _Report(",
         "A56-47",
         tests=(A56,),
     ),
     Mutation(
         "priority-passes-over-idle",
-        "lb/policies/priority/policy.py",
-        "if child.state in {State.READY, State.IDLE}:",
-        "if child.state is State.READY:",
+        "lb/policies/priority/choice.py",
+        "_CONNECTED: Final = frozenset({State.READY, State.IDLE})",
+        "_CONNECTED: Final = frozenset({State.READY})",
         "A56-58",
         tests=(A56,),
     ),
     Mutation(
         "priority-shows-error-of-the-first",
-        "lb/policies/priority/policy.py",
-        "return Use(len(tried) - 1, Reason.EXHAUSTED, len(tried))",
-        "return Use(0, Reason.EXHAUSTED, len(tried))",
+        "lb/policies/priority/choice.py",
+        "return Use(count - 1, Reason.EXHAUSTED, count)",
+        "return Use(0, Reason.EXHAUSTED, count)",
         "A56-61",
         tests=(A56,),
     ),
     Mutation(
-        "priority-child-that-tries-again-holds-up-the-next",
-        "lb/policies/priority/policy.py",
-        "        if child.failover_timer_pending:\n",
-        "        if child.state is State.CONNECTING:\n",
+        "priority-child-that-reconnects-delays-the-next",
+        "lb/policies/priority/choice.py",
+        "if child is None or child.failover_timer_pending or child.state in _CONNECTED:",
+        "if child is None or child.state is State.CONNECTING or child.state in _CONNECTED:",
         "A56-63",
         tests=(FLAPPING,),
     ),
     Mutation(
-        "priority-does-not-hear-the-failover-timer",
+        "priority-ignores-the-failover-timer",
         "lb/policies/priority/policy.py",
-        "FailPicker(error))\n        self._owner.on_change()\n",
+        "FailPicker(error))\n        self._owner.on_change(self)\n",
         "FailPicker(error))\n",
         "A56-44",
         tests=(FAILOVER_STORY,),
     ),
     Mutation(
-        "retention-starts-over-with-each-rest",
+        "retention-timer-restarts-with-each-deactivation",
         "lb/retained_child.py",
         "        if not self._retention_timer.pending:\n            clock",
         "        if self._retention_timer.cancel() is None:\n            clock",
@@ -148,8 +144,8 @@ POLICIES = (
     Mutation(
         "graceful-switch-takes-over-while-connecting",
         "lb/graceful_switch.py",
-        "elif child is self._pending and state is not State.CONNECTING:",
-        "elif child is self._pending:",
+        "if child is self._pending and state is not State.CONNECTING:",
+        "if child is self._pending:",
         "GS-01",
         tests=("tests/spec/test_graceful_switch.py",),
     ),
@@ -174,7 +170,7 @@ POLICIES = (
         "xds/lb/cluster_impl/policy.py",
         "        self._counter.end_call()\n",
         "",
-        "A32-02",
+        "A32-07",
         tests=("tests/spec/test_a32_cluster_impl.py",),
     ),
     Mutation(
@@ -182,7 +178,7 @@ POLICIES = (
         "xds/lb/cluster_impl/policy.py",
         "for per_million, name, drop in self._categories:",
         "for per_million, name, drop in self._categories[:1]:",
-        "A32-03",
+        "A27-55",
         tests=("tests/spec/test_a32_cluster_impl.py",),
     ),
     Mutation(
@@ -204,8 +200,8 @@ POLICIES = (
     Mutation(
         "session-host-closed-while-in-use",
         "xds/lb/override_host/hosts.py",
-        "if host.subchannel is None and self._owner.keeps(host):",
-        "if host.subchannel is not None and self._owner.keeps(host):",
+        "if host.subchannel is None and self._owner.should_keep(host):",
+        "if host.subchannel is not None and self._owner.should_keep(host):",
         "A75-41",
         tests=(OVERRIDE_HOST,),
     ),
@@ -221,7 +217,7 @@ ROUTING = (
         tests=("tests/spec/test_a31_xds.py",),
     ),
     Mutation(
-        "weighted-clusters-are-drawn-alike",
+        "weights-of-clusters-are-ignored",
         "xds/routing/selector.py",
         "choice = choices[bisect_right(self._ends, self._random.randrange(self._ends[-1]))]",
         "choice = choices[self._random.randrange(len(choices))]",
@@ -239,8 +235,8 @@ ROUTING = (
     Mutation(
         "removed-cluster-is-never-dropped",
         "xds/resolver.py",
-        "if self._manager is not None and not self._timer.pending:",
-        "if self._manager is None and not self._timer.pending:",
+        "if self._manager is not None:\n            self._drop_soon.request()",
+        "if self._manager is None:\n            self._drop_soon.request()",
         "A31-36",
         tests=("tests/spec/test_a31_xds.py",),
     ),
@@ -254,7 +250,7 @@ ROUTING = (
     ),
     Mutation(
         "second-subscriber-is-not-counted",
-        "xds/config/manager.py",
+        "xds/config/dependency_manager.py",
         "self._subscribed[name] = count + 1",
         "self._subscribed[name] = 1",
         "A74-44",
@@ -268,7 +264,7 @@ XDS = (
         "xds/client/client.py",
         "        self._abandoned.pop(entry, None)\n",
         "",
-        "A27-12",
+        "A27-40",
         tests=(XDS_CLIENT,),
     ),
     Mutation(
@@ -276,7 +272,7 @@ XDS = (
         "xds/client/connection.py",
         "            wait.timer.cancel()\n        self._waits = {}\n",
         "            wait.timer.cancel()\n",
-        "A57-03",
+        "A57-08",
         tests=(XDS_CLIENT,),
     ),
     Mutation(
@@ -284,23 +280,23 @@ XDS = (
         "xds/client/response.py",
         "nack_drops=False,",
         "nack_drops=True,",
-        "A88-02",
+        "A46-02",
         tests=(XDS_CLIENT,),
     ),
     Mutation(
         "ack-has-the-version-of-another-type",
         "xds/client/ads.py",
-        "            self._versions[type_url] = version\n",
-        "            self._versions = dict.fromkeys(self._names, version)\n",
+        "            self._versions[type_url] = version\n        return",
+        "            self._versions = dict.fromkeys(self._names, version)\n        return",
         "A27-07",
         tests=(XDS_CLIENT,),
     ),
     Mutation(
         "nonce-survives-its-stream",
         "xds/client/ads.py",
-        "        self._nonces = {}\n        self._changed = dict.fromkeys(self._names)\n",
-        "        self._changed = dict.fromkeys(self._names)\n",
-        "A27-07",
+        "        self._nonces = {}\n        self._errors = {}\n",
+        "        self._errors = {}\n",
+        "A27-35",
         tests=(XDS_CLIENT,),
     ),
     Mutation(
@@ -313,23 +309,23 @@ XDS = (
     ),
     Mutation(
         "fallback-server-is-kept",
-        "xds/client/fallback.py",
+        "xds/client/authorities.py",
         "keep = self.used.index(connection) + 1",
         "keep = len(self.used)",
-        "A71-02",
+        "A71-06",
         tests=(XDS_CLIENT,),
     ),
     Mutation(
         "load-report-repeats-errors",
-        "xds/client/load.py",
-        "self.issued = self.succeeded = self.errors = 0\n        self.metrics = {}\n        return",
-        "self.issued = self.succeeded = 0\n        self.metrics = {}\n        return",
-        "LRS-02",
-        tests=("tests/unit/xds/client/test_load.py",),
+        "xds/client/load_counters.py",
+        "self.issued = self.succeeded = self.errors = 0\n",
+        "self.issued = self.succeeded = 0\n",
+        "LRS-09",
+        tests=("tests/unit/xds/client/test_load_counters.py",),
     ),
 )
 
-CALL_LIVES = "tests/spec/test_call_lives.py"
+CALL_SEQUENCES = "tests/spec/test_call_sequences.py"
 
 CHANNEL = (
     Mutation(
@@ -338,7 +334,7 @@ CHANNEL = (
         "        if self.station is _COMMITTED or code is _CODE_OK:\n",
         "        if code is _CODE_OK:\n",
         "A6",
-        tests=("tests/unit/channel/test_call.py", "tests/unit/channel/test_retrying.py"),
+        tests=("tests/unit/channel/test_call.py", "tests/unit/channel/test_retry_strategies.py"),
     ),
     Mutation(
         "second-attempt-has-the-whole-timeout",
@@ -354,31 +350,31 @@ CHANNEL = (
         "requested=self.requested + 1, unended=self.unended + 1)",
         "unended=self.unended + 1)",
         "A6",
-        tests=("tests/unit/channel/test_retrying.py",),
+        tests=("tests/unit/channel/test_retry_strategies.py",),
     ),
     Mutation(
         "second-hedge-waits-beside-the-first",
         "channel/retry.py",
-        "if reason is None and is_waiting:",
-        "if False:",
+        "is_exhausted or is_throttled or is_waiting):",
+        "is_exhausted or is_throttled):",
         "A6",
         tests=("tests/unit/channel/test_retry.py",),
     ),
     Mutation(
         "throttled-hedge-leaves-its-rpc-without-an-end",
-        "channel/retrying.py",
+        "channel/retry_strategies.py",
         "self._call.finish(self._last_failure)",
         "pass",
         "A6",
-        tests=(CALL_LIVES,),
+        tests=(CALL_SEQUENCES,),
     ),
     Mutation(
-        "writer-is-not-told-that-who-blocked-him-is-gone",
+        "writer-is-not-woken-when-the-slowest-attempt-ends",
         "channel/call_attempts.py",
         "        if others:\n",
         "        if others and end.is_unprocessed:\n",
         "A6",
-        tests=(CALL_LIVES,),
+        tests=(CALL_SEQUENCES,),
     ),
     Mutation(
         "backoff-does-not-grow",
@@ -389,35 +385,35 @@ CHANNEL = (
         tests=("tests/spec/test_subchannel.py",),
     ),
     Mutation(
-        "goaway-retries-what-the-server-took",
+        "goaway-retries-processed-streams",
         "wire/client.py",
-        "if s.id > last_stream_id]:",
-        "if s.id >= last_stream_id]:",
+        "takewhile(lambda s: s.id > last_stream_id,",
+        "takewhile(lambda s: s.id >= last_stream_id,",
         "RFC 9113 6.8",
         tests=("tests/unit/wire/test_client.py",),
     ),
     Mutation(
-        "stream-window-is-not-used-up",
+        "stream-send-window-is-not-reduced",
         "wire/flow.py",
-        "            stream.send_window -= size\n",
+        "            stream.window_change -= size\n",
         "",
         "RFC 9113 6.9.1",
         tests=("tests/unit/wire/test_flow.py",),
     ),
     Mutation(
-        "receive-window-is-not-filled-up",
+        "receive-window-is-not-restored",
         "wire/flow.py",
-        "    stream.recv_window = stream.recv_target\n",
+        "    stream.recv_window = window\n",
         "",
         "RFC 9113 6.9.1",
         tests=("tests/unit/wire/test_flow.py", "tests/unit/wire/test_connection.py"),
     ),
 )
 
-# Seen by nobody but the simulated mesh here, to show that it sees.
+# Caught here by the simulated mesh alone.
 SIMULATED = (
     Mutation(
-        "queued-picks-are-forgotten",
+        "queued-picks-are-lost",
         "channel/pick_queue.py",
         "        advance_all(calls)\n",
         "        advance_all(list(calls)[:1])\n",
@@ -465,50 +461,50 @@ SECURITY = (
         "transport/spiffe.py",
         "    if roots.isdisjoint(chain[1:]):\n",
         "    if not roots:\n",
-        "A29-02",
+        "A87-03",
         tests=("tests/unit/transport/test_spiffe.py",),
     ),
     Mutation(
-        "name-that-was-not-sent-is-compared",
+        "sni-that-was-not-sent-is-compared",
         "xds/security/cluster_security.py",
         "    if tls.auto_sni_san_validation and sni:\n",
         "    if tls.auto_sni_san_validation:\n",
-        "A29-02",
+        "A101-07",
         tests=("tests/unit/xds/security/test_cluster_security.py",),
     ),
 )
 
 PROXIES = (
     Mutation(
-        "proxy-loses-what-came-with-its-answer",
+        "bytes-after-the-proxy-response-are-lost",
         "transport/tunnel.py",
-        "        unread = memoryview(self._rest + asker.held)\n",
-        "        unread = memoryview(bytes(asker.held))\n",
-        "A78-01",
+        "        unread = memoryview(self._rest + protocol.received)\n",
+        "        unread = memoryview(bytes(protocol.received))\n",
+        "A86-12",
         tests=("tests/hostile/test_hostile_proxies.py",),
     ),
     Mutation(
-        "proxy-may-speak-before-tls",
+        "proxy-may-send-bytes-before-tls",
         "transport/tunnel.py",
         "        if self._rest:\n",
         "        if False:\n",
-        "A78-01",
+        "A86-12",
         tests=("tests/unit/transport/test_tunnel.py",),
     ),
     Mutation(
         "proxy-of-the-locality-wins",
-        "xds/lb/cds/child_names.py",
+        "xds/lb/cds/priority_children.py",
         "    proxy = info.http_proxy or proxy\n",
         "    proxy = proxy or info.http_proxy\n",
-        "A78-01",
-        tests=("tests/unit/xds/lb/cds/test_child_names.py",),
+        "A86-07",
+        tests=("tests/unit/xds/lb/cds/test_priority_children.py",),
     ),
     Mutation(
-        "proxy-is-not-part-of-what-makes-a-connection",
+        "proxy-is-not-part-of-the-subchannel-key",
         "base/http_proxy.py",
         "    target: str | None = None\n",
         "    target: str | None = field(default=None, compare=False)\n",
-        "A78-01",
+        "A86-10",
         tests=("tests/unit/base/test_http_proxy.py",),
     ),
 )
@@ -517,15 +513,15 @@ A17 = "tests/spec/test_a17.py"
 
 HEALTH = (
     Mutation(
-        "health-asks-again-without-a-pause",
+        "health-stream-is-retried-without-backoff",
         "channel/health.py",
-        "if self.phase is Phase.TOLD and",
-        "if self.phase is not Phase.WAITING and",
+        "if self.phase is Phase.RESPONDED and",
+        "if self.phase is not Phase.BACKOFF and",
         "HC-05",
         tests=("tests/unit/channel/test_health.py",),
     ),
     Mutation(
-        "health-of-a-backend-that-does-not-know-it-is-bad",
+        "backend-without-health-service-is-unhealthy",
         "channel/health.py",
         "self._enter(Phase.UNCHECKED, State.READY)",
         "self._enter(Phase.UNCHECKED, State.TRANSIENT_FAILURE)",
@@ -533,7 +529,7 @@ HEALTH = (
         tests=(A17,),
     ),
     Mutation(
-        "health-stream-outlives-who-wanted-it",
+        "health-stream-outlives-its-watches",
         "channel/health_watch.py",
         "        if not checker.is_watched:\n",
         "        if checker.is_watched:\n",
@@ -541,15 +537,15 @@ HEALTH = (
         tests=(A17,),
     ),
     Mutation(
-        "health-of-the-first-name-counts-for-ever",
+        "health-request-is-never-changed",
         "channel/health_watch.py",
-        "        if question != self._question:\n",
-        "        if self._question is None:\n",
+        "        if request != self._request:\n",
+        "        if self._request is None:\n",
         "HC-11",
         tests=(A17,),
     ),
     Mutation(
-        "health-is-asked-for-by-a-lone-pick-first",
+        "pick-first-alone-watches-health",
         "lb/policies/pick_first/policy.py",
         "        if self._settings.has_health_watch:\n",
         "        if self._settings is not None:\n",
@@ -557,7 +553,7 @@ HEALTH = (
         tests=(A17,),
     ),
     Mutation(
-        "health-watch-is-left-over",
+        "health-watch-is-not-ended",
         "lb/policies/pick_first/policy.py",
         "            self._selected.end_health_watch()\n",
         "",
@@ -570,44 +566,44 @@ AUTHORITY = (
     Mutation(
         "authority-is-rewritten-for-every-route",
         "xds/lb/cluster_impl/policy.py",
-        "return self._rewritten if info.attributes.get(AUTO_HOST_REWRITE) else self._as_it_is",
+        "return self._rewritten if info.attributes.get(AUTO_HOST_REWRITE) else self._unchanged",
         "return self._rewritten",
-        "A78-01",
+        "A81-06",
         tests=("tests/spec/test_a81_authority.py",),
     ),
     Mutation(
-        "authority-is-lost-on-the-way-up",
+        "wrapper-drops-the-authority",
         "lb/forwarding.py",
-        "passed_on = Complete(self.inner, tracker, result.authority)",
-        "passed_on = Complete(self.inner, tracker)",
-        "A78-01",
+        "parent_result = Complete(self.inner, tracker, result.authority)",
+        "parent_result = Complete(self.inner, tracker)",
+        "A81-16",
         tests=("tests/spec/test_a81_authority.py",),
     ),
     Mutation(
-        "authority-is-sent-whatever-the-certificate-says",
+        "authority-is-not-checked-with-the-certificate",
         "channel/call.py",
         "elif (refusal := transport.refuse_authority(authority)) is not None:",
         "elif (refusal := None) is not None:",
-        "A78-01",
+        "A81-09",
         tests=("tests/spec/test_a81_authority.py",),
     ),
 )
 
 METRICS = (
     Mutation(
-        "cluster-is-not-said-to-who-measures",
+        "cluster-is-not-in-metrics",
         "xds/lb/pick_labels.py",
         "            labels[BACKEND_SERVICE] = self._cluster\n",
         "            labels.setdefault(BACKEND_SERVICE, '')\n",
-        "A78-01",
+        "A89-01",
         tests=("tests/spec/test_a78_metrics.py",),
     ),
     Mutation(
-        "every-failure-of-a-control-plane-counts",
+        "repeated-failures-of-a-control-plane-are-counted",
         "xds/client/connection.py",
         "            self._owner.on_failure(self)\n",
         "        self._owner.on_failure(self)\n",
-        "A78-01",
+        "A78-02",
         tests=("tests/spec/test_a78_metrics.py",),
     ),
 )

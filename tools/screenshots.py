@@ -1,8 +1,8 @@
-"""Make the pictures of the demo for the documents, from a real run of it.
+"""Makes the pictures of docs/demo.md from a run of the demo.
 
 python -m tools.screenshots            # Needs Chromium, and takes as long as the demo.
 
-A run is recorded, and the terminal's view and the page are shown what was seen at chosen moments.
+It records the views of a run, and renders some of them as terminal and as page.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from tools.browser import MISSING, OPTIONS, find_chromium
 
 IMAGES: Final = Path(__file__).resolve().parent.parent / "docs" / "images"
 SIZE: Final[ViewportSize] = {"width": 1280, "height": 800}
-# Characters; the terminal is as high as what is on it.
+# In characters; the terminal is as high as its content.
 COLUMNS, LINES = 128, 27
 THEME: Final = TerminalTheme(
     (22, 27, 36),
@@ -49,8 +49,8 @@ Scheme = Literal["light", "dark"]
 
 
 @dataclass
-class Album:
-    """What was seen last in each step, and at the end."""
+class RecordedViews:
+    """The last view of each step, and of the run."""
 
     by_step: dict[str, View] = field(default_factory=dict)
     last: View | None = None
@@ -71,14 +71,14 @@ def draw_terminal(view: View) -> str:
     return console.export_svg(title="proxyless demo", theme=THEME)
 
 
-async def photograph(browser: Browser, view: View, scheme: Scheme) -> bytes:
-    """The page as PNG, as a browser shows it."""
+async def take_screenshot(browser: Browser, view: View, scheme: Scheme) -> bytes:
+    """The page as PNG."""
     async with Page() as page:
         page.show(view)
         tab = await browser.new_page(viewport=SIZE, color_scheme=scheme)
         await tab.goto(page.address)
         await tab.wait_for_selector("#tree li")
-        # The bars take their time.
+        # The bars are animated.
         await tab.wait_for_timeout(500)
         picture = await tab.screenshot()
         await tab.close()
@@ -86,17 +86,17 @@ async def photograph(browser: Browser, view: View, scheme: Scheme) -> bytes:
 
 
 async def make_pictures(chromium: str) -> dict[str, bytes]:
-    """By the name of their file. AssertionError if the demo went wrong."""
-    album = Album()
-    verdict = await run_demo(Settings(), [album])
-    assert verdict.is_good, f"the demo went wrong: {verdict}"
-    assert album.last is not None, "the verdict was shown"
+    """The pictures by file name. Raises AssertionError if the demo failed."""
+    views = RecordedViews()
+    verdict = await run_demo(Settings(), [views])
+    assert verdict.is_good, f"the demo failed: {verdict}"
+    assert views.last is not None, "the verdict was shown"
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=chromium, args=list(OPTIONS))
         pictures = {
-            "demo-page.png": await photograph(browser, album.by_step[PAGE_MOMENT], "light"),
-            "demo-verdict.png": await photograph(browser, album.last, "dark"),
-            "demo-terminal.svg": draw_terminal(album.by_step[TERMINAL_MOMENT]).encode(),
+            "demo-page.png": await take_screenshot(browser, views.by_step[PAGE_MOMENT], "light"),
+            "demo-verdict.png": await take_screenshot(browser, views.last, "dark"),
+            "demo-terminal.svg": draw_terminal(views.by_step[TERMINAL_MOMENT]).encode(),
         }
         await browser.close()
     return pictures

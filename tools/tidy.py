@@ -1,9 +1,9 @@
 """Checks of the repository's own rules, for which no other tool has one.
 
-Sizes, docstrings, maps of packages, names of files and classes, the mirror of tests/unit, TODOs
-with a number, one title per document, links that lead somewhere. Each finding is one line,
-`path:line: error: what`, so an editor can jump to it. The checks are pure functions over paths and
-texts; `check_all` reads files.
+Sizes, docstrings, maps of packages, names of files and classes, the mirror of tests/unit, imports
+and reruns of tests, TODOs with a number, one title per document, links and cited modules that
+exist. Each finding is one line, `path:line: error: what`, so an editor can jump to it. The checks
+are pure functions over paths and texts; `check_all` reads files.
 """
 
 import ast
@@ -20,14 +20,16 @@ ROOT = Path(__file__).resolve().parent.parent
 MODULE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
 ATTRIBUTES_MAX = 20
-# A name that says nothing attracts everything.
+# Vague names collect unrelated code.
 VAGUE_NAMES = frozenset({"common", "helper", "helpers", "misc", "util", "utilities", "utils"})
 
 CODE_DIRS = ("src", "tests", "tools", "bench", "examples")
 DOCUMENT_DIRS = ("docs", *CODE_DIRS)
 SOURCE_DIR = "src/proxyless"
+TESTS_DIR = "tests"
 UNIT_DIR = "tests/unit"
-# Rooms of tests/unit that mirror a directory beside src.
+WORLDS_DIR = "tests/worlds"
+# Directories of tests/unit that mirror a directory beside src.
 MIRRORED_BESIDE_SOURCE = ("bench", "tools")
 # Unit tests of the package as a whole.
 UNMIRRORED = frozenset(
@@ -41,6 +43,17 @@ UNMIRRORED = frozenset(
 NUMBERLESS_TODO = re.compile(r"\b(TODO(?!\(#\d+\): )|FIXME|XXX)\b")
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s#]+)(#[^)]*)?\)")
 FENCE = re.compile(r"^\s*(```|~~~)")
+# Backticked texts of documents that name a file or a module.
+CITED = re.compile(r"`(?P<cited>[\w./-]+)`")
+CITED_FILE = re.compile(r"(src|tests|tools|bench|docs|examples)/[\w./-]+|\w+(/\w+)+\.py")
+CITED_MODULE = re.compile(r"(proxyless\.|xds\.|lb\.)\w+(\.\w+)*")
+# History may name what does not exist any more.
+UNCHECKED_DOCUMENTS = ("CHANGELOG.md",)
+# Entry points, loggers and channel options are not modules.
+NOT_MODULES = re.compile(
+    r"proxyless\.(http_filters|lb_policies|resolvers|subchannel|my_policy|certificates"
+    r"|dns_refresh_interval_ms|serial_connection_attempts|xds_shared_stream)"
+)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -59,16 +72,19 @@ def check_name(path: str) -> Iterator[Problem]:
     for part in PurePosixPath(path).parts:
         stem = part.partition(".")[0].removeprefix("test_").strip("_")
         if stem in VAGUE_NAMES:
-            yield Problem(path, 1, f"name {part!r} says nothing: name the thing that is inside")
+            yield Problem(path, 1, f"name {part!r} is vague: name it after its content")
 
 
 def check_code(path: str, text: str) -> Iterator[Problem]:
-    """Check what holds for every Python file; what ships has stricter rules on top."""
+    """Check the rules for every Python file; the package has additional ones."""
     tree = ast.parse(text, filename=path)
     if path.startswith(SOURCE_DIR):
         yield from check_module_size(path, text)
         yield from check_docstrings(path, tree)
         yield from check_attributes(path, tree)
+    if path.startswith(f"{TESTS_DIR}/"):
+        yield from check_test_imports(path, tree)
+        yield from check_test_vocabulary(path, tree)
     yield from check_function_sizes(path, tree)
     yield from check_todos(path, text)
 
@@ -76,15 +92,13 @@ def check_code(path: str, text: str) -> Iterator[Problem]:
 def check_module_size(path: str, text: str) -> Iterator[Problem]:
     lines = len(text.splitlines())
     if lines > MODULE_LINES_MAX:
-        what = (
-            f"module has {lines} lines, wanted at most {MODULE_LINES_MAX}: find its second purpose"
-        )
+        what = f"module has {lines} lines, wanted at most {MODULE_LINES_MAX}: split it"
         yield Problem(path, MODULE_LINES_MAX + 1, what)
 
 
 def check_docstrings(path: str, tree: ast.Module) -> Iterator[Problem]:
     if not ast.get_docstring(tree):
-        yield Problem(path, 1, "module has no docstring: say which question it answers")
+        yield Problem(path, 1, "module has no docstring: write what it is")
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef) and not ast.get_docstring(node):
             yield Problem(path, node.lineno, f"class {node.name!r} has no docstring")
@@ -98,7 +112,7 @@ def check_function_sizes(path: str, tree: ast.Module) -> Iterator[Problem]:
         lines = node.end_lineno - node.lineno + 1
         if lines > FUNCTION_LINES_MAX:
             what = f"function {node.name!r} has {lines} lines, wanted at most {FUNCTION_LINES_MAX}"
-            yield Problem(path, node.lineno, f"{what}: name the decision that hides in it")
+            yield Problem(path, node.lineno, f"{what}: extract a decision")
 
 
 def check_attributes(path: str, tree: ast.Module) -> Iterator[Problem]:
@@ -156,9 +170,37 @@ def check_class_names(sources: Mapping[str, ast.Module]) -> Iterator[Problem]:
 
 
 def layer_of(path: str) -> str:
-    """The layer of a source file. The two APIs have grpcio's names, so they count as two layers."""
+    """Return the layer of a source file; the worlds of the tests are one layer.
+
+    The two APIs have grpcio's names, so they count as two layers.
+    """
+    if path.startswith(WORLDS_DIR):
+        return WORLDS_DIR
     parts = PurePosixPath(path).relative_to(SOURCE_DIR).parts
     return "/".join(parts[:2]) if parts[0] == "front" else parts[0]
+
+
+def check_test_imports(path: str, tree: ast.Module) -> Iterator[Problem]:
+    """Check that no module of the tests imports a test module."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        prefix = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+        for alias in node.names:
+            parts = (name := prefix + alias.name).split(".")
+            if parts[0] == TESTS_DIR and any(part.startswith("test_") for part in parts):
+                what = f"imports {name!r} from a test module, wanted it in {WORLDS_DIR}"
+                yield Problem(path, node.lineno, what)
+
+
+def check_test_vocabulary(path: str, tree: ast.Module) -> Iterator[Problem]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.ClassDef(name="World"):
+                yield Problem(path, node.lineno, "class 'World' does not say what it simulates")
+            case ast.Attribute(attr="flaky") if path != f"{TESTS_DIR}/conftest.py":
+                what = "rerun without a reason, wanted pytest.mark.rerun(reason)"
+                yield Problem(path, node.lineno, what)
 
 
 def check_todos(path: str, text: str) -> Iterator[Problem]:
@@ -169,7 +211,7 @@ def check_todos(path: str, text: str) -> Iterator[Problem]:
 
 
 def prose_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Number the lines of a document that are not inside a code fence."""
+    """The numbered lines of a document that are outside code fences."""
     is_code = False
     for number, line in enumerate(text.splitlines(), start=1):
         if FENCE.match(line):
@@ -198,7 +240,7 @@ def check_links(path: str, text: str, exists: Callable[[str], bool]) -> Iterator
 
 
 def resolve_link(path: str, target: str) -> str:
-    """Say which path of the repository a relative link means, without asking the file system."""
+    """The path of a relative link from the root of the repository."""
     parts = list(PurePosixPath(path).parent.parts)
     for part in PurePosixPath(target).parts:
         if part == ".." and parts:
@@ -208,8 +250,38 @@ def resolve_link(path: str, target: str) -> str:
     return "/".join(parts)
 
 
+def check_citations(
+    path: str, text: str, sources: Mapping[str, str], exists: Callable[[str], bool]
+) -> Iterator[Problem]:
+    """Check that the files and modules that a document cites in backticks exist."""
+    if path in UNCHECKED_DOCUMENTS:
+        return
+    for number, line in prose_lines(text):
+        for match in CITED.finditer(line):
+            cited = match["cited"].rstrip("./")
+            if CITED_FILE.fullmatch(cited):
+                is_there = exists(cited) or any(each.endswith(f"/{cited}") for each in sources)
+            else:
+                is_there = not CITED_MODULE.fullmatch(cited) or is_module(cited, sources)
+            if not is_there:
+                yield Problem(path, number, f"there is no {cited!r}")
+
+
+def is_module(cited: str, sources: Mapping[str, str]) -> bool:
+    """Whether a dotted name is that of a module, or of a name that occurs in one."""
+    if NOT_MODULES.fullmatch(cited):
+        return True
+    parts = cited.removeprefix("proxyless.").split(".")
+    for count in range(len(parts), -1, -1):
+        inside = "/".join([SOURCE_DIR, *parts[:count]])
+        text = sources.get(f"{inside}.py") or sources.get(f"{inside}/__init__.py")
+        if text is not None:
+            return all(re.search(rf"\b{name}\b", text) for name in parts[count:])
+    return False
+
+
 def check_mirror(paths: Collection[str]) -> Iterator[Problem]:
-    """Each unit test file stands where the module it tests stands."""
+    """Check that each unit test file has the path of its module."""
     for path in sorted(paths):
         name = PurePosixPath(path).name
         is_unit_test = path.startswith(f"{UNIT_DIR}/") and name.startswith("test_")
@@ -221,7 +293,7 @@ def check_mirror(paths: Collection[str]) -> Iterator[Problem]:
 
 
 def mirrored_module(path: str) -> str:
-    """Say which module a unit test file is about, without its ending."""
+    """The path of the module of a unit test file, without its suffix."""
     inside = PurePosixPath(path).relative_to(UNIT_DIR)
     module = str(inside.with_name(inside.stem.removeprefix("test_")))
     beside = inside.parts[0] in MIRRORED_BESIDE_SOURCE
@@ -241,20 +313,24 @@ def find_files(root: Path) -> Iterator[str]:
 
 def check_all(root: Path) -> list[Problem]:
     paths = {path for path in find_files(root) if not path.endswith(("_pb2.py", "_pb2_grpc.py"))}
-    sources = {
-        path: ast.parse((root / path).read_text(encoding="utf-8"))
-        for path in paths
-        if path.startswith(SOURCE_DIR) and path.endswith(".py")
-    }
-    problems = [*check_mirror(paths), *check_maps(sources), *check_class_names(sources)]
-    for path in paths:
-        text = (root / path).read_text(encoding="utf-8")
+    texts = {path: (root / path).read_text(encoding="utf-8") for path in paths}
+    sources, worlds = (
+        {
+            path: ast.parse(text)
+            for path, text in texts.items()
+            if path.startswith(f"{directory}/") and path.endswith(".py")
+        }
+        for directory in (SOURCE_DIR, WORLDS_DIR)
+    )
+    problems = [*check_mirror(paths), *check_maps(sources), *check_class_names(sources | worlds)]
+    for path, text in texts.items():
         problems += check_name(path)
         if path.endswith(".py"):
             problems += check_code(path, text)
         else:
             problems += check_titles(path, text)
             problems += check_links(path, text, lambda target: (root / target).exists())
+            problems += check_citations(path, text, texts, lambda cited: (root / cited).exists())
     return sorted(problems)
 
 
@@ -262,7 +338,7 @@ def main() -> int:
     problems = check_all(ROOT)
     for problem in problems:
         print(problem)
-    print(f"tidy: {len(problems)} problems" if problems else "tidy: nothing to say")
+    print(f"tidy: {len(problems)} problems" if problems else "tidy: no problems")
     return int(bool(problems))
 
 

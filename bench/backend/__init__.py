@@ -1,7 +1,7 @@
-"""Which backend answers, and how is it started?
+"""Backend of the benchmarks: the C echo server, built on demand into `bench/.build/`.
 
-The C echo server, built on demand into `bench/.build/`; where there is no C compiler, our own wire
-server in a process of its own. Either is a command that prints "up" and its ports and then serves.
+Without a C compiler it is our own wire server in a process of its own. Both are commands that
+print "up" and their ports and then serve.
 """
 
 import hashlib
@@ -21,12 +21,12 @@ COMPILE_TIMEOUT_S = 60
 
 
 class BackendUnavailableError(Exception):
-    """No backend can run here; the text says why."""
+    """No backend can run here; the text has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackendCommand:
-    """A command line, and what it serves besides the first port.
+    """A command line, and its ports besides the first.
 
     The ports are printed in this order: gRPC, raw TCP echo if there is one, more gRPC.
     """
@@ -57,7 +57,7 @@ def build_c_backend() -> Path | None:
     binary = BUILD_DIR / f"be-{digest}"
     if not binary.exists():
         BUILD_DIR.mkdir(exist_ok=True)
-        # Built beside and renamed, so that two runs at once never see half a file.
+        # Built under another name and renamed, so that concurrent runs never use a partial file.
         partial = BUILD_DIR / f"be-{digest}.{os.getpid()}"
         _compile(compiler, partial)
         partial.rename(binary)

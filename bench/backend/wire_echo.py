@@ -1,7 +1,7 @@
-"""The backend for machines without a C compiler: our own wire server, in a process of its own.
+"""Backend for machines without a C compiler: our own wire server, in a process of its own.
 
-Answers as `be.c` does: a message that starts with ff 'S' 'T' 'R' asks for a stream, any other one
-comes back. Prints "up" and its ports, and ends when its standard input does.
+It answers as `be.c` does: with a stream to a message that starts with ff 'S' 'T' 'R', and with an
+echo to any other. It prints "up" and its ports, and ends when its standard input does.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""Which clients can be measured, and what must an adapter offer?
+"""Clients that can be measured, and the interface of their adapters.
 
 An adapter is one module with `open_client(address)`, where address is "host:port", or three of them
-with commas, or the control plane's: an async context manager whose value is a `Client`, or a
+separated by commas, or the control plane's: an async context manager of a `Client`, or a
 `BlockingClient`. It is entered once, before the first turn, and stays open until the run ends. Add
 a client by adding its module and a line to `CLIENTS`.
 """
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Literal, Protocol, cast
 
-# The echo method every adapter calls; the backends answer any path alike.
+# The echo method that every adapter calls; backends ignore the path.
 METHOD = "/bench.Echo/Echo"
-# What an xDS client dials, and the listener that a control plane has for it.
+# The target of xDS clients, and the name of its listener.
 SERVICE = "bench"
 TARGET = f"xds:///{SERVICE}"
 
@@ -38,23 +38,23 @@ OpenBlockingClient = Callable[[str], AbstractAsyncContextManager[BlockingClient]
 
 
 class ClientUnavailableError(Exception):
-    """This client cannot run here; the text says why."""
+    """This client cannot run here; the text has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientKind:
-    """How a client is started."""
+    """Module, event loop and kind of a client."""
 
     module: str
     loop: Literal["asyncio", "uvloop"]
-    # Clients that say what the floor is are only measured when asked for.
+    # Lower bounds are measured only with `--floor`.
     is_floor: bool = False
-    # `raw` clients speak plain TCP to the backend's raw port and know no streams; `three` have a
-    # channel to three ports, with round_robin; `xds` are told the same three by a control plane.
+    # `raw` clients use plain TCP to the backend's raw port and have no streams; `three` have a
+    # channel to three ports, with round_robin; `xds` get the same three from a control plane.
     backend: Literal["grpc", "raw", "three", "xds"] = "grpc"
-    # Runs in threads, not in coroutines.
+    # Whether it runs in threads, not in coroutines.
     is_blocking: bool = False
-    # Whose cost its own is a share of.
+    # The client that it is compared with.
     reference: str = "grpc_aio"
 
     def load(self) -> OpenClient | OpenBlockingClient:
@@ -67,7 +67,7 @@ class ClientKind:
 
 
 CLIENTS: dict[str, ClientKind] = {
-    # The reference runs on asyncio's own loop, which is where its users run it.
+    # The reference runs on asyncio's own loop, as with most users.
     "grpc_aio": ClientKind("grpc_aio", "asyncio"),
     "transport_uvloop": ClientKind("transport", "uvloop"),
     "transport_asyncio": ClientKind("transport", "asyncio"),
@@ -77,7 +77,7 @@ CLIENTS: dict[str, ClientKind] = {
     "grpc_aio_xds": ClientKind("grpc_aio_xds", "asyncio", backend="xds", reference="grpc_aio_xds"),
     "xds_uvloop": ClientKind("xds", "uvloop", backend="xds", reference="grpc_aio_xds"),
     "xds_asyncio": ClientKind("xds", "asyncio", backend="xds", reference="grpc_aio_xds"),
-    # Blocking clients have a loop of their own; the one named here only takes the orders.
+    # Blocking clients have a loop of their own; the one here only reads orders.
     "grpc_sync": ClientKind("grpc_sync", "asyncio", is_blocking=True, reference="grpc_sync"),
     "channel_sync": ClientKind("channel_sync", "asyncio", is_blocking=True, reference="grpc_sync"),
     "lean_uvloop": ClientKind("lean", "uvloop", is_floor=True),

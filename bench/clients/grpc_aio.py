@@ -1,4 +1,4 @@
-"""The reference: grpc.aio, one insecure channel straight to the backend.
+"""The reference: grpc.aio, one insecure channel directly to the backend.
 
 Messages are bytes on both sides, so no serializer runs.
 """
@@ -12,7 +12,7 @@ from bench.clients import METHOD, Client
 
 
 class GrpcAioClient:
-    """Hands out grpcio's own multi-callables, so that the adapter adds nothing to a call."""
+    """Exposes grpcio's own multi-callables, so that the adapter adds nothing to a call."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self.unary: Callable[[bytes], grpc.aio.UnaryUnaryCall] = channel.unary_unary(METHOD)

@@ -9,7 +9,7 @@ import grpc.aio
 from bench.clients import Client
 from bench.clients.grpc_aio import GrpcAioClient
 
-# For our channel, too: what is compared must be asked for in the same words.
+# Used by our channel as well, so that both have the same config.
 ROUND_ROBIN: Final = (("grpc.service_config", '{"loadBalancingConfig": [{"round_robin": {}}]}'),)
 
 

@@ -1,4 +1,4 @@
-"""The reference for xDS: grpc.aio with an `xds:///` target; a control plane names the backends."""
+"""The reference for xDS: grpc.aio with an `xds:///` target and a control plane."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from bench.clients.grpc_aio import GrpcAioClient
 
 
 def make_bootstrap(control_plane: str) -> dict[str, Any]:
-    """For our channel, too: what is compared must be asked for in the same words."""
+    """Bootstrap of both clients, so that they have the same config."""
     server = {
         "server_uri": control_plane,
         "channel_creds": [{"type": "insecure"}],
@@ -23,7 +23,7 @@ def make_bootstrap(control_plane: str) -> dict[str, Any]:
 
 
 def set_bootstrap(control_plane: str) -> None:
-    """Tell grpcio, which reads the environment when it opens its first xDS channel."""
+    """Set it in the environment, which grpcio reads when it opens its first xDS channel."""
     os.environ["GRPC_XDS_BOOTSTRAP_CONFIG"] = json.dumps(make_bootstrap(control_plane))
 
 

@@ -15,7 +15,7 @@ READY_TIMEOUT_S: Final = 20.0
 
 
 class GrpcSyncClient:
-    """Hands out grpcio's own multi-callable, so that the adapter adds nothing to a call."""
+    """Exposes grpcio's own multi-callable, so that the adapter adds nothing to a call."""
 
     def __init__(self, channel: grpc.Channel) -> None:
         self.unary: Callable[[bytes], bytes] = channel.unary_unary(METHOD)

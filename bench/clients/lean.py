@@ -1,4 +1,4 @@
-"""The floor of a Python HTTP/2 client: frames without a transport around them."""
+"""Lower bound of a Python HTTP/2 client: frames without a transport."""
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator

@@ -1,4 +1,4 @@
-"""The floor below every protocol: the same payload echoed over plain TCP, in order."""
+"""Lower bound of every protocol: the same payload echoed over plain TCP, in order."""
 
 import asyncio
 from collections import deque
@@ -10,7 +10,7 @@ from bench.clients import Client
 
 
 class RawConnection(asyncio.Protocol):
-    """Answers come in the order of the requests and are as long as them, so nothing is framed."""
+    """Connection without framing: responses have the order and the length of the requests."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -28,10 +28,10 @@ class RawConnection(asyncio.Protocol):
         return future
 
     def server_stream(self, request: bytes, /) -> AsyncIterable[bytes]:
-        raise NotImplementedError(f"plain TCP knows no streams, got a request of {len(request)} B")
+        raise NotImplementedError(f"plain TCP has no streams, got a request of {len(request)} B")
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are no subclass of asyncio's.
+        # uvloop's transports are not subclasses of asyncio's.
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Our whole channel with an `xds:///` target; a control plane names the backends."""
+"""Our whole channel with an `xds:///` target and a control plane."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,1 +1,1 @@
-"""Feasibility probes: where the floor is, not how to build the house."""
+"""Probes that measure lower bounds; not for use."""

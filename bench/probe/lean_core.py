@@ -1,9 +1,9 @@
-"""How little can a gRPC client over HTTP/2 cost in Python?
+"""Minimal gRPC client over HTTP/2, as a lower bound of the cost in Python.
 
-A probe of the floor, not a product. It asks the peer for header table size 0, so response header
-blocks are constant bytes that are decoded once; it encodes a request header block once per path;
-it writes once per loop turn. Left out on purpose: TLS, deadlines, cancellation, status other than
-an exception, metadata, stream flow control (its windows are as large as HTTP/2 allows).
+It announces a header table of size 0, so response header blocks are constant bytes that are decoded
+once; it encodes a request header block once per path; it writes once per loop turn. Not
+implemented: TLS, deadlines, cancellation, status other than an exception, metadata, stream flow
+control (its windows have the maximum size of HTTP/2).
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from hpack import Decoder, Encoder
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 WINDOW_MAX = (1 << 31) - 1
 INITIAL_WINDOW = 65_535
-# Far below what the window holds, far above what one read brings.
+# Far less than the window, far more than one read returns.
 WINDOW_REFILL_AT = 1 << 28
 FRAME_MAX = 16_384
 FRAME_HEAD = 9
@@ -36,7 +36,7 @@ def encode_setting(identifier: int, value: int) -> bytes:
 
 
 class UnaryCall:
-    """Collects the one answer; the trailers resolve the future."""
+    """Stores the response; the trailers resolve the future."""
 
     __slots__ = ("body", "future")
 
@@ -59,7 +59,7 @@ class UnaryCall:
 
 
 class StreamCall:
-    """Cuts messages out of DATA frames and keeps them until the reader comes."""
+    """Splits DATA frames into messages and queues them for the reader."""
 
     __slots__ = ("_loop", "_unread", "_waiter", "end", "messages")
 
@@ -107,7 +107,7 @@ class StreamCall:
 
 
 class LeanConnection(asyncio.Protocol):
-    """One HTTP/2 connection; driven by the caller (calls) and the network (bytes)."""
+    """One HTTP/2 connection."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -131,7 +131,7 @@ class LeanConnection(asyncio.Protocol):
         return call.read()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are no subclass of asyncio's.
+        # uvloop's transports are not subclasses of asyncio's.
         self._transport = cast("asyncio.Transport", transport)
         settings = (
             encode_setting(HEADER_TABLE_SIZE, 0)

@@ -2,8 +2,8 @@
 //
 //	go run . -listen 127.0.0.1:18000 -node laptop 127.0.0.1:50061 127.0.0.1:50062
 //
-// It serves the first backend; each line on standard input, the number of a backend, makes it serve
-// that one.
+// It serves the first backend. Each line on standard input is the number of the backend to serve
+// from then on.
 package main
 
 import (
@@ -60,7 +60,7 @@ func main() {
 	}
 	grpcServer := grpc.NewServer()
 	xds := server.NewServer(context.Background(), snapshots, server.CallbackFuncs{
-		StreamRequestFunc: sayNack,
+		StreamRequestFunc: printNack,
 	})
 	discovery.RegisterAggregatedDiscoveryServiceServer(grpcServer, xds)
 	go func() { log.Fatal(grpcServer.Serve(socket)) }()
@@ -76,15 +76,15 @@ func main() {
 	}
 }
 
-// sayNack prints what a client refuses, and why.
-func sayNack(_ int64, request *discovery.DiscoveryRequest) error {
+// printNack prints the type of a rejected resource, and the error.
+func printNack(_ int64, request *discovery.DiscoveryRequest) error {
 	if detail := request.GetErrorDetail(); detail != nil {
 		fmt.Printf("refused: %s: %s\n", request.GetTypeUrl(), detail.GetMessage())
 	}
 	return nil
 }
 
-// snapshot is everything that the service needs, at one version.
+// snapshot has all resources of the service, at one version.
 func snapshot(version int, backend string) *cache.Snapshot {
 	made, err := cache.NewSnapshot(strconv.Itoa(version), map[resource.Type][]types.Resource{
 		resource.ListenerType: {apiListener()},
@@ -95,12 +95,12 @@ func snapshot(version int, backend string) *cache.Snapshot {
 	if err != nil {
 		log.Fatal(err)
 	}
-	// Not made.Consistent(): of listeners it reads the filter chains, which an API listener has not,
-	// and so it takes the route config for one that nothing refers to.
+	// Not made.Consistent(): it reads the filter chains of listeners, and an API listener has none,
+	// so it reports the route config as unreferenced.
 	return made
 }
 
-// apiListener is what gRPC clients dial: no socket, only an HttpConnectionManager.
+// apiListener is the listener of gRPC clients: no socket, only an HttpConnectionManager.
 func apiListener() *listener.Listener {
 	return &listener.Listener{
 		Name: service,
@@ -141,7 +141,7 @@ func edsCluster() *cluster.Cluster {
 	}
 }
 
-// endpoints need a locality with a weight: without one, gRPC leaves them out.
+// endpoints has a locality with a weight: gRPC ignores localities without one.
 func endpoints(backend string) *endpoint.ClusterLoadAssignment {
 	host, portText, err := net.SplitHostPort(backend)
 	if err != nil {
@@ -169,7 +169,7 @@ func endpoints(backend string) *endpoint.ClusterLoadAssignment {
 	}
 }
 
-// ads says: from where this came.
+// ads is the config source of routes and endpoints: the same ADS stream.
 func ads() *core.ConfigSource {
 	return &core.ConfigSource{
 		ResourceApiVersion:    core.ApiVersion_V3,

@@ -1,7 +1,7 @@
-"""Would a command that takes too long to run be understood?
+"""Check of commands that take too long to run: targets and options must exist.
 
-`make TARGET` has to be in the Makefile. Of a script, or of what a target starts, every option has
-to be in its `--help`.
+`make TARGET` has to be in the Makefile. Options of a script, or of the script of a target, have to
+be in its `--help`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import cache
 from tests.docs.pages import ROOT
 from tests.docs.terminals import PageError
 
-# What these targets start, and hand ARGS to.
+# The scripts of targets, which get ARGS.
 SCRIPTS = {
     "bench": ("bench/rpc.py",),
     "bench-xds": ("bench/rpc.py",),
@@ -33,7 +33,7 @@ def makefile_targets() -> set[str]:
 
 
 def check_command(text: str) -> None:
-    """Raises PageError if the command would not be understood."""
+    """Raise PageError if a target or an option does not exist."""
     words = shlex.split(text, comments=True)
     if words[0] == "make":
         _check_make(words[1:])
@@ -60,10 +60,10 @@ def _check_options(script: tuple[str, ...], words: list[str]) -> None:
         if script[0] != "-m" and not (ROOT / script[0]).exists():
             raise PageError(f"there is no {script[0]}")
         return
-    said = help_of(script)
+    output = help_of(script)
     for option in options:
-        if not re.search(rf"{option}\b", said):
-            raise PageError(f"{' '.join(script)} has no option {option}: {said}")
+        if not re.search(rf"{option}\b", output):
+            raise PageError(f"{' '.join(script)} has no option {option}: {output}")
 
 
 @cache

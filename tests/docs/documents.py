@@ -1,7 +1,7 @@
-"""Is a YAML, JSON or TOML block of a page what the page says that it is?
+"""Check of YAML, JSON and TOML blocks of a page.
 
-It parses. If it is resources, the linter finds no error in them; if it is a bootstrap, the client
-takes it; if it names entry points, they are groups that are looked for.
+A block parses. The linter finds no error in resources, a bootstrap is valid, and entry points are
+in groups that the package loads.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import yaml
 from proxyless.assembly import Registries
 from proxyless.base import Status, ValidationErrors
 from proxyless.controlplane.documents import parse_documents
-from proxyless.installed import FILTERS, POLICIES, RESOLVERS
+from proxyless.entry_points import FILTERS, POLICIES, RESOLVERS
 from proxyless.observe import LintContext, Severity, lint_message
 from proxyless.xds.bootstrap import load_bootstrap
 
@@ -26,7 +26,7 @@ GROUPS = (POLICIES, RESOLVERS, FILTERS)
 
 
 def problem_in(language: str, text: str) -> str:
-    """What is wrong with it; empty if nothing is."""
+    """The error of a block; empty if it is valid."""
     try:
         return _CHECKS[language](text)
     except (yaml.YAMLError, ValueError) as error:
@@ -51,7 +51,7 @@ def _check_documents(documents: list[Any], text: str, *, is_json: bool) -> str:
     return ""
 
 
-def _is_resources(document: Any) -> bool:  # noqa: ANN401 - whatever somebody wrote
+def _is_resources(document: Any) -> bool:  # noqa: ANN401 - any YAML value
     if isinstance(document, list):
         return any(map(_is_resources, document))
     return isinstance(document, dict) and ("@type" in document or "resources" in document)

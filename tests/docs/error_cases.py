@@ -1,8 +1,8 @@
-"""How does each text of docs/errors.md come about?
+"""Cases that cause each text of docs/errors.md.
 
-A case is a short story in a world of our own: a control plane, one backend and a client whose node
-id is `host-1`, all in virtual time and with the real stack in between. What comes out is what an
-application sees, what was logged, and what the control plane was told.
+A case runs in a simulated world: a control plane, one backend and a client whose node id is
+`host-1`, in virtual time, with the real client stack. Its outcome is the error of an RPC, the log,
+and the NACKs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from proxyless.protos import message_class
 from proxyless.runtime import VirtualClock
 from proxyless.sim import UNARY, World, pause
 from proxyless.transport import ClientTls, PeerCertificate, TrustBundles, client_context
-from proxyless.transport.http_connect import ConnectAnswer, Refused
+from proxyless.transport.http_connect import ConnectResponse, Refused
 from proxyless.transport.spiffe import refuse_chain
 from proxyless.transport.tls import refuse_name
 from proxyless.xds.bootstrap import CertificateProviderConfig
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from proxyless.front import AioChannel
     from proxyless.protos import Proto
 
-    Story = Callable[["Stage"], Coroutine[Any, Any, str]]
+    Case = Callable[["CaseWorld"], Coroutine[Any, Any, str]]
 
 NODE = "host-1"
 TARGET = "xds:///orders"
@@ -61,28 +61,28 @@ TARGET = "xds:///orders"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a case."""
+    """Result of a case."""
 
     text: str
     logged: tuple[str, ...]
     nacks: tuple[str, ...]
 
 
-class Stage:
-    """Where a case is played."""
+class CaseWorld:
+    """The simulated world of a case."""
 
     def __init__(self) -> None:
-        self.world = World(seed=1)
-        self.control = self.world.control_plane("control")
-        self.backend = self.world.backend("web-1")
-        self.client = self.world.client(NODE)
+        self.sim = World(seed=1)
+        self.control = self.sim.control_plane("control")
+        self.backend = self.sim.backend("web-1")
+        self.client = self.sim.client(NODE)
 
     def serve(self, *resources: Proto) -> None:
-        """The control plane has these, whatever they lack."""
+        """Serve these resources, even if they are incomplete."""
         self.control.set_snapshot(Snapshot.of(resources, partial=True))
 
     def mesh(self, *changed: Proto) -> list[Proto]:
-        """A mesh in which all is well, but for these in place of what has their names."""
+        """A valid mesh, with these resources in place of those with the same names."""
         whole = [
             listener("orders", "routes"),
             route_config("routes", virtual_host(route(cluster="web"), name="all")),
@@ -95,31 +95,31 @@ class Stage:
     def channel(self, target: str = TARGET) -> AioChannel:
         return self.client.channel(target)
 
-    async def ask(self, channel: AioChannel | None = None, **settings: Any) -> None:  # noqa: ANN401
+    async def make_rpc(self, channel: AioChannel | None = None, **settings: Any) -> None:  # noqa: ANN401
         call = (channel or self.channel()).unary_unary(UNARY)
         await call(b"", **{"timeout": 3_600.0, **settings})
 
     async def fail(self, channel: AioChannel | None = None, **settings: Any) -> str:  # noqa: ANN401
         """The details of an RPC that must fail."""
         try:
-            await self.ask(channel, **settings)
+            await self.make_rpc(channel, **settings)
         except grpc.aio.AioRpcError as error:
             return str(error.details())
         raise AssertionError("the RPC succeeded")
 
 
-def play(story: Story) -> Outcome:
-    """Play a case in a world of its own."""
-    stage = Stage()
-    with _listening() as logged:
-        text = stage.world.run(story(stage), virtual_seconds=100_000.0)
-    assert not stage.world.exceptions
-    return Outcome(text, tuple(logged), tuple(nack.message for nack in stage.control.nacks))
+def run_case(case: Case) -> Outcome:
+    """Run a case in a world of its own."""
+    world = CaseWorld()
+    with _collected_log() as logged:
+        text = world.sim.run(case(world), virtual_seconds=100_000.0)
+    assert not world.sim.exceptions
+    return Outcome(text, tuple(logged), tuple(nack.message for nack in world.control.nacks))
 
 
 @contextmanager
-def _listening() -> Iterator[list[str]]:
-    """What is logged inside, from INFO on."""
+def _collected_log() -> Iterator[list[str]]:
+    """Collect the log lines from INFO on."""
     lines: list[str] = []
 
     class Lines(logging.Handler):
@@ -141,215 +141,214 @@ def _listening() -> Iterator[list[str]]:
 # Control plane and bootstrap
 
 
-async def bootstrap_is_missing(stage: Stage) -> str:
-    return await stage.fail(stage.client.host.channel(TARGET))
+async def bootstrap_is_missing(world: CaseWorld) -> str:
+    async with world.client.host.channel(TARGET) as channel:
+        return await world.fail(channel)
 
 
-async def authority_is_unknown(stage: Stage) -> str:
-    return await stage.fail(stage.channel("xds://other/orders"))
+async def authority_is_unknown(world: CaseWorld) -> str:
+    return await world.fail(world.channel("xds://other/orders"))
 
 
-async def control_plane_is_down(stage: Stage) -> str:
-    await stage.control.stop()
-    return await stage.fail()
+async def control_plane_is_down(world: CaseWorld) -> str:
+    await world.control.stop()
+    return await world.fail()
 
 
-async def control_plane_stays_down(stage: Stage) -> str:
-    await stage.control.stop()
-    channel = stage.channel()
-    await stage.fail(channel)
+async def control_plane_stays_down(world: CaseWorld) -> str:
+    await world.control.stop()
+    channel = world.channel()
+    await world.fail(channel)
     await pause(700.0)
-    return await stage.fail(channel)
+    return await world.fail(channel)
 
 
-async def control_plane_is_none(stage: Stage) -> str:
-    uri = f"ipv4:{stage.backend.address}"
+async def control_plane_is_none(world: CaseWorld) -> str:
+    uri = f"ipv4:{world.backend.address}"
     server = {"server_uri": uri, "channel_creds": [{"type": "insecure"}]}
     bootstrap = {"xds_servers": [server], "node": {"id": NODE}}
-    channel = stage.client.host.channel(TARGET, bootstrap=bootstrap)
-    text = await stage.fail(channel)
-    await channel.close()
-    return text
+    async with world.client.host.channel(TARGET, bootstrap=bootstrap) as channel:
+        return await world.fail(channel)
 
 
 # ---------------------------------------------------------------------------------------------
 # Listener and routes
 
 
-async def listener_is_not_there(stage: Stage) -> str:
-    return await stage.fail()
+async def listener_is_not_there(world: CaseWorld) -> str:
+    return await world.fail()
 
 
-async def listener_is_deleted(stage: Stage) -> str:
-    stage.serve(*stage.mesh())
-    channel = stage.channel()
-    await stage.ask(channel)
-    stage.control.set_snapshot(stage.control.snapshot.without(LISTENER, "orders"))
+async def listener_is_deleted(world: CaseWorld) -> str:
+    world.serve(*world.mesh())
+    channel = world.channel()
+    await world.make_rpc(channel)
+    world.control.set_snapshot(world.control.snapshot.without(LISTENER, "orders"))
     await pause(1.0)
-    return await stage.fail(channel)
+    return await world.fail(channel)
 
 
-async def listener_is_refused(stage: Stage) -> str:
-    stage.serve(*stage.mesh(message_class("envoy.config.listener.v3.Listener")(name="orders")))
-    return await stage.fail()
+async def listener_is_refused(world: CaseWorld) -> str:
+    world.serve(*world.mesh(message_class("envoy.config.listener.v3.Listener")(name="orders")))
+    return await world.fail()
 
 
-async def listener_is_a_socket(stage: Stage) -> str:
-    stage.serve(*stage.mesh(socket_listener("orders", "10.0.0.9:80", "routes")))
-    return await stage.fail()
+async def listener_is_a_socket(world: CaseWorld) -> str:
+    world.serve(*world.mesh(socket_listener("orders", "10.0.0.9:80", "routes")))
+    return await world.fail()
 
 
-async def route_config_is_not_there(stage: Stage) -> str:
-    stage.serve(listener("orders", "routes"))
-    return await stage.fail()
+async def route_config_is_not_there(world: CaseWorld) -> str:
+    world.serve(listener("orders", "routes"))
+    return await world.fail()
 
 
-async def route_config_is_refused(stage: Stage) -> str:
-    stage.serve(*stage.mesh(route_config("routes", route(cluster=""))))
-    return await stage.fail()
+async def route_config_is_refused(world: CaseWorld) -> str:
+    world.serve(*world.mesh(route_config("routes", route(cluster=""))))
+    return await world.fail()
 
 
-async def no_virtual_host(stage: Stage) -> str:
+async def no_virtual_host(world: CaseWorld) -> str:
     other = virtual_host(route(cluster="web"), domains=["payments"])
-    stage.serve(*stage.mesh(route_config("routes", other)))
-    return await stage.fail()
+    world.serve(*world.mesh(route_config("routes", other)))
+    return await world.fail()
 
 
-async def no_route(stage: Stage) -> str:
+async def no_route(world: CaseWorld) -> str:
     narrow = virtual_host(route("/shop.Cart/", cluster="web"), name="all")
-    stage.serve(*stage.mesh(route_config("routes", narrow)))
-    return await stage.fail()
+    world.serve(*world.mesh(route_config("routes", narrow)))
+    return await world.fail()
 
 
-async def route_does_not_forward(stage: Stage) -> str:
+async def route_does_not_forward(world: CaseWorld) -> str:
     away = route()
     away.name = "away"
     away.redirect.host_redirect = "elsewhere"
-    stage.serve(*stage.mesh(route_config("routes", away)))
-    return await stage.fail()
+    world.serve(*world.mesh(route_config("routes", away)))
+    return await world.fail()
 
 
-async def fault_is_injected(stage: Stage) -> str:
+async def fault_is_injected(world: CaseWorld) -> str:
     fault = message_class("envoy.extensions.filters.http.fault.v3.HTTPFault")()
     fault.abort.grpc_status = 14
     fault.abort.percentage.numerator = 100
-    stage.serve(*stage.mesh(listener("orders", "routes", filters=[http_filter("fault", fault)])))
-    return await stage.fail()
+    world.serve(*world.mesh(listener("orders", "routes", filters=[http_filter("fault", fault)])))
+    return await world.fail()
 
 
 # ---------------------------------------------------------------------------------------------
 # Clusters
 
 
-async def cluster_is_not_there(stage: Stage) -> str:
-    stage.serve(*(each for each in stage.mesh() if each.DESCRIPTOR.name != "Cluster"))
-    return await stage.fail()
+async def cluster_is_not_there(world: CaseWorld) -> str:
+    world.serve(*(each for each in world.mesh() if each.DESCRIPTOR.name != "Cluster"))
+    return await world.fail()
 
 
-async def cluster_is_deleted(stage: Stage) -> str:
-    stage.serve(*stage.mesh())
-    channel = stage.channel()
-    await stage.ask(channel)
-    stage.control.set_snapshot(stage.control.snapshot.without(CLUSTER, "web"))
+async def cluster_is_deleted(world: CaseWorld) -> str:
+    world.serve(*world.mesh())
+    channel = world.channel()
+    await world.make_rpc(channel)
+    world.control.set_snapshot(world.control.snapshot.without(CLUSTER, "web"))
     await pause(1.0)
-    return await stage.fail(channel)
+    return await world.fail(channel)
 
 
-async def cluster_is_refused(stage: Stage) -> str:
-    stage.serve(*stage.mesh(eds_cluster("web", lb_policy="MAGLEV")))
-    return await stage.fail()
+async def cluster_is_refused(world: CaseWorld) -> str:
+    world.serve(*world.mesh(eds_cluster("web", lb_policy="MAGLEV")))
+    return await world.fail()
 
 
-async def aggregate_has_no_leaf(stage: Stage) -> str:
-    stage.serve(*stage.mesh(aggregate_cluster("web", ["near", "far"])))
-    return await stage.fail()
+async def aggregate_has_no_leaf(world: CaseWorld) -> str:
+    world.serve(*world.mesh(aggregate_cluster("web", ["near", "far"])))
+    return await world.fail()
 
 
-async def aggregate_is_a_loop(stage: Stage) -> str:
+async def aggregate_is_a_loop(world: CaseWorld) -> str:
     loop = [aggregate_cluster("web", ["near"]), aggregate_cluster("near", ["web"])]
-    stage.serve(*stage.mesh(*loop))
-    return await stage.fail()
+    world.serve(*world.mesh(*loop))
+    return await world.fail()
 
 
-async def aggregate_is_too_deep(stage: Stage) -> str:
+async def aggregate_is_too_deep(world: CaseWorld) -> str:
     chain = [aggregate_cluster("web", ["c1"])]
     chain += [aggregate_cluster(f"c{each}", [f"c{each + 1}"]) for each in range(1, 17)]
-    stage.serve(*stage.mesh(*chain))
-    return await stage.fail()
+    world.serve(*world.mesh(*chain))
+    return await world.fail()
 
 
 # ---------------------------------------------------------------------------------------------
 # Endpoints and connections
 
 
-async def endpoints_are_not_there(stage: Stage) -> str:
-    stage.serve(*(each for each in stage.mesh() if "Assignment" not in each.DESCRIPTOR.name))
-    return await stage.fail()
+async def endpoints_are_not_there(world: CaseWorld) -> str:
+    world.serve(*(each for each in world.mesh() if "Assignment" not in each.DESCRIPTOR.name))
+    return await world.fail()
 
 
-async def endpoints_are_none(stage: Stage) -> str:
-    stage.serve(*stage.mesh(endpoints("web", [])))
-    return await stage.fail()
+async def endpoints_are_none(world: CaseWorld) -> str:
+    world.serve(*world.mesh(endpoints("web", [])))
+    return await world.fail()
 
 
-async def dns_name_is_unknown(stage: Stage) -> str:
-    stage.serve(*stage.mesh(dns_cluster("web", "db.example", 5432)))
-    return await stage.fail()
+async def dns_name_is_unknown(world: CaseWorld) -> str:
+    world.serve(*world.mesh(dns_cluster("web", "db.example", 5432)))
+    return await world.fail()
 
 
-async def dns_target_is_unknown(stage: Stage) -> str:
-    return await stage.fail(stage.channel("dns:///db.example:5432"))
+async def dns_target_is_unknown(world: CaseWorld) -> str:
+    return await world.fail(world.channel("dns:///db.example:5432"))
 
 
-async def backend_refuses(stage: Stage) -> str:
-    stage.serve(*stage.mesh())
-    await stage.backend.stop()
-    return await stage.fail()
+async def backend_refuses(world: CaseWorld) -> str:
+    world.serve(*world.mesh())
+    await world.backend.stop()
+    return await world.fail()
 
 
-async def backend_is_silent(stage: Stage) -> str:
-    stage.serve(*stage.mesh())
-    stage.backend.host.cut(stage.client.host)
-    return await stage.fail()
+async def backend_does_not_answer(world: CaseWorld) -> str:
+    world.serve(*world.mesh())
+    world.backend.host.cut(world.client.host)
+    return await world.fail()
 
 
-async def proxy_refuses(stage: Stage) -> str:
-    nobody = IpAddress(stage.world.host("proxy").ip, 3128)
-    endpoint = with_proxy(lb_endpoint(str(stage.backend.address)), nobody)
-    stage.serve(*stage.mesh(proxied(eds_cluster("web")), endpoints("web", [endpoint])))
-    return await stage.fail()
+async def proxy_refuses(world: CaseWorld) -> str:
+    unreachable = IpAddress(world.sim.host("proxy").ip, 3128)
+    endpoint = with_proxy(lb_endpoint(str(world.backend.address)), unreachable)
+    world.serve(*world.mesh(proxied(eds_cluster("web")), endpoints("web", [endpoint])))
+    return await world.fail()
 
 
-async def rpc_is_dropped(stage: Stage) -> str:
-    address = str(stage.backend.address)
-    stage.serve(*stage.mesh(endpoints("web", [address], drops={"overload": 1.0})))
-    return await stage.fail()
+async def rpc_is_dropped(world: CaseWorld) -> str:
+    address = str(world.backend.address)
+    world.serve(*world.mesh(endpoints("web", [address], drops={"overload": 1.0})))
+    return await world.fail()
 
 
-async def too_many_rpcs(stage: Stage) -> str:
+async def too_many_rpcs(world: CaseWorld) -> str:
     limited = eds_cluster("web")
     limited.circuit_breakers.thresholds.add().max_requests.value = 1
-    stage.serve(*stage.mesh(limited))
-    stage.backend.delay_s = 60.0
-    channel = stage.channel()
+    world.serve(*world.mesh(limited))
+    world.backend.delay_s = 60.0
+    channel = world.channel()
     first = channel.unary_unary(UNARY)(b"", timeout=3_600.0)
     await pause(5.0)
-    text = await stage.fail(channel)
+    text = await world.fail(channel)
     first.cancel()
     return text
 
 
 # ---------------------------------------------------------------------------------------------
-# Reasons that stand inside other texts
+# Reasons that are parts of other texts
 
 
-def proxy_wants_to_know_who_asks() -> str:
-    verdict = ConnectAnswer().receive(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
+def proxy_requires_authentication() -> str:
+    verdict = ConnectResponse().receive(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
     assert isinstance(verdict, Refused)
     return f"proxy {verdict.why}"
 
 
-def certificate_shows_another_name() -> str:
+def certificate_has_another_name() -> str:
     check = SanCheck((StringMatcher("exact", "spiffe://mesh/ns/shop/sa/orders"),))
     refusal = check(PeerCertificate(("web-1",), uris=(), ip_addresses=(), emails=(), der=b""))
     assert refusal is not None
@@ -410,8 +409,8 @@ def trust_bundles_are_bad() -> str:
     return found.details.replace(directory, "/run")
 
 
-# What holds until something changes, which is logged; and what is about one RPC, which is not.
-STORIES: tuple[Story, ...] = (
+# Errors of the config or of connections, which are logged; and errors of one RPC, which are not.
+CASES: tuple[Case, ...] = (
     bootstrap_is_missing,
     authority_is_unknown,
     control_plane_is_down,
@@ -435,20 +434,20 @@ STORIES: tuple[Story, ...] = (
     dns_name_is_unknown,
     dns_target_is_unknown,
     backend_refuses,
-    backend_is_silent,
+    backend_does_not_answer,
     proxy_refuses,
 )
-PER_RPC: tuple[Story, ...] = (
+PER_RPC: tuple[Case, ...] = (
     no_route,
     route_does_not_forward,
     fault_is_injected,
     rpc_is_dropped,
     too_many_rpcs,
 )
-REFUSALS: tuple[Story, ...] = (listener_is_refused, route_config_is_refused, cluster_is_refused)
+NACKS: tuple[Case, ...] = (listener_is_refused, route_config_is_refused, cluster_is_refused)
 REASONS: tuple[Callable[[], str], ...] = (
-    proxy_wants_to_know_who_asks,
-    certificate_shows_another_name,
+    proxy_requires_authentication,
+    certificate_has_another_name,
     certificate_is_for_another_authority,
     trust_domain_is_unknown,
     authority_is_of_another_trust_domain,

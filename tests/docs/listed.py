@@ -1,7 +1,7 @@
-"""Which blocks and commands of the pages are not carried out, and why not?
+"""Blocks and commands of the pages that are not run, with the reasons.
 
-Every other block is. A block or command that is neither carried out nor listed fails the test, and
-so does a line of these tables that nothing needs any more.
+Every other block is run. A block or command that is neither run nor listed fails the test, and so
+does an unused line of these tables.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from tests.docs.pages import Block
 
 # By language.
-PICTURES = {"mermaid": "a picture, drawn by the forge"}
+PICTURES = {"mermaid": "a picture, rendered by the forge"}
 
-# By page, and what the block begins with.
+# By page and the beginning of the block.
 NOT_RUN: dict[tuple[str, str], str] = {
-    ("docs/howto/write-a-policy.md", "10.0.0.1:80 is not told"): (
-        "tests/unit/testing/test_check_policy.py finds it here"
+    ("docs/howto/write-a-policy.md", "backoff of 10.0.0.1:80 is not reset"): (
+        "tests/unit/testing/test_check_policy.py compares it"
     ),
     ("docs/style.md", 'good  listener "orders"'): "texts of both kinds, to show the style",
 }
@@ -27,7 +27,7 @@ NOT_RUN: dict[tuple[str, str], str] = {
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """Commands that are compared with what they name, but not started."""
+    """Commands whose targets and options are checked, but that are not run."""
 
     pattern: re.Pattern[str]
     reason: str
@@ -37,12 +37,12 @@ def _checked(pattern: str, reason: str) -> Checked:
     return Checked(re.compile(pattern), reason)
 
 
-# The targets that are run are few; that .ci/run starts the long ones is a test of its own.
+# A test checks that .ci/run starts the long ones.
 CHECKED: tuple[Checked, ...] = (
     _checked(r"make (test|check|demo|conformance|sim|env)\b", "minutes: .ci/run runs it"),
     _checked(r"make (bench|bench-xds|bench-scale|fuzz)\b", "minutes: its script has tests"),
     _checked(r"(\S*python) (-m )?bench[./](rpc|scale)\b", "minutes: tests/bench tests it"),
-    _checked(r"(\S*python) -m tools\.simulation --seeds\b", "minutes: .ci/run runs twenty"),
+    _checked(r"(\S*python) -m tools\.simulation --seeds\b", "minutes: .ci/run runs 120 seeds"),
     _checked(
         r"(\S*python) -m tools\.simulation --seed \d+ --", "seconds: tests/unit/tools tests it"
     ),

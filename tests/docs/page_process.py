@@ -1,4 +1,4 @@
-"""One page in a process of its own, as a test has it."""
+"""Runs one page in a process of its own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 from tests.docs.pages import ROOT, find_pages, parse_page
 
-# A busy machine takes minutes where a quiet one takes ten seconds.
+# On a busy machine a page takes minutes instead of ten seconds.
 PAGE_TIMEOUT_S = 180
 
 
@@ -21,7 +21,7 @@ def is_howto(page: str) -> bool:
 
 
 def check_page(page: str) -> None:
-    """Fails with what the page shows and what is so instead."""
+    """Fail with the shown and the actual output if they differ."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.docs.run_page", page],
         env={**os.environ, "PYTHONPATH": str(ROOT)},

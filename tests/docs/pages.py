@@ -1,18 +1,17 @@
-"""Which blocks are on a page, and what is to be done with each?
+"""Parser of pages: fenced blocks and their directives.
 
-A fenced block is done by its language; a comment in the line before the fence can say more:
+A fenced block is run by its language; a comment in the line before the fence is a directive:
 
     <!-- file: mesh/routes.yaml -->   the block is that file, in the page's directory
-    <!-- from: examples/hello.py -->  the block stands there, too; it is carried out as ever
-    <!-- prints -->                   what the Python before it has printed
+    <!-- from: examples/hello.py -->  that file contains the block as well; it is run as usual
+    <!-- prints -->                   the output of the Python before it
     <!-- background: client -->       its commands are started and left running, in a terminal of
-                                      this name, until they have said what the block shows
-    <!-- shows: client -->            what that terminal says from here on; waited for
+                                      this name, after they have printed the shown output
+    <!-- shows: client -->            the further output of that terminal; waited for
     <!-- interrupt: client -->        Ctrl-C in that terminal
-    <!-- any numbers -->              of what is shown, digits may differ; may follow the others
+    <!-- any numbers -->              digits of the output may differ; may follow the others
 
-Blocks of a page build on each other, in their order. A page is read here and carried out by
-`run_page`; nothing here runs anything.
+Blocks of a page build on each other, in their order. `run_page` runs them.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ PORT = re.compile(r"(?:127\.0\.0\.1:|0\.0\.0\.0:|localhost:|port_value: ?)(\d{5}
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What stands between two fences."""
+    """A fenced block."""
 
     page: str
-    # Of the opening fence, from 1.
+    # The line of the opening fence, from 1.
     line: int
     language: str
     text: str
-    # What the comment before it says: a kind and its argument.
+    # The directive: a kind and its argument.
     kind: str = ""
     argument: str = ""
     has_any_numbers: bool = False
@@ -57,22 +56,22 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command line with what the page says that it prints; None if it does not say."""
+    """One command line with its shown output; None if the page shows none."""
 
     text: str
     output: str | None
 
 
 def find_pages(root: Path = ROOT) -> list[str]:
-    """The pages that users read, from the root: those in the root itself, and docs."""
+    """The paths of pages for users: in the root, in docs and in bench."""
     found = [*root.glob("*.md"), *(root / "docs").rglob("*.md"), root / "bench" / "README.md"]
     pages = sorted(path.relative_to(root).as_posix() for path in found)
-    # Those are written from the sources, and compared with them.
+    # docs/api is generated, and another test compares it.
     return [page for page in pages if not page.startswith("docs/api/")]
 
 
 def parse_page(page: str, text: str) -> list[Block]:
-    """Every fenced block. Raises ValueError for a comment of ours that makes no sense."""
+    """Every fenced block. Raises ValueError for an unknown directive."""
     blocks: list[Block] = []
     lines = text.splitlines()
     number = 0
@@ -94,20 +93,20 @@ def parse_page(page: str, text: str) -> list[Block]:
 
 
 def _directed(block: Block, text: str) -> Block:
-    said = text.removesuffix(ANY_NUMBERS).rstrip(" ,")
+    directive = text.removesuffix(ANY_NUMBERS).rstrip(" ,")
     block = replace(block, has_any_numbers=text.endswith(ANY_NUMBERS))
-    if not said:
+    if not directive:
         return block
-    if said == PRINTS:
+    if directive == PRINTS:
         return replace(block, kind=PRINTS)
-    kind, _, argument = said.partition(": ")
+    kind, _, argument = directive.partition(": ")
     if kind not in KINDS or not argument:
         raise ValueError(f"{block.place}: comment {text!r} before a block, wanted one of {KINDS}")
     return replace(block, kind=kind, argument=argument)
 
 
 def parse_commands(block: Block) -> list[Command]:
-    """The commands of a `sh` or `console` block; what is not a command is what one prints."""
+    """The commands of a `sh` or `console` block; other lines are the output of a command."""
     if block.language == "sh":
         return [Command(text, None) for text in _joined(block.text.splitlines())]
     commands: list[Command] = []
@@ -122,7 +121,7 @@ def parse_commands(block: Block) -> list[Command]:
 
 
 def _joined(lines: list[str]) -> Iterator[str]:
-    """Lines, those of one command together: an open quote or a backslash goes on."""
+    """Lines, with those of one command joined: after an open quote or a backslash."""
     text = ""
     for line in lines:
         text = f"{text}\n{line}" if text else line
@@ -141,12 +140,12 @@ def _joined(lines: list[str]) -> Iterator[str]:
 
 
 def ports_of(blocks: list[Block]) -> set[str]:
-    """The ports of this machine that a page uses; five digits, so that tables stay in line."""
+    """The ports of this machine that a page uses; five digits, so that tables stay aligned."""
     return {port for block in blocks for port in PORT.findall(block.text)}
 
 
 def with_ports(blocks: list[Block], ports: dict[str, str]) -> list[Block]:
-    """The blocks, with other ports: somebody may have those of the page."""
+    """The blocks with other ports, because those of the page may be in use."""
 
     def other(found: re.Match[str]) -> str:
         return ports.get(found[0], found[0])
@@ -155,7 +154,7 @@ def with_ports(blocks: list[Block], ports: dict[str, str]) -> list[Block]:
 
 
 def output_pattern(text: str, *, has_any_numbers: bool = False) -> re.Pattern[str]:
-    """What matches a shown output: `...` stands for anything in a line, or for lines."""
+    """Pattern of a shown output: `...` matches anything in a line, or any lines."""
     parts: list[str] = []
     for line in text.strip("\n").splitlines():
         if line.strip() == "...":

@@ -1,11 +1,10 @@
-"""Does everything that a page shows work, and say what it says there?
+"""Runs the blocks of a page, and compares their output with the page.
 
     python -m tests.docs.run_page docs/tutorial.md
 
-A page has a directory, a namespace and an event loop of its own, and its blocks are carried out in
-order. Python runs in the namespace: on the loop if it awaits something outside a function, else in
-a thread beside it. What a page takes as given (a mesh that its reader has) is in
-`given/<page>.py`.
+A page has a directory, a namespace and an event loop of its own, and its blocks run in order.
+Python runs in the namespace: on the loop if it awaits outside of a function, else in another
+thread. The preconditions of a page (a mesh that its reader has) are in `given/<page>.py`.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ from tests.docs.pages import (
     ports_of,
     with_ports,
 )
-from tests.docs.terminals import PATIENCE_S, PageError, Terminal
+from tests.docs.terminals import TIMEOUT_S, PageError, Terminal
 
-# Where these stand in a page, the reader is in the checkout.
+# These commands run in the checkout.
 IN_CHECKOUT = re.compile(r"make\b|(\. )?\.venv/|\.ci/|go -C examples")
 
 
@@ -58,7 +57,7 @@ class PageRun:
         self._printed = io.StringIO()
 
     async def run(self, block: Block) -> None:
-        """Carry a block out. Raises whatever is wrong with it."""
+        """Run a block. Raises its error."""
         match block.kind:
             case "shows":
                 await self._terminals[block.argument].wait_for(_pattern(block))
@@ -86,7 +85,7 @@ class PageRun:
             case "go" if block.kind == "from":
                 pass
             case _ if reason_not_run(block) is None:
-                raise PageError("is neither carried out nor listed in tests/docs/listed.py")
+                raise PageError("is neither run nor listed in tests/docs/listed.py")
             case _:
                 pass
 
@@ -95,13 +94,13 @@ class PageRun:
             _check_document(block)
         path = self.directory / block.argument
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Renamed, so that nobody reads half of it.
+        # Renamed, so that the file is never read half written.
         other = path.with_name(f".{path.name}")
         other.write_text(block.text)
         other.rename(path)
 
     async def _run_python(self, block: Block) -> None:
-        # Lines count as in the page.
+        # Tracebacks have the line numbers of the page.
         text = "\n" * block.line + block.text
         flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
         code = compile(text, block.page, "exec", flags=flags, dont_inherit=True)
@@ -130,16 +129,16 @@ class PageRun:
             code = await terminal.end()
         except TimeoutError:
             await terminal.stop()
-            raise PageError(f"{command.text}: has not ended in {PATIENCE_S} s") from None
+            raise PageError(f"{command.text}: has not ended in {TIMEOUT_S} s") from None
         if command.output is None and code:
-            raise PageError(f"{command.text}: exit code {code}, and said:\n{terminal.said}")
+            raise PageError(f"{command.text}: exit code {code}, and printed:\n{terminal.output}")
         if command.output is not None:
-            self._compare(command.text, terminal.said, _pattern(block, command.output))
+            self._compare(command.text, terminal.output, _pattern(block, command.output))
 
-    def _compare(self, who: str, said: str, wanted: re.Pattern[str]) -> None:
-        lines = "".join(f"{line.rstrip()}\n" for line in said.strip("\n").splitlines())
+    def _compare(self, source: str, output: str, wanted: re.Pattern[str]) -> None:
+        lines = "".join(f"{line.rstrip()}\n" for line in output.strip("\n").splitlines())
         if not wanted.fullmatch(lines):
-            raise PageError(f"{who}\nsays:\n{said}\nwanted, as a pattern:\n{wanted.pattern}")
+            raise PageError(f"{source}\nprints:\n{output}\nwanted pattern:\n{wanted.pattern}")
 
     def _export(self, command: str) -> None:
         [(name, value)] = re.findall(r"^export (\w+)='?(.*?)'?$", command, re.DOTALL)
@@ -161,17 +160,17 @@ def _check_document(block: Block) -> None:
 
 
 def _check_quoted(block: Block, path: Path) -> None:
-    """Indentation and empty lines do not count."""
+    """Compare without indentation and empty lines."""
 
     def bare(text: str) -> str:
         return "\n".join(line.strip() for line in text.splitlines() if line.strip())
 
     if bare(block.text) not in bare(path.read_text()):
-        raise PageError(f"does not stand in {path}")
+        raise PageError(f"is not in {path}")
 
 
 def free_port() -> str:
-    """Below those that the system hands out: nobody takes it before the page does."""
+    """A free port below the system's ephemeral range, so that no other process gets it."""
     while True:
         port = randrange(20_000, 32_000)
         with socket.socket() as listener, suppress(OSError):
@@ -185,7 +184,7 @@ def given_module(page: str) -> str:
 
 
 async def run_page(page: str, text: str, directory: Path) -> None:
-    """Carry a whole page out. Raises PageError that names the block."""
+    """Run a whole page. Raises PageError with the place of the block."""
     blocks = parse_page(page, text)
     ports = {port: free_port() for port in sorted(ports_of(blocks))}
     blocks = with_ports(blocks, ports)
@@ -195,7 +194,7 @@ async def run_page(page: str, text: str, directory: Path) -> None:
         stack.push_async_callback(run.close)
         if find_spec(given_module(page)) is not None:
             names: dict[str, Any] = vars(run.module)
-            # Those of the page that stand for others.
+            # Ports of the page and their replacements.
             names["ports"] = ports
             given = import_module(given_module(page)).given
             await stack.enter_async_context(given(names))

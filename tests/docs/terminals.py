@@ -1,7 +1,7 @@
-"""What does a command say, and has it said what its page shows?
+"""Commands of pages, and their output.
 
 A command that ends is run to its end. One that is left running has a terminal with a name, whose
-output is read as it comes; what was matched once is not looked at again.
+output is read as it comes; output that was matched is not matched again.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Mapping
 
-PATIENCE_S = 60.0
-# How long a command has to end by itself.
-KINDNESS_S = 2.0
+TIMEOUT_S = 60.0
+# The time for a command to end by itself.
+GRACE_S = 2.0
 
 
 class PageError(AssertionError):
-    """A page shows what is not so."""
+    """A block of a page fails, or has another output."""
 
 
 def environment(added: Mapping[str, str]) -> dict[str, str]:
-    """As a user has it whose environment is active; output comes at once and without colours.
+    """Variables of an active virtual environment, without buffering and colours.
 
-    Readers need not have pytest-asyncio, which has things to say where nobody configures it.
+    pytest-asyncio is disabled: readers may not have it, and it prints warnings.
     """
     own = str(Path(sys.executable).parent)
     kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
@@ -45,11 +45,11 @@ class Terminal:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
         self._unread = ""
-        self.said = ""
+        self.output = ""
 
     @classmethod
     async def start(cls, command: str, directory: Path, added: Mapping[str, str]) -> Terminal:
-        """What it writes comes together, as in a terminal."""
+        """Start a command; stdout and stderr are one stream, as in a terminal."""
         process = await asyncio.create_subprocess_exec(
             *("bash", "-c", command),
             cwd=directory,
@@ -61,39 +61,39 @@ class Terminal:
         )
         return cls(process)
 
-    async def end(self, patience_s: float = PATIENCE_S) -> int:
-        """Let it come to its end; returns the exit code."""
-        async with asyncio.timeout(patience_s):
+    async def end(self, timeout_s: float = TIMEOUT_S) -> int:
+        """Wait for its end; returns the exit code."""
+        async with asyncio.timeout(timeout_s):
             while await self._read():
                 pass
             return await self._process.wait()
 
     async def wait_for(self, pattern: re.Pattern[str]) -> None:
-        """Until it has said this, after what was waited for before."""
+        """Wait for this output, after the output that was matched before."""
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 while (found := pattern.search(self._unread)) is None:
                     if not await self._read():
-                        raise PageError(f"ended, and said:\n{self._unread}")
+                        raise PageError(f"ended, and printed:\n{self._unread}")
         except TimeoutError:
-            raise PageError(f"said in {PATIENCE_S} s only:\n{self._unread}") from None
+            raise PageError(f"printed in {TIMEOUT_S} s only:\n{self._unread}") from None
         self._unread = self._unread[found.end() :]
 
     async def _read(self) -> bool:
         assert self._process.stdout is not None, "the output is a pipe"
         line = (await self._process.stdout.readline()).decode()
-        self.said += line
+        self.output += line
         self._unread += line
         return bool(line)
 
     async def stop(self) -> None:
-        """End it as Ctrl-C does, with whatever it has started; then less kindly."""
+        """End it and its children with SIGINT, then with SIGKILL."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)
             try:
-                # A shell that was started in the background is deaf to Ctrl-C.
-                await self.end(KINDNESS_S)
+                # A shell that was started in the background ignores SIGINT.
+                await self.end(GRACE_S)
             except TimeoutError:
                 continue
             return

@@ -1,6 +1,6 @@
-"""Has each difference that docs/differences.md tells users about a proof that exists?
+"""docs/differences.md: each difference has a proof that exists.
 
-And are the options and variables that users may set all on the page for those who migrate?
+All channel options are on the page about migration, and all variables on one of the two pages.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ DIFFERENCES = (ROOT / "docs" / "differences.md").read_text()
 DECISIONS = (ROOT / "docs" / "spec" / "decisions.md").read_text()
 MIGRATION = (ROOT / "docs" / "howto" / "migrate-from-grpcio.md").read_text()
 LINK = re.compile(r"\[([^\]]+)\]\(([^)]+)\)")
-# Those that are for logging and installation have pages of their own.
+# Variables for logging and installation have pages of their own.
 VARIABLE = re.compile(r"\"(GRPC_(?:XDS|EXPERIMENTAL)_[A-Z_]+)\"")
 
 
 def rows() -> list[str]:
-    """Those of the tables, without heads and rules."""
+    """The rows of the tables, without heads."""
     lines = re.findall(r"^\|.*\|$", DIFFERENCES, re.MULTILINE)
     rules = [number for number, line in enumerate(lines) if set(line) <= set("|-")]
     heads = {*rules, *(number - 1 for number in rules)}
@@ -29,7 +29,7 @@ def rows() -> list[str]:
 
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row[2:40])
-def test_a_difference_has_its_proof(row: str) -> None:
+def test_difference_has_a_proof(row: str) -> None:
     links = LINK.findall(row.rpartition(" | ")[2])
     assert links, row
     for text, target in links:
@@ -43,12 +43,12 @@ def test_there_are_rows() -> None:
     assert len(rows()) > 30
 
 
-@pytest.mark.parametrize("name", sorted({*options._READERS, *options._NEEDLESS}))  # noqa: SLF001
-def test_an_option_is_on_the_page_for_those_who_migrate(name: str) -> None:
+@pytest.mark.parametrize("name", sorted({*options._READERS, *options._IGNORED}))  # noqa: SLF001
+def test_option_is_on_the_page_about_migration(name: str) -> None:
     assert f"`{name}`" in MIGRATION
 
 
-def test_a_switch_of_the_environment_is_explained() -> None:
+def test_environment_variable_is_documented() -> None:
     sources = (ROOT / "src" / "proxyless").rglob("*.py")
     switches = {name for path in sources for name in VARIABLE.findall(path.read_text())}
     assert len(switches) >= 9

@@ -1,6 +1,6 @@
-"""Is every block of every page carried out, and is it as the page says?
+"""Every block of every page runs, and has the shown output.
 
-What is not carried out is listed, with its reason, in `listed`. To see one page:
+Blocks that are not run are in `listed`, with the reason. To run one page:
 `python -m tests.docs.run_page docs/tutorial.md`.
 """
 
@@ -20,13 +20,14 @@ from tools.api_reference import stale_pages
 PAGES = {page: parse_page(page, (ROOT / page).read_text()) for page in find_pages()}
 
 
+@pytest.mark.rerun("runs the page's servers and commands on real time")
 @pytest.mark.timeout(PAGE_TIMEOUT_S)
 @pytest.mark.parametrize("page", [page for page in pages_with_blocks() if not is_howto(page)])
-def test_a_page_is_true(page: str) -> None:
+def test_page_runs_as_shown(page: str) -> None:
     check_page(page)
 
 
-def test_nothing_is_listed_in_vain() -> None:
+def test_every_line_of_the_list_is_used() -> None:
     shown = [block for blocks in PAGES.values() for block in blocks]
     for key in NOT_RUN:
         assert any(is_listed(block, key) for block in shown), key
@@ -40,7 +41,7 @@ def test_nothing_is_listed_in_vain() -> None:
         assert any(map(checked.pattern.match, commands)), checked
 
 
-def test_commands_in_sentences_are_known() -> None:
+def test_make_targets_in_sentences_exist() -> None:
     text = "\n".join((ROOT / page).read_text() for page in PAGES)
     named = set(re.findall(r"`make (?:-\w )?([a-z][a-z0-9-]*)", text))
     assert {"demo", "test"} <= named <= makefile_targets()
@@ -48,10 +49,10 @@ def test_commands_in_sentences_are_known() -> None:
     assert {"serve", "lint"} <= commands <= set(COMMANDS)
 
 
-def test_the_api_reference_is_that_of_the_sources() -> None:
+def test_api_reference_matches_the_sources() -> None:
     assert stale_pages() == [], "run 'make docs'"
 
 
 @pytest.mark.parametrize("command", ["check", "test", "demo", "conformance", "sim", "env"])
-def test_what_is_too_long_for_this_is_run_before_every_push(command: str) -> None:
+def test_long_command_is_run_by_ci(command: str) -> None:
     assert f"step make {command}" in (ROOT / ".ci" / "run").read_text()

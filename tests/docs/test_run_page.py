@@ -1,4 +1,4 @@
-"""Does the harness notice what is wrong with a page? Each page here has one thing wrong."""
+"""`run_page` reports the errors of a page. Each page here has one error."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def fenced(language: str, text: str, comment: str = "") -> str:
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        (fenced("text", "of which nobody knows"), "neither carried out nor listed"),
-        (fenced("", "of which nobody knows"), "neither carried out nor listed"),
-        (fenced("rust", "fn main() {}"), "neither carried out nor listed"),
+        (fenced("text", "of an unknown kind"), "neither run nor listed"),
+        (fenced("", "of an unknown kind"), "neither run nor listed"),
+        (fenced("rust", "fn main() {}"), "neither run nor listed"),
         (fenced("python", "unknown"), "name 'unknown' is not defined"),
         (fenced("python", "assert await later() == 2"), "name 'later' is not defined"),
         (
@@ -42,10 +42,10 @@ def fenced(language: str, text: str, comment: str = "") -> str:
         (fenced("sh", "true\nproxyless"), "proxyless: exit code 2"),
         (
             fenced("console", "$ echo one\ntwo"),
-            "echo one\nsays:\none\n\nwanted, as a pattern:\ntwo",
+            "echo one\nprints:\none\n\nwanted pattern:\ntwo",
         ),
-        (fenced("console", "$ echo one; echo two\none"), "says:\none\ntwo\n"),
-        (fenced("console", "$ echo a 1\na 2"), "says:\na 1\n"),
+        (fenced("console", "$ echo one; echo two\none"), "prints:\none\ntwo\n"),
+        (fenced("console", "$ echo a 1\na 2"), "prints:\na 1\n"),
         (fenced("console", "one"), "a console without a command"),
         (fenced("sh", "make tea"), "No rule to make target"),
         (fenced("sh", "make test sim-all"), "['sim-all']: there is no such target"),
@@ -59,18 +59,18 @@ def fenced(language: str, text: str, comment: str = "") -> str:
         (fenced("yaml", "'@type': type.googleapis.com/envoy.config.cluster.v3.Cluster"), "name"),
         (fenced("yaml", "'@type': type.googleapis.com/no.Such"), "no.Such"),
         (fenced("yaml", "a: [1", "file: a.yaml"), "expected ',' or ']'"),
-        (fenced("python", "x = 1", "from: examples/hello.py"), "does not stand in"),
-        (fenced("python", "print(1)") + fenced("text", "2", "prints"), "says:\n1\n"),
-        (fenced("console", "$ echo one\ntwo", "background: t"), "ended, and said:\none"),
+        (fenced("python", "x = 1", "from: examples/hello.py"), "is not in"),
+        (fenced("python", "print(1)") + fenced("text", "2", "prints"), "prints:\n1\n"),
+        (fenced("console", "$ echo one\ntwo", "background: t"), "ended, and printed:\none"),
     ],
 )
-async def test_what_is_wrong_is_said_with_its_place(text: str, wanted: str, tmp_path: Path) -> None:
+async def test_error_has_the_place_of_its_block(text: str, wanted: str, tmp_path: Path) -> None:
     with pytest.raises(PageError, match=r"^docs/bad.md:\d+: ") as caught:
         await run_page("docs/bad.md", text, tmp_path)
     assert wanted in str(caught.value)
 
 
-async def test_a_good_page_is_carried_out_in_its_order(tmp_path: Path) -> None:
+async def test_blocks_of_a_page_run_in_order(tmp_path: Path) -> None:
     (tmp_path / "unrelated").write_text("")
     text = "# A page\n\n" + "".join(
         [
@@ -93,7 +93,7 @@ async def test_a_good_page_is_carried_out_in_its_order(tmp_path: Path) -> None:
     await run_page("docs/good.md", text, tmp_path)
 
 
-def test_a_comment_that_says_nothing_known_is_refused() -> None:
+def test_unknown_directive_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"docs/bad.md:2: comment 'skip: it' before a block"):
         parse_page("docs/bad.md", fenced("python", "x", "skip: it"))
 
@@ -107,7 +107,7 @@ def test_a_command_may_have_several_lines() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shown", "said", "is_match"),
+    ("shown", "output", "is_match"),
     [
         ("a\nb", "a\nb\n", True),
         ("a\nb", "a\nb\nc\n", False),
@@ -118,5 +118,5 @@ def test_a_command_may_have_several_lines() -> None:
         ("a.c", "abc\n", False),
     ],
 )
-def test_dots_stand_for_anything(shown: str, said: str, is_match: bool) -> None:
-    assert bool(output_pattern(shown).fullmatch(said)) is is_match
+def test_dots_stand_for_anything(shown: str, output: str, is_match: bool) -> None:
+    assert bool(output_pattern(shown).fullmatch(output)) is is_match

@@ -22,13 +22,13 @@ from tools.fuzz_mesh.run import ROOT, run_seed
 FIRST_SEED: Final = 1
 FINDINGS_SHOWN: Final = 5
 # A state that fails RPCs of both clients may last a few milliseconds, so that by chance only one
-# client has an RPC in it. So few failures count if a replay has them, too.
+# client has an RPC in it. So few failures count only if a replay has them as well.
 CHANCE_RPCS_MAX: Final = 2
 REPLAYS: Final = 3
 
 
 async def fuzz_plan(plan: Plan, seconds: float, logs: Path) -> int:
-    """Run one seed and print what it came to; returns how many findings there are."""
+    """Run one seed and print the results; returns the number of findings."""
     log = logs / f"seed-{plan.seed}"
     log.mkdir(exist_ok=True)
     run = await run_seed(plan, log)
@@ -43,7 +43,7 @@ async def fuzz_plan(plan: Plan, seconds: float, logs: Path) -> int:
 
 
 async def is_confirmed(plan: Plan, finding: Finding, log: Path) -> bool:
-    """Whether a finding is no matter of chance: many RPCs failed, or some in a replay as well."""
+    """Whether many RPCs failed, or some in a replay as well."""
     if finding.kind != "failed" or len(finding.ours) > CHANCE_RPCS_MAX:
         return True
     replayed = plan.until(finding.step)
@@ -59,7 +59,7 @@ async def is_confirmed(plan: Plan, finding: Finding, log: Path) -> bool:
 
 
 async def fuzz_seeds(seeds: range, seconds: float, jobs: int, logs: Path) -> int:
-    """Run each seed in a process of its own, so many at a time; returns how many failed."""
+    """Run each seed in a process of its own, `jobs` at a time; returns how many failed."""
     turns = asyncio.Semaphore(jobs)
 
     async def take_turn(seed: int) -> bool:
@@ -88,11 +88,11 @@ def list_plan(plan: Plan) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tools.fuzz_mesh", description=__doc__.partition("\n")[0])
-    parser.add_argument("--seeds", type=int, default=2, help="how many seeds")
+    parser.add_argument("--seeds", type=int, default=2, help="number of seeds")
     parser.add_argument("--seed", type=int, help="run only this seed; --until and --plan need it")
     parser.add_argument("--first", type=int, default=FIRST_SEED, help="the first of the seeds")
     parser.add_argument("--seconds", type=float, default=20.0, help="length of a plan")
-    parser.add_argument("--jobs", type=int, default=1, help="how many seeds at a time")
+    parser.add_argument("--jobs", type=int, default=1, help="number of seeds at a time")
     parser.add_argument("--until", type=int, help="end the plan after this step")
     parser.add_argument("--logs", type=Path, help="directory of the logs; a new one otherwise")
     parser.add_argument("--plan", action="store_true", help="print the steps and run nothing")

@@ -2,7 +2,7 @@
 
 A backend keeps its port for its life, so that a started one replaces a killed one. It is killed by
 SIGKILL, drained by SIGTERM (GOAWAY first), and made a black hole by SIGSTOP: the kernel accepts
-connections for it, and nothing answers.
+connections for it, and there are no responses.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 START_S_MAX: Final = 30.0
-# A request that is answered with the address that was connected to.
+# A backend answers it with its own address.
 WHO: Final = b"\xffWHO"
 
 
@@ -29,9 +29,9 @@ class Backend:
 
     def __init__(self, binary: Path) -> None:
         self._binary: Final = binary
-        # From the first start on.
+        # Set by the first start.
         self.port = 0
-        # While it runs.
+        # None if it does not run.
         self._process: Process | None = None
 
     @property
@@ -47,7 +47,7 @@ class Backend:
             str(self.port),
             stdin=DEVNULL,
             stdout=PIPE,
-            # Ctrl-C is for the fuzzer, which ends its backends itself.
+            # Ctrl-C must not reach the backends: the fuzzer ends them itself.
             start_new_session=True,
         )
         assert self._process.stdout is not None, "it is started with a pipe as stdout"
@@ -81,7 +81,7 @@ class Backend:
 
 @asynccontextmanager
 async def run_backends(count: int) -> AsyncIterator[list[Backend]]:
-    """So many backends that run; BackendUnavailableError without a C compiler."""
+    """Running backends; BackendUnavailableError without a C compiler."""
     binary = await asyncio.to_thread(build_c_backend)
     if binary is None:
         raise BackendUnavailableError("no C compiler found, wanted one for bench/backend/be.c")

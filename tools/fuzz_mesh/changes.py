@@ -1,7 +1,7 @@
 """Random changes of a mesh: endpoints, priorities, weights, LB policies, routes, the aggregate.
 
-Each function returns the new mesh and a text, or None where it does not apply. None looks at
-backends: the planner refuses a mesh without a usable backend.
+Each function returns the new mesh and a text, or None where it does not apply. Functions ignore
+the state of backends: the planner rejects a mesh without a usable backend.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _replace_groups(mesh: Mesh, leaf: Leaf, groups: list[Group]) -> Mesh | None:
 def _with_group(
     mesh: Mesh, leaf: Leaf, old: Group | None, new: Group | None, text: str
 ) -> tuple[Mesh, str] | None:
-    """Replace a group, add one, or take one away."""
+    """Replace, add or remove a group."""
     groups = [group for group in leaf.groups if group is not old]
     if new is not None:
         at = leaf.groups.index(old) if old is not None else len(groups)

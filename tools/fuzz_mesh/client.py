@@ -3,7 +3,7 @@
     python -m tools.fuzz_mesh.client proxyless|grpcio BOOTSTRAP RATE_PER_S
 
 After its first successful RPC it prints `{"ready": true}`. A line on stdin starts the load, the
-next one stops it: it then prints the RPCs that are under way, and ends when they have ended. Times
+next one stops it: it then prints the RPCs in flight, and ends when they have ended. Times
 are monotonic seconds, which all processes of a machine share.
 """
 
@@ -36,7 +36,7 @@ METHOD: Final = "/test.Mesh/Who"
 FIRST_RPC_S_MAX: Final = 30.0
 # Kinds of RPCs by name: the deadline, and whether the RPC waits for ready.
 KINDS: Final = {"plain": (5.0, False), "short": (2.0, False), "patient": (8.0, True)}
-# In this order, again and again.
+# The repeated order of kinds.
 KIND_ORDER: Final = ("plain", "patient", "plain", "short", "plain")
 GOLD_EVERY: Final = 3
 USERS: Final = 50
@@ -47,18 +47,18 @@ def open_channel(client: str, bootstrap: Mapping[str, object]) -> Untyped:
     if client == "grpcio":
         os.environ["GRPC_XDS_BOOTSTRAP_CONFIG"] = json.dumps(bootstrap)
         return grpc.aio.insecure_channel(TARGET)
-    import proxyless  # noqa: PLC0415 - grpcio's process has no need of it
+    import proxyless  # noqa: PLC0415 - not needed in grpcio's process
 
     return proxyless.aio.insecure_channel(TARGET, bootstrap=bootstrap)
 
 
 class Load:
-    """RPCs at a steady rate, answered or not, and their records."""
+    """RPCs at a fixed rate, and their records."""
 
     def __init__(self, channel: Untyped, records: TextIO) -> None:
         self._method = channel.unary_unary(METHOD)
         self._records = records
-        # Under way: each task with the start of its RPC.
+        # The start times of RPCs in flight, by task.
         self._tasks: dict[asyncio.Task[None], float] = {}
 
     async def run(self, rate_per_s: float, is_over: asyncio.Event) -> None:
@@ -128,9 +128,9 @@ async def serve(client: str, bootstrap: str, rate_per_s: str, records: TextIO) -
 
 
 def main() -> None:
-    # Ctrl-C reaches the whole process group; only the parent acts on it.
+    # Ctrl-C reaches the whole process group; only the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Whatever a library prints must not be taken for a record.
+    # Output of libraries must not be parsed as a record.
     records = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     client, bootstrap, rate_per_s = sys.argv[1:]

@@ -1,8 +1,8 @@
-"""Random faults: backends that die, drain or hang, and config that goes away and returns.
+"""Random faults: backends that are killed, drained or hang, and config that is lost and restored.
 
 Each function carries a fault out on the `WorldState` and returns a text, or returns None where it
-does not apply. A fault leaves a usable backend behind every cluster that is routed to, or has both
-clients fail for a while.
+does not apply. A fault leaves a usable backend in every cluster that is routed to, or both
+clients are expected to fail for a while.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ HOLE_S: Final = (0.5, 1.5, 3.5, 3.5)
 # Longer than the failover timeout of the priority policy, which is 10 s.
 LONG_HOLE_S: Final = 12.0
 OUTAGE_S: Final = (0.2, 1.0, 2.5)
-# Clients have config that is served again after this time.
+# Clients have received restored config after this time.
 RETURN_S: Final = 2.0
-# Shorter than the first backoff of a client, so that both clients come back at about one time.
+# Shorter than the first backoff, so that both clients reconnect at about the same time.
 RELIST_S: Final = 0.3
 BLACKOUT_S: Final = (0.1, 0.3, 0.6)
 
@@ -145,7 +145,7 @@ def start_all(state: WorldState) -> str | None:
     return f"start {down}" if down else None
 
 
-# Black holes: connections are made, and nothing answers
+# Black holes: connections are accepted, and there are no responses
 
 
 def _draw_used_group(state: WorldState) -> tuple[Leaf, Group]:
@@ -161,7 +161,7 @@ def _serve_groups(state: WorldState, leaf: Leaf, groups: list[Group]) -> None:
 
 
 def _fall_in(state: WorldState, put: Callable[[Leaf, Group, int], list[Group]]) -> str | None:
-    """Let a backend hang that is not in use, list it, and let it answer after a while."""
+    """Stop an unused backend, list it, and resume it after a while."""
     leaf, group = _draw_used_group(state)
     used = state.listed()
     free = [each for each in state.choose(is_up=True) if each not in used]
@@ -218,7 +218,7 @@ def hole_above(state: WorldState) -> str | None:
 
 
 def _lose_config(state: WorldState, *without: Mesh) -> None:
-    """Serve these in turn, and then what was served before."""
+    """Serve these meshes one after the other, and then the previous one."""
     before = state.mesh
     for mesh in without:
         state.serve(mesh)
@@ -251,7 +251,7 @@ def break_streams(state: WorldState) -> str | None:
 
 
 def relist(state: WorldState) -> str | None:
-    """A backend dies, is unlisted, is started again, and becomes the only endpoint."""
+    """Kill a backend, unlist it, start it again, and make it the only endpoint."""
     leaf, group = _draw_used_group(state)
     backend = pick(state.rng, group.backends)
     holders = [each.name for each in state.mesh.leaves if backend in each.in_use]

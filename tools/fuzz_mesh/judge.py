@@ -1,9 +1,9 @@
-"""judge: what went wrong in our client and not in grpcio's. Pure: records in, findings out.
+"""judge: compares the records of both clients, and returns failures of ours only. Pure.
 
 An RPC of ours is compared with grpcio's RPCs that started at about the same time. Nothing depends
-on how fast the machine is: a client that did not get the CPU is excused for that time, and so is an
-RPC that was under way on a connection when its backend was killed, in both clients. RPCs may fail
-while a plan has taken away what they need.
+on the speed of the machine: times in which a client did not get the CPU are ignored, and so are
+RPCs of both clients that were in flight to a backend when it was killed. RPCs may fail while a plan
+has removed the config or all backends that they need.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ PROMPT_S: Final = 0.5
 KILL_S: Final = 1.0
 # A stall is the machine's if the process used less than this share of the time.
 STALL_CPU_SHARE: Final = 0.5
-# Stalls of grpcio's client and of the control plane that are longer spoil the comparison.
+# Longer stalls of grpcio's client and of the control plane make a comparison impossible.
 LATE_S: Final = 1.0
-# What the two clients say when a connection is lost after an RPC was sent.
+# Error texts of the two clients when a connection is lost after an RPC was sent.
 LOST_TEXTS: Final = (
     "connection lost",
     "connection reset",
@@ -41,7 +41,7 @@ LOST_TEXTS: Final = (
     "recvmsg:",
     "sendmsg:",
 )
-# What is said of a later attempt to connect; it may quote one of the above.
+# Error texts of a later connection attempt, which may contain one of the above.
 CONNECT_TEXTS: Final = ("failed to connect", "backends failing")
 
 
@@ -85,7 +85,7 @@ def judge(run: Run) -> list[Finding]:
 
 
 def is_lost_with_backend(rpc: Rpc, timeline: Timeline) -> bool:
-    """Whether a connection was lost under the RPC at about the time that a backend was killed."""
+    """Whether the RPC lost its connection at about the time that a backend was killed."""
     details = rpc.details.lower()
     if rpc.code != "UNAVAILABLE" or not any(text in details for text in LOST_TEXTS):
         return False
@@ -143,7 +143,7 @@ def _classify(rpc: Rpc, alike: Sequence[Rpc], run: Run) -> str:
         return ""
     same_kind = [each for each in alike if each.kind == rpc.kind]
     if not rpc.is_ok:
-        # How long an RPC waits before it fails depends on its kind.
+        # The time until an RPC fails depends on its kind.
         comparable = same_kind if rpc.code == "DEADLINE_EXCEEDED" else alike
         return "" if any(_fails_alike(rpc, each, run.timeline) for each in comparable) else "failed"
     slowest_s = max((each.took_s for each in same_kind), default=PROMPT_S)
@@ -161,10 +161,10 @@ def _fails_alike(rpc: Rpc, other: Rpc, timeline: Timeline) -> bool:
 
 
 def _was_stalled(rpc: Rpc, run: Run) -> bool:
-    """Whether a process did not run while the RPC was under way.
+    """Whether a process did not run while the RPC was in flight.
 
-    Ours is excused only if the machine did not run it. The others may be late by as much as RPCs
-    that are alike may be apart.
+    A stall of our client counts only if it did not use the CPU. The other processes may be late by
+    the time that similar RPCs may be apart.
     """
     ours = (
         stall
@@ -185,7 +185,7 @@ def _was_stalled(rpc: Rpc, run: Run) -> bool:
 
 
 def _find_unquiet(run: Run) -> Iterator[Finding]:
-    """RPCs of ours that fail, or wait, although everything is up and nothing changes."""
+    """RPCs of ours that fail, or wait, although all backends are up and nothing changes."""
     if run.ours.crash or run.theirs.crash:
         return
     timeline = run.timeline

@@ -1,4 +1,4 @@
-"""Mesh: the clusters, endpoints and routes of one moment as values, and the resources they are.
+"""Mesh: clusters, endpoints and routes as values, and their resources.
 
 The target of all clients is `xds:///fuzz`. There are a few EDS clusters (leaves) and one aggregate
 cluster of them; the default route has one cluster or several by weight, and RPCs with the header
@@ -32,8 +32,8 @@ AGGREGATE: Final = "all"
 HASH_HEADER: Final = "user"
 GOLD: Final = {"tier": "gold"}
 
-# The LB policies that grpcio takes, too. The first two are values of `lb_policy`; the others stand
-# in `load_balancing_policy`, below wrr_locality or without regard to localities.
+# LB policies that grpcio accepts as well. The first two are values of `lb_policy`; the others are
+# in `load_balancing_policy`, below wrr_locality or without it.
 POLICIES: Final = (
     "ROUND_ROBIN",
     "RING_HASH",
@@ -80,7 +80,7 @@ class Leaf:
 
 @frozen
 class Mesh:
-    """What the control plane serves at one moment."""
+    """The configuration that the control plane serves at one moment."""
 
     leaves: tuple[Leaf, ...]
     # Names of leaves in the order of failover.
@@ -91,7 +91,7 @@ class Mesh:
     gold: str = ""
     # Whether RPCs are hashed by a header; ring_hash hashes at random otherwise.
     is_hashed: bool = False
-    # What is missing: the listener, or clusters that are still routed to.
+    # Removed resources: the listener, or clusters that are still routed to.
     has_listener: bool = True
     lost: frozenset[str] = frozenset()
 
@@ -114,7 +114,7 @@ class Mesh:
 
 
 def number_priorities(groups: Iterable[Group]) -> tuple[Group, ...]:
-    """The same order of priorities without gaps, which clients refuse; empty groups left out."""
+    """The same order of priorities without gaps, which clients reject, and without empty groups."""
     kept = [group for group in groups if group.backends]
     used = sorted({group.priority for group in kept})
     return tuple(

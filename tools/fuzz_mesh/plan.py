@@ -1,6 +1,6 @@
 """make_plan: the steps of a seed. A seed gives the same plan in every process.
 
-The last step puts everything right: all backends are up, and the whole config is served.
+In the last step all backends are up, and the complete config is served.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ LAST_STEP: Final = "all backends up"
 
 @frozen
 class Plan:
-    """What a run does."""
+    """The steps of a run."""
 
     seed: int
     mesh: Mesh
     steps: tuple[Step, ...]
 
     def until(self, step: int) -> Plan:
-        """The plan up to and including this step, and the end that puts everything right."""
+        """The plan up to and including this step, and the last step."""
         kept = self.steps[: step + 1]
         last = self.steps[-1]
         return self if last in kept else replace(self, steps=(*kept, last))
@@ -53,9 +53,9 @@ def make_plan(seed: int, seconds: float) -> Plan:
 
 
 def _draw_step(state: WorldState) -> str | None:
-    """Do something; None if what was drawn does not apply, or the mesh has no usable backend."""
+    """Choose a change or fault; None if it does not apply, or leaves no usable backend."""
     if not state.is_served():
-        # A backend has just come back: wait until clients may know.
+        # A backend has just been started: give clients time to connect.
         state.sleep(0.5)
         return "wait"
     if state.rng.randrange(100) < FAULTS_PERCENT:

@@ -1,4 +1,4 @@
-"""Records of a run: what each client's RPCs came to, and when each step began."""
+"""Records of a run: the results of each client's RPCs, and the times of the steps."""
 
 from __future__ import annotations
 
@@ -41,37 +41,37 @@ class Stall:
 
 @frozen
 class ClientRecords:
-    """What one client did in a run."""
+    """RPCs, stalls and NACKs of one client in a run."""
 
     rpcs: tuple[Rpc, ...]
     stalls: tuple[Stall, ...] = ()
-    # Starts of the RPCs that were under way when the load was stopped.
+    # Start times of the RPCs in flight when the load was stopped.
     under_way: tuple[float, ...] = ()
     nacks: tuple[str, ...] = ()
-    # How its process ended before its time; empty if it did not.
+    # The error if its process ended early; empty otherwise.
     crash: str = ""
     crash_s: float = 0.0
 
 
 @frozen
 class StepTime:
-    """When a step of the plan was carried out."""
+    """Times of one step of the plan."""
 
     name: str
     start_s: float
-    # When backends were killed.
+    # Times of kills of backends.
     kills_s: tuple[float, ...] = ()
-    # Until then RPCs may fail with UNAVAILABLE, from the start of the step on.
+    # RPCs may fail with UNAVAILABLE from the start of the step until this time.
     outage_until_s: float = 0.0
 
 
 @frozen
 class Timeline:
-    """The steps of a run in their order; the last one is the end that puts everything right."""
+    """The steps of a run in their order."""
 
     steps: tuple[StepTime, ...]
-    # From here on no RPC may fail, until the load is stopped.
+    # From this time on no RPC may fail, until the load is stopped.
     quiet_s: float
     end_s: float
-    # Of the control plane, which is in the process of the fuzzer.
+    # Stalls of the control plane, which runs in the process of the fuzzer.
     stalls: tuple[Stall, ...] = ()

@@ -84,7 +84,7 @@ def _sum_up_step(client: ClientRecords, timeline: Timeline, number: int) -> str:
 
 
 def write_log(plan: Plan, run: Run, findings: Sequence[Finding], log: Path) -> Path:
-    """Everything about a run as JSON, and a text with a line per step."""
+    """Write the run as JSON, and a text with a line per step."""
     (log / "steps.txt").write_text("\n".join(list_steps(plan, run)) + "\n")
     content = {
         "plan": dataclasses.asdict(plan),

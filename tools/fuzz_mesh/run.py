@@ -1,4 +1,4 @@
-"""run_seed: carries out a plan with both clients under load, and returns what they recorded.
+"""run_seed: carries out a plan with both clients under load, and returns their records.
 
 The control plane runs in this process; each client and each backend is a process of its own, ended
 when the run ends.
@@ -47,14 +47,14 @@ READY_S_MAX: Final = 60.0
 LEAVE_S_MAX: Final = 30.0
 ACK_S_MAX: Final = 5.0
 POLL_S: Final = 0.01
-# Between the last step and the time in which nothing may fail, and the length of that time.
+# The time after the last step in which RPCs may still fail, and the time in which none may.
 CONVERGE_S: Final = 2.0
 QUIET_S: Final = 1.0
 
 
 @frozen
 class Run:
-    """What happened."""
+    """Timeline and records of a run."""
 
     timeline: Timeline
     ours: ClientRecords
@@ -73,11 +73,11 @@ class ClientProcess:
         self._process: Final = process
         self._is_ready: Final = asyncio.Event()
         self._is_stopping = False
-        # What it printed.
+        # Parsed from its output.
         self._rpcs: list[Rpc] = []
         self._stalls: list[Stall] = []
         self._under_way: tuple[float, ...] = ()
-        # How it ended before its time.
+        # The error if it ended early.
         self.crash = ""
         self._crash_s = 0.0
 
@@ -136,7 +136,7 @@ class ClientProcess:
 async def run_client(
     name: str, bootstrap: Mapping[str, object], log: Path, group: asyncio.TaskGroup
 ) -> AsyncIterator[ClientProcess]:
-    """A client that has made its first RPC; what it writes to stderr goes to a file."""
+    """A client that has made its first RPC; its stderr goes to a file."""
     argv = ("-m", "tools.fuzz_mesh.client", name, json.dumps(bootstrap), str(RATE_PER_S))
     path = os.pathsep.join([str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
     with (log / f"{name}.stderr").open("wb") as stderr:
@@ -201,7 +201,7 @@ class World:
             case "pause":
                 backend.stop()
             case "hang":
-                # Clients may have kept a connection to it; that must not answer, either.
+                # Kept connections of clients must get no response, either.
                 await backend.start()
                 backend.stop()
             case "continue":
@@ -210,9 +210,9 @@ class World:
                 raise ValueError(f"unknown action {kind!r}")
 
     async def _wait_for_acks(self) -> None:
-        """Until both clients have all that is served, but not for long.
+        """Wait until both clients have acknowledged the config, for a limited time.
 
-        A client whose stream is broken would miss a loss, and not know another backend.
+        A client whose stream is broken would miss the loss of a resource.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(ACK_S_MAX):
@@ -240,7 +240,7 @@ class World:
 
 
 async def run_seed(plan: Plan, log: Path) -> Run:
-    """Carry out a plan. The directory gets what the clients write to stderr."""
+    """Carry out a plan. The directory gets the stderr of the clients."""
     async with AsyncExitStack() as stack:
         backends = await stack.enter_async_context(run_backends(BACKENDS))
         control_plane = await stack.enter_async_context(ControlPlane(Snapshot.of([])))
@@ -264,7 +264,7 @@ async def run_seed(plan: Plan, log: Path) -> Run:
 
 
 async def _run_plan(plan: Plan, world: World, clients: list[ClientProcess]) -> Timeline:
-    """Until the end of the plan, or until a client has crashed."""
+    """Carry out the steps, until the end of the plan or a crash of a client."""
     loop = asyncio.get_running_loop()
     for client in clients:
         await client.wait_ready()

@@ -1,4 +1,4 @@
-"""watch_stalls: reports when the loop of this process did not run."""
+"""watch_stalls: reports times in which the loop of this process did not run."""
 
 from __future__ import annotations
 

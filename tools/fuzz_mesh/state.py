@@ -1,7 +1,7 @@
-"""WorldState: what a plan has done so far, in the plan's own time, and which backends can serve.
+"""WorldState: the state of mesh and backends while a plan is made, in the plan's own time.
 
-Each method appends the action that a run will carry out. A plan keeps at least one usable backend
-behind every cluster that RPCs are routed to, except in steps that take config away on purpose.
+Each method appends an action of the run. Every cluster that RPCs are routed to has at least one
+usable backend, except in steps that remove config on purpose.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BACKOFF_SHARE: Final = 1.2
 
 @frozen
 class Action:
-    """One thing that a run does."""
+    """One action of a run."""
 
     kind: Kind
     backend: int = -1
@@ -48,12 +48,12 @@ class Action:
 
 @frozen
 class Step:
-    """Actions that belong together, and the time until the next step."""
+    """Actions of one step, and the time until the next step."""
 
     name: str
     actions: tuple[Action, ...]
     wait_s: float
-    # RPCs may fail with UNAVAILABLE from its beginning until so long after its actions.
+    # RPCs may fail with UNAVAILABLE from its start until this long after its actions.
     outage_s: float = 0.0
 
 
@@ -70,7 +70,7 @@ def pick(rng: Random, choices: Sequence[T]) -> T:
 
 
 def sample(rng: Random, choices: Iterable[T], count: int) -> list[T]:
-    """So many of them at most, in random order."""
+    """At most `count` of them, in random order."""
     drawn = list(choices)
     rng.shuffle(drawn)
     return drawn[:count]

@@ -2,6 +2,6 @@
 
 `make peers` gets each suite's server, pinned to a version, runs the suite with both stacks, and
 writes docs/peers.md. It needs Go for three of the four suites, and the network when it first runs;
-a suite that cannot be had is skipped with the reason. What is downloaded and built is in
+a suite that is not available is skipped with the reason. Downloads and builds are in
 build/peers.
 """

@@ -41,7 +41,7 @@ def main() -> int:
 
 
 def run_suite(suite: Suite) -> list[str]:
-    """Run a suite with each stack and keep the outcomes; what was not expected."""
+    """Run a suite with each stack and store the outcomes; returns unexpected ones."""
     try:
         suite.prepare()
     except UnavailableError as error:
@@ -67,10 +67,10 @@ def run_suite(suite: Suite) -> list[str]:
 
 
 def write_page() -> None:
-    """Write the page from the newest outcomes, if there are some of every suite."""
+    """Write the page from the newest outcomes, if every suite has some."""
     missing = [suite.name for suite in SUITES if not results_path(suite).exists()]
     if missing:
-        print(f"peers: docs/peers.md is left as it is: no outcomes of {', '.join(missing)}")
+        print(f"peers: docs/peers.md is not changed: no outcomes of {', '.join(missing)}")
         return
     results = {
         suite.name: (suite, Outcomes.from_json(results_path(suite).read_text())) for suite in SUITES

@@ -1,4 +1,4 @@
-"""What suites are made of: Go modules, packages from PyPI, generated code. All in build/peers."""
+"""Installation of suites into build/peers: Go modules, packages from PyPI, generated code."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _INSTALL_TIMEOUT_S: Final = 1200
 
 
 class UnavailableError(Exception):
-    """A suite cannot be had on this machine; the text says why."""
+    """A suite is not available on this machine; the text has the reason."""
 
 
 def install_go_command(package: str, version: str, name: str) -> Path:
-    """Build a command of a Go module, unless it is there in this version."""
+    """Build a command of a Go module, unless this version exists."""
     go = _find_go()
     directory = BUILD / "bin" / f"{name}-{version}"
     binary = directory / package.rpartition("/")[2]
@@ -36,13 +36,13 @@ def install_go_command(package: str, version: str, name: str) -> Path:
 
 
 def find_go_module(module: str, version: str) -> Path:
-    """The directory of a module's sources, downloaded if it must be."""
+    """The directory of a module's sources, downloaded if necessary."""
     found = json.loads(_run([_find_go(), "mod", "download", "-json", f"{module}@{version}"]))
     return Path(found["Dir"])
 
 
 def install_packages(requirements: Sequence[str], name: str) -> Path:
-    """Install from PyPI into a directory of its own, unless it is there."""
+    """Install from PyPI into a directory of its own, unless it exists."""
     directory = BUILD / name
     if not directory.exists():
         print(f"peers: pip install {' '.join(requirements)}", flush=True)
@@ -55,7 +55,7 @@ def install_packages(requirements: Sequence[str], name: str) -> Path:
 
 
 def generate(root: Path, files: Iterable[str], name: str) -> Path:
-    """Compile .proto files to Python; the directory of the modules."""
+    """Compile .proto files to Python; returns the directory of the modules."""
     directory = BUILD / name
     directory.mkdir(parents=True, exist_ok=True)
     compiler = [sys.executable, "-m", "grpc_tools.protoc", f"-I{root}", f"--python_out={directory}"]
@@ -82,8 +82,8 @@ def _run(command: Sequence[str], environment: dict[str, str] | None = None) -> s
             timeout=_INSTALL_TIMEOUT_S,
         )
     except subprocess.CalledProcessError as error:
-        said = error.stderr.strip().splitlines() or [f"exit code {error.returncode}"]
-        raise UnavailableError(f"{' '.join(command[:3])} failed: {said[-1]}") from None
+        lines = error.stderr.strip().splitlines() or [f"exit code {error.returncode}"]
+        raise UnavailableError(f"{' '.join(command[:3])} failed: {lines[-1]}") from None
     except subprocess.TimeoutExpired:
         text = f"{' '.join(command[:3])} took longer than {_INSTALL_TIMEOUT_S} s"
         raise UnavailableError(text) from None

@@ -1,7 +1,7 @@
 """Connect's conformance suite for clients: gRPC over HTTP/2, with and without TLS.
 
 The runner starts the servers and the client (`clients.connect`), describes an RPC for each case,
-and compares what the client reports with what it expected.
+and compares the client's report with the expected one.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ features:
   supportsTlsClientCerts: true
   supportsMessageReceiveLimit: true
 """
-# What the runner prints of a case when it is told to be verbose.
+# Verbose output of the runner.
 _STARTED: Final = re.compile(r'^Sending request for "(?P<case>.+)"\.\.\.$', re.MULTILINE)
 _FAILED: Final = re.compile(r"^FAILED: (?P<case>.+):\n\s*(?P<reason>.*)$", re.MULTILINE)
 _TOTAL: Final = re.compile(r"^Total cases: (?P<total>\d+)$", re.MULTILINE)
-# Parts of a case's name that say in which of many ways it was run.
+# Parts of a case's name that describe the configuration of the run.
 _PERMUTATION: Final = re.compile(r"(HTTPVersion|Protocol|Codec|Compression|TLS):[^/]*/|\([^)]*\)/")
 
 
 class ConnectSuite:
-    """The suite, as the runner of all suites sees it."""
+    """Implements `Suite`."""
 
     name = "connect"
     title = "Connect conformance"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from tools.peers.outcomes import Run
 
-# With what it needs, so that a run is the same later.
+# With its dependencies, so that runs are repeatable.
 _PINNED: Final = {
     "google-cloud-secret-manager": "2.31.0",
     "google-api-core": "2.44.0",
@@ -23,7 +23,7 @@ _PINNED: Final = {
 
 
 class GapicSuite:
-    """The suite, as the runner of all suites sees it."""
+    """Implements `Suite`."""
 
     name = "gapic"
     title = "Generated Google client (GAPIC)"

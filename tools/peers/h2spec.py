@@ -1,8 +1,8 @@
 """h2spec's cases for HTTP/2 clients.
 
 `h2specd` listens on one port per case, sends frames to the client that connects, and prints whether
-the client's frames were the right answer. The client (`clients.h2spec`) is given one port after the
-other. It keeps each connection open, so that no case passes because an RPC is over.
+the client's frames were the right answer. The client (`clients.h2spec`) connects to one port after
+the other. It keeps each connection open, so that no case passes because an RPC is over.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MODULE: Final = "github.com/summerwind/h2spec"
 VERSION: Final = "v2.2.1+incompatible"
 CASES: Final = 57
-# h2specd waits so long for a frame; a case may wait for several.
+# The time that h2specd waits for a frame; a case may wait for several.
 _FRAME_TIMEOUT_S: Final = 2
 _CASE_TIMEOUT_S: Final = 20.0
 _START_TIMEOUT_S: Final = 10.0
@@ -51,7 +51,7 @@ _SIZE_IGNORED: Final = (
 
 
 class H2specSuite:
-    """The suite, as the runner of all suites sees it."""
+    """Implements `Suite`."""
 
     name = "h2spec"
     title = "h2spec, for clients"
@@ -100,7 +100,7 @@ class H2specSuite:
                     stdout=pipe,
                     stderr=subprocess.DEVNULL,
                     encoding="utf-8",
-                    # It prints what frames hold.
+                    # Prints the contents of frames.
                     errors="replace",
                 )
             )
@@ -121,7 +121,7 @@ class H2specSuite:
 
 
 class _Results:
-    """What h2specd has printed so far, read by a thread."""
+    """The output of h2specd, read by a thread."""
 
     def __init__(self, output: IO[str]) -> None:
         self._lines: list[str] = []
@@ -135,7 +135,7 @@ class _Results:
                 self._news.notify_all()
 
     def wait_for(self, count: int) -> None:
-        """Wait until there are results of so many cases."""
+        """Wait until there are results of `count` cases."""
         with self._news:
             if not self._news.wait_for(lambda: len(self.run()) >= count, _CASE_TIMEOUT_S):
                 text = f"h2specd has judged {len(self.run())} cases, wanted {count}"
@@ -166,7 +166,7 @@ def parse_output(lines: Iterable[str]) -> Run:
 
 
 def _find_ports(count: int) -> int:
-    """The first of so many ports in a row that are free."""
+    """The first of `count` consecutive free ports."""
     for first in _PORTS:
         try:
             with ExitStack() as exits:
@@ -181,7 +181,7 @@ def _find_ports(count: int) -> int:
 def _wait_until_open(port: int) -> None:
     end_s = time.monotonic() + _START_TIMEOUT_S
     while time.monotonic() < end_s:
-        # In /proc, because a connection would be judged as a client.
+        # Read from /proc, because h2specd takes any connection for the client.
         with open("/proc/net/tcp") as sockets:
             if f":{port:04X} 00000000:0000 0A" in sockets.read():
                 return

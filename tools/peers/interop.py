@@ -23,13 +23,13 @@ _START_TIMEOUT_S: Final = 10.0
 
 
 class InteropSuite:
-    """The suite, as the runner of all suites sees it."""
+    """Implements `Suite`."""
 
     name = "interop"
     title = "gRPC interop, server of grpc-go"
     about = (
         "The cases of gRPC's interop-test-descriptions.md that need no cloud, and that the server "
-        "of grpc-go has: it knows none of the compressed ones."
+        "of grpc-go has: it does not support the compressed ones."
     )
     versions: Final = {MODULE: VERSION}
     known: Final[dict[str, str]] = {}

@@ -1,4 +1,4 @@
-"""Outcomes of a suite's cases, and what of them was not expected."""
+"""Outcomes of a suite's cases, and the unexpected ones."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Self
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-# Of one run of a suite: why each case failed, or None if it passed.
+# One run of a suite: the error of each case, or None if it passed.
 Run = dict[str, str | None]
 
 
 class BrokenSuiteError(Exception):
-    """A suite ran, and what it printed is not what it prints when it works."""
+    """A suite ran, and its output is not valid."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Outcomes:
         return [case for case in self.cases() if not self.failures(stack, case)]
 
     def failures(self, stack: str, case: str) -> list[str]:
-        """Why a case failed, for each run in which it did. A case that did not run failed."""
+        """The error of a case in each run where it failed. A case that did not run has failed."""
         reasons = [run.get(case, "has no result") for run in self.runs[stack]]
         return [reason for reason in reasons if reason is not None]
 
@@ -50,7 +50,7 @@ class Outcomes:
 
 
 def judge(outcomes: Outcomes, stack: str, known: Mapping[str, str]) -> Iterator[str]:
-    """What contradicts the known failures: one line each."""
+    """Differences from the known failures: one line each."""
     cases = outcomes.cases()
     if not cases:
         yield "has no cases"

@@ -51,14 +51,14 @@ def _section(suite: Suite, outcomes: Outcomes) -> Iterator[str]:
             yield _row(case, reason)
     if theirs := _fold(suite, outcomes):
         yield ""
-        yield "| grpcio fails | what the suite says |"
+        yield "| grpcio fails | error of the suite |"
         yield "|---|---|"
         for case, reason in theirs.items():
             yield _row(case, reason)
 
 
 def _fold(suite: Suite, outcomes: Outcomes) -> dict[str, str]:
-    """What grpcio fails, one entry for all cases that differ in how they are run."""
+    """Cases that grpcio fails, with one entry for all configurations of a case."""
     folded: dict[str, str] = {}
     always: set[str] = set()
     for case in outcomes.cases():
@@ -85,6 +85,6 @@ def _cell(text: str) -> str:
 
 
 def _anchor(title: str) -> str:
-    """The name by which GitHub knows a heading."""
+    """The anchor of a heading on GitHub."""
     kept = "".join(each for each in title.lower() if each.isalnum() or each in " -")
     return kept.replace(" ", "-")

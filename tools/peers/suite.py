@@ -1,4 +1,4 @@
-"""Interface of a suite, and what suites share."""
+"""Interface of a suite, and `run_client`."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Suite(Protocol):
 
     @property
     def about(self) -> str:
-        """What the page says about it, in a sentence or two."""
+        """The description for the page, in a sentence or two."""
 
     @property
     def versions(self) -> Mapping[str, str]:
-        """What it is made of, by name."""
+        """Versions of its parts, by name."""
 
     @property
     def known(self) -> Mapping[str, str]:
@@ -42,7 +42,7 @@ class Suite(Protocol):
 
     @property
     def runs(self) -> int:
-        """How often it runs with each stack: more than once if chance orders its events."""
+        """The number of runs with each stack: more than one if results depend on timing."""
 
     def prepare(self) -> None:
         """Download and build. Raises UnavailableError with the reason."""
@@ -51,7 +51,7 @@ class Suite(Protocol):
         """Run all cases with one stack."""
 
     def fold(self, case: str) -> str:
-        """The name of a case without what many cases have in common, for the page."""
+        """The name of a case without its configuration, for the page."""
 
 
 def run_client(command: Sequence[str]) -> Run:

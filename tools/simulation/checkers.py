@@ -1,7 +1,7 @@
-"""Checkers: what must hold in every run.
+"""Checkers: invariants of every run.
 
 Each reads the records of a run (`records`, `fault_log`, `plans`) and yields a sentence for each
-violation. None of them asks the code under test.
+violation. None of them uses the code under test.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     )
     from tools.simulation.scenario import Scenario
 
-# How long a client may take to connect to a sound endpoint that it was told of, after waiting for
-# the endpoints of a higher priority: the failover timer's 10 s, and a moment.
+# Time in which a client connects to a sound endpoint of its config: the failover timer of higher
+# priorities (10 s), and a margin.
 CONNECTING_S: Final = 12.0
-# An RPC that waits so long sees a sound endpoint connected.
+# Time in which a client without a failover timer connects to a sound endpoint.
 PATIENT_S: Final = 5.0
-# How long an RPC may take when nothing is wrong: round trips, and what a stream pauses.
+# Maximum duration of an RPC without faults: round trips, and the pauses of a stream.
 ANSWER_S: Final = {"unary": 1.0, "session": 1.0, "stream": 8.0}
-# A fault may hit an RPC that was on its way already.
+# Maximum time on the network: a fault may affect an RPC that was sent before it.
 IN_FLIGHT_S: Final = 1.0
 
 
 def check_routes(scenario: Scenario) -> Iterator[str]:
-    """Every RPC ran on one generation: where it went is a cluster of the config in force."""
+    """Every RPC is sent to a cluster of the routes in force, and its attempts to the same one."""
     for rpc in scenario.recorder.rpcs.values():
         if not rpc.picks:
             continue
@@ -58,30 +58,30 @@ def check_routes(scenario: Scenario) -> Iterator[str]:
 
 
 def check_configs(scenario: Scenario) -> Iterator[str]:
-    """Each cluster in a client's config is one that was published, as a whole."""
+    """Each cluster in a client's config was published in that form."""
     for client in scenario.recorder.channels:
         for config in client.configs:
             for name, view in config.clusters.items():
                 forms = scenario.cluster_forms.get(name, [])
                 if view.is_error or any(form.leaves for form in forms):
                     continue
-                known = {_live(form.live_priorities) for form in forms}
+                published = {_live(form.live_priorities) for form in forms}
                 if any(form.dns_name for form in forms):
-                    known |= {(answer,) for answer in scenario.dns_answers}
-                # Nothing yet, if the endpoints are late.
-                if view.priorities and _live(view.priorities) not in known:
+                    published |= {(answer,) for answer in scenario.dns_answers}
+                # There are no priorities before the endpoints arrive.
+                if view.priorities and _live(view.priorities) not in published:
                     yield f"{client.name}: cluster {name!r} at {config.at_s:.3f} s was never so"
 
 
 def check_picks(scenario: Scenario) -> Iterator[str]:
     """No pick goes to an endpoint outside the config in force.
 
-    One that was removed may be used for a while, until its locality has a connection again (D45).
+    A removed endpoint may be used until its locality has a connection again (D45).
     """
     for rpc in scenario.recorder.rpcs.values():
         for pick in rpc.picks:
             view = rpc.view_of(pick)
-            # Who is draining keeps its sessions.
+            # A draining endpoint keeps its sessions.
             allowed = view.addresses | (view.draining & rpc.homes)
             if not pick.address or pick.address in allowed:
                 continue
@@ -93,7 +93,7 @@ def check_picks(scenario: Scenario) -> Iterator[str]:
 
 
 def _removed_addresses(scenario: Scenario, rpc: RpcRecord, pick: PickRecord) -> frozenset[str]:
-    """Those of configs before, which a policy may use until it has connected to a new one."""
+    """Addresses of earlier configs, which a policy may use until it has connected to a new one."""
     if scenario.options.lb_policy == "RING_HASH":
         return frozenset()
     configs = _configs_in_force(rpc.client, pick.at_s - REMOVED_RETENTION_S, pick.at_s)
@@ -120,9 +120,9 @@ def check_priorities(scenario: Scenario) -> Iterator[str]:
 
 
 def _may_hang_on_a_ring(scenario: Scenario, view: ClusterView, priority: int, at_s: float) -> bool:
-    """Whether a ring may have been CONNECTING to one of its endpoints until its time was over.
+    """Whether a ring may have been CONNECTING to a faulty endpoint until the failover timer.
 
-    Such a ring connects to no other endpoint meanwhile (A56, A61), however sound that is.
+    Such a ring connects to no other endpoint in the meantime (A56, A61).
     """
     return scenario.options.lb_policy == "RING_HASH" and any(
         scenario.fault_log.is_faulty(scenario.backend_at(address), at_s - CONNECTING_S, at_s)
@@ -147,7 +147,7 @@ def check_outcomes(scenario: Scenario) -> Iterator[str]:
 
 
 def check_attempts(scenario: Scenario) -> Iterator[str]:
-    """An RPC that went to backends with which nothing was wrong does not fail."""
+    """An RPC that was sent to sound backends does not fail."""
     for rpc in scenario.recorder.rpcs.values():
         if rpc.code in {"OK", "CANCELLED"} or rpc.ended_s is None or rpc.is_cancelled_by_us:
             continue
@@ -160,26 +160,26 @@ def check_attempts(scenario: Scenario) -> Iterator[str]:
 
 
 def check_retries(scenario: Scenario) -> Iterator[str]:
-    """Where routes say so, a unary RPC is tried again before it fails; drops are final."""
-    wanted = 1 + scenario.options.retries
+    """A unary RPC is retried as its route says before it fails; drops are not retried."""
+    expected = 1 + scenario.options.retries
     for rpc in scenario.recorder.rpcs.values():
         answers = [pick.answer for pick in rpc.picks]
-        # A reply that was cut short had begun, and what has begun is not tried again.
+        # An RPC with a partial reply is committed, and not retried.
         has_begun = bool(scenario.options.reply_bytes) and bool(rpc.arrivals)
         if rpc.kind == "stream" or rpc.code != "UNAVAILABLE" or not answers or has_begun:
             continue
         attempts = answers.count("Complete") + answers.count("Fail")
-        if attempts < wanted and answers[-1] != "Drop":
-            yield f"{rpc.name}: {rpc.details!r} after {attempts} attempts, wanted {wanted}"
+        if attempts < expected and answers[-1] != "Drop":
+            yield f"{rpc.name}: {rpc.details!r} after {attempts} attempts, wanted {expected}"
 
 
 def check_sessions(scenario: Scenario) -> Iterator[str]:
-    """A session goes where it lives, as long as that is in the config, draining or not, and sound.
+    """A session uses its endpoint while that is in the config, draining or not, and sound.
 
-    Its cluster counts first: if the routes do not lead there any more, it lives nowhere.
+    It has no endpoint any more if the routes do not lead to its cluster.
     """
     for rpc in scenario.recorder.rpcs.values():
-        # Of several addresses one is as good as the other.
+        # An endpoint with several addresses may be used at each of them.
         if len(rpc.homes) != 1 or not rpc.picks or rpc.ended_s is None:
             continue
         first = rpc.picks[0]
@@ -200,14 +200,14 @@ def _is_at_home(scenario: Scenario, rpc: RpcRecord, ended_s: float) -> bool:
     start_s = rpc.started_s - CONNECTING_S
     configs = _configs_in_force(rpc.client, start_s, ended_s)
     views = [config.cluster(rpc.home_cluster) for config in configs]
-    is_known = configs[0].at_s <= start_s and all(
+    is_listed = configs[0].at_s <= start_s and all(
         rpc.home in view.addresses | view.draining for view in views
     )
-    return is_known and _is_usable(scenario, rpc, rpc.home, (rpc.started_s, ended_s))
+    return is_listed and _is_usable(scenario, rpc, rpc.home, (rpc.started_s, ended_s))
 
 
 def check_convergence(scenario: Scenario) -> Iterator[str]:
-    """When faults are long over, clients have the newest config, and every RPC succeeds."""
+    """After the recovery time clients have the newest config, and every RPC succeeds."""
     for client in scenario.recorder.clients.values():
         yield from _check_newest(scenario, client)
     calm_s = scenario.faults_end_s + RECOVERY_S
@@ -218,9 +218,9 @@ def check_convergence(scenario: Scenario) -> Iterator[str]:
 
 
 def _met_ejections(scenario: Scenario, rpc: RpcRecord) -> bool:
-    """Whether all endpoints were ejected at its last pick: callers that hang up look like faults.
+    """Whether all endpoints were ejected at its last pick: cancelled RPCs count as failures.
 
-    That each ejection had a reason is for `expected_failures.check_ejections`.
+    `expected_failures.check_ejections` checks the ejections.
     """
     if not rpc.picks:
         return False
@@ -245,21 +245,21 @@ def _check_newest(scenario: Scenario, client: ClientRecord) -> Iterator[str]:
         yield f"{client.name}: still holds clusters {sorted(left)}, lacks {sorted(lost)}"
     for name in sorted(plan.routed):
         cluster, view = plan.clusters[name], config.cluster(name)
-        # Who does well asks no name service again.
-        if not cluster.is_told:
+        # A DNS name is not resolved again while its endpoint is connected.
+        if not cluster.has_eds:
             continue
         if _live(view.priorities) != _live(cluster.live_priorities):
             yield f"{client.name}: cluster {name!r} is not the newest"
 
 
 def check_subscriptions(scenario: Scenario) -> Iterator[str]:
-    """When all is calm, clients ask for what their routes lead to, and for nothing else."""
-    wanted = {LISTENER: {SERVICE}, ROUTE_CONFIG: {ROUTES}, **_needed(scenario.plan)}
+    """At the end clients subscribe to the resources of their routes, and to nothing else."""
+    expected = {LISTENER: {SERVICE}, ROUTE_CONFIG: {ROUTES}, **_needed(scenario.plan)}
     for client, by_type in scenario.subscriptions.items():
         for type_url, names in by_type.items():
-            if names != wanted.get(type_url, set()):
+            if names != expected.get(type_url, set()):
                 what = f"{type_url.rpartition('.')[2]} {sorted(names)}"
-                yield f"{client}: asks for {what}, wanted {sorted(wanted.get(type_url, ()))}"
+                yield f"{client}: asks for {what}, wanted {sorted(expected.get(type_url, ()))}"
     for client in sorted(scenario.channels.keys() - scenario.subscriptions.keys()):
         yield f"{client}: has no stream to a control plane"
 
@@ -269,24 +269,24 @@ def _needed(plan: MeshPlan) -> dict[str, set[str]]:
     clusters |= {leaf for name in plan.routed for leaf in plan.clusters[name].leaves}
     return {
         CLUSTER: clusters,
-        ENDPOINTS: {name for name in clusters if plan.clusters[name].is_told},
+        ENDPOINTS: {name for name in clusters if plan.clusters[name].has_eds},
     }
 
 
 def check_stickiness(scenario: Scenario) -> Iterator[str]:
-    """Who cannot connect says so until it can: no pick_first goes back to CONNECTING (A62)."""
+    """No pick_first goes from TRANSIENT_FAILURE to CONNECTING (A62)."""
     for at_s, client in scenario.recorder.unstuck:
         yield f"{client}: left TRANSIENT_FAILURE for CONNECTING at {at_s:.3f} s"
 
 
 def check_nothing_broke(scenario: Scenario) -> Iterator[str]:
-    """No exception that nobody caught."""
+    """There is no uncaught exception."""
     for text, times in sorted(Counter(scenario.world.exceptions).items()):
         yield f"exception, {times} times: {text}"
 
 
 def check_nothing_is_left(scenario: Scenario) -> Iterator[str]:
-    """No connection, stream, task or timer lives on in a world that was closed."""
+    """No connection, stream, task or timer is left in a closed world."""
     for text, times in sorted(Counter(scenario.world.left_behind).items()):
         yield f"left behind, {times} times: {text}"
 
@@ -309,7 +309,7 @@ CHECKERS: Final = (
 )
 
 # ---------------------------------------------------------------------------------------------
-# What they share
+# Shared by several checkers
 
 
 def find_sound(
@@ -319,10 +319,10 @@ def find_sound(
     time: tuple[float, float],
     settled_s: float = CONNECTING_S,
 ) -> tuple[int, str] | None:
-    """An endpoint that was in the client's config and sound all the time: priority and name.
+    """The most preferred endpoint that was in the client's config and sound all the time.
 
-    The one of the highest priority, as it was lowest. It is in the config for so long already
-    that the client had time to connect.
+    Returns its least preferred priority in this time, and its name. It has been in the config for
+    `settled_s`, in which the client had time to connect.
     """
     start_s, end_s = time
     configs = _configs_in_force(rpc.client, start_s - settled_s, end_s)
@@ -347,7 +347,7 @@ def _is_usable(scenario: Scenario, rpc: RpcRecord, address: str, time: tuple[flo
 
 
 def _generations_of(scenario: Scenario, rpc: RpcRecord, pick: PickRecord) -> list[int]:
-    """Those whose routes the RPC may have been sent by; a fault filter delays some RPCs."""
+    """Generations whose routes the RPC may have used; a fault filter delays some RPCs."""
     if not scenario.options.has_injected_faults:
         return [rpc.config_of(pick).generation]
     configs = _configs_in_force(rpc.client, pick.at_s - DELAY_S, pick.at_s)
@@ -355,7 +355,7 @@ def _generations_of(scenario: Scenario, rpc: RpcRecord, pick: PickRecord) -> lis
 
 
 def _is_excused(scenario: Scenario, rpc: RpcRecord) -> bool:
-    """Whether the RPC had a right to fail."""
+    """Whether the RPC may fail."""
     return (
         is_expected_failure(rpc)
         or _was_with_faulty_backend(scenario, rpc)
@@ -366,17 +366,17 @@ def _is_excused(scenario: Scenario, rpc: RpcRecord) -> bool:
 
 
 def _waited_for_routes(scenario: Scenario, rpc: RpcRecord) -> bool:
-    """Whether its time ran out while nobody could tell where it goes."""
+    """Whether its deadline passed while the client had no routes."""
     assert rpc.ended_s is not None, "it has failed"
     has_waited = bool(rpc.picks) and rpc.picks[0].at_s > rpc.started_s
     return has_waited and not scenario.fault_log.is_sound(CONTROL, rpc.started_s, rpc.ended_s)
 
 
 def _waited_for_faulty_backend(scenario: Scenario, rpc: RpcRecord) -> bool:
-    """Whether a hash or a session may have sent it to an endpoint that was long to connect.
+    """Whether a hash or a session may have queued it for an endpoint that was slow to connect.
 
-    Both queue an RPC whose endpoint is CONNECTING (A42, A55). A ring that does so for longer than
-    its priority may take fails RPCs, and connects to no other endpoint meanwhile (A56, A61).
+    Both queue an RPC whose endpoint is CONNECTING (A42, A55). A ring that does so until the
+    failover timer fails RPCs, and connects to no other endpoint in the meantime (A56, A61).
     """
     assert rpc.ended_s is not None, "it has failed"
     is_late = scenario.options.lb_policy == "RING_HASH" and "while CONNECTING" in rpc.details
@@ -395,16 +395,16 @@ def _waited_for_faulty_backend(scenario: Scenario, rpc: RpcRecord) -> bool:
 
 
 def _sound_for(scenario: Scenario, rpc: RpcRecord) -> str:
-    """Who could have served a failed RPC all the time; empty if nobody."""
+    """Name of a backend that could have served a failed RPC all the time, or empty."""
     assert rpc.ended_s is not None, "it has failed"
     time = (rpc.started_s, rpc.ended_s)
     if not rpc.picks:
-        # It was never routed: it was in a hurry, or the client could not learn how.
+        # It was never routed: its deadline was short, or the client had no routes.
         is_patient = rpc.timeout_s >= PATIENT_S
         return CONTROL if is_patient and scenario.fault_log.is_sound(CONTROL, *time) else ""
     cluster = rpc.picks[0].cluster
     if rpc.wait_for_ready and rpc.timeout_s >= PATIENT_S:
-        # One that is new to the client is connected to while the RPC waits.
+        # The client connects to a new endpoint while the RPC waits.
         found = find_sound(scenario, rpc, cluster, time, settled_s=0.0)
         if found is not None and found[0] == 0:
             return found[1]
@@ -412,7 +412,7 @@ def _sound_for(scenario: Scenario, rpc: RpcRecord) -> str:
     if found is None:
         return ""
     priority, name = found
-    # Those before it are waited for, and an RPC in a hurry cannot.
+    # The failover timers of higher priorities take longer than a short deadline.
     waits_in_vain = priority > 0 and rpc.timeout_s < CONNECTING_S
     return "" if waits_in_vain and rpc.code == "DEADLINE_EXCEEDED" else name
 
@@ -429,12 +429,12 @@ def _was_with_faulty_backend(scenario: Scenario, rpc: RpcRecord) -> bool:
 
 
 def _configs_in_force(client: ClientRecord, start_s: float, end_s: float) -> list[ConfigRecord]:
-    """Those that were in force at any moment of this time, oldest first."""
+    """Configs that were in force at any moment of this time, oldest first."""
     started = [config for config in client.configs if config.at_s <= end_s]
     first = max((n for n, each in enumerate(started) if each.at_s <= start_s), default=0)
     return started[first:]
 
 
 def _live(priorities: tuple[frozenset[str], ...]) -> tuple[frozenset[str], ...]:
-    """Without the empty ones: a priority of draining endpoints only has nobody for RPCs."""
+    """Priorities without those that have only draining endpoints."""
     return tuple(filter(None, priorities))

@@ -1,11 +1,11 @@
-"""Failures that the config asks for, and checkers that there are no more of them than it asks for.
+"""Failures that the config asks for, and checkers of their number.
 
 Drops, circuit breakers, outlier detection and the fault filter make RPCs fail, or keep them from
 sound endpoints. `checkers` excuses such failures; the checkers here verify that they occur only
 where they are configured, and in the configured share.
 
-The number of RPCs under way is only known from outside, as a lower and an upper bound. A checker
-reports a violation if both bounds violate the rule.
+Records only give a lower and an upper bound of the number of RPCs under way. A checker reports a
+violation if both bounds violate the rule.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ if TYPE_CHECKING:
     from tools.simulation.records import Ejection, RpcRecord
     from tools.simulation.scenario import Scenario
 
-# How RPCs end that were dropped, and that the fault filter ended: what applications are told.
+# Texts of statuses of dropped RPCs, and the code of the fault filter.
 _DROPPED: Final = "EDS-configured drop"
 _TOO_MANY: Final = "circuit breaker drop"
 _ABORTED: Final = "ABORTED"
-# Between what chance may do in a million runs and what it may not: so many standard deviations,
-# and so many more, because few are not spread like many.
+# Tolerance of random shares: standard deviations, and a margin for small numbers.
 _DEVIATIONS: Final = 6.0
 _FEW: Final = 5.0
 
@@ -35,15 +34,15 @@ _FEW: Final = 5.0
 def is_expected_failure(rpc: RpcRecord) -> bool:
     """Whether drops, a circuit breaker or the fault filter made the RPC fail.
 
-    Not if it was dropped because its cluster does not exist.
+    An RPC that was dropped because its cluster does not exist is no expected failure.
     """
     is_dropped = bool(rpc.picks) and rpc.picks[-1].answer == "Drop"
-    is_asked_for = is_dropped and (_DROPPED in rpc.details or _TOO_MANY in rpc.details)
-    return is_asked_for or rpc.code == _ABORTED
+    is_configured = is_dropped and (_DROPPED in rpc.details or _TOO_MANY in rpc.details)
+    return is_configured or rpc.code == _ABORTED
 
 
 def check_drops(scenario: Scenario) -> Iterator[str]:
-    """An RPC is dropped if its cluster is gone, has drops or is full, and for no other reason."""
+    """An RPC is only dropped if its cluster does not exist, has drops or is full."""
     for rpc in scenario.recorder.rpcs.values():
         for pick in rpc.picks:
             if pick.answer != "Drop" or rpc.view_of(pick).is_error:
@@ -60,24 +59,24 @@ def check_drops(scenario: Scenario) -> Iterator[str]:
 
 
 def check_drop_share(scenario: Scenario) -> Iterator[str]:
-    """About as many picks are dropped as the config in force says; each pick draws anew."""
+    """The share of dropped picks is about that of the config in force."""
     picks = dropped = 0
-    wanted = variance = 0.0
+    expected = variance = 0.0
     for rpc in scenario.recorder.rpcs.values():
         for pick in rpc.picks:
             view = rpc.view_of(pick)
             if not view.drop_share or _is_aggregate(scenario, pick.cluster):
                 continue
             picks += 1
-            wanted += view.drop_share
+            expected += view.drop_share
             variance += view.drop_share * (1.0 - view.drop_share)
             dropped += pick.answer == "Drop" and _DROPPED in rpc.details
-    if abs(dropped - wanted) > _DEVIATIONS * sqrt(variance) + _FEW:
-        yield f"{dropped} of {picks} picks were dropped, wanted about {wanted:.0f}"
+    if abs(dropped - expected) > _DEVIATIONS * sqrt(variance) + _FEW:
+        yield f"{dropped} of {picks} picks were dropped, wanted about {expected:.0f}"
 
 
 def check_circuit_breakers(scenario: Scenario) -> Iterator[str]:
-    """No cluster has more RPCs under way than it may have, and is full only if it has as many."""
+    """No cluster exceeds its limit of RPCs, and RPCs are only dropped at the limit."""
     limit = scenario.options.max_requests
     rpcs = list(scenario.recorder.rpcs.values())
     if not limit:
@@ -98,15 +97,12 @@ def check_circuit_breakers(scenario: Scenario) -> Iterator[str]:
 
 
 def _check_most(cluster: str, limit: int, rpcs: list[RpcRecord]) -> Iterator[str]:
-    """Count those that were surely under way: the last attempts of those that succeeded.
-
-    Of others the application may learn later than the end came.
-    """
+    """Check the lower bound: only successful attempts, whose end is known exactly."""
     changes: list[tuple[float, int]] = []
     for rpc in rpcs:
         for pick, over_s, is_in_vain in rpc.attempts:
             if pick.cluster == cluster and not is_in_vain:
-                # What ends at the same moment has ended before.
+                # An end sorts before a start at the same time.
                 changes += [(pick.at_s, 1), (over_s, -1)]
     under_way = 0
     for at_s, change in sorted(changes):
@@ -117,19 +113,19 @@ def _check_most(cluster: str, limit: int, rpcs: list[RpcRecord]) -> Iterator[str
 
 
 def check_ejections(scenario: Scenario) -> Iterator[str]:
-    """Outlier detection ejects only whom it has seen fail, and not for longer than it may."""
+    """Outlier detection only ejects endpoints that failed, for at most the maximum time."""
     for at_s, client, endpoint in scenario.recorder.late_releases:
         yield f"{client}: {endpoint} came back at {at_s:.3f} s, after longer than it may be ejected"
     for ejection in scenario.recorder.ejections:
-        who = f"{ejection.client}: {','.join(sorted(ejection.addresses))} ejected"
+        text = f"{ejection.client}: {','.join(sorted(ejection.addresses))} ejected"
         if not scenario.options.has_outlier_detection:
-            yield f"{who}, though outlier detection is not configured"
+            yield f"{text}, though outlier detection is not configured"
         elif not _has_failed(scenario, ejection):
-            yield f"{who} at {ejection.start_s:.3f} s without a failure"
+            yield f"{text} at {ejection.start_s:.3f} s without a failure"
 
 
 def _has_failed(scenario: Scenario, ejection: Ejection) -> bool:
-    """Whether an attempt of this client at this endpoint ended badly not long before."""
+    """Whether an attempt of this client at this endpoint failed shortly before."""
     since_s = ejection.start_s - 2 * EJECTION_INTERVAL_S
     return any(
         pick.address in ejection.addresses
@@ -143,14 +139,14 @@ def _has_failed(scenario: Scenario, ejection: Ejection) -> bool:
 
 
 def check_injected_faults(scenario: Scenario) -> Iterator[str]:
-    """Only as many RPCs are aborted as the fault filter was asked for."""
+    """The share of aborted RPCs is at most that of the fault filter."""
     codes = [rpc.code for rpc in scenario.recorder.rpcs.values()]
     aborted = codes.count(_ABORTED)
     share = ABORT_PERCENT / 100 if scenario.options.has_injected_faults else 0.0
-    wanted = share * len(codes)
-    most = wanted + _DEVIATIONS * sqrt(wanted) + _FEW if share else 0.0
+    expected = share * len(codes)
+    most = expected + _DEVIATIONS * sqrt(expected) + _FEW if share else 0.0
     if aborted > most:
-        yield f"{aborted} of {len(codes)} RPCs were aborted, wanted about {wanted:.0f}"
+        yield f"{aborted} of {len(codes)} RPCs were aborted, wanted about {expected:.0f}"
 
 
 def _is_aggregate(scenario: Scenario, cluster: str) -> bool:

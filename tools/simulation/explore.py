@@ -1,16 +1,15 @@
-"""Exhaustive exploration of the orders in which the events of a small world can come.
+"""Exhaustive exploration of the event orders of a small world.
 
-A story is a function that makes a fresh world and asks its `Chooser` what happens next, until that
-says None. `explore` calls it again and again, so that after so many steps every order has been
-seen. Nothing is copied or undone: to come to a moment is to live through all of it again, which
-is right for any world that is the same each time.
+A story is a function that creates a new world and calls its `Chooser` for the next event, until
+that returns None. `explore` runs the story once for each order of events up to some depth. Each run
+starts from the beginning, so the world must be deterministic.
 
-If the story says in which state its world is, an order that comes to a state that was there before
-is not followed further: what can happen from there has been tried, or will be. The state has to
-hold all that the future depends on, checks included. Orders are counted all the same, exactly.
+If the story passes the state of its world, an order that reaches an earlier state is not followed
+further. The state must contain everything that later events and checks depend on. The count of
+orders is exact in any case.
 
-Moments are visited breadth first, so what is found is found in the fewest steps. This is for small
-worlds and all orders; for large worlds and orders by chance see `scenario`.
+The search is breadth first, so a violation is found in the fewest steps. Random orders of large
+worlds are in `scenario`.
 """
 
 from __future__ import annotations
@@ -26,28 +25,28 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# What broke is clear from a few; a broken rule breaks in thousands of orders.
+# The search ends then: one bug causes violations in thousands of orders.
 VIOLATIONS_MAX: Final = 5
 
 
 class Chooser:
-    """Says what happens next in one telling of a story. Driven by the story."""
+    """Chooses the events of one run of a story. Called by the story."""
 
     __slots__ = ("_path", "labels", "options", "state")
 
     def __init__(self, path: Sequence[int]) -> None:
-        # Fixed at construction: which option to take, at each choice.
+        # The index of the option at each choice.
         self._path: Final = path
-        # What was chosen so far, for people to read.
+        # The chosen options as text.
         self.labels: list[str] = []
-        # At the end of the path: how many ways lead on, and the state there. A story that does
-        # not say in which state it is, is in a state of its own on each path.
+        # At the end of the path: the number of options, and the state there. Without a state from
+        # the story, each path has its own state.
         self.options: int | None = None
         self.state: Hashable = tuple(path)
 
     def choose(self, options: Sequence[T], state: Callable[[], Hashable] | None = None) -> T | None:
-        """One of these, or None: the story is to end here. Also None if there are none."""
-        assert self.options is None, "the story was told to end, and asks again"
+        """Choose an option. Returns None if the story has to end, and if there are no options."""
+        assert self.options is None, "the story calls again after None"
         step = len(self.labels)
         if step == len(self._path):
             self.options = len(options)
@@ -61,31 +60,31 @@ class Chooser:
 
 @frozen
 class Violation:
-    """An order in which something did not hold."""
+    """An order in which a check failed."""
 
     order: tuple[str, ...]
     error: Exception
 
     def __str__(self) -> str:
-        # An assertion that pytest explains has many lines.
+        # Assertion texts of pytest have several lines.
         text = str(self.error).partition("\n")[0]
         return f"{' > '.join(self.order)}: {type(self.error).__name__}: {text}"
 
 
 @frozen
 class Exploration:
-    """What came of it. Counts are exact, unless there were violations: those end it early."""
+    """Result of an exploration. Counts are exact unless violations ended it early."""
 
     depth: int
-    # Sequences of that many steps, and shorter ones after which nothing can happen.
+    # Sequences of that many steps, and shorter ones without a next step.
     orders: int
-    # States that differ, the first one included.
+    # Distinct states, including the first one.
     states: int
-    # How often the story was told.
-    tellings: int
-    # Tellings that came to a state that was there before.
+    # Number of runs of the story.
+    runs: int
+    # Runs that reached an earlier state.
     pruned: int
-    # Whether the last step led to no new state: then no longer order can show anything new.
+    # Whether the last step led to no new state, so that longer orders have no new states either.
     is_complete: bool
     violations: tuple[Violation, ...]
 
@@ -93,28 +92,28 @@ class Exploration:
         last = "all there are" if self.is_complete else "more beyond"
         return (
             f"depth {self.depth}, {self.orders:,} orders, {self.states:,} distinct states "
-            f"({last}), {self.tellings:,} tellings, {len(self.violations)} violations"
+            f"({last}), {self.runs:,} runs, {len(self.violations)} violations"
         )
 
 
 @dataclass(slots=True)
 class _Search:
-    """What is known so far. States have numbers, in the order in which they were first seen."""
+    """State of the search. States have numbers, in the order in which they were found."""
 
     numbers: dict[Hashable, int] = field(default_factory=dict)
-    # By number: which states each option leads to.
+    # By number: the states that the options lead to.
     successors: list[list[int]] = field(default_factory=list)
     violations: list[Violation] = field(default_factory=list)
-    tellings: int = 0
+    runs: int = 0
     pruned: int = 0
 
-    def tell(self, story: Callable[[Chooser], None], path: tuple[int, ...]) -> tuple[int, int]:
-        """To the end of this path: the number of the state there, and its options if it is new."""
-        self.tellings += 1
+    def run(self, story: Callable[[Chooser], None], path: tuple[int, ...]) -> tuple[int, int]:
+        """Run the story along a path: the number of the state at its end, and its new options."""
+        self.runs += 1
         chooser = Chooser(path)
         try:
             story(chooser)
-        except Exception as error:  # Whatever it is, it is what was looked for.
+        except Exception as error:  # Every exception is a violation.
             self.violations.append(Violation(tuple(chooser.labels), error))
             return self._number(("violation", path)), 0
         assert chooser.options is not None, f"the story ended by itself after {chooser.labels}"
@@ -128,7 +127,7 @@ class _Search:
         return self.numbers.setdefault(state, len(self.numbers))
 
     def count_orders(self, depth: int) -> int:
-        """Ways from the first state, of that many steps or to where nothing follows."""
+        """Paths from the first state with so many steps, or to a state without successors."""
         ended, ways = 0, Counter({0: 1})
         for _ in range(depth):
             longer: Counter[int] = Counter()
@@ -144,10 +143,10 @@ class _Search:
 def explore(
     story: Callable[[Chooser], None], depth: int, *, violations_max: int = VIOLATIONS_MAX
 ) -> Exploration:
-    """Tell the story in every order of at most so many steps."""
+    """Run the story in every order of at most so many steps."""
     search = _Search()
-    number, options = search.tell(story, ())
-    # Paths whose states are new, the numbers of those states, and their options.
+    number, options = search.run(story, ())
+    # Paths to new states, the numbers of these states, and the numbers of their options.
     frontier: deque[tuple[tuple[int, ...], int, int]] = deque([((), number, options)])
     deepest_new = 0
     while frontier and len(search.violations) < violations_max:
@@ -157,7 +156,7 @@ def explore(
         for option in range(options):
             longer = (*path, option)
             seen_before = len(search.numbers)
-            successor, its_options = search.tell(story, longer)
+            successor, its_options = search.run(story, longer)
             search.successors[number].append(successor)
             if len(search.numbers) > seen_before:
                 deepest_new = len(longer)
@@ -166,7 +165,7 @@ def explore(
         depth=depth,
         orders=search.count_orders(depth),
         states=len(search.numbers),
-        tellings=search.tellings,
+        runs=search.runs,
         pruned=search.pruned,
         is_complete=deepest_new < depth and not search.violations,
         violations=tuple(search.violations[:violations_max]),

@@ -1,7 +1,7 @@
-"""Log of faults: which backend had one, and when.
+"""Log of faults: backends with their times.
 
-Fault workloads write it, and checkers ask whether a backend was sound: reachable and healthy for
-the whole of a time, and for so long before it that every client has had time to notice.
+Fault workloads write it. Checkers read whether a backend was sound: without a fault in some time,
+and for so long before it that every client has recovered.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-# What stands for all that clients learn from: control planes, and the resources they have.
+# Name for faults of control planes, of their resources and of DNS.
 CONTROL: Final = "control"
-# How long after a fault a client may take to be back: the longest backoff (120 s, and a fifth of
-# that by chance), a connection attempt of 20 s, and a moment.
+# Maximum recovery time after a fault: the longest backoff (120 s, and 20 % jitter), a connection
+# attempt of 20 s, and a margin.
 RECOVERY_S: Final = 170.0
 
 
@@ -49,12 +49,12 @@ class FaultLog:
                 fault.end_s = self._now_s() + aftermath_s
 
     def is_faulty(self, name: str, start_s: float, end_s: float) -> bool:
-        """Whether it had a fault at any moment of this time."""
+        """Whether there was a fault at any moment of this time."""
         faults = self._faults.get(name, ())
         return any(each.start_s <= end_s and each.end_s >= start_s for each in faults)
 
     def is_sound(self, name: str, start_s: float, end_s: float) -> bool:
-        """Whether it had no fault then, nor shortly before: every client has noticed."""
+        """Whether there was no fault in this time, nor in the recovery time before it."""
         return not self.is_faulty(name, start_s - RECOVERY_S, end_s)
 
     @property

@@ -1,8 +1,7 @@
 """Options of a run: chosen by its seed, or read from the command line.
 
-A seed chooses a swarm: most runs leave something out, so that what is left goes further. The same
-options can be written down as text, `clients=1,has_dns=yes`, so that a smaller run than the seed's
-own can be told, too.
+Each seed leaves out some features and workloads, so that the others are tested more. Options can be
+written as text, `clients=1,has_dns=yes`, to run a seed with other options than its own.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ if TYPE_CHECKING:
 
     from proxyless.runtime import Random
 
-# Ten minutes: faults for five, time to recover, and the rest to show that all is well.
+# Ten minutes: five with faults, then time to recover and to check that no RPC fails.
 FAULTS_S: Final = 300.0
 CALM_S: Final = 300.0
-# Some runs go on until children that nobody needs are let go: that takes 15 minutes.
+# Some runs last until deactivated children are destroyed, which takes 15 minutes.
 LONG_CALM_S: Final = 1_500.0
 
 # Within a data center, between zones, between continents.
@@ -34,7 +33,7 @@ _LISTED: Final = "+"
 
 @frozen(kw_only=True)
 class Options:
-    """What a seed chooses."""
+    """Options of one run."""
 
     clients: int = 2
     backends: int = 6
@@ -48,38 +47,38 @@ class Options:
     has_aggregate: bool = False
     has_sessions: bool = False
     has_load_reports: bool = False
-    # How many backends, of all, faults never touch.
+    # Number of backends without faults.
     steady: int = 1
     faults_s: float = FAULTS_S
     calm_s: float = CALM_S
     workloads: tuple[str, ...] = ()
-    # A cluster whose endpoints come from DNS: alone, or the last leaf of the aggregate.
+    # A LOGICAL_DNS cluster: alone, or the last leaf of the aggregate.
     has_dns: bool = False
-    # What share of the RPCs some of the clusters drop.
+    # Share of RPCs that some of the clusters drop.
     drop_share: float = 0.0
-    # How many RPCs may be under way to a cluster; 0 is gRPC's own limit.
+    # Limit of circuit breakers; 0 for gRPC's default.
     max_requests: int = 0
     has_outlier_detection: bool = False
-    # How many localities the endpoints of a priority are spread over, with different weights.
+    # Number of localities in each priority, with different weights.
     localities: int = 1
-    # Some RPCs are delayed or aborted by the fault filter.
+    # The fault filter delays or aborts some RPCs.
     has_injected_faults: bool = False
     # One backend is down for the whole fault phase.
     has_long_outage: bool = False
-    # The longest time between two attempts to connect; 0 is gRPC's own.
+    # Maximum backoff between two attempts to connect; 0 for gRPC's default.
     reconnect_max_s: float = 0.0
-    # How large some of the replies are; 0 is none.
+    # Size of some of the replies; 0 for none.
     reply_bytes: int = 0
 
     @classmethod
     def of_seed(cls, seed: int, known: Sequence[str]) -> Options:
-        """What this seed stands for, if these are the workloads there are."""
+        """Options of a seed; `known` are the names of all workloads."""
         chosen = cls.chosen_by(derived_random(seed, "options"), known)
         return chosen.with_features(derived_random(seed, "features"))
 
     @classmethod
     def chosen_by(cls, random: Random, known: Sequence[str]) -> Options:
-        """The shape of the mesh, and what happens to it."""
+        """The mesh and its workloads."""
         clusters = 1 + random.randrange(3)
         return cls(
             clients=1 + random.randrange(3),
@@ -100,7 +99,7 @@ class Options:
         )
 
     def with_features(self, random: Random) -> Options:
-        """What clusters and backends have beyond that. Chosen apart, so that the rest stays."""
+        """Features of clusters and backends, with random numbers of their own."""
         has_long_outage = random_bool(random, 0.2)
         return replace(
             self,
@@ -118,23 +117,23 @@ class Options:
     # As text
 
     def describe(self) -> str:
-        """Everything that is not as usual, so that `parse` gives the same options."""
-        usual = Options()
+        """All options that are not the default, for `parse`."""
+        default = Options()
         found = ((each.name, getattr(self, each.name)) for each in fields(self))
-        changed = [(name, value) for name, value in found if value != getattr(usual, name)]
+        changed = [(name, value) for name, value in found if value != getattr(default, name)]
         return ",".join(f"{name}={_show(value)}" for name, value in changed)
 
     @classmethod
     def parse(cls, text: str) -> Options:
-        """What `describe` says, or ValueError."""
-        usual = cls()
+        """Parse the text of `describe`; raises ValueError."""
+        default = cls()
         settings: dict[str, object] = {}
         for part in filter(None, text.split(",")):
             name, _, value = part.partition("=")
             if name not in {each.name for each in fields(cls)}:
                 raise ValueError(f"there is no option {name!r}")
-            settings[name] = _read(name, value, getattr(usual, name))
-        return replace(usual, **settings)  # type: ignore[arg-type]
+            settings[name] = _read(name, value, getattr(default, name))
+        return replace(default, **settings)  # type: ignore[arg-type]
 
 
 def _show(value: object) -> str:
@@ -145,16 +144,16 @@ def _show(value: object) -> str:
     return str(value)
 
 
-def _read(name: str, text: str, usual: object) -> object:
-    """A value of the usual one's type."""
-    if isinstance(usual, bool):
+def _read(name: str, text: str, default: object) -> object:
+    """A value of the type of the default."""
+    if isinstance(default, bool):
         if text not in {"yes", "no"}:
             raise ValueError(f"option {name!r} is {text!r}, wanted yes or no")
         return text == "yes"
-    if isinstance(usual, tuple):
+    if isinstance(default, tuple):
         return tuple(filter(None, text.split(_LISTED)))
     try:
-        return type(usual)(text)  # type: ignore[call-arg]
+        return type(default)(text)  # type: ignore[call-arg]
     except ValueError:
-        kind = type(usual).__name__
+        kind = type(default).__name__
         raise ValueError(f"option {name!r} is {text!r}, wanted {kind}") from None

@@ -1,8 +1,8 @@
 """Planned configuration of the mesh, generation by generation.
 
-A plan is a small model of the configuration that checkers can reason about; `Snapshot` is what the
-control plane makes of it. Each change of the routes is a new generation, whose number travels in
-the name of the virtual host, so that a client shows which one it uses.
+A plan is a small model of the configuration, for checkers; the control plane serves a `Snapshot` of
+it. Each change of the routes is a new generation. Its number is in the name of the virtual host, so
+records show which generation a client uses.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ SERVICE: Final = "api"
 ROUTES: Final = "api-routes"
 LANE_HEADER: Final = "x-sim-lane"
 SESSION_COOKIE: Final = "sim-session"
-# How long what only sessions need stays connected without them.
+# Time for which connections of idle sessions are kept.
 SESSION_IDLE_S: Final = 60.0
 DROP_CATEGORY: Final = "too much"
-# What outlier detection is asked for: endpoints that fail most of their RPCs rest for a moment.
+# Outlier detection: endpoints that fail most of their RPCs are ejected for a short time.
 EJECTION_INTERVAL_S: Final = 5.0
 EJECTION_MAX_S: Final = 20.0
-# What the fault filter does, in percent of the RPCs.
+# The fault filter, in percent of the RPCs.
 DELAY_S: Final = 0.3
 DELAY_PERCENT: Final = 5
 ABORT_PERCENT: Final = 2
@@ -55,20 +55,20 @@ _GENERATION: Final = "generation-"
 
 @frozen
 class ClusterPlan:
-    """One cluster: addresses by priority, some of them draining; a name; or clusters in a row."""
+    """One cluster: EDS with addresses by priority, LOGICAL_DNS, or an aggregate."""
 
     priorities: tuple[tuple[str, ...], ...] = ()
     draining: frozenset[str] = frozenset()
     lb_policy: str = "ROUND_ROBIN"
     # Of an aggregate.
     leaves: tuple[str, ...] = ()
-    # What clients look up in DNS, instead of being told addresses.
+    # Of a LOGICAL_DNS cluster.
     dns_name: str = ""
-    # How many localities each priority is spread over.
+    # Number of localities in each priority.
     localities: int = 1
-    # What share of the RPCs is dropped.
+    # Share of dropped RPCs.
     drop_share: float = 0.0
-    # How many RPCs may be under way; 0 is gRPC's own limit.
+    # Limit of the circuit breaker; 0 for gRPC's default.
     max_requests: int = 0
     has_outlier_detection: bool = False
 
@@ -93,7 +93,7 @@ class ClusterPlan:
         return [cluster, endpoints(name, self._by_locality(), drops=drops)]
 
     def _by_locality(self) -> dict[int | Locality, list[Proto]]:
-        """A priority's endpoints in turn to each of its localities, the last one the heaviest."""
+        """Endpoints of each priority in turn to its localities, the last one the heaviest."""
         found: dict[int | Locality, list[Proto]] = {}
         for priority, addresses in enumerate(self.priorities):
             for number in range(min(self.localities, len(addresses))):
@@ -107,22 +107,21 @@ class ClusterPlan:
         return lb_endpoint(address, health="DRAINING" if address in self.draining else "HEALTHY")
 
     @property
-    def is_told(self) -> bool:
-        """Whether clients are told its endpoints by the control plane."""
+    def has_eds(self) -> bool:
         return not self.leaves and not self.dns_name
 
     @property
     def live_priorities(self) -> tuple[frozenset[str], ...]:
-        """Where RPCs may go, the preferred ones first."""
+        """Addresses that are not draining, by priority."""
         return tuple(frozenset(found) - self.draining for found in self.priorities)
 
 
 @frozen
 class MeshPlan:
-    """Everything that `xds:///api` needs."""
+    """All resources of `xds:///api`."""
 
     generation: int = 1
-    # Clusters with their weights, by lane; every other RPC is in the lane "".
+    # Clusters with their weights, by lane; RPCs without the lane header are in the lane "".
     lanes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     clusters: Mapping[str, ClusterPlan] = field(default_factory=dict)
     retries: int = 0
@@ -132,11 +131,11 @@ class MeshPlan:
 
     @property
     def routed(self) -> frozenset[str]:
-        """The clusters that routes name."""
+        """Clusters of all routes."""
         return frozenset(name for weights in self.lanes.values() for name in weights)
 
     def rerouted(self, **lanes: Mapping[str, int]) -> MeshPlan:
-        """The next generation, in which these lanes go elsewhere."""
+        """The next generation, with other clusters for these lanes."""
         lanes = {"": lanes.pop("default"), **lanes} if "default" in lanes else lanes
         return replace(self, generation=self.generation + 1, lanes={**self.lanes, **lanes})
 
@@ -144,7 +143,7 @@ class MeshPlan:
         return replace(self, clusters={**self.clusters, **clusters})
 
     def pruned(self) -> MeshPlan:
-        """Without the clusters that no route leads to."""
+        """The plan without clusters that no route uses."""
         needed = set(self.routed)
         needed |= {leaf for name in self.routed for leaf in self.clusters[name].leaves}
         kept = {name: plan for name, plan in self.clusters.items() if name in needed}
@@ -165,7 +164,7 @@ class MeshPlan:
         return resources
 
     def to_snapshot(self, before: Snapshot) -> Snapshot:
-        """The one that follows another: what has not changed keeps its version."""
+        """Snapshot that follows another one; unchanged types keep their version."""
         return before.replaced(self.to_resources(), partial=True)
 
     def _to_route(self, lane: str) -> Proto:
@@ -190,7 +189,7 @@ def _detect_outliers(cluster: Proto) -> None:
 
 
 def _fault_filter() -> Proto:
-    """Some RPCs wait, and some end with a code that nothing else here ends with."""
+    """Delays some RPCs, and aborts some with a code that has no other source here."""
     fault = message_class("envoy.extensions.filters.http.fault.v3.HTTPFault")()
     fault.delay.fixed_delay.FromNanoseconds(round(DELAY_S * 1e9))
     fault.delay.percentage.numerator = DELAY_PERCENT
@@ -200,6 +199,6 @@ def _fault_filter() -> Proto:
 
 
 def generation_of(virtual_host_name: str) -> int:
-    """Which generation a client's virtual host is of; 0 if it says nothing about that."""
+    """Generation in the name of a virtual host, or 0."""
     number = virtual_host_name.removeprefix(_GENERATION)
     return int(number) if number.isdigit() else 0

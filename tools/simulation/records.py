@@ -1,8 +1,8 @@
 """Records of a run that the checkers read: RPCs, configs, picks and ejections.
 
-They do not come from the code under test: applications record what they asked for and got, backends
-what arrived, and the observed policy (`proxyless.sim.observed_policy`) which config a client had in
-force and which picks came out of it.
+They do not come from the code under test: applications record their RPCs and the results, backends
+record arrivals, and the observed policy (`proxyless.sim.observed_policy`) records the configs in
+force and the picks.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
 @frozen
 class ClusterView:
-    """A cluster as a client knows it: addresses by priority, the preferred ones first."""
+    """A cluster in a client's config: addresses by priority, the preferred ones first."""
 
     priorities: tuple[frozenset[str], ...] = ()
     draining: frozenset[str] = frozenset()
     is_error: bool = False
-    # What share of its RPCs it drops; of an aggregate, the largest share of a leaf.
+    # Share of dropped RPCs; of an aggregate, the largest share of a leaf.
     drop_share: float = 0.0
-    # Which of the priorities came from DNS.
+    # Index of the priority that comes from DNS.
     dns_priority: int | None = None
 
     @property
@@ -51,12 +51,12 @@ class ClusterView:
         return frozenset().union(*self.priorities)
 
     def endpoint_of(self, address: str) -> frozenset[str]:
-        """All addresses of the endpoint that has this one: what DNS tells is one endpoint."""
-        told = frozenset() if self.dns_priority is None else self.priorities[self.dns_priority]
-        return told if address in told else frozenset({address})
+        """All addresses of the endpoint with this address: all addresses from DNS are one."""
+        from_dns = frozenset() if self.dns_priority is None else self.priorities[self.dns_priority]
+        return from_dns if address in from_dns else frozenset({address})
 
     def priority_of(self, address: str) -> int | None:
-        """The preferred one of those that have it."""
+        """The most preferred priority with this address."""
         return next((n for n, found in enumerate(self.priorities) if address in found), None)
 
 
@@ -65,12 +65,12 @@ _NO_CLUSTER: Final = ClusterView(is_error=True)
 
 @frozen
 class ConfigRecord:
-    """A config that a client put in force, and when."""
+    """A config that a client put in force, and the time."""
 
     at_s: float
     generation: int
     clusters: Mapping[str, ClusterView]
-    # The children of the topmost policy: clusters that somebody may still pick from.
+    # The children of the topmost policy, from which RPCs may still be picked.
     children: frozenset[str]
 
     def cluster(self, name: str) -> ClusterView:
@@ -79,19 +79,19 @@ class ConfigRecord:
 
 @frozen
 class PickRecord:
-    """One question to the topmost picker, and its answer."""
+    """One pick of the topmost picker, and its result."""
 
     at_s: float
     cluster: str
-    # Where it goes; empty if it does not.
+    # Empty unless the pick is complete.
     address: str
-    # Of the client's configs, the one in force.
+    # Index of the client's config in force.
     config: int
     answer: str
 
 
 class ClientRecord:
-    """What one channel was told and did."""
+    """Configs of one channel."""
 
     def __init__(self, name: str) -> None:
         self.name: Final = name
@@ -100,25 +100,23 @@ class ClientRecord:
 
 @dataclass(slots=True, eq=False)
 class RpcRecord:
-    """One RPC, from the application's side and from all others."""
+    """One RPC: as the application, the client's policies and the backends saw it."""
 
     name: str
-    # Whose channel it is on.
     client: ClientRecord
     kind: str
     lane: str
     wait_for_ready: bool
     timeout_s: float
     started_s: float
-    # Of a session that has one: the address where it lives, and in which cluster.
+    # Address and cluster of the RPC's session, if it has one.
     home: str = ""
     home_cluster: str = ""
-    # The other addresses of the endpoint; what comes from DNS has several.
+    # The other addresses of that endpoint; one from DNS has several.
     home_aliases: frozenset[str] = frozenset()
     picks: list[PickRecord] = field(default_factory=list)
     # The backends at which it arrived.
     arrivals: list[str] = field(default_factory=list)
-    # At its end.
     ended_s: float | None = None
     code: str = ""
     details: str = ""
@@ -126,21 +124,20 @@ class RpcRecord:
     is_cancelled_by_us: bool = False
 
     def config_of(self, pick: PickRecord) -> ConfigRecord:
-        """The one that was in force at a pick."""
         return self.client.configs[pick.config]
 
     @property
     def homes(self) -> frozenset[str]:
-        """Where a session may go, because it was there."""
+        """All addresses of the session's endpoint."""
         return self.home_aliases | ({self.home} - {""})
 
     def view_of(self, pick: PickRecord) -> ClusterView:
-        """What the client knew of the cluster at a pick."""
+        """The cluster in the config in force at a pick."""
         return self.config_of(pick).cluster(pick.cluster)
 
     @property
     def attempts(self) -> Iterator[tuple[PickRecord, float, bool]]:
-        """What was sent: the pick, when it was over at the latest, and whether it was in vain."""
+        """Attempts that were sent: the pick, the latest time of the end, whether it failed."""
         sent = [pick for pick in self.picks if pick.address]
         for pick, following in pairwise(sent):
             yield pick, following.at_s, True
@@ -150,7 +147,7 @@ class RpcRecord:
 
 @dataclass(slots=True)
 class Ejection:
-    """Outlier detection keeps one client from using one endpoint, from one time to another."""
+    """Ejection of one endpoint by one client."""
 
     client: str
     addresses: frozenset[str]
@@ -168,20 +165,19 @@ class Recorder:
     def __init__(self, now_s: Callable[[], float]) -> None:
         self.now_s: Final = now_s
         self.rpcs: dict[str, RpcRecord] = {}
-        # All channels there were, and the newest one of each client.
+        # All channels, and the newest one of each client.
         self.channels: list[ClientRecord] = []
         self.clients: dict[str, ClientRecord] = {}
-        # In the order of their beginning.
         self.ejections: list[Ejection] = []
-        # When outlier detection let an endpoint go that it had kept too long: client, endpoint.
+        # Time, client and endpoint of ejections that ended too late.
         self.late_releases: list[tuple[float, str, str]] = []
-        # When backends said GOAWAY, by name.
+        # Times of GOAWAYs by backend.
         self.goaways: dict[str, list[float]] = {}
-        # Who left TRANSIENT_FAILURE for CONNECTING, and when.
+        # Time and client of changes from TRANSIENT_FAILURE to CONNECTING.
         self.unstuck: list[tuple[float, str]] = []
 
     def on_event(self, host: str, event: str, fields: dict[str, Any]) -> None:
-        """Something was noted in the journal."""
+        """Called for each event of the journal."""
         match event:
             case "backend.goaway" | "backend.stop":
                 self.goaways.setdefault(host, []).append(self.now_s())
@@ -198,7 +194,7 @@ class Recorder:
                 pass
 
     def _on_unejected(self, client: str, endpoint: str) -> None:
-        """End the oldest that may still last; several clusters may have ejected the endpoint."""
+        """End the oldest open ejection; several clusters may have ejected the endpoint."""
         now_s = self.now_s()
         addresses = frozenset(endpoint.split(","))
         for ejection in self.ejections:
@@ -209,7 +205,7 @@ class Recorder:
         self.late_releases.append((now_s, client, endpoint))
 
     def is_ejected(self, client: str, address: str, start_s: float, end_s: float) -> bool:
-        """Whether it was, at any moment of this time."""
+        """Whether the address was ejected at any moment of this time."""
         return any(
             each.client == client and address in each.addresses and each.overlaps(start_s, end_s)
             for each in self.ejections
@@ -243,7 +239,7 @@ class Recorder:
 
 
 def view_cluster(result: ClusterResult) -> ClusterView:
-    """A cluster as a config has it: of an aggregate, the priorities of its leaves in a row."""
+    """View of a cluster; an aggregate has the priorities of all its leaves in order."""
     if isinstance(result, ClusterError):
         return _NO_CLUSTER
     priorities: list[frozenset[str]] = []

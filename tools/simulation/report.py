@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @frozen
 class Outcome:
-    """What came of one seed."""
+    """Outcome of one seed."""
 
     seed: int
     digest: str
@@ -25,7 +25,7 @@ class Outcome:
     rpcs: Counter[str]
     probes: Counter[str] = field(default_factory=Counter)
     lines: tuple[str, ...] = ()
-    # Which checkers the violations are of, in the same order.
+    # The checker of each violation, in the same order.
     kinds: tuple[str, ...] = ()
     virtual_s: float = 0.0
     events: int = 0
@@ -36,13 +36,13 @@ class Outcome:
 
 
 def show_command(seed: int, options: Options | None = None) -> str:
-    """One line that runs a seed again; with options, if they are not the seed's own."""
+    """Command line that runs a seed again, with options if they are not the seed's own."""
     command = f"python -m tools.simulation --seed {seed}"
     return command if options is None else f"{command} --options '{options.describe()}'"
 
 
 def show_failure(outcome: Outcome) -> str:
-    """One line for a seed that failed: how to run it again, and what was found first."""
+    """One line for a seed that failed: the command to run it again, and the first violation."""
     first, more = outcome.violations[0], len(outcome.violations) - 1
     return f"{show_command(outcome.seed)}  # {first} (and {more} more)"
 
@@ -53,7 +53,7 @@ def show_rpcs(rpcs: Counter[str]) -> str:
 
 @dataclass(slots=True)
 class Report:
-    """The sum of many outcomes. Driven by whoever runs the seeds."""
+    """Sum of many outcomes."""
 
     seeds: int = 0
     failed: int = 0
@@ -72,11 +72,11 @@ class Report:
 
     @property
     def missed(self) -> list[str]:
-        """The rare situations that no seed reached."""
+        """Rare situations that no seed reached."""
         return [name for name in NAMES if not self.probes[name]]
 
     def lines(self, real_s: float, cpu_s: float) -> Iterator[str]:
-        """Everything, for people: so long have they waited, and so long have processors worked."""
+        """Lines of the summary. `real_s` is elapsed time, `cpu_s` processor time."""
         yield f"{self.seeds:,} seeds, {self.failed} failed"
         yield f"rpcs {show_rpcs(self.rpcs)}"
         yield (

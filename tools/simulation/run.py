@@ -29,17 +29,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Outcome", "main", "options_of", "run_seed", "run_seed_quietly", "run_seeds"]
 
-# What the system counts processor time in.
+# Resolution of processor time.
 _TICK_S: Final = 0.01
 
 
 def options_of(seed: int) -> Options:
-    """What a seed stands for."""
     return Options.of_seed(seed, [each.name for each in WORKLOADS])
 
 
 def run_seed(seed: int, options: Options | None = None, *, lines_kept: int | None = 200) -> Outcome:
-    """One run of ten virtual minutes, checked."""
+    """Execute and check one run of ten virtual minutes."""
     chosen = options or options_of(seed)
     workloads = [TRAFFIC, *(each for each in WORKLOADS if each.name in chosen.workloads)]
     scenario = Scenario(seed, chosen, lines_kept=lines_kept)
@@ -49,7 +48,7 @@ def run_seed(seed: int, options: Options | None = None, *, lines_kept: int | Non
         scenario.world.run(scenario.live(workloads))
     finally:
         scenario.world.loop.close()
-    probes.look_at(scenario)
+    probes.count_records(scenario)
     found = [(check.__name__, text) for check in CHECKERS for text in check(scenario)]
     return Outcome(
         seed=seed,
@@ -65,7 +64,7 @@ def run_seed(seed: int, options: Options | None = None, *, lines_kept: int | Non
 
 
 def run_seeds(seeds: Iterable[int], jobs: int) -> Iterator[Outcome]:
-    """Each as soon as it and all before it are done."""
+    """Outcomes in the order of the seeds."""
     if jobs == 1:
         yield from map(run_seed_quietly, seeds)
         return
@@ -76,25 +75,25 @@ def run_seeds(seeds: Iterable[int], jobs: int) -> Iterator[Outcome]:
 def run_seed_quietly(
     seed: int, options: Options | None = None, *, lines_kept: int | None = 200
 ) -> Outcome:
-    """As `run_seed`; what the stack would log is expected here, and an exception is a violation."""
+    """`run_seed` without logs, whose warnings are expected; an exception is a violation."""
     with without_logs():
         try:
             return run_seed(seed, options, lines_kept=lines_kept)
-        except Exception as error:  # Whatever it is, the other seeds go on.
+        except Exception as error:  # The other seeds must run.
             kind = f"raised {type(error).__name__}"
             return Outcome(seed, "", (f"the run {kind}: {error}",), Counter(), kinds=(kind,))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 if every seed is good, 1 if one is not or a wanted situation was not reached."""
+    """Run seeds; returns 1 if one fails, or if a required situation was not reached."""
     parser = argparse.ArgumentParser("python -m tools.simulation", description=__doc__)
-    parser.add_argument("--seed", type=int, help="run this one")
-    parser.add_argument("--options", type=Options.parse, help="with --seed: not its own options")
+    parser.add_argument("--seed", type=int, help="run this seed only")
+    parser.add_argument("--options", type=Options.parse, help="with --seed: other options")
     parser.add_argument("--log", action="store_true", help="with --seed: print every event")
     parser.add_argument("--shrink", action="store_true", help="with --seed: find a smaller run")
-    parser.add_argument("--seeds", type=int, default=20, help="run so many")
-    parser.add_argument("--first", type=int, default=1, help="the first of them")
-    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser.add_argument("--seeds", type=int, default=20, help="number of seeds")
+    parser.add_argument("--first", type=int, default=1, help="the first seed")
+    parser.add_argument("--jobs", type=int, default=2, help="number of processes")
     parser.add_argument(
         "--require-probes", action="store_true", help="fail if a rare situation is never reached"
     )
@@ -134,16 +133,16 @@ def _run_many(seeds: range, jobs: int, *, is_strict: bool) -> int:
 
 
 def _worked_s() -> float:
-    """How long processors have worked for this process and those that it waited for."""
+    """Processor time of this process and of its finished children."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 
 
-def _show_progress(report: Report, wanted: int) -> None:
-    """On a terminal, where the line is written over by the next."""
+def _show_progress(report: Report, total: int) -> None:
+    """Overwrite the line of progress, if stderr is a terminal."""
     if sys.stderr.isatty():
-        end = "\n" if report.seeds == wanted else ""
-        text = f"\r{report.seeds} of {wanted} seeds, {report.failed} failed{end}"
+        end = "\n" if report.seeds == total else ""
+        text = f"\r{report.seeds} of {total} seeds, {report.failed} failed{end}"
         print(text, end="", file=sys.stderr, flush=True)
 
 

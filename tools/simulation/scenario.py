@@ -1,8 +1,7 @@
 """Scenario: one run of a seed.
 
-A run has a fault phase, in which safety holds, and a calm phase, at whose end everything has
-converged; then everything is closed, and nothing is left. What the mesh is like and what happens to
-it is in its `options`.
+A run has a fault phase and a calm phase, at whose end all clients have converged; then everything
+is closed. Its `options` describe the mesh and the workloads.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from proxyless.controlplane.snapshot import Snapshot
 from proxyless.sim.loop import pause
 from proxyless.sim.random_choices import derived_random
 from proxyless.sim.world import World
-from tools.simulation.fault_log import RECOVERY_S, FaultLog
+from tools.simulation.fault_log import FaultLog
 from tools.simulation.options import CALM_S, Options
 from tools.simulation.plans import SERVICE, ClusterPlan, MeshPlan
 from tools.simulation.records import Recorder
@@ -33,15 +32,14 @@ __all__ = ["QUIET_S", "Options", "Scenario"]
 
 DNS_CLUSTER: Final = "dns"
 DNS_NAME: Final = "web.mesh"
-# At the end of the calm no RPC is started any more, so that none is under way.
+# No RPC is started at the end of the calm phase, so that none is under way.
 QUIET_S: Final = 25.0
 
 
 class Scenario:
-    """One run: the world, what is planned for it, and what is written down about it."""
+    """One run. It owns the world, the plans and the records."""
 
     def __init__(self, seed: int, options: Options, *, lines_kept: int | None = 2_000) -> None:
-        # Fixed at construction.
         self.seed: Final = seed
         self.options: Final = options
         self.world: Final = World(seed, lines_kept=lines_kept)
@@ -53,29 +51,29 @@ class Scenario:
         self.start_s: Final = self.world.now_s()
         self.faults_end_s: Final = self.start_s + options.faults_s
         self.end_s: Final = self.faults_end_s + options.calm_s
-        # The mesh, as it is meant to be; every plan there was, by generation of its routes.
         self.backend_names: Final = [f"web-{n}" for n in range(options.backends)]
+        # The current plan, and all plans by generation.
         self.plan = MeshPlan()
         self.generations: dict[int, MeshPlan] = {}
-        # Every form that a cluster ever had, by name, so that no other may be seen.
+        # All published forms of each cluster.
         self.cluster_forms: dict[str, list[ClusterPlan]] = {}
-        # Every set of addresses that the name ever had.
+        # All sets of addresses of the DNS name.
         self.dns_answers: list[frozenset[str]] = []
         self.channels: dict[str, AioChannel] = {}
-        # At the end of the calm: what each client asks its control plane for, by type.
+        # Subscriptions of each client by type, at the end of the calm phase.
         self.subscriptions: dict[str, dict[str, set[str]]] = {}
-        # Made when somebody asks, because backends are made later.
+        # Filled at the first use, because backends are created later.
         self._by_address: dict[str, str] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
 
     def random(self, name: str) -> Random:
-        """Chance for one workload."""
+        """Random numbers of one workload."""
         return derived_random(self.seed, f"workload/{name}")
 
     # Before the start
 
     def build(self) -> None:
-        """Make the hosts and the first plan."""
+        """Create the hosts and publish the first plan."""
         world, options = self.world, self.options
         for name in self.backend_names:
             world.backend(name)
@@ -83,7 +81,7 @@ class Scenario:
             world.control_plane(name, Snapshot.of([])).is_paced = options.is_paced
         for number in range(options.clients):
             world.client(f"client-{number}")
-        # Not those of the last cluster, if there are others.
+        # The DNS name has the backends of all clusters but the last, if there are others.
         last = options.clusters - 1
         others = [n for at, n in enumerate(self.backend_names) if at % options.clusters != last]
         self.answer_name(others or self.backend_names)
@@ -100,7 +98,7 @@ class Scenario:
                 self._plain_cluster(),
                 priorities=priorities,
                 localities=options.localities,
-                # Some have drops and some have none, so that one may not be taken for the other.
+                # Only every other cluster has drops, so that a mix-up of clusters is noticed.
                 drop_share=0.0 if number % 2 else options.drop_share,
             )
         names = list(clusters)
@@ -109,7 +107,7 @@ class Scenario:
         leaves = tuple(names)
         if options.has_dns:
             clusters[DNS_CLUSTER] = replace(self._plain_cluster(), dns_name=DNS_NAME)
-            # The shorter the row, the more often its end is reached.
+            # With few leaves, the last one is used more often.
             leaves = (names[-1], DNS_CLUSTER)
             if not options.has_aggregate:
                 lanes[""] = {**lanes[""], DNS_CLUSTER: 1}
@@ -127,7 +125,7 @@ class Scenario:
         )
 
     def _plain_cluster(self) -> ClusterPlan:
-        """What all clusters have, aggregates apart."""
+        """Options of all clusters but aggregates."""
         return ClusterPlan(
             lb_policy=self.options.lb_policy,
             max_requests=self.options.max_requests,
@@ -138,20 +136,20 @@ class Scenario:
         return str(self.world.backends[backend].address)
 
     def backend_at(self, address: str) -> str:
-        """The name of whoever lives there."""
+        """Name of the backend with this address, or empty."""
         if not self._by_address:
             self._by_address = {self.address(name): name for name in self.backend_names}
         return self._by_address.get(address, "")
 
     @property
     def steady_backends(self) -> list[str]:
-        """Those that faults leave alone: the first ones of the first clusters."""
+        """Backends without faults: the first ones of the first clusters."""
         return self.backend_names[: self.options.steady]
 
     # While it runs
 
     def publish(self, plan: MeshPlan) -> None:
-        """Tell the control planes what the mesh is to look like."""
+        """Let all control planes serve this plan."""
         self.plan = plan
         self.generations.setdefault(plan.generation, plan)
         for name, cluster in plan.clusters.items():
@@ -164,13 +162,13 @@ class Scenario:
             control_plane.set_snapshot(before.replaced(resources, partial=True))
 
     def answer_name(self, backends: Sequence[str]) -> None:
-        """Have the name service tell these, whenever somebody asks."""
+        """Set the addresses of the DNS name."""
         ips = [self.world.backends[name].host.ip for name in backends]
         self.world.fabric.names[DNS_NAME] = ips
         self.dns_answers.append(frozenset(map(self.address, backends)))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Have something done that ends by itself before the run does."""
+        """Start a task that ends before the run does."""
         task = self.world.loop.create_task(work)
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
@@ -181,17 +179,12 @@ class Scenario:
         return self.world.now_s() < self.faults_end_s
 
     @property
-    def is_converged(self) -> bool:
-        """Whether so much time has passed since the last fault that all must be well."""
-        return self.world.now_s() >= self.faults_end_s + RECOVERY_S
-
-    @property
     def pace(self) -> float:
-        """How much goes on, from 1 down: in a long calm, not much."""
+        """Factor of the rate of RPCs: low in a long calm phase."""
         return 1.0 if self.world.now_s() < self.faults_end_s + CALM_S else 0.1
 
     async def live(self, workloads: Sequence[Workload]) -> None:
-        """The whole run, up to the moment before everything is closed."""
+        """Execute the run, until everything can be closed."""
         for name in self.world.clients:
             self.open_channel(name)
         running = [self.world.loop.create_task(each.start(self)) for each in workloads]
@@ -203,7 +196,7 @@ class Scenario:
         self._note_subscriptions()
 
     def open_channel(self, client: str) -> None:
-        """The client's own channel, and what it does is written down."""
+        """Open the client's channel, and record its configs and picks."""
         registries = self.recorder.registries(client)
         max_s = self.options.reconnect_max_s
         options = [("grpc.max_reconnect_backoff_ms", round(max_s * 1000))] if max_s else None

@@ -1,11 +1,10 @@
 """Search for the smallest run that fails in the same way.
 
-A seed that fails has hundreds of RPCs and a dozen things going on, most of which have nothing to do
-with it. `shrink` leaves out one thing after another for as long as the same checker still objects;
-`cut_log` then leaves of the events those that concern what the violation names.
+A seed that fails has hundreds of RPCs and many workloads, most of which are unrelated to the
+failure. `shrink` removes one option after another while the same checker still reports a violation;
+`cut_log` then selects the events that concern the names in the violation.
 
-To leave something out changes what happens to all the rest, so a smaller run may need another seed
-to show the same. It is as good: what counts is how little is left to look at.
+Removing an option changes the whole run, so a smaller run may need another seed to fail.
 """
 
 from __future__ import annotations
@@ -24,30 +23,30 @@ if TYPE_CHECKING:
 
     Run = Callable[[int, Options], Outcome]
 
-# How many runs the search may take, a second or two each.
+# Maximum number of runs, which take a second or two each.
 RUNS_MAX: Final = 150
-# How many other seeds a smaller run may be tried with.
+# Number of other seeds that are tried for a smaller run.
 OTHER_SEEDS: Final = 2
-# As short as a fault phase gets: a fault comes every ten seconds or so.
+# Shortest fault phase: there is a fault about every ten seconds.
 FAULTS_MIN_S: Final = 20.0
 RPCS_PER_S_MIN: Final = 0.25
-# How much of the log is shown, and what came before the violation for how long.
+# Length of the log, and its start before the violation.
 LINES_MAX: Final = 60
 BEFORE_S: Final = 30.0
 
-# What makes a run larger or smaller in steps; all other options are as usual, or not.
+# Options that are reduced in steps; others are set to their default at once.
 _COUNTS: Final = ("clients", "clusters", "backends", "localities")
 _APART: Final = frozenset({*_COUNTS, "workloads", "faults_s", "calm_s", "rpcs_per_s", "steady"})
 
-# What a violation or an event names: RPCs, hosts, addresses; and clusters, in quotes.
+# Names in a violation or an event: RPCs, hosts, addresses; and clusters, in quotes.
 _NAMES: Final = re.compile(
     r"\b(?:session-\d+-client-\d+-\d+|(?:rpc|client|web|control)-\d+|\d+(?:\.\d+){3}:\d+)\b"
 )
 _QUOTED: Final = re.compile(r"'([\w-]+)'")
 _AT: Final = re.compile(r"\bat (\d+\.\d+) s\b")
 _RPC: Final = re.compile(r"\brpc=(\S+)")
-# What explains everything else, whomever it concerns.
-_TELLING: Final = re.compile(
+# Events that are shown for all hosts.
+_ALWAYS_SHOWN: Final = re.compile(
     r"fault\.|dns\.changed|control\.(?:start|stop|snapshot)|backend\.(?:start|stop|goaway)|"
     r"client\.restart"
 )
@@ -58,23 +57,23 @@ _TELLING: Final = re.compile(
 
 @frozen
 class Shrunk:
-    """The smallest run that was found, what came of it, and how many runs that took."""
+    """The smallest run that was found, its outcome, and the number of runs of the search."""
 
     seed: int
     options: Options
     outcome: Outcome
-    # What is searched for: which checker objects.
+    # The checker whose violation is searched for.
     kind: str
     runs: int = 1
 
     @property
     def violation(self) -> str:
-        """The first of the kind."""
+        """The first violation of the kind."""
         return self.outcome.violations[self.outcome.kinds.index(self.kind)]
 
 
 def shrink(seed: int, options: Options, run: Run, runs_max: int = RUNS_MAX) -> Shrunk:
-    """Leave out what can be left out; ValueError if nothing is wrong with the run as it is."""
+    """Search for a smaller run that fails; ValueError if the run itself does not fail."""
     outcome = run(seed, options)
     if outcome.is_good:
         raise ValueError(f"seed {seed} fails nothing with these options")
@@ -87,7 +86,7 @@ def shrink(seed: int, options: Options, run: Run, runs_max: int = RUNS_MAX) -> S
 
 
 class _Search:
-    """Counts the runs. Driven by `shrink`."""
+    """Search with a limited number of runs."""
 
     def __init__(self, run: Run, runs_max: int) -> None:
         self._run = run
@@ -95,7 +94,7 @@ class _Search:
         self.runs = 1
 
     def go_round(self, found: Shrunk) -> Shrunk:
-        """Take each step once, and again for as long as it helps."""
+        """Try each step, and repeat it while it helps."""
         tried: set[str] = set()
         while True:
             steps = smaller_options(found.options)
@@ -110,7 +109,7 @@ class _Search:
                 found = smaller
 
     def _try(self, found: Shrunk, options: Options) -> Shrunk | None:
-        """The same violation in a smaller run, if there is one."""
+        """A run with these options and the same violation, if there is one."""
         for seed in range(found.seed, found.seed + OTHER_SEEDS + 1):
             if self.runs == self._runs_max:
                 return None
@@ -122,16 +121,16 @@ class _Search:
 
 
 def smaller_options(options: Options) -> Iterator[tuple[str, Options]]:
-    """Each with one thing less, and what that is; the largest things first."""
+    """Smaller options, each with the name of the step; the largest steps first."""
     for name in options.workloads:
         rest = tuple(each for each in options.workloads if each != name)
         yield f"no {name}", replace(options, workloads=rest)
     if options.calm_s > CALM_S:
         yield "calm_s", replace(options, calm_s=CALM_S)
-    usual = Options()
+    default = Options()
     for name in (each.name for each in fields(options)):
-        if name not in _APART and getattr(options, name) != getattr(usual, name):
-            yield name, _with(options, name, getattr(usual, name))
+        if name not in _APART and getattr(options, name) != getattr(default, name):
+            yield name, _with(options, name, getattr(default, name))
     for name in _COUNTS:
         count = getattr(options, name)
         for step, fewer in ((f"one of {name}", 1), (f"fewer {name}", count - 1)):
@@ -147,12 +146,12 @@ def smaller_options(options: Options) -> Iterator[tuple[str, Options]]:
 def _with(options: Options, name: str, value: object) -> Options:
     changed: dict[str, object] = {name: value}
     smaller = replace(options, **changed)  # type: ignore[arg-type]
-    # Of those that are left alone there are not more than of clusters.
+    # There are at most as many steady backends as clusters.
     return replace(smaller, steady=min(smaller.steady, smaller.clusters))
 
 
 def _is_possible(options: Options, name: str, count: int) -> bool:
-    """Every cluster has a backend."""
+    """Whether every cluster has a backend."""
     clusters = count if name == "clusters" else options.clusters
     backends = count if name == "backends" else options.backends
     return backends >= clusters
@@ -163,7 +162,7 @@ def _is_possible(options: Options, name: str, count: int) -> bool:
 
 
 def cut_log(lines: Sequence[str], violation: str, lines_max: int = LINES_MAX) -> list[str]:
-    """Of all events, oldest first, the newest of those that concern what a violation names."""
+    """The newest events that concern the names in a violation, oldest first."""
     rpcs, names = _subjects(lines, violation)
     start_s, end_s = _window(lines, violation, rpcs)
     found = [
@@ -175,7 +174,7 @@ def cut_log(lines: Sequence[str], violation: str, lines_max: int = LINES_MAX) ->
 
 
 def _subjects(lines: Sequence[str], violation: str) -> tuple[set[str], set[str]]:
-    """The RPCs that it names; and everything else, with the hosts that those RPCs were on."""
+    """The RPCs in a violation, and its other names with the hosts of these RPCs."""
     named = set(_NAMES.findall(violation)) | set(_QUOTED.findall(violation))
     rpcs = {name for name in named if name.startswith(("rpc-", "session-"))}
     hosts = {line.split()[1] for line in lines if _rpc_of(line) in rpcs}
@@ -183,7 +182,7 @@ def _subjects(lines: Sequence[str], violation: str) -> tuple[set[str], set[str]]
 
 
 def _window(lines: Sequence[str], violation: str, rpcs: set[str]) -> tuple[float, float]:
-    """From a while before the first to the last moment that counts; all of it, if none does."""
+    """Time of the events to show: that of the violation and its RPCs, or of the whole run."""
     times = [float(text) for text in _AT.findall(violation)]
     times += [_time_of(line) for line in lines if _rpc_of(line) in rpcs]
     if not times:
@@ -197,7 +196,7 @@ def _concerns(line: str, rpcs: set[str], names: set[str]) -> bool:
         return rpc in rpcs
     _, host, event = line.split()[:3]
     mentioned = {host, *re.findall(r"[\w.:-]+", line)}
-    return bool(_TELLING.match(event)) or not names.isdisjoint(mentioned)
+    return bool(_ALWAYS_SHOWN.match(event)) or not names.isdisjoint(mentioned)
 
 
 def _rpc_of(line: str) -> str:

@@ -1,4 +1,4 @@
-"""The reader has two backends, and a client: ours, or grpcio's."""
+"""Precondition: two backends, and a client, ours or grpcio's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import grpc.aio
 
 import proxyless
-from tests.interop.mesh_world import backends
+from tests.worlds.grpcio_peers import backends
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -30,6 +30,6 @@ def ours(target: str, bootstrap: dict[str, Any]) -> Any:  # noqa: ANN401
 
 
 def grpcios(target: str, bootstrap: dict[str, Any]) -> Any:  # noqa: ANN401
-    # Read once per process, with its first channel of this kind: this one.
+    # grpcio reads it once per process, for its first xDS channel, which is this one.
     os.environ["GRPC_XDS_BOOTSTRAP_CONFIG"] = json.dumps(bootstrap)
     return grpc.aio.insecure_channel(target)

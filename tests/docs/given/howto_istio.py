@@ -1,4 +1,4 @@
-"""The reader is in a pod of Istio's: an agent on a unix socket, and a service of the mesh.
+"""Precondition: a pod of Istio's, with an agent on a unix socket and a service of the mesh.
 
 The page's own control plane, later, sends RPCs to the port that the page has for a backend.
 """
@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from proxyless.controlplane import ControlPlane, simple_mesh
-from tests.interop.mesh_world import NamedBackend, backends
+from tests.worlds.grpcio_peers import NamedBackend, backends
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

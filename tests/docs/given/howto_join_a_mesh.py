@@ -1,4 +1,4 @@
-"""The reader has a service with generated stubs, in a mesh whose bootstrap is a file."""
+"""Precondition: a service with generated stubs, in a mesh whose bootstrap is a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reader has a service with generated stubs."""
+"""Precondition: a service with generated stubs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A mesh whose bootstrap is in the environment."""
+"""Precondition: a mesh whose bootstrap is in the environment."""
 
 from __future__ import annotations
 

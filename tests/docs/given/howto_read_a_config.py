@@ -1,4 +1,4 @@
-"""The page starts a server, which its reader would keep."""
+"""Stops the server that the page starts."""
 
 from __future__ import annotations
 

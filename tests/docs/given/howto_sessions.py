@@ -1,4 +1,4 @@
-"""The reader has a service that keeps carts, on two backends."""
+"""Precondition: a service with carts, on two backends."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""The reader has two backends."""
+"""Precondition: two backends."""
 
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from tests.interop.mesh_world import backends
+from tests.worlds.grpcio_peers import backends
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

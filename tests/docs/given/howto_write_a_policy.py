@@ -1,11 +1,11 @@
-"""The reader has backends in two zones."""
+"""Precondition: backends in two zones."""
 
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from tests.interop.mesh_world import backends
+from tests.worlds.grpcio_peers import backends
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""The reader has a service with generated stubs, in a mesh that the environment names."""
+"""Precondition: a service with generated stubs, in a mesh with its bootstrap in the environment."""
 
 from __future__ import annotations
 

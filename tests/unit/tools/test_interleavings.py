@@ -1,14 +1,14 @@
-"""tools/interleavings.py: the counts are told, and so is what did not hold."""
+"""Unit tests of tools.interleavings."""
 
 import logging
 
 import pytest
 
-from tools.interleavings import STORIES, main, show
+from tools.interleavings import SCENARIOS, main, show
 from tools.simulation.explore import Chooser, explore
 
 
-def test_both_stories_are_told_with_their_counts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_both_scenarios_are_printed_with_their_counts(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--depth", "1"]) == 0
     tear, flapping = capsys.readouterr().out.splitlines()
     assert tear.startswith("tear: depth 1, 6 orders, 6 distinct states (more beyond)")
@@ -16,20 +16,20 @@ def test_both_stories_are_told_with_their_counts(capsys: pytest.CaptureFixture[s
     assert logging.root.manager.disable == logging.NOTSET
 
 
-def test_a_story_that_breaks_is_told_with_its_order_and_exit_code_1(
+def test_violation_is_printed_with_its_order_and_exit_code_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(STORIES, "tear", (tell_of_a_fall, 2))
+    monkeypatch.setitem(SCENARIOS, "tear", (stand_or_fall, 2))
     assert main(["--only", "tear"]) == 1
     assert "  violation: stand > fall: AssertionError: hurt" in capsys.readouterr().out
 
 
-def test_only_the_story_that_is_asked_for_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_the_chosen_scenario_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--depth", "0", "--only", "priority flapping"]) == 0
     assert capsys.readouterr().out.count("\n") == 1
 
 
-def tell_of_a_fall(chooser: Chooser) -> None:
+def stand_or_fall(chooser: Chooser) -> None:
     steps = 0
     while (step := chooser.choose(("stand", "fall"))) is not None:
         steps += 1
@@ -37,5 +37,5 @@ def tell_of_a_fall(chooser: Chooser) -> None:
 
 
 def test_each_violation_has_its_line() -> None:
-    found = explore(tell_of_a_fall, 2)
+    found = explore(stand_or_fall, 2)
     assert len(show("fall", found).splitlines()) == 1 + len(found.violations) == 3

@@ -1,4 +1,4 @@
-"""tools/mutants.py: what is planted is in a copy only, and what becomes of it is said truly."""
+"""Unit tests of tools.mutants."""
 
 from dataclasses import replace
 from difflib import ndiff
@@ -11,7 +11,7 @@ from tools.mutants import (
     PACKAGE,
     ROOT,
     TableError,
-    Workshop,
+    WorkingCopy,
     check_copies,
     check_table,
     choose,
@@ -30,11 +30,11 @@ BUG = Mutation("adds-one", "sums.py", "a + b", "a + b + 1", "A56-01", tests=("te
 # The table
 
 
-def test_every_mutation_can_be_planted_in_the_product_as_it_is() -> None:
+def test_every_mutation_matches_the_source() -> None:
     check_table(MUTATIONS, ROOT)
 
 
-def test_there_are_enough_of_them_and_some_only_the_simulator_sees() -> None:
+def test_some_mutations_are_caught_by_the_simulator_alone() -> None:
     assert len(MUTATIONS) >= 25
     assert sum(bool(each.seeds) and not each.tests for each in MUTATIONS) >= 3
     explored = [each for each in MUTATIONS if any("interleavings" in test for test in each.tests)]
@@ -42,7 +42,7 @@ def test_there_are_enough_of_them_and_some_only_the_simulator_sees() -> None:
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda each: each.name)
-def test_a_mutation_is_one_line_and_breaks_something_that_is_written_down(
+def test_mutation_is_one_line_and_breaks_a_requirement(
     mutation: Mutation,
 ) -> None:
     lines = list(ndiff(mutation.old.splitlines(), mutation.new.splitlines()))
@@ -53,7 +53,7 @@ def test_a_mutation_is_one_line_and_breaks_something_that_is_written_down(
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda each: each.name)
-def test_the_tests_that_have_to_notice_exist(mutation: Mutation) -> None:
+def test_tests_of_mutations_exist(mutation: Mutation) -> None:
     for test in mutation.tests:
         path, _, name = test.partition("::")
         text = (ROOT / path).read_text(encoding="utf-8")
@@ -61,7 +61,7 @@ def test_the_tests_that_have_to_notice_exist(mutation: Mutation) -> None:
 
 
 @pytest.mark.parametrize(("text", "count"), [("return a - b", 0), ("a + b or a + b", 2)])
-def test_a_text_that_is_not_there_exactly_once_is_an_error(text: str, count: int) -> None:
+def test_text_that_does_not_occur_exactly_once_is_an_error(text: str, count: int) -> None:
     with pytest.raises(TableError, match=f"adds-one: sums.py has the text {count} times"):
         mutate(text, BUG)
 
@@ -74,23 +74,21 @@ def test_a_mutation_that_does_not_compile_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("broken", "text"),
     [
-        ([BUG, BUG], "adds-one: is there twice"),
-        ([replace(BUG, tests=())], "nobody has to notice"),
+        ([BUG, BUG], "adds-one: is listed twice"),
+        ([replace(BUG, tests=())], "has neither tests nor seeds"),
         ([replace(BUG, file="nowhere.py")], "there is no src/proxyless/nowhere.py"),
     ],
 )
-def test_a_table_that_makes_no_sense_is_an_error(
-    broken: list[Mutation], text: str, small_tree: Path
-) -> None:
+def test_invalid_table_is_an_error(broken: list[Mutation], text: str, small_tree: Path) -> None:
     with pytest.raises(TableError, match=text):
         check_table(broken, small_tree)
 
 
-def test_some_can_be_chosen_and_a_name_that_nobody_knows_is_an_error() -> None:
+def test_mutations_are_chosen_by_name_and_an_unknown_name_is_an_error() -> None:
     other = replace(BUG, name="other")
     assert choose([], [BUG, other]) == [BUG, other]
     assert choose(["other"], [BUG, other]) == [other]
-    with pytest.raises(TableError, match="no mutation is called nothing"):
+    with pytest.raises(TableError, match="no mutation is named nothing"):
         choose(["nothing"], [BUG])
 
 
@@ -104,20 +102,20 @@ def test_a_failed_test_is_a_witness() -> None:
     assert (verdict.is_caught, verdict.witness) == (True, "tests/spec/test_a56.py::test_x[1]")
 
 
-def test_if_all_pass_it_survived() -> None:
+def test_mutation_survives_when_all_tests_pass() -> None:
     assert not judge_tests(0, "7 passed").is_caught
     assert not judge_seed(7, 0, "seed 7: digest 0123").is_caught
 
 
 @pytest.mark.parametrize("exit_code", [2, 3, 4, 5])
-def test_a_run_that_went_wrong_catches_nothing(exit_code: int) -> None:
+def test_failed_run_catches_nothing(exit_code: int) -> None:
     verdict = judge_tests(exit_code, "ERROR tests/x.py::y\nno tests ran in 0.11s")
     assert verdict.is_error
     assert not verdict.is_caught
     assert f"ended with {exit_code}: no tests ran" in verdict.witness
 
 
-def test_a_broken_promise_of_a_seed_is_a_witness() -> None:
+def test_violation_of_a_seed_is_a_witness() -> None:
     verdict = judge_seed(7, 1, "violation: rpc-1 went wrong\nviolation: two\nseed 7: ...")
     assert (verdict.is_caught, verdict.witness) == (True, "seed 7: rpc-1 went wrong")
     crash = judge_seed(7, 1, "Traceback\nAssertionError: no connection")
@@ -151,7 +149,7 @@ def texts(root: Path) -> dict[str, str]:
     return {str(path): path.read_text(encoding="utf-8") for path in root.rglob("*.py")}
 
 
-def test_bugs_are_planted_in_copies_and_told_from_those_that_survive(
+def test_bugs_are_planted_in_copies_only_and_survivors_are_reported(
     small_tree: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = texts(small_tree)
@@ -166,34 +164,30 @@ def test_bugs_are_planted_in_copies_and_told_from_those_that_survive(
     assert lines[3].startswith("SURVIVED ")
 
 
-def test_what_runs_is_the_copy_and_it_is_sound_again_afterwards(
-    small_tree: Path, tmp_path: Path
-) -> None:
-    workshop = Workshop(small_tree, tmp_path / "copy")
-    assert workshop.origin() == tmp_path / "copy" / PACKAGE / "__init__.py"
+def test_copy_runs_its_own_source_and_is_restored(small_tree: Path, tmp_path: Path) -> None:
+    copy = WorkingCopy(small_tree, tmp_path / "copy")
+    assert copy.origin() == tmp_path / "copy" / PACKAGE / "__init__.py"
     path = tmp_path / "copy" / PACKAGE / BUG.file
     sound = path.read_text(encoding="utf-8")
-    with workshop.planted(BUG):
+    with copy.planted(BUG):
         assert "a + b + 1" in path.read_text(encoding="utf-8")
     assert path.read_text(encoding="utf-8") == sound
 
 
-def test_a_copy_that_fails_by_itself_says_nothing_about_bugs(
-    small_tree: Path, tmp_path: Path
-) -> None:
+def test_unchanged_copy_that_fails_is_an_error(small_tree: Path, tmp_path: Path) -> None:
     (small_tree / PACKAGE / "sums.py").write_text("def add(a, b):\n    return a + b + 7\n")
-    workshop = Workshop(small_tree, tmp_path / "copy")
+    copy = WorkingCopy(small_tree, tmp_path / "copy")
     with pytest.raises(TableError, match=r"without any mutation: tests/test_sums\.py::test_add"):
-        check_copies([workshop], [BUG])
+        check_copies([copy], [BUG])
 
 
-def test_a_line_says_what_was_broken_and_who_noticed() -> None:
+def test_line_has_the_broken_requirement_and_the_failed_test() -> None:
     line = show(BUG, replace(judge_tests(0, ""), seconds=1.25))
     assert line.split() == ["SURVIVED", "1.2", "s", "A56-01", "adds-one", "all", "tests", "passed"]
 
 
-def test_the_command_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_lists_mutations(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == len(MUTATIONS)
     assert main(["--only", "nothing"]) == 2
-    assert "no mutation is called nothing" in capsys.readouterr().err
+    assert "no mutation is named nothing" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""tools/spec_plugin.py: a claim is checked at collection and its result recorded as it happened.
+"""tools/spec_plugin.py: claims are checked at collection, and their results are recorded.
 
 These tests run pytest inside pytest, in a directory of their own.
 """
@@ -67,7 +67,7 @@ def test_unknown_id_is_an_error_of_collection(inner: pytest.Pytester) -> None:
     inner.makepyfile("import pytest\n@pytest.mark.spec('A56-999')\ndef test_x(): pass\n")
     result = run(inner)
     assert result.ret == pytest.ExitCode.INTERRUPTED
-    result.stdout.fnmatch_lines("*::test_x: requirement A56-999 is not in docs/spec")
+    result.stdout.fnmatch_lines("*::test_x: clause A56-999 is not in docs/spec")
 
 
 def test_unknown_id_on_a_class_is_an_error_of_collection(inner: pytest.Pytester) -> None:
@@ -81,7 +81,42 @@ def test_mark_without_ids_is_an_error_of_collection(inner: pytest.Pytester) -> N
     inner.makepyfile("import pytest\n@pytest.mark.spec()\ndef test_x(): pass\n")
     result = run(inner)
     assert result.ret == pytest.ExitCode.INTERRUPTED
-    result.stdout.fnmatch_lines("*::test_x: spec mark names no requirement")
+    result.stdout.fnmatch_lines("*::test_x: spec mark names no clause")
+
+
+MANY = "'A56-01', 'A56-02', 'A56-03', 'A56-04'"
+
+
+def test_more_than_three_clauses_without_a_reason_are_an_error_of_collection(
+    inner: pytest.Pytester,
+) -> None:
+    inner.makepyfile(f"import pytest\n@pytest.mark.spec({MANY})\ndef test_x(): pass\n")
+    result = run(inner)
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.fnmatch_lines("*::test_x: claims 4 clauses, wanted at most 3: split the test*")
+
+
+def test_clauses_of_module_and_function_are_counted_together(inner: pytest.Pytester) -> None:
+    inner.makepyfile(
+        "import pytest\npytestmark = pytest.mark.spec('A56-01', 'A56-02')\n"
+        "@pytest.mark.spec('A56-03', 'A56-04')\ndef test_x(): pass\n"
+    )
+    assert run(inner).ret == pytest.ExitCode.INTERRUPTED
+
+
+def test_more_than_three_clauses_are_accepted_when_there_is_a_reason(
+    inner: pytest.Pytester,
+) -> None:
+    mark = f"@pytest.mark.spec({MANY}, reason='one table')"
+    inner.makepyfile(f"import pytest\n{mark}\ndef test_x(): pass\n")
+    run(inner).assert_outcomes(passed=1)
+
+
+def test_another_keyword_than_reason_is_an_error_of_collection(inner: pytest.Pytester) -> None:
+    inner.makepyfile("import pytest\n@pytest.mark.spec('A56-01', why='x')\ndef test_x(): pass\n")
+    result = run(inner)
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.fnmatch_lines("*::test_x: spec mark has why, wanted only reason")
 
 
 def test_known_ids_change_nothing_in_a_plain_run(inner: pytest.Pytester) -> None:
@@ -93,7 +128,7 @@ def test_known_ids_change_nothing_in_a_plain_run(inner: pytest.Pytester) -> None
 def test_report_has_each_tagged_test_with_its_worst_phase(
     inner: pytest.Pytester, workers: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The inner run is its own session: it must not think that it is a worker of the outer one.
+    # The inner run is its own session, not a worker of the outer one.
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     inner.makepyfile(CLAIMS)
     report = Path(inner.path) / "outcomes.json"

@@ -21,9 +21,9 @@ import grpc.aio
 
 from tools.peers.clients.stacks import Untyped, load_modules, load_stack
 
-# How many RPCs are under way at a time.
+# The maximum number of RPCs in flight.
 _PARALLEL: Final = 8
-# A call that has not ended by then will not: the longest case takes a second.
+# The longest case takes a second.
 _CASE_TIMEOUT_S: Final = 10.0
 _LENGTH: Final = struct.Struct(">I")
 _DETAILS_KEY: Final = "grpc-status-details-bin"
@@ -37,7 +37,7 @@ class ConformanceClient:
         self._compat, self._service, self._config = protos
 
     async def run(self, request: Untyped) -> Untyped:
-        """The response to a test case, whatever happens."""
+        """The response to a test case, even if it raises."""
         response = self._compat.ClientCompatResponse(test_name=request.test_name)
         try:
             async with asyncio.timeout(_CASE_TIMEOUT_S), AsyncExitStack() as exits:
@@ -53,7 +53,7 @@ class ConformanceClient:
     def _open_channel(self, request: Untyped) -> Untyped:
         target = f"{request.host}:{request.port}"
         limit = request.message_receive_limit
-        # A connection for each case: what a server does in one is not seen in another.
+        # A connection for each case, so that cases do not affect each other.
         options = [("grpc.use_local_subchannel_pool", 1)]
         if limit:
             options.append(("grpc.max_receive_message_length", limit))
@@ -91,7 +91,7 @@ class ConformanceClient:
 
 
 class _Case:
-    """One RPC, and what is reported of it."""
+    """One RPC, and its report."""
 
     def __init__(self, request: Untyped, compat: Untyped, service: Untyped) -> None:
         self._request = request
@@ -146,7 +146,7 @@ class _Case:
                 return
             await call.done_writing()
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            # Reading tells why.
+            # Reading returns the error.
             pass
         finally:
             self._result.num_unsent_requests = unsent
@@ -184,7 +184,7 @@ class _Case:
         return True
 
     def _add_payload(self, response: Untyped) -> None:
-        # A call without a response, which grpcio returns None for, has none.
+        # grpcio returns None for a call without a response.
         if response is not None and "payload" in response.DESCRIPTOR.fields_by_name:
             self._result.payloads.append(response.payload)
 

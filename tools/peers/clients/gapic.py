@@ -1,11 +1,11 @@
 """Client library that Google generates from an API (GAPIC), on a channel of a stack.
 
-The library is google-cloud-secret-manager. Its server is one of grpcio in this process, which
-keeps two secrets, takes notes of the metadata that it gets, and fails when a name says so.
+The library is google-cloud-secret-manager. Its server is a grpcio server in this process, which
+has secrets, records the metadata of RPCs, and fails for some names.
 
     python -m tools.peers.clients.gapic <proxyless|grpcio> <directory of the library>
 
-Prints a line of JSON per case: its name, and why it failed or null.
+Prints a line of JSON per case: its name, and its error or null.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PARENT: Final = "projects/p"
 _NAMES: Final = [f"{_PARENT}/secrets/s{number}" for number in range(5)]
 _PAGE: Final = 2
 _CASE_TIMEOUT_S: Final = 20.0
-# How often the server is unavailable before it serves.
+# The number of UNAVAILABLE errors before the server succeeds.
 _FAILURES: Final = 2
 _ERRORS: Final = {
     "INVALID_ARGUMENT": "InvalidArgument",
@@ -50,7 +50,7 @@ _ERRORS: Final = {
 
 
 class Secrets:
-    """The service's methods, as far as the cases use them."""
+    """The service's methods that the cases use."""
 
     def __init__(self, library: Untyped, details: bytes) -> None:
         self._types = library
@@ -121,7 +121,7 @@ def _error_details(directory: str) -> bytes:
 
 
 class Cases:
-    """The cases, each a method, for a client that blocks and one that is awaited."""
+    """The cases, each a method, for blocking and asyncio clients."""
 
     def __init__(self, client: Untyped, secrets: Secrets, api: Untyped) -> None:
         self._client = client

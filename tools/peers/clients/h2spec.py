@@ -2,8 +2,8 @@
 
 It reads ports from stdin, one per line. At each it opens a channel to that port and starts a unary
 RPC; the channel is open until the next line comes, so that only the client's answer to the server's
-frames closes a connection. A case sees one connection: a relay in between takes no second one, as
-a client makes to retry.
+frames closes a connection. A relay in between accepts only one connection per case, because
+a client may connect again to retry.
 
     python -m tools.peers.clients.h2spec <proxyless|grpcio>
 """
@@ -25,7 +25,7 @@ _READ_BYTES_MAX: Final = 65_536
 
 
 class Relay:
-    """A port that hands on one connection to another port, byte for byte."""
+    """A port that forwards one connection to another port, byte for byte."""
 
     def __init__(self, port: int) -> None:
         self._to_port = port
@@ -39,7 +39,7 @@ class Relay:
         return port
 
     def close(self) -> None:
-        """Take no connections. What is under way goes on. Idempotent."""
+        """Accept no more connections; the current one continues. Idempotent."""
         if self._server is not None:
             self._server.close()
 
@@ -62,7 +62,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def call(channel: Untyped) -> None:
-    """One RPC, which fails in most cases: the server does not speak gRPC."""
+    """One RPC, which fails in most cases: the server does not implement gRPC."""
     with suppress(grpc.RpcError, asyncio.CancelledError):
         await channel.unary_unary("/h2spec/Case")(b"request", timeout=_RPC_TIMEOUT_S)
 

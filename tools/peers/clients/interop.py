@@ -1,8 +1,8 @@
-"""Client for gRPC's interop test cases, as interop-test-descriptions.md tells them.
+"""Client for gRPC's interop test cases of interop-test-descriptions.md.
 
     python -m tools.peers.clients.interop <stack> <generated code> <target> [<root certificate>]
 
-Prints a line of JSON per case: its name, and why it failed or null.
+Prints a line of JSON per case: its name, and its error or null.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _REQUEST_SIZES: Final = (27_182, 8, 1_828, 45_904)
 _RESPONSE_SIZES: Final = (31_415, 9, 2_653, 58_979)
 _LARGE_REQUEST: Final = 271_828
 _LARGE_RESPONSE: Final = 314_159
-# The description says 1000, which is half a gigabyte.
+# The description has 1000, which is half a gigabyte.
 _CONCURRENT: Final = 100
 _METADATA: Final = (
     ("x-grpc-test-echo-initial", "test_initial_metadata_value"),
@@ -35,7 +35,7 @@ _SPECIAL_MESSAGE: Final = "\t\ntest with whitespace\r\nand Unicode BMP ☺ and n
 
 
 class InteropClient:
-    """The cases, each a method of the name that the description gives it."""
+    """The cases, each a method with its name in the description."""
 
     def __init__(self, channel: Untyped, messages: Untyped) -> None:
         self._m = messages

@@ -23,7 +23,7 @@ def load_stack(name: str) -> Untyped:
 
 
 def load_modules(directory: Path | str, *names: str) -> list[Untyped]:
-    """Modules of a directory; what is installed comes first where both have one."""
+    """Modules of a directory; installed modules of the same name take precedence."""
     if str(directory) not in sys.path:
         sys.path.append(str(directory))
     return [import_module(name) for name in names]

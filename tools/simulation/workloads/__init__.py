@@ -2,11 +2,11 @@
 
 Workloads compose: all are started together, and each has its own random numbers.
 
-api       what a workload is
-traffic   applications that call
-sessions  applications that come back to the same backend
-churn     routes, endpoints, names and clients that change
-faults    backends and control planes that fail
+api       interface of a workload
+traffic   applications that send RPCs
+sessions  applications with sessions
+churn     changes of routes, endpoints, names and clients
+faults    faults of backends and control planes
 """
 
 from typing import Final
@@ -20,7 +20,7 @@ from tools.simulation.workloads.traffic import Traffic
 __all__ = ["TRAFFIC", "WORKLOADS", "Workload"]
 
 TRAFFIC: Final[Workload] = Traffic()
-# Those that a seed may leave out.
+# Optional workloads.
 WORKLOADS: Final[tuple[Workload, ...]] = (
     ConfigChurn(),
     EndpointChurn(),

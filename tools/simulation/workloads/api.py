@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Workload(Protocol):
-    """Something that goes on from the start of a run until it ends by itself."""
+    """An activity that starts with a run and ends by itself."""
 
     @property
     def name(self) -> str: ...

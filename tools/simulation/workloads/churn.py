@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ConfigChurn:
-    """Somebody who changes the routes: weights, new clusters, switches, old ones removed."""
+    """Changes of the routes: weights, new clusters, switches, removed clusters."""
 
     name: Final = "config churn"
 
@@ -40,7 +40,7 @@ class ConfigChurn:
             choose(random, steps)(scenario, random)
 
     async def _lose_listener(self, scenario: Scenario, lasts_s: float) -> None:
-        """There is no such service for a while, and when it is back its routes may be others."""
+        """Remove the listener for a while."""
         with scenario.fault_log.fault(CONTROL):
             for control_plane in scenario.world.control_planes.values():
                 if control_plane.snapshot.get(LISTENER, SERVICE) is not None:
@@ -56,7 +56,7 @@ class ConfigChurn:
         scenario.publish(scenario.plan.rerouted(blue={name: 1}))
 
     def _add_cluster(self, scenario: Scenario, random: Random) -> None:
-        """A new name for backends that another cluster has, and routes to it at once."""
+        """Add a cluster with the backends of another one, and routes to it at once."""
         plan = scenario.plan
         found = [each for each in plan.clusters.values() if each.priorities or each.dns_name]
         if not found:
@@ -67,7 +67,7 @@ class ConfigChurn:
         scenario.publish(plan.with_clusters(**{name: old}).rerouted(default=weights))
 
     def _prune(self, scenario: Scenario, random: Random) -> None:
-        """One cluster less in the routes, and what no route leads to is gone."""
+        """Remove one cluster from the routes, and all clusters without a route."""
         weights = dict(scenario.plan.lanes[""])
         if len(weights) > 1:
             del weights[choose(random, sorted(weights))]
@@ -75,7 +75,7 @@ class ConfigChurn:
 
 
 class EndpointChurn:
-    """Somebody who moves endpoints: adds, removes, drains, and moves them between priorities."""
+    """Changes of endpoints: added, removed, draining, and moved between priorities."""
 
     name: Final = "endpoint churn"
 
@@ -86,7 +86,7 @@ class EndpointChurn:
             if not scenario.has_faults:
                 return
             plan = scenario.plan
-            names = sorted(name for name, each in plan.clusters.items() if each.is_told)
+            names = sorted(name for name, each in plan.clusters.items() if each.has_eds)
             if not names:
                 continue
             name = choose(random, names)
@@ -101,7 +101,7 @@ class EndpointChurn:
             scenario.publish(plan.with_clusters(**{name: changed}))
 
     async def _empty(self, scenario: Scenario, name: str, lasts_s: float) -> None:
-        """A cluster without endpoints for a while: an aggregate goes on to its next leaf."""
+        """Remove all endpoints of a cluster for a while: an aggregate uses its next leaf."""
         before = scenario.plan.clusters[name]
         scenario.publish(scenario.plan.with_clusters(**{name: replace(before, priorities=())}))
         await pause(min(lasts_s, scenario.faults_end_s - scenario.world.now_s()))
@@ -109,7 +109,7 @@ class EndpointChurn:
             scenario.publish(scenario.plan.with_clusters(**{name: before}))
 
     def _change(self, scenario: Scenario, cluster: ClusterPlan, random: Random) -> ClusterPlan:
-        """Draw a place for each backend that the cluster has or gets, the steady ones apart."""
+        """Choose a random priority, or none, for each backend that is not steady."""
         keep = {scenario.address(name) for name in scenario.steady_backends}
         priorities = [[each for each in found if each in keep] for found in cluster.priorities]
         priorities += [[] for _ in range(2 - len(priorities))]
@@ -137,7 +137,7 @@ class EndpointChurn:
 
 
 class NameChurn:
-    """Somebody who changes what the name service says, and a name service that fails."""
+    """Changes and failures of DNS."""
 
     name: Final = "name churn"
 
@@ -158,14 +158,14 @@ class NameChurn:
                     fabric.is_dns_down, fabric.lookup_s = False, LOOKUP_S
             names = [name for name in scenario.backend_names if random_bool(random, 0.5)]
             names = names or [choose(random, scenario.backend_names)]
-            # Whoever comes first is tried first.
+            # The order matters: the first address is tried first.
             turn = random.randrange(len(names))
             scenario.answer_name(names[turn:] + names[:turn])
             scenario.world.journal.note("world", "dns.changed", backends=names)
 
 
 class ClientChurn:
-    """Applications that start anew: a channel is closed, RPCs and all, and another one made."""
+    """Applications that restart: a channel is closed with its RPCs, and a new one is opened."""
 
     name: Final = "client churn"
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from proxyless.sim.backends import Backend
-    from proxyless.sim.control import SimControlPlane
+    from proxyless.sim.control_plane import SimControlPlane
     from tools.simulation.scenario import Scenario
 
 
@@ -28,7 +28,7 @@ _FAILING: Final = Status(StatusCode.UNAVAILABLE, "failing on purpose")
 
 
 class BackendFaults:
-    """Backends that die, hang, get slow, reset, say GOAWAY, or cannot be reached."""
+    """Faults of backends: killed, hung, slow, reset, GOAWAY, unreachable."""
 
     name: Final = "backend faults"
 
@@ -51,14 +51,14 @@ class BackendFaults:
         if scenario.options.has_outlier_detection:
             faults += [self._fail_rpcs] * 3
         if scenario.options.has_long_outage and victims:
-            # Nobody else starts it again meanwhile.
+            # It is removed from the victims, so that no other fault starts it again.
             gone = scenario.world.backends[victims.pop(random.randrange(len(victims)))]
             scenario.spawn(self._kill(scenario, gone, scenario.options.faults_s))
         while True:
             await pause(random_gap_s(random, 10.0))
             if not scenario.has_faults:
                 return
-            if random_bool(random, 0.2):  # Fault for nobody, so any backend will do.
+            if random_bool(random, 0.2):  # GOAWAY is no fault, so any backend may send it.
                 scenario.world.backends[choose(random, scenario.backend_names)].say_goaway()
             elif victims:
                 backend = scenario.world.backends[choose(random, victims)]
@@ -79,7 +79,7 @@ class BackendFaults:
             await backend.start()
 
     async def _lose_power(self, scenario: Scenario, backend: Backend, lasts_s: float) -> None:
-        # Who does not send anything meanwhile finds out only afterwards.
+        # A client that sends nothing notices the loss only afterwards.
         others = scenario.world.others(backend.host)
         with scenario.fault_log.fault(backend.name, aftermath_s=RECOVERY_S):
             backend.host.cut(*others)
@@ -129,7 +129,7 @@ class BackendFaults:
         with scenario.fault_log.fault(backend.name):
             backend.host.truncate_connections(round(10 * lasts_s) + 1)
             await pause(lasts_s)
-            # Who has said little meanwhile would lose the connection at any time later.
+            # Connections with little traffic would otherwise be reset at any later time.
             backend.host.reset_connections()
             await pause(1.0)
 
@@ -148,7 +148,7 @@ class BackendFaults:
 
 
 class ControlPlaneFaults:
-    """Control planes that restart, lose streams, lie, are slow, silent, or cannot be reached."""
+    """Faults of control planes: restarts, lost streams, delays, invalid resources, unreachable."""
 
     name: Final = "control plane faults"
 
@@ -161,7 +161,7 @@ class ControlPlaneFaults:
             self._cut,
             self._delay,
             self._withhold,
-            self._lie,
+            self._serve_invalid_cluster,
         )
         if random_bool(random, 0.5):  # The first one is late.
             first = next(iter(scenario.world.control_planes.values()))
@@ -174,7 +174,7 @@ class ControlPlaneFaults:
             control_plane = choose(random, list(scenario.world.control_planes.values()))
             left_s = scenario.faults_end_s - scenario.world.now_s()
             lasts_s = min(random_gap_s(random, 15.0), left_s)
-            # One after the other: a lie during an outage would be heard by nobody.
+            # One fault at a time: an invalid resource would have no effect during an outage.
             with scenario.fault_log.fault(CONTROL):
                 await choose(random, faults)(scenario, control_plane, lasts_s)
 
@@ -210,15 +210,15 @@ class ControlPlaneFaults:
         await pause(lasts_s)
         control_plane.release()
 
-    async def _lie(
+    async def _serve_invalid_cluster(
         self, scenario: Scenario, control_plane: SimControlPlane, lasts_s: float
     ) -> None:
-        """A cluster that clients must refuse, and go on with what they have."""
-        victim = min(scenario.plan.routed)
-        lie = eds_cluster(victim)
-        lie.lrs_server.self.SetInParent()
-        lie.type = 0  # STATIC, which gRPC knows nothing of.
-        scenario.world.journal.note(control_plane.name, "fault.lie", cluster=victim)
-        control_plane.set_snapshot(control_plane.snapshot.with_(lie))
+        """Serve a cluster that clients must reject, keeping the last valid one."""
+        name = min(scenario.plan.routed)
+        invalid = eds_cluster(name)
+        invalid.lrs_server.self.SetInParent()
+        invalid.type = 0  # STATIC, which gRPC does not support.
+        scenario.world.journal.note(control_plane.name, "fault.invalid", cluster=name)
+        control_plane.set_snapshot(control_plane.snapshot.with_(invalid))
         await pause(lasts_s)
         scenario.publish(scenario.plan)

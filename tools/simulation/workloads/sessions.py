@@ -24,7 +24,7 @@ _GAP_S: Final = 4.0
 
 
 class SessionTraffic:
-    """A few sessions at each client, if the mesh keeps sessions."""
+    """Sessions at each client, if the mesh has sessions."""
 
     name: Final = "session traffic"
 
@@ -37,7 +37,7 @@ class SessionTraffic:
 
 
 class _Session:
-    """One session: a cookie, and where it was given. Driven by the answers."""
+    """One session: its cookie and its endpoint."""
 
     def __init__(self, scenario: Scenario, client: str, name: str) -> None:
         self._scenario = scenario
@@ -55,10 +55,10 @@ class _Session:
             await pause(random_gap_s(self._random, _GAP_S) / self._scenario.pace)
             if self._scenario.world.now_s() >= self._scenario.end_s - QUIET_S:
                 return
-            await self._ask(f"{self._name}-{number}")
+            await self._send_rpc(f"{self._name}-{number}")
             number += 1
 
-    async def _ask(self, name: str) -> None:
+    async def _send_rpc(self, name: str) -> None:
         scenario = self._scenario
         record = RpcRecord(
             name=name,
@@ -85,7 +85,7 @@ class _Session:
         try:
             record.served_by = bytes(await call).decode()
             record.code = "OK"
-            self._remember(record, await call.initial_metadata())
+            self._store_cookie(record, await call.initial_metadata())
         except grpc.aio.AioRpcError as error:
             record.code, record.details = error.code().name, str(error.details())
         except asyncio.CancelledError:
@@ -97,7 +97,7 @@ class _Session:
             self._client, "session.rpc", rpc=name, code=record.code, by=record.served_by
         )
 
-    def _remember(self, record: RpcRecord, metadata: Any) -> None:  # noqa: ANN401 - grpcio's own
+    def _store_cookie(self, record: RpcRecord, metadata: Any) -> None:  # noqa: ANN401 - grpcio's own
         for key, value in metadata:
             if key == "set-cookie" and value.startswith(f"{SESSION_COOKIE}="):
                 self._cookie = value.partition(";")[0]

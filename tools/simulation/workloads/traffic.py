@@ -1,6 +1,6 @@
-"""Applications that send RPCs.
+"""Applications that send RPCs: unary and streaming, with short and long deadlines, in bursts.
 
-Unary and streaming, patient and in a hurry, alone and in crowds, some of which hang up.
+Some RPCs are cancelled by the application.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TIMEOUTS_S: Final = (1.0, 5.0, 20.0)
 
 
 class Traffic:
-    """Applications that call: unary and streaming, patient and not, some of which hang up."""
+    """Random RPCs of all clients."""
 
     name: Final = "traffic"
 
@@ -38,23 +38,22 @@ class Traffic:
         mean_s = 1.0 / (scenario.options.rpcs_per_s * len(names))
         while scenario.world.now_s() < scenario.end_s - QUIET_S:
             client = choose(random, names)
-            # Most come alone, some in a crowd.
-            crowd = 2 + random.randrange(8) if random_bool(random, 0.05) else 1
-            for _ in range(crowd):
+            burst = 2 + random.randrange(8) if random_bool(random, 0.05) else 1
+            for _ in range(burst):
                 rpc = _Rpc(scenario, client, f"rpc-{number}", random)
                 scenario.spawn(rpc.run(scenario.channels[client]))
                 number += 1
-            await pause(random_gap_s(random, mean_s * crowd) / scenario.pace)
+            await pause(random_gap_s(random, mean_s * burst) / scenario.pace)
 
 
 class _Rpc:
-    """One RPC, drawn before it starts."""
+    """One RPC, with all random choices made before its start."""
 
     def __init__(self, scenario: Scenario, client: str, name: str, random: Random) -> None:
         self._scenario = scenario
         self._messages = 1 + random.randrange(6) if random_bool(random, 0.15) else 0
         self._gap_s = random.random()
-        self._hangs_up_s = random.random() if random_bool(random, 0.05) else None
+        self._cancel_after_s = random.random() if random_bool(random, 0.05) else None
         reply_bytes = scenario.options.reply_bytes
         self._reply_bytes = reply_bytes if reply_bytes and random_bool(random, 0.5) else 0
         self.record = RpcRecord(
@@ -63,7 +62,7 @@ class _Rpc:
             kind="stream" if self._messages else "unary",
             lane="blue" if random_bool(random, 0.3) else "",
             wait_for_ready=random_bool(random, 0.4),
-            # What takes its time has enough of it.
+            # Streams take longer.
             timeout_s=max(TIMEOUTS_S) if self._messages else choose(random, TIMEOUTS_S),
             started_s=scenario.world.now_s(),
         )
@@ -97,11 +96,11 @@ class _Rpc:
     async def _call(self, channel: AioChannel, settings: dict[str, Any]) -> str:
         if not self._messages:
             call = channel.unary_unary(UNARY)(b"", **settings)
-            self._hang_up_later(call)
+            self._cancel_later(call)
             return bytes(await call).decode().rstrip()
         stream = channel.stream_stream(STREAM)(**settings)
-        self._hang_up_later(stream)
-        reply = await self._converse(stream)
+        self._cancel_later(stream)
+        reply = await self._exchange_messages(stream)
         if await stream.code() is not grpc.StatusCode.OK:
             raise grpc.aio.AioRpcError(
                 await stream.code(),
@@ -111,8 +110,8 @@ class _Rpc:
             )
         return reply.decode()
 
-    async def _converse(self, stream: Any) -> bytes:  # noqa: ANN401 - grpc.aio's calls have no types
-        """Write and read in turn; the last reply, if the stream lives that long."""
+    async def _exchange_messages(self, stream: Any) -> bytes:  # noqa: ANN401 - grpc.aio's calls have no types
+        """Write and read in turn; returns the last reply."""
         reply = b""
         try:
             for _ in range(self._messages):
@@ -124,14 +123,14 @@ class _Rpc:
                 await pause(self._gap_s)
             await stream.done_writing()
         except asyncio.InvalidStateError:
-            pass  # It is over already; the status says why.
+            pass  # The stream has ended; its status has the reason.
         return reply
 
-    def _hang_up_later(self, call: Any) -> None:  # noqa: ANN401
-        if self._hangs_up_s is not None:
-            self._scenario.spawn(self._hang_up(call, self._hangs_up_s))
+    def _cancel_later(self, call: Any) -> None:  # noqa: ANN401
+        if self._cancel_after_s is not None:
+            self._scenario.spawn(self._cancel(call, self._cancel_after_s))
 
-    async def _hang_up(self, call: Any, after_s: float) -> None:  # noqa: ANN401
+    async def _cancel(self, call: Any, after_s: float) -> None:  # noqa: ANN401
         await pause(after_s)
         if not call.done():
             self.record.is_cancelled_by_us = True

@@ -1,4 +1,4 @@
-"""tools/fuzz_mesh/judge.py: which RPCs of ours are findings beside grpcio's."""
+"""Unit tests of tools.fuzz_mesh.judge."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_failure_is_found_when_only_ours_fails() -> None:
     assert findings(failed(25.0)) == [("failed", 1)]
 
 
-def test_failure_is_excused_when_grpcio_fails_alike_at_that_time() -> None:
+def test_failure_is_no_finding_when_grpcio_fails_alike_at_that_time() -> None:
     assert findings(failed(15.0), theirs=(failed(16.5),)) == []
 
 
@@ -54,10 +54,10 @@ def test_failure_is_found_when_grpcio_fails_later_or_with_another_code(other: Rp
     assert findings(failed(15.0), theirs=(other,)) == [("failed", 0)]
 
 
-def test_rpc_lost_with_a_killed_backend_is_excused_in_both_clients() -> None:
+def test_rpc_lost_with_a_killed_backend_is_no_finding() -> None:
     lost = failed(20.45, "connection lost: closed by peer")
     assert findings(replace(lost, end_s=20.51)) == []
-    # A lost RPC of grpcio's does not excuse another failure of ours.
+    # A lost RPC of grpcio's does not make another failure of ours acceptable.
     theirs = replace(lost, end_s=20.51, details="recvmsg:Connection reset by peer")
     assert findings(failed(20.6), theirs=(theirs,)) == [("failed", 1)]
 
@@ -74,7 +74,7 @@ def test_lost_connection_is_found_when_no_backend_was_killed_then(start_s: float
     assert kind == "failed"
 
 
-def test_unavailable_is_excused_when_the_plan_has_taken_away_what_it_needs() -> None:
+def test_unavailable_is_no_finding_when_the_plan_has_removed_its_config() -> None:
     step = replace(TIMELINE.steps[0], outage_until_s=15.0)
     timeline = replace(TIMELINE, steps=(step, *TIMELINE.steps[1:]))
 
@@ -94,14 +94,14 @@ def test_rpc_is_starved_when_it_waits_for_long_and_none_of_grpcios_does() -> Non
     assert findings(rpc(15.0, 2.1), theirs=(rpc(14.5, 0.6),)) == []
 
 
-def test_rpc_is_excused_when_the_machine_did_not_run_its_client() -> None:
+def test_slow_rpc_is_no_finding_when_its_client_did_not_get_the_cpu() -> None:
     assert findings(rpc(15.0, 2.1), stalls=(Stall(15.1, 17.0, cpu_s=0.1),)) == []
     assert findings(rpc(15.0, 2.1), stalls=(Stall(15.1, 17.0, cpu_s=1.8),)) == [("starved", 0)]
     assert findings(rpc(15.0, 2.1), stalls=(Stall(25.1, 27.0, cpu_s=0.1),)) == [("starved", 0)]
 
 
 @pytest.mark.parametrize("start_s", [12.5, 18.9])
-def test_rpc_is_excused_when_the_control_plane_did_not_run_for_long(start_s: float) -> None:
+def test_failure_is_no_finding_when_the_control_plane_did_not_get_the_cpu(start_s: float) -> None:
     ours, theirs = ClientRecords((*STEADY, failed(start_s))), ClientRecords(STEADY)
     long = replace(TIMELINE, stalls=(Stall(14.0, 17.0, cpu_s=3.0),))
     assert judge(Run(long, ours, theirs)) == []

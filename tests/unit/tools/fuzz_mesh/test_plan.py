@@ -1,4 +1,4 @@
-"""tools/fuzz_mesh/plan.py: plans are repeatable; what they serve is valid and can be reached."""
+"""Unit tests of tools.fuzz_mesh.plan."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_every_mesh_is_valid(plans: list[Plan]) -> None:
 
 
 def is_reachable(mesh: Mesh, up: set[int]) -> bool:
-    """Whether a backend that is up is behind every cluster that is routed to."""
+    """Whether every cluster that is routed to has a backend that is up."""
     return all(
         any(up & set(leaf.in_use) for leaf in mesh.leaves_of(cluster)) for cluster in mesh.targets
     )

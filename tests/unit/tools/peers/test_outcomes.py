@@ -21,11 +21,11 @@ def test_case_passes_when_it_passed_in_every_run() -> None:
     assert not OUTCOMES.always_fails("ours", "b")
 
 
-def test_judge_is_silent_when_exactly_the_known_failures_fail() -> None:
+def test_judge_returns_nothing_when_exactly_the_known_failures_fail() -> None:
     assert list(judge(OUTCOMES, "ours", {"b": "on purpose"})) == []
 
 
-def test_judge_names_each_surprise_when_known_failures_differ() -> None:
+def test_judge_returns_each_difference_from_the_known_failures() -> None:
     assert list(judge(OUTCOMES, "ours", {"a": "on purpose", "d": "gone"})) == [
         "a: passed, but is listed as a known failure",
         "b: failed: wrong code",
@@ -33,7 +33,7 @@ def test_judge_names_each_surprise_when_known_failures_differ() -> None:
     ]
 
 
-def test_judge_objects_when_there_are_no_cases() -> None:
+def test_judge_returns_an_error_when_there_are_no_cases() -> None:
     assert list(judge(Outcomes("suite", {}, {"ours": [{}]}), "ours", {})) == ["has no cases"]
 
 

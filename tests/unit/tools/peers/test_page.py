@@ -28,7 +28,7 @@ def test_page_folds_cases_that_differ_in_how_they_are_run() -> None:
     assert "| Errors/unary/aborted | a \\| b |" in made
 
 
-def test_page_says_so_when_a_case_fails_in_some_runs_only() -> None:
+def test_page_has_a_note_when_a_case_fails_in_some_runs_only() -> None:
     assert "| Errors/unary/aborted (not in every run) | a |" in page({PLAIN: "a"}, {PLAIN: None})
 
 

@@ -25,7 +25,7 @@ def test_every_order_is_told_once_shorter_ones_first() -> None:
     told: list[str] = []
     found = explore(words("abc", told), 3)
     assert told == ["".join(each) for size in range(4) for each in product("abc", repeat=size)]
-    assert (found.orders, found.states, found.tellings) == (27, 1 + 3 + 9 + 27, 40)
+    assert (found.orders, found.states, found.runs) == (27, 1 + 3 + 9 + 27, 40)
     assert (found.pruned, found.is_complete, found.violations) == (0, False, ())
 
 
@@ -48,8 +48,8 @@ def test_states_that_were_there_are_not_followed_and_their_orders_count() -> Non
     assert found.orders == 2**20
     assert found.states == sum(depth + 1 for depth in range(21))
     # From each place that is not on the edge, two ways; most of them meet.
-    assert found.tellings == 1 + 2 * sum(depth + 1 for depth in range(20))
-    assert found.pruned == found.tellings - found.states
+    assert found.runs == 1 + 2 * sum(depth + 1 for depth in range(20))
+    assert found.pruned == found.runs - found.states
     assert not found.is_complete
 
 
@@ -85,14 +85,14 @@ def lamp(chooser: Chooser, *, with_state: bool = True) -> None:
 
 def test_a_state_that_returns_is_followed_once_and_counted_as_often_as_it_comes() -> None:
     found = explore(lamp, 10)
-    assert (found.orders, found.states, found.tellings) == (2**10, 2, 5)
+    assert (found.orders, found.states, found.runs) == (2**10, 2, 5)
     assert found.is_complete
 
 
 def test_with_and_without_states_the_counts_are_the_same() -> None:
     told = explore(lambda chooser: lamp(chooser, with_state=False), 7)
     assert told.orders == explore(lamp, 7).orders == 2**7
-    assert told.tellings == 2**8 - 1
+    assert told.runs == 2**8 - 1
 
 
 def breaks_on(word: str) -> Callable[[Chooser], None]:
@@ -117,7 +117,7 @@ def test_it_stops_when_it_has_seen_enough() -> None:
     assert len(explore(breaks_on("a"), 9).violations) == VIOLATIONS_MAX
     first = explore(breaks_on("a"), 9, violations_max=1)
     assert len(first.violations) == 1
-    assert first.tellings < 5
+    assert first.runs < 5
 
 
 def test_after_what_broke_nothing_is_tried() -> None:
@@ -139,7 +139,7 @@ def test_a_story_must_end_when_it_is_told_to() -> None:
         chooser.choose("a")
 
     [violation] = explore(story, 1).violations
-    assert "asks again" in str(violation)
+    assert "calls again" in str(violation)
 
 
 def test_a_story_that_ends_by_itself_is_misuse() -> None:
@@ -149,5 +149,5 @@ def test_a_story_that_ends_by_itself_is_misuse() -> None:
 
 def test_the_result_reads_as_a_sentence() -> None:
     found = Exploration(7, 78_125, 3_412, 9_000, 5_588, False, ())
-    text = "depth 7, 78,125 orders, 3,412 distinct states (more beyond), 9,000 tellings, "
+    text = "depth 7, 78,125 orders, 3,412 distinct states (more beyond), 9,000 runs, "
     assert str(found) == f"{text}0 violations"

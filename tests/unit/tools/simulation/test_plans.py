@@ -77,7 +77,7 @@ def test_a_cluster_whose_endpoints_come_from_dns_has_no_endpoints_of_its_own() -
     [cluster] = plan.to_resources("a", has_sessions=True, has_load_reports=True)
     where = cluster.load_assignment.endpoints[0].lb_endpoints[0].endpoint.address.socket_address
     assert (where.address, where.port_value) == ("web.mesh", 50051)
-    assert not plan.is_told
+    assert not plan.has_eds
 
 
 def test_a_mesh_with_faults_injects_them_before_the_router() -> None:

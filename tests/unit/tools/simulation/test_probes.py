@@ -45,7 +45,7 @@ def test_the_host_decides() -> None:
     journal.note("control-1", "control.stream_opened")
     assert not probes.hits
     journal.note("control-2", "control.stream_opened")
-    assert probes.hits == {"fallback server asked": 1}
+    assert probes.hits == {"fallback server connected": 1}
 
 
 def test_a_child_that_rested_for_fifteen_minutes_is_told_from_one_that_was_closed() -> None:
@@ -127,11 +127,11 @@ def test_what_the_records_show() -> None:
     scenario.recorder.rpcs["rpc-0"] = rpc
     scenario.recorder.goaways["web-0"] = [1_001.5]
     _, probes = watch()
-    probes.look_at(scenario)
+    probes.count_records(scenario)
     reached = (QUEUED_UNROUTED, SENT_AGAIN, GOAWAY_RACE, SESSION_DRAINING, DNS_LEAF)
     assert {name for name, times in probes.hits.items() if times} == set(reached)
     scenario.recorder.goaways["web-0"] = [1_002.5]
     probes.hits.clear()
-    probes.look_at(scenario)
+    probes.count_records(scenario)
     assert probes.hits[GOAWAY_RACE] == 0
     scenario.world.loop.close()
