@@ -1,9 +1,11 @@
 """Text of control planes, peers and files in error texts and log lines.
 
-Such text is escaped if it is not printable on one line, so that it cannot forge a line of a log,
-and truncated if it is too long to be read.
+Such text is escaped if it is not printable on one line, so that it cannot forge a line of a log or
+control a terminal, and truncated if it is too long to be read. Printable is what `str.isprintable`
+accepts: neither C0 and C1 controls nor bidirectional controls, invisible characters or surrogates.
 """
 
+import json
 from typing import Final
 
 NAME_LENGTH_MAX: Final = 200
@@ -39,6 +41,20 @@ def one_line(text: str, limit: int = TEXT_LENGTH_MAX) -> str:
 def count(number: int, noun: str, plural: str = "") -> str:
     """A number with its noun: `1 route`, `2 routes`."""
     return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def escape_json(document: str) -> str:
+    """A JSON document with all characters escaped that are not printable, but line breaks.
+
+    The document has the same value.
+    """
+    lines = document.split("\n")
+    return "\n".join(line if line.isprintable() else _escape_line(line) for line in lines)
+
+
+def _escape_line(line: str) -> str:
+    # Such characters are inside strings only. Those above U+FFFF become surrogate pairs.
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in line)
 
 
 def _end_of(text: str, limit: int) -> str:

@@ -3,7 +3,7 @@
 demo, explain, lint, serve, simulate, status   the commands, see `COMMANDS`
 
 arguments       argument types that several commands use
-output          tables, JSON and errors
+output          tables, JSON, lines and errors
 resource_files  reading of resources from files, for `explain`, `lint` and `simulate`
 signals         call on Ctrl-C and SIGTERM
 
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parsed, unknown = _make_parser(given).parse_known_args(given)
         if unknown:
             # The command's own parser shows the usage of the command.
-            parsed.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+            parsed.parser.error(f"unrecognized arguments: {_one_line(' '.join(unknown))}")
         _prepare_output()
         return _run(parsed)
     except KeyboardInterrupt:
@@ -89,6 +89,13 @@ def _prepare_output() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
+def _one_line(text: str) -> str:
+    # Imported for errors only: `--help` loads no other package.
+    from proxyless.base.texts import one_line  # noqa: PLC0415
+
+    return one_line(text)
+
+
 def _run(parsed: argparse.Namespace) -> int:
     """Run the command; returns its exit code, or 1 if its output cannot be written."""
     try:
@@ -96,7 +103,7 @@ def _run(parsed: argparse.Namespace) -> int:
         sys.stdout.flush()
     except OSError as error:
         if not isinstance(error, BrokenPipeError):  # `| head` closes the pipe early.
-            print(f"proxyless: {error}", file=sys.stderr)
+            print(f"proxyless: {_one_line(str(error))}", file=sys.stderr)
         # Buffered output would fail again when the interpreter exits.
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())

@@ -15,7 +15,15 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 
 from proxyless.cli.arguments import parse_number, parse_port
-from proxyless.cli.output import JSON, add_output_option, check_rich, fail, print_json, print_table
+from proxyless.cli.output import (
+    JSON,
+    add_output_option,
+    check_rich,
+    fail,
+    print_json,
+    print_lines,
+    print_table,
+)
 from proxyless.cli.signals import call_on_termination
 from proxyless.demo.mesh import PLACES
 from proxyless.demo.plain_log import PlainLog
@@ -154,4 +162,4 @@ class _Demo:
         print_table(("", "what", "verdict"), rows, styles=_STYLES)
 
     def _print(self, line: str) -> None:
-        print(line, file=self._out, flush=True)
+        print_lines(line, self._out)

@@ -19,8 +19,9 @@ import grpc
 
 from proxyless.assembly import Registries
 from proxyless.base import Status, ValidationErrors, quote, validate_metadata
+from proxyless.base.texts import count
 from proxyless.cli.arguments import parse_address, parse_method
-from proxyless.cli.output import JSON, add_output_option, fail, print_json
+from proxyless.cli.output import JSON, add_output_option, fail, print_json, print_lines
 from proxyless.cli.resource_files import describe_errors, read_resources
 from proxyless.cli.status import TIMEOUT_S, describe_failure, fetch
 from proxyless.observe import (
@@ -96,7 +97,7 @@ def run(parsed: argparse.Namespace) -> int:
     if parsed.output == JSON:
         print_json(to_json(explanation))
     else:
-        print(to_text(explanation))
+        print_lines(to_text(explanation))
     return int(bool(explanation.problem))
 
 
@@ -141,6 +142,9 @@ def _explain_process(
     target = replace(target, node_id=client.node_id)
     found = explain_offline(target, mesh, rpc, default_timeout_s())
     source = f"held by node {quote(client.node_id)} at {parsed.status}; {_NO_STATES}"
+    left_out = sum(row.is_left_out for row in client.resources)
+    if left_out:
+        source += f"; it left out the contents of {count(left_out, 'resource')}"
     return replace(found, parts=(Explanation("source", source), *found.parts))
 
 

@@ -13,7 +13,7 @@ from proxyless.assembly import Registries
 from proxyless.base import Status, ValidationErrors
 from proxyless.base.frozen import frozen
 from proxyless.base.texts import count
-from proxyless.cli.output import JSON, add_output_option, fail, print_json, print_table
+from proxyless.cli.output import JSON, add_output_option, fail, print_json, print_lines, print_table
 from proxyless.cli.resource_files import add_files_argument, find_dangling, read_resources
 from proxyless.observe import Audience, Finding, LintContext, Severity, lint_message
 from proxyless.xds.bootstrap import load_bootstrap
@@ -105,7 +105,7 @@ def _print(lines: Sequence[_Line], resources: int) -> None:
         print_table(_COLUMNS, rows, styles=_STYLES)
     counts = Counter(line.finding.severity for line in lines)
     found = ", ".join(count(counts[each], each.value) for each in Severity)
-    print(f"{count(resources, 'resource')}: {found}")
+    print_lines(f"{count(resources, 'resource')}: {found}")
 
 
 def _to_json(line: _Line) -> dict[str, str]:

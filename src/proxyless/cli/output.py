@@ -1,4 +1,7 @@
-"""Output of commands: tables, JSON, and error lines.
+"""Output of commands: tables, JSON, lines, and error lines.
+
+Texts may come from other processes and machines, so every character that is not printable is
+escaped (`base.texts`): commands print through this module only.
 
 A table on a terminal has the terminal's width and, unless NO_COLOR is set, colours; in a pipe it
 has one line per row.
@@ -12,9 +15,12 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from proxyless.base.texts import escape_json, one_line
+
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Mapping, Sequence
+    from typing import TextIO
 
     from rich.console import Console
     from rich.table import Table
@@ -45,13 +51,18 @@ def check_rich(parsed: argparse.Namespace) -> None:
 
 
 def print_json(document: object) -> None:
-    print(json.dumps(document, indent=2, ensure_ascii=False))
+    print(escape_json(json.dumps(document, indent=2, ensure_ascii=False)))
+
+
+def print_lines(text: str, file: TextIO | None = None) -> None:
+    """Print a text of several lines, flushed."""
+    print("\n".join(map(one_line, text.split("\n"))), file=file, flush=True)
 
 
 def fail(command: str, problems: Iterable[object]) -> int:
     """Print one line per problem on standard error; returns the exit code 1."""
     for problem in problems:
-        print(f"proxyless {command}: {problem}", file=sys.stderr)
+        print_lines(f"proxyless {command}: {one_line(str(problem))}", sys.stderr)
     return 1
 
 
@@ -72,7 +83,7 @@ def print_table(
     for column in columns:
         table.add_column(column.upper(), overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell, style=known.get(cell, "")) for cell in row))
+        table.add_row(*(Text(one_line(cell), style=known.get(cell, "")) for cell in row))
     if sys.stdout.isatty():
         # No color_system: neither colours nor other escape sequences.
         colors: Any = None if os.environ.get("NO_COLOR") else "auto"

@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from proxyless.base import Event, Trace, ValidationError
+from proxyless.base import Event, Trace, ValidationError, one_line
 from proxyless.cli.arguments import parse_address
-from proxyless.cli.output import fail
+from proxyless.cli.output import fail, print_lines
 from proxyless.cli.resource_files import describe_errors
 from proxyless.cli.signals import call_on_termination
 from proxyless.controlplane import (
@@ -52,14 +52,22 @@ def fill_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
 
 
+class OneLineFormatter(logging.Formatter):
+    """Formatter that escapes and truncates messages: they have texts of clients."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - as in logging
+        record.message = one_line(record.message)
+        return super().formatMessage(record)
+
+
 def run(parsed: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM; returns 1 if the files are bad or the address is in use."""
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(OneLineFormatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.INFO)
     try:
         if parsed.once_check:
-            print(_describe(_check(parsed.directory)))
+            print_lines(_describe(_check(parsed.directory)))
         else:
             asyncio.run(_serve(parsed.directory, parsed.listen))
     except ValidationError as error:
@@ -107,7 +115,7 @@ async def _serve(directory: Path, address: str) -> None:
             async with control_plane:
                 _LOGGER.info("serving %s", _describe(snapshot))
                 # On standard output, for scripts that start it with port 0.
-                print(f"listening at {control_plane.address}", flush=True)
+                print_lines(f"listening at {control_plane.address}")
                 await stopped.wait()
     finally:
         source.close()

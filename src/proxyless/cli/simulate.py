@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from proxyless.base import ValidationErrors
-from proxyless.cli.output import JSON, add_output_option, check_rich, fail, print_json, print_table
+from proxyless.cli.output import (
+    JSON,
+    add_output_option,
+    check_rich,
+    fail,
+    print_json,
+    print_lines,
+    print_table,
+)
 from proxyless.cli.resource_files import (
     add_files_argument,
     describe_errors,
@@ -156,15 +164,15 @@ def _progress(script: Script, meshes: Sequence[Mesh]) -> Callable[[float], None]
 
 def _print(report: Report) -> None:
     for note in report.notes:
-        print(f"note: {note}")
+        print_lines(f"note: {note}")
     print_table(
         ("time", "what"), [(_show_moment(each.at_s), each.what) for each in report.timeline]
     )
-    print()
+    print_lines("")
     _print_phases(report.phases)
     _print_failures(report.phases)
     _print_shares(report.phases)
-    print()
+    print_lines("")
     verdicts = [
         ("held" if each.is_held else "missed", each.what, each.found) for each in report.verdicts
     ]
@@ -172,7 +180,7 @@ def _print(report: Report) -> None:
     rpcs = sum(phase.rpcs for phase in report.phases)
     failed = sum(phase.failed for phase in report.phases)
     digest = report.digest[:_DIGEST_CHARS]
-    print(f"seed {report.seed}: {rpcs} RPCs, {failed} failed, digest {digest}")
+    print_lines(f"seed {report.seed}: {rpcs} RPCs, {failed} failed, digest {digest}")
 
 
 def _show_moment(at_s: float) -> str:
@@ -218,7 +226,7 @@ def _print_failures(phases: Sequence[Phase]) -> None:
         for each in phase.failures
     ]
     if rows:
-        print()
+        print_lines("")
         print_table(("phase", "code", "times", "details, of most"), rows)
 
 
@@ -236,5 +244,5 @@ def _print_shares(phases: Sequence[Phase]) -> None:
     rows = [
         (*key, *(str(found[number]) for number in numbers)) for key, found in sorted(counts.items())
     ]
-    print()
+    print_lines("")
     print_table(("cluster", "zone", "endpoint", *(f"phase {n + 1}" for n in numbers)), rows)

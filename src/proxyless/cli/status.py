@@ -14,7 +14,7 @@ from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 
 from proxyless.cli.arguments import parse_address, parse_timeout
-from proxyless.cli.output import JSON, add_output_option, fail, print_json, print_table
+from proxyless.cli.output import JSON, add_output_option, fail, print_json, print_lines, print_table
 from proxyless.observe import CSDS_SERVICE, ClientStatus, ResourceRow, read_status
 from proxyless.protos import Proto, descriptor_pool_of_envoy, message_class
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 TIMEOUT_S: Final = 5.0
+RESPONSE_BYTES_MAX: Final = 32 * 1024 * 1024
 
 _STATUS: Final = "envoy.service.status.v3"
 _COLUMNS: Final = ("target", "type", "name", "status", "version", "error")
@@ -67,7 +68,7 @@ def run(parsed: argparse.Namespace) -> int:
     elif clients:
         print_table(_COLUMNS, _rows(clients), styles=_STYLES)
     else:
-        print("no xDS client is running there")
+        print_lines("no xDS client is running there")
     return 0
 
 
@@ -76,7 +77,8 @@ def fetch(address: str, timeout_s: float, *, has_contents: bool) -> Proto:
     request = message_class(f"{_STATUS}.ClientStatusRequest")(
         exclude_resource_contents=not has_contents
     )
-    with grpc.insecure_channel(address) as channel:
+    options = [("grpc.max_receive_message_length", RESPONSE_BYTES_MAX)]
+    with grpc.insecure_channel(address, options) as channel:
         call = channel.unary_unary(
             f"/{CSDS_SERVICE}/FetchClientStatus",
             request_serializer=message_class(f"{_STATUS}.ClientStatusRequest").SerializeToString,

@@ -21,8 +21,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from proxyless.base import NULL_TRACE, Status, StatusCode
+from proxyless.base import NULL_TRACE, Status, StatusCode, one_line
 from proxyless.base.frozen import frozen
+from proxyless.base.texts import NAME_LENGTH_MAX
 from proxyless.controlplane.resource import CLUSTER, ENDPOINTS, LISTENER, ROUTE_CONFIG, type_name
 from proxyless.controlplane.subscription import Subscription, choose_resources
 from proxyless.protos import Proto, message_class
@@ -34,12 +35,19 @@ if TYPE_CHECKING:
     from proxyless.controlplane.resource import Resource
     from proxyless.controlplane.snapshot import Resources, Snapshot
 
-# gRPC subscribes to four types, Envoy to a dozen.
+# Limits of what one stream can make the server hold; docs/limits.md has the reasons. gRPC
+# subscribes to four types, Envoy to a dozen.
 TYPES_MAX: Final = 32
+TYPE_URL_LENGTH_MAX: Final = 1_024
 NAMES_MAX: Final = 100_000
+# The names of all types together, with what Python needs to hold each.
+SUBSCRIPTION_BYTES_MAX: Final = 32 * 2**20
+NODE_BYTES_MAX: Final = 256 * 2**10
 REQUEST_BYTES_MAX: Final = 4 * 2**20
 
 WRAPPING_FEATURE: Final = "xds.config.resource-in-sotw"
+
+_NAME_OVERHEAD_BYTES: Final = 100
 
 _ORDER: Final = (CLUSTER, ENDPOINTS, LISTENER, ROUTE_CONFIG)
 _FIRST_STAGE: Final = (CLUSTER, ENDPOINTS)
@@ -88,7 +96,10 @@ NOTHING_WITHHELD: Final = Withheld()
 
 @frozen
 class Nack:
-    """A response that a client rejected, and the client's error."""
+    """A response that a client rejected, and the client's error.
+
+    Texts of the client are on one line, and bounded: many NACKs are kept.
+    """
 
     node_id: str
     type_url: str
@@ -116,6 +127,8 @@ class _TypeState:
 
     # From the requests.
     subscription: Subscription = field(default_factory=Subscription)
+    # Estimate for the names of the subscription.
+    held_bytes: int = 0
     has_new_names: bool = False
     # From the responses.
     last_sent: dict[str, Resource] = field(default_factory=dict)
@@ -135,6 +148,7 @@ class _TypeState:
         before, self.subscription = self.subscription, self.subscription.after(type_url, names)
         if self.subscription == before:
             return
+        self.held_bytes = _held_bytes(self.subscription.names)
         added = self.subscription.names - before.names
         kept = self.subscription.select(self.last_sent)
         # The client may have deleted resources that it unsubscribed from before.
@@ -220,7 +234,7 @@ class AdsStream:
         """Process a DiscoveryRequest. RequestRefused ends the stream."""
         state = self._find_state(request)
         if not self.node.id and request.HasField("node"):
-            self.node.CopyFrom(request.node)
+            self._set_node(request.node)
         if request.response_nonce and request.response_nonce != state.nonce:
             # The client sent this before it received the last response, which it will answer with
             # its current subscription.
@@ -277,17 +291,42 @@ class AdsStream:
         if len(request.resource_names) > NAMES_MAX:
             text = f"request names {len(request.resource_names)} resources, wanted at most "
             raise RequestRefused(StatusCode.RESOURCE_EXHAUSTED, f"{text}{NAMES_MAX}")
-        if request.type_url not in self._types and len(self._types) == TYPES_MAX:
+        if request.type_url not in self._types:
+            self._check_new_type(request.type_url)
+        others = (state for url, state in self._types.items() if url != request.type_url)
+        held_bytes = _held_bytes(request.resource_names) + sum(each.held_bytes for each in others)
+        if held_bytes > SUBSCRIPTION_BYTES_MAX:
+            text = f"stream subscribes to {held_bytes} bytes of names, wanted at most "
+            raise RequestRefused(StatusCode.RESOURCE_EXHAUSTED, f"{text}{SUBSCRIPTION_BYTES_MAX}")
+        return self._types.setdefault(request.type_url, _TypeState())
+
+    def _check_new_type(self, type_url: str) -> None:
+        if len(self._types) == TYPES_MAX:
             text = f"stream subscribes to more than {TYPES_MAX} types"
             raise RequestRefused(StatusCode.RESOURCE_EXHAUSTED, text)
-        return self._types.setdefault(request.type_url, _TypeState())
+        if len(type_url) > TYPE_URL_LENGTH_MAX:
+            text = f"type_url has {len(type_url)} characters, wanted at most {TYPE_URL_LENGTH_MAX}"
+            raise RequestRefused(StatusCode.INVALID_ARGUMENT, text)
+
+    def _set_node(self, node: Proto) -> None:
+        size_bytes = node.ByteSize()
+        if size_bytes > NODE_BYTES_MAX:
+            text = f"node has {size_bytes} bytes, wanted at most {NODE_BYTES_MAX}"
+            raise RequestRefused(StatusCode.RESOURCE_EXHAUSTED, text)
+        self.node.CopyFrom(node)
 
     def _record_verdict(self, state: _TypeState, request: Proto) -> None:
         """Record an ACK or a NACK, which is the first request with the response's nonce."""
         if request.HasField("error_detail"):
             state.verdict = Verdict.NACKED
             error = request.error_detail
-            nack = Nack(self.node_id, request.type_url, state.version, error.code, error.message)
+            nack = Nack(
+                one_line(self.node_id, NAME_LENGTH_MAX),
+                request.type_url,
+                state.version,
+                error.code,
+                one_line(error.message),
+            )
             state.nack = nack
             self._trace.emit("controlplane.nack", nack=nack)
             if self._on_nack is not None:
@@ -297,7 +336,7 @@ class AdsStream:
             state.acked_version = state.version
             self._trace.emit(
                 "controlplane.ack",
-                node_id=self.node_id,
+                node_id=one_line(self.node_id, NAME_LENGTH_MAX),
                 type_url=request.type_url,
                 version=state.version,
             )
@@ -439,6 +478,11 @@ class AdsStream:
             names=tuple(resource.name for resource in resources),
         )
         return response
+
+
+def _held_bytes(names: Collection[str]) -> int:
+    """Memory for these names, estimated."""
+    return sum(map(len, names)) + _NAME_OVERHEAD_BYTES * len(names)
 
 
 def _has_equal_routes(one: Snapshot, other: Snapshot) -> bool:

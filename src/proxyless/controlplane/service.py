@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import grpc
 import grpc.aio
 
-from proxyless.base import NULL_TRACE, Status, StatusCode
+from proxyless.base import NULL_TRACE, Status, StatusCode, one_line
 from proxyless.base.frozen import frozen
+from proxyless.base.texts import NAME_LENGTH_MAX
 from proxyless.controlplane.ads import (
     NOTHING_WITHHELD,
     REQUEST_BYTES_MAX,
@@ -39,11 +40,17 @@ Untyped: TypeAlias = Any
 
 NACKS_MAX: Final = 1_000
 LOAD_REPORTS_MAX: Final = 1_000
+# Of all reports that are kept, serialized.
+LOAD_REPORT_BYTES_MAX: Final = 4 * 2**20
+STREAMS_MAX: Final = 1_000
 WAIT_TIMEOUT_S: Final = 20.0
 LOAD_REPORT_INTERVAL_S: Final = 1.0
 
 _ADS: Final = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 _LRS: Final = "envoy.service.load_stats.v3.LoadReportingService"
+_TOO_MANY_STREAMS: Final = Status(
+    StatusCode.RESOURCE_EXHAUSTED, f"there are {STREAMS_MAX} ADS streams already"
+)
 _DELTA_REJECTED: Final = "incremental xDS is not served, wanted StreamAggregatedResources"
 
 
@@ -98,6 +105,7 @@ class ControlPlane:
         # From clients, the newest last.
         self.nacks: deque[Nack] = deque(maxlen=NACKS_MAX)
         self.load_reports: deque[Proto] = deque(maxlen=LOAD_REPORTS_MAX)
+        self._report_sizes: deque[int] = deque(maxlen=LOAD_REPORTS_MAX)
 
     # Start and stop
 
@@ -293,6 +301,8 @@ class ControlPlane:
 
     async def _serve_ads(self, _requests: Untyped, context: Untyped) -> None:
         options = self._options
+        if len(self._streams) >= STREAMS_MAX:
+            await _abort(context, _TOO_MANY_STREAMS)
         core = AdsStream(
             is_paced=options.is_paced,
             removal_grace_s=options.removal_grace_s,
@@ -311,7 +321,8 @@ class ControlPlane:
         finally:
             del self._streams[stream]
             self._changes.notify_all()
-            self._options.trace.emit("controlplane.stream_closed", node_id=core.node_id)
+            node_id = one_line(core.node_id, NAME_LENGTH_MAX)
+            self._options.trace.emit("controlplane.stream_closed", node_id=node_id)
         if not status.is_ok:
             await _abort(context, status)
 
@@ -324,11 +335,23 @@ class ControlPlane:
         response.load_reporting_interval.FromNanoseconds(interval_ns)
         is_first = True
         while (report := await context.read()) is not grpc.aio.EOF:
-            self.load_reports.append(report)
+            self._keep_report(report)
             self._changes.notify_all()
             if is_first:
                 is_first = False
                 await context.write(response)
+
+    def _keep_report(self, report: Proto) -> None:
+        """Add a report, and drop the oldest beyond the limits."""
+        reports, sizes = self.load_reports, self._report_sizes
+        while len(sizes) > len(reports):  # The owner has taken reports away.
+            sizes.popleft()
+        reports.append(report)
+        sizes.append(report.ByteSize())
+        total = sum(sizes)
+        while total > LOAD_REPORT_BYTES_MAX and len(reports) > 1:
+            reports.popleft()
+            total -= sizes.popleft()
 
     async def _reject_delta(self, _requests: Untyped, context: Untyped) -> None:
         self._add_handler()

@@ -3,12 +3,16 @@
 grpcio's objects are converted if Python can read their content: certificates, composites, metadata
 plugins. Those that exist in grpcio's C++ only (ALTS, Google default, custom signers) raise a
 TypeError that names a replacement.
+
+Errors of plugins may have secrets in their texts, such as the body of a token server's response.
+Their texts are logged at DEBUG, and are not in the details of RPCs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from contextvars import Context, copy_context
@@ -19,7 +23,7 @@ from weakref import WeakKeyDictionary
 
 import grpc
 
-from proxyless.base import InvalidMetadataError, Metadata, Status, StatusCode
+from proxyless.base import InvalidMetadataError, Metadata, Status, StatusCode, one_line
 from proxyless.base.frozen import frozen
 from proxyless.channel.credentials import (
     CallCredentials,
@@ -35,6 +39,10 @@ from proxyless.transport import ClientTls, TlsSessions
 MetadataFunction = Callable[[str, str], Awaitable[Iterable[tuple[str, str | bytes]]]]
 
 
+_LOGGER: Final = logging.getLogger("proxyless.channel")
+# The first words are grpcio's.
+_PLUGIN_FAILED: Final = "Getting metadata from plugin failed with error"
+_SEE_LOG: Final = "its text is logged by proxyless.channel at DEBUG"
 _NO_SIGNER: Final = (
     "channel credentials have a custom signer, which Python's ssl module cannot call:"
     " wanted grpc.ssl_channel_credentials(...) with the private key"
@@ -234,11 +242,13 @@ class _PluginCredentials:
         caller = copy_context()
         is_withdrawn = False
 
-        def on_result(metadata: Any, _code: object, error: bytes | str | None) -> None:
-            found = _checked(metadata) if error is None else _plugin_failed(error)
+        def deliver(found: Metadata | Status) -> None:
             with suppress(RuntimeError):  # The loop is closed.
                 # In the caller's context, because credentials that follow are requested there.
                 loop.call_soon_threadsafe(on_metadata, found, context=caller)
+
+        def on_result(metadata: Any, _code: object, error: bytes | str | None) -> None:
+            deliver(_checked(metadata) if error is None else _plugin_failed(error))
 
         def run() -> None:
             if is_withdrawn:
@@ -247,7 +257,7 @@ class _PluginCredentials:
                 # The service is part of the URL, so only the method's name is passed.
                 self._plugin(service_url, path.rpartition("/")[2], on_result)
             except BaseException as error:  # Any exception: the RPC waits for the result.
-                on_result(None, None, f"{type(error).__name__}: {error}")
+                deliver(_unavailable(f"{_PLUGIN_FAILED}: {_describe_hidden(error)}"))
 
         def withdraw() -> None:
             nonlocal is_withdrawn
@@ -257,7 +267,7 @@ class _PluginCredentials:
         try:
             plugin_threads().post(partial(self._context_for(caller).run, run))
         except RuntimeError as error:
-            on_result(None, None, str(error))
+            deliver(_unavailable(f"{_PLUGIN_FAILED}: {error}"))
         return withdraw
 
     def _context_for(self, caller: Context) -> Context:
@@ -269,9 +279,21 @@ class _PluginCredentials:
 
 
 def _plugin_failed(error: bytes | str) -> Status:
-    reason = error.decode("utf-8", "replace") if isinstance(error, bytes) else error
-    text = f"Getting metadata from plugin failed with error: {reason}"
-    return Status(StatusCode.UNAVAILABLE, text)
+    """The status for an error that a plugin passes on, of which grpcio keeps the text only."""
+    text = error.decode("utf-8", "replace") if isinstance(error, bytes) else error
+    _LOGGER.debug("call credentials: %s", one_line(text))
+    return _unavailable(f"{_PLUGIN_FAILED}: {_SEE_LOG}")
+
+
+def _describe_hidden(error: BaseException) -> str:
+    """The type of an exception, whose text is only logged."""
+    name = type(error).__name__
+    _LOGGER.debug("call credentials: %s: %s", name, one_line(str(error)))
+    return f"{name} ({_SEE_LOG})"
+
+
+def _unavailable(details: str) -> Status:
+    return Status(StatusCode.UNAVAILABLE, details)
 
 
 class _FunctionCredentials:
@@ -301,6 +323,5 @@ class _FunctionCredentials:
             on_metadata(Status(StatusCode.UNAVAILABLE, "call credentials were cancelled"))
             raise
         except Exception as error:
-            text = f"call credentials raised {type(error).__name__}: {error}"
-            found = Status(StatusCode.UNAVAILABLE, text)
+            found = _unavailable(f"call credentials raised {_describe_hidden(error)}")
         on_metadata(found)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from proxyless.base import StatusCode
 from proxyless.front.cookies import CookieJar, format_cookies
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from proxyless.base import Metadata
     from proxyless.channel import Call, Channel
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from proxyless.front.cookies import Cookie
     from proxyless.runtime import Clock
     from proxyless.wire import StreamEnd
+    from proxyless.wire.messages import Unpacking
 
 
 class SessionCookies:
@@ -28,9 +30,11 @@ class SessionCookies:
     def __init__(self) -> None:
         self.jar: Final = CookieJar()
 
-    def choose(self, path: str, now_s: Callable[[], float]) -> tuple[Metadata, tuple[Cookie, ...]]:
-        """The cookie header of an RPC of this path, and the cookies in it."""
-        cookies = self.jar.choose(path, now_s)
+    def choose(
+        self, path: str, now_s: Callable[[], float], metadata: Iterable[object] = ()
+    ) -> tuple[Metadata, tuple[Cookie, ...]]:
+        """The cookie headers for an RPC with this path and metadata, and the cookies in them."""
+        cookies = self.jar.choose(path, now_s, metadata)
         return format_cookies(cookies), cookies
 
     def observe(self, call: Call, sent: tuple[Cookie, ...], clock: Clock) -> None:
@@ -87,6 +91,9 @@ class SessionObserver:
         self._jar.on_response(metadata, self._sent, self._clock.now_s())
         self._observer.on_head(metadata)
 
+    def choose_unpacking(self) -> Unpacking:
+        return self._observer.choose_unpacking()
+
     def on_message(self, message: bytes) -> None:
         self._observer.on_message(message)
 
@@ -96,5 +103,9 @@ class SessionObserver:
     def on_end(self, end: StreamEnd) -> None:
         # The trailers set cookies only if the response is trailers-only (A55-04).
         if not self._had_head:
+            is_exhausted = end.status.code is StatusCode.RESOURCE_EXHAUSTED
+            if is_exhausted and not all(each.is_of_filter for each in self._sent):
+                # Perhaps the metadata is too large. Cookies of backends must not fail RPCs.
+                self._jar.drop_of_backends()
             self._jar.on_response(end.trailers, self._sent, self._clock.now_s())
         self._observer.on_end(end)

@@ -1,6 +1,6 @@
 """Lint rules: fields whose effect depends on other fields, or on the client.
 
-Specs: A27-20..23, A28, A31 with D20, A32, A42, A44, A48, A52, A55, A75, A81, A86.
+Specs: A27-20..23, A28, A31 with D20, A32, A42, A44, A48, A52, A55, A75, A81, A82, A86.
 
 A rule checks one message: where this client drops or skips it, and where, by their sources and
 documents, grpcio or Envoy interpret a field differently. Fields that are always ignored are in
@@ -209,6 +209,30 @@ def _check_cluster_for_envoy(message: Proto) -> Iterator[Finding]:
         yield _envoy(_WARNING, "upstream_config", text)
 
 
+def _check_upstream_tls(message: Proto) -> Iterator[Finding]:
+    """System roots trust every public authority, so a server needs a check of its name (A82)."""
+    context = message.common_tls_context
+    path = str(context.WhichOneof("validation_context_type"))
+    validation = context.validation_context
+    has_provider = validation.HasField("ca_certificate_provider_instance")
+    if path == "combined_validation_context":
+        combined = context.combined_validation_context
+        validation = combined.default_validation_context
+        path += ".default_validation_context"
+        has_provider = combined.HasField("validation_context_certificate_provider_instance")
+        has_provider |= validation.HasField("ca_certificate_provider_instance")
+    has_matchers = validation.match_subject_alt_names or validation.match_typed_subject_alt_names
+    if has_provider or has_matchers or not validation.HasField("system_root_certs"):
+        return
+    field = f"common_tls_context.{path}.system_root_certs"
+    text = "accepts every server with a certificate of a public authority"
+    if not message.auto_sni_san_validation or not (message.sni or message.auto_host_sni):
+        wanted = "match_subject_alt_names, or auto_sni_san_validation with sni"
+        yield _warning(field, f"{text}, wanted {wanted}")
+    elif not message.sni:
+        yield _warning(field, f"{text} if the endpoint has no hostname, wanted sni")
+
+
 def _check_policies(message: Proto) -> Iterator[Finding]:
     for index, entry in enumerate(message.policies):
         url = entry.typed_extension_config.typed_config.type_url
@@ -258,6 +282,7 @@ RULES: Final[Mapping[str, Rule]] = {
     parsed_fields.HASH_POLICY: _check_hash,
     parsed_fields.CLUSTER: _check_cluster,
     parsed_fields.UPSTREAM_OPTIONS: _check_upstream_options,
+    parsed_fields.UPSTREAM_TLS: _check_upstream_tls,
     parsed_fields.LB_POLICIES: _check_policies,
     parsed_fields.LOCALITY_LB_ENDPOINTS: _check_locality,
     parsed_fields.LB_ENDPOINT: _check_endpoint,

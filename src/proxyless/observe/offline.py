@@ -59,7 +59,8 @@ class OfflineMesh:
             if row.error or not row.value:
                 is_gone = row.status == "DOES_NOT_EXIST"
                 code = StatusCode.NOT_FOUND if is_gone else StatusCode.UNAVAILABLE
-                text = row.error or _REASONS.get(row.status, f"is {row.status}")
+                text = "its contents are left out" if row.is_left_out else f"is {row.status}"
+                text = row.error or _REASONS.get(row.status, text)
                 self._errors[key] = Status(code, text)
 
     def find(self, type_url: str, name: str) -> tuple[bytes | None, Status]:

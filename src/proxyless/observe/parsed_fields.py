@@ -46,6 +46,7 @@ HEADER_MATCHER: Final = f"{_ROUTE}.HeaderMatcher"
 MANAGER: Final = f"{_HCM}.HttpConnectionManager"
 STATEFUL_SESSION: Final = f"{_HTTP_FILTERS}.stateful_session.v3.StatefulSession"
 UPSTREAM_OPTIONS: Final = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+UPSTREAM_TLS: Final = f"{_TLS}.UpstreamTlsContext"
 LB_POLICIES: Final = f"{_CLUSTER}.LoadBalancingPolicy"
 CLUSTER_LOAD_ASSIGNMENT: Final = f"{_ENDPOINT}.ClusterLoadAssignment"
 LOCALITY_LB_ENDPOINTS: Final = f"{_ENDPOINT}.LocalityLbEndpoints"
@@ -159,9 +160,7 @@ PARSED_FIELDS: Final[Mapping[str, frozenset[str]]] = {
     ),
     # Proxies and TLS
     f"{_HTTP_11_PROXY}.Http11ProxyUpstreamTransport": _fields("transport_socket"),
-    f"{_TLS}.UpstreamTlsContext": _fields(
-        "common_tls_context sni auto_host_sni auto_sni_san_validation"
-    ),
+    UPSTREAM_TLS: _fields("common_tls_context sni auto_host_sni auto_sni_san_validation"),
     f"{_TLS}.CommonTlsContext": _fields(
         "tls_params custom_handshaker tls_certificates tls_certificate_sds_secret_configs"
         " tls_certificate_provider_instance tls_certificate_certificate_provider_instance"

@@ -8,8 +8,9 @@ import os
 import ssl
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
+from hashlib import sha256
 from ipaddress import ip_address
+from threading import Lock
 from typing import Final, Protocol, cast
 
 from proxyless.base import Status
@@ -20,7 +21,9 @@ from proxyless.transport.tls_sessions import ResumingContext, TlsSessions
 
 ALPN: Final = "h2"
 _ROOTS_VARIABLE: Final = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
-_CONTEXTS_MAX: Final = 64
+CONTEXTS_MAX: Final = 64
+# Contexts hold private keys, so few are kept that may not be needed any more.
+CONTEXTS_WITH_KEY_MAX: Final = 16
 
 
 @frozen
@@ -78,10 +81,72 @@ def client_context(tls: ClientTls) -> ssl.SSLContext:
     """The context for a configuration. Raises ValueError if the certificates are not usable."""
     # Names are sent and checked per connection, so servers share a context.
     nameless = replace(tls, server_name=None, check_peer=None)
-    return _client_context(nameless, _find_roots_file(tls))
+    return _contexts.find_or_make(nameless, _find_roots_file(tls))
 
 
-def _find_roots_file(tls: ClientTls) -> tuple[str, int] | None:
+def identity_digest(certificate_chain: bytes, private_key: bytes) -> bytes:
+    """Digest of a client's identity, which may be kept when the identity must not be."""
+    return sha256(certificate_chain + b"\0" + private_key).digest()
+
+
+def drop_identity(digest: bytes) -> None:
+    """Drop the contexts with this identity, after its rotation. Open connections keep theirs."""
+    _contexts.drop(digest)
+
+
+_RootsFile = tuple[str, int] | None
+# The settings without certificate and key, the file of the default roots, digest of the identity.
+_ContextKey = tuple[ClientTls, _RootsFile, bytes]
+
+
+class _ContextCache:
+    """LRU cache of contexts. Its keys have no private keys. Used by the loops of all threads."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        # Ordered by last use.
+        self._contexts: dict[_ContextKey, ssl.SSLContext] = {}
+
+    def __len__(self) -> int:
+        return len(self._contexts)
+
+    def find_or_make(self, tls: ClientTls, roots_file: _RootsFile) -> ssl.SSLContext:
+        chain, private_key = tls.certificate_chain or b"", tls.private_key or b""
+        digest = identity_digest(chain, private_key) if chain or private_key else b""
+        key = (replace(tls, certificate_chain=None, private_key=None), roots_file, digest)
+        with self._lock:
+            context = self._contexts.pop(key, None)
+            if context is not None:
+                self._contexts[key] = context
+                return context
+        # Not with the lock: it may take long.
+        context = _client_context(tls, roots_file)
+        with self._lock:
+            context = self._contexts.setdefault(key, context)
+            self._drop_oldest(lambda each: bool(each[2]), CONTEXTS_WITH_KEY_MAX)
+            self._drop_oldest(lambda _: True, CONTEXTS_MAX)
+        return context
+
+    def drop(self, digest: bytes) -> None:
+        with self._lock:
+            for key in [each for each in self._contexts if each[2] == digest]:
+                self._remove(key)
+
+    def _drop_oldest(self, matches: Callable[[_ContextKey], bool], count_max: int) -> None:
+        found = [each for each in self._contexts if matches(each)]
+        for key in found[: max(0, len(found) - count_max)]:
+            self._remove(key)
+
+    def _remove(self, key: _ContextKey) -> None:
+        context = self._contexts.pop(key)
+        if isinstance(context, ResumingContext):
+            context.sessions.drop(context)
+
+
+_contexts: Final = _ContextCache()
+
+
+def _find_roots_file(tls: ClientTls) -> _RootsFile:
     """Path and modification time of the default roots: a context of an older file is not reused."""
     path = os.environ.get(_ROOTS_VARIABLE)
     has_roots = tls.root_certificates is not None or tls.trust_bundles is not None
@@ -93,8 +158,7 @@ def _find_roots_file(tls: ClientTls) -> tuple[str, int] | None:
         raise ValueError(f"root certificates are not usable: {error}") from error
 
 
-@lru_cache(maxsize=_CONTEXTS_MAX)
-def _client_context(tls: ClientTls, roots_file: tuple[str, int] | None) -> ssl.SSLContext:
+def _client_context(tls: ClientTls, roots_file: _RootsFile) -> ssl.SSLContext:
     context = _trusting(tls, roots_file)
     # RFC 9113, 9.2.
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -109,7 +173,7 @@ def _client_context(tls: ClientTls, roots_file: tuple[str, int] | None) -> ssl.S
     return context
 
 
-def _trusting(tls: ClientTls, roots_file: tuple[str, int] | None) -> ssl.SSLContext:
+def _trusting(tls: ClientTls, roots_file: _RootsFile) -> ssl.SSLContext:
     if tls.trust_bundles is None:
         if tls.sessions is None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -186,7 +250,7 @@ def _read_certificate(transport_ssl: ssl.SSLObject) -> PeerCertificate:
 def _load_roots(
     context: ssl.SSLContext,
     root_certificates: bytes | None,
-    roots_file: tuple[str, int] | None = None,
+    roots_file: _RootsFile = None,
 ) -> None:
     try:
         if root_certificates is not None:
@@ -203,15 +267,11 @@ def _load_roots(
 
 
 def _load_identity(context: ssl.SSLContext, certificate_chain: bytes, private_key: bytes) -> None:
-    """Load the key from a temporary file: the ssl module reads keys from files only."""
-    import tempfile  # noqa: PLC0415 - slow to import, and few clients have a key
+    from proxyless.transport.key_files import path_with  # noqa: PLC0415 - few clients have a key
 
     try:
-        with tempfile.TemporaryDirectory() as directory:  # Created with mode 0700.
-            path = os.path.join(directory, "identity.pem")
-            with open(path, "wb") as file:
-                file.write(private_key + b"\n" + certificate_chain)
+        with path_with(private_key + b"\n" + certificate_chain) as path:
             # The password prevents a prompt for an encrypted key.
             context.load_cert_chain(path, password="")
-    except OSError as error:  # Also SSLError, and a read-only file system.
+    except OSError as error:  # Also SSLError.
         raise ValueError(f"certificate chain and key are not usable: {error}") from error

@@ -67,6 +67,12 @@ class TlsSessions:
             if len(self._sessions) > SESSIONS_MAX:
                 del self._sessions[next(iter(self._sessions))]
 
+    def drop(self, context: ssl.SSLContext) -> None:
+        """Drop the sessions of a context, which they would keep with its private key."""
+        with self._lock:
+            for key in [each for each in self._sessions if each[0] is context]:
+                del self._sessions[key]
+
 
 def _find_key(connection: ssl.SSLObject) -> _Key | None:
     """None if no name is verified: one peer's session would then be offered to any other."""

@@ -32,7 +32,7 @@ from tests.worlds.ads_clients import AdsClient, mesh, request
 def proxy(snapshot: Snapshot, **options: object) -> AdsClient:
     """A client that subscribes like Envoy, and has accepted everything."""
     client = AdsClient(**options)
-    client.serve(snapshot)
+    client.publish(snapshot)
     client.subscribe(CLUSTER)
     client.subscribe(ENDPOINTS, *snapshot.resources(ENDPOINTS))
     client.subscribe(LISTENER)
@@ -44,7 +44,7 @@ def proxy(snapshot: Snapshot, **options: object) -> AdsClient:
 def grpc_client(snapshot: Snapshot, **options: object) -> AdsClient:
     """A client that subscribes like gRPC, by name, and has accepted everything."""
     client = AdsClient(**options)
-    client.serve(snapshot)
+    client.publish(snapshot)
     client.subscribe(LISTENER, "api")
     client.subscribe(ROUTE_CONFIG, "routes")
     client.subscribe(CLUSTER, *snapshot.resources(CLUSTER))
@@ -58,7 +58,7 @@ def grpc_client(snapshot: Snapshot, **options: object) -> AdsClient:
 
 def test_subscribed_resources_are_sent() -> None:
     client = AdsClient()
-    client.serve(mesh("a", "b"))
+    client.publish(mesh("a", "b"))
     assert client.subscribe(CLUSTER) == ["CDS 1: a b"]
     assert client.subscribe(ENDPOINTS, "b") == ["EDS 1: b"]
     assert client.subscribe(LISTENER, "api") == ["LDS 1: api"]
@@ -69,12 +69,12 @@ def test_first_snapshot_answers_earlier_requests() -> None:
     client = AdsClient()
     assert client.subscribe(LISTENER) == []
     assert client.subscribe(CLUSTER) == []
-    assert client.serve(mesh("a")) == ["CDS 1: a", "LDS 1: api"]
+    assert client.publish(mesh("a")) == ["CDS 1: a", "LDS 1: api"]
 
 
 def test_only_added_names_are_sent() -> None:
     client = AdsClient()
-    client.serve(mesh("a", "b"))
+    client.publish(mesh("a", "b"))
     client.subscribe(ENDPOINTS, "a")
     client.ack()
     assert client.subscribe(ENDPOINTS, "a", "b") == ["EDS 1: b"]
@@ -82,7 +82,7 @@ def test_only_added_names_are_sent() -> None:
 
 def test_all_clusters_are_sent_when_a_name_is_added() -> None:
     client = AdsClient()
-    client.serve(mesh("a", "b"))
+    client.publish(mesh("a", "b"))
     client.subscribe(CLUSTER, "a")
     client.ack()
     assert client.subscribe(CLUSTER, "a", "b") == ["CDS 1: a b"]
@@ -90,20 +90,20 @@ def test_all_clusters_are_sent_when_a_name_is_added() -> None:
 
 def test_missing_cluster_is_answered_by_a_response_without_it() -> None:
     client = AdsClient()
-    client.serve(mesh("a"))
+    client.publish(mesh("a"))
     assert client.subscribe(CLUSTER, "z") == ["CDS 1:"]
 
 
 def test_missing_endpoints_are_sent_when_they_are_added() -> None:
     client = AdsClient()
-    client.serve(mesh("a"))
+    client.publish(mesh("a"))
     assert client.subscribe(ENDPOINTS, "z") == []
-    assert client.serve(mesh("a").with_(endpoints("z", []))) == ["EDS 2: z"]
+    assert client.publish(mesh("a").with_(endpoints("z", []))) == ["EDS 2: z"]
 
 
 def test_removed_name_is_sent_again_when_it_is_added_again() -> None:
     client = AdsClient()
-    client.serve(mesh("a", "b"))
+    client.publish(mesh("a", "b"))
     client.subscribe(ENDPOINTS, "a", "b")
     client.ack()
     assert client.subscribe(ENDPOINTS, "a") == []
@@ -115,7 +115,7 @@ def test_removed_name_is_sent_again_when_it_is_added_again() -> None:
 
 def test_ack_gets_no_response() -> None:
     client = AdsClient()
-    client.serve(mesh("a"))
+    client.publish(mesh("a"))
     client.subscribe(CLUSTER)
     assert client.ack() == []
 
@@ -126,7 +126,7 @@ def test_ack_gets_no_response() -> None:
 def test_request_with_a_stale_nonce_is_ignored() -> None:
     client = proxy(mesh("a", "b"))
     stale = request(ENDPOINTS, ["a"], nonce="1")
-    client.serve(mesh("a", "b", version="2", port=2))
+    client.publish(mesh("a", "b", version="2", port=2))
     assert client.stream.on_request(stale) == []
     assert client.stream.subscriptions[ENDPOINTS].names == {"a", "b"}
 
@@ -146,10 +146,10 @@ def test_request_before_the_response_arrived_changes_the_subscription() -> None:
 
 def test_nonces_are_unique() -> None:
     client = AdsClient()
-    client.serve(mesh("a"))
+    client.publish(mesh("a"))
     for type_url in (CLUSTER, LISTENER):
         client.subscribe(type_url)
-    client.serve(mesh("b", version="2"))
+    client.publish(mesh("b", version="2"))
     nonces = [response.nonce for response in client.inbox]
     assert len(set(nonces)) == len(nonces)
 
@@ -159,7 +159,7 @@ def test_nonces_are_unique() -> None:
 
 def test_ack_is_recorded_with_its_version() -> None:
     client = AdsClient()
-    client.serve(mesh("a"))
+    client.publish(mesh("a"))
     client.subscribe(CLUSTER)
     assert client.stream.verdict(CLUSTER) is Verdict.PENDING
     assert not client.stream.is_acked(CLUSTER, "1")
@@ -172,7 +172,7 @@ def test_nack_is_recorded_and_nothing_is_sent_again() -> None:
     nacks: list[Nack] = []
     client = AdsClient()
     client.stream = AdsStream(on_nack=nacks.append)
-    client.serve(mesh("a"))
+    client.publish(mesh("a"))
     client.subscribe(CLUSTER)
     assert client.nack("no such policy") == []
     nack = Nack("node-1", CLUSTER, "1", 3, "no such policy")
@@ -180,12 +180,12 @@ def test_nack_is_recorded_and_nothing_is_sent_again() -> None:
     assert client.stream.nack(CLUSTER) == nack
     assert client.stream.acked_version(CLUSTER) == ""
     assert not client.stream.is_acked(CLUSTER, "1")
-    assert client.serve(mesh("a")) == []
+    assert client.publish(mesh("a")) == []
 
 
 def test_change_of_names_after_a_nack_is_no_ack() -> None:
     client = AdsClient()
-    client.serve(mesh("a", "b"))
+    client.publish(mesh("a", "b"))
     client.subscribe(CLUSTER, "a", "b")
     client.nack("no")
     assert client.subscribe(CLUSTER, "a") == []
@@ -196,9 +196,9 @@ def test_valid_version_is_sent_again_after_a_nack() -> None:
     good = mesh("a")
     client = proxy(good)
     bad = good.with_(eds_cluster("a", lb_policy="MAGLEV"))
-    assert client.serve(bad) == ["CDS 2: a"]
+    assert client.publish(bad) == ["CDS 2: a"]
     client.nack("no")
-    assert client.serve(bad.with_(eds_cluster("a"))) == ["CDS 3: a"]
+    assert client.publish(bad.with_(eds_cluster("a"))) == ["CDS 3: a"]
     client.ack()
     assert client.stream.nack(CLUSTER) is None
 
@@ -210,11 +210,11 @@ def test_nack_text_has_node_resource_type_and_error() -> None:
 
 def test_change_of_unsubscribed_resources_is_acked_without_a_response() -> None:
     client = AdsClient()
-    client.serve(mesh("a", "b"))
+    client.publish(mesh("a", "b"))
     client.subscribe(ENDPOINTS, "a")
     client.ack()
     changed = mesh("a", "b").with_(endpoints("b", []))
-    assert client.serve(changed) == []
+    assert client.publish(changed) == []
     assert client.stream.is_acked(ENDPOINTS, "2")
 
 
@@ -226,14 +226,14 @@ def test_responses_are_in_the_order_cds_eds_lds_rds() -> None:
     for type_url, names in ((ROUTE_CONFIG, ["routes"]), (LISTENER, []), (ENDPOINTS, ["a"])):
         client.subscribe(type_url, *names)
     client.subscribe(CLUSTER)
-    assert client.serve(mesh("a")) == ["CDS 1: a", "EDS 1: a", "LDS 1: api", "RDS 1: routes"]
+    assert client.publish(mesh("a")) == ["CDS 1: a", "EDS 1: a", "LDS 1: api", "RDS 1: routes"]
 
 
 def test_new_routes_are_sent_when_their_clusters_are_acked() -> None:
     client = proxy(mesh("old"))
     after = mesh("old").replaced(mesh("new"))
     # The old cluster is kept.
-    assert client.serve(after) == ["CDS 2: new old"]
+    assert client.publish(after) == ["CDS 2: new old"]
     # Envoy subscribes to the endpoints before it accepts the cluster.
     assert client.subscribe(ENDPOINTS, "new", "old") == ["EDS 2: new"]
     assert client.ack() == []
@@ -249,7 +249,7 @@ def test_new_routes_are_sent_when_their_clusters_are_acked() -> None:
 
 def test_old_cluster_is_removed_when_a_client_has_all_new_ones() -> None:
     client = grpc_client(mesh("old"))
-    assert client.serve(mesh("old").replaced(mesh("new"))) == ["RDS 2: routes"]
+    assert client.publish(mesh("old").replaced(mesh("new"))) == ["RDS 2: routes"]
     assert client.ack() == []
     assert client.subscribe(CLUSTER, "old", "new") == ["CDS 2: new old"]
     assert client.ack() == []
@@ -259,7 +259,7 @@ def test_old_cluster_is_removed_when_a_client_has_all_new_ones() -> None:
 
 def test_removal_is_not_sent_when_the_client_unsubscribes() -> None:
     client = grpc_client(mesh("old"))
-    client.serve(mesh("old").replaced(mesh("new")))
+    client.publish(mesh("old").replaced(mesh("new")))
     client.ack()
     client.subscribe(CLUSTER, "old", "new")
     client.ack()
@@ -270,7 +270,7 @@ def test_removal_is_not_sent_when_the_client_unsubscribes() -> None:
 
 def test_old_cluster_is_removed_after_the_timeout() -> None:
     client = grpc_client(mesh("old"))
-    client.serve(mesh("old").replaced(mesh("new")))
+    client.publish(mesh("old").replaced(mesh("new")))
     client.ack()
     assert client.stream.has_removal_pending()
     assert [response.type_url for response in client.stream.on_removal_timeout()] == [CLUSTER]
@@ -279,7 +279,7 @@ def test_old_cluster_is_removed_after_the_timeout() -> None:
 
 def test_old_clusters_are_kept_for_the_grace_after_new_routes_are_acked() -> None:
     client = proxy(mesh("old"), removal_grace_s=0.5)
-    client.serve(mesh("old").replaced(mesh("new")))
+    client.publish(mesh("old").replaced(mesh("new")))
     client.subscribe(ENDPOINTS, "new", "old")
     client.ack()
     assert client.ack() == ["RDS 2: routes"]
@@ -295,7 +295,7 @@ def test_old_clusters_are_kept_for_the_grace_after_new_routes_are_acked() -> Non
 def test_next_removal_has_its_own_grace() -> None:
     client = proxy(mesh("a", "b", "c"), removal_grace_s=0.5)
     for version, left in ((2, ["a", "b"]), (3, ["a"])):
-        client.serve(mesh(*left, version=str(version)))
+        client.publish(mesh(*left, version=str(version)))
         client.ack_all()
         assert client.is_in_grace()
         assert client.end_grace() == [f"CDS {version}: {' '.join(left)}"]
@@ -304,10 +304,10 @@ def test_next_removal_has_its_own_grace() -> None:
 
 def test_grace_ends_without_removal_when_the_cluster_is_added_again() -> None:
     client = proxy(mesh("a", "b"), removal_grace_s=0.5)
-    client.serve(mesh("a", version="2"))
+    client.publish(mesh("a", version="2"))
     client.ack_all()
     assert client.is_in_grace()
-    client.serve(mesh("a", "b", version="3"))
+    client.publish(mesh("a", "b", version="3"))
     assert not client.is_in_grace()
     assert client.end_grace() == []
 
@@ -315,10 +315,10 @@ def test_grace_ends_without_removal_when_the_cluster_is_added_again() -> None:
 def test_changes_of_endpoints_do_not_extend_the_grace() -> None:
     client = proxy(mesh("a", "b"), removal_grace_s=0.5)
     after = mesh("a", version="2")
-    client.serve(after)
+    client.publish(after)
     client.ack_all()
     assert client.is_in_grace()
-    client.serve(after.with_(endpoints("a", ["10.0.0.2:1"]), version="3"))
+    client.publish(after.with_(endpoints("a", ["10.0.0.2:1"]), version="3"))
     assert client.is_in_grace()
     client.ack_all()
     assert client.end_grace() == ["CDS 2: a"]
@@ -327,17 +327,17 @@ def test_changes_of_endpoints_do_not_extend_the_grace() -> None:
 def test_grace_ends_while_a_response_is_not_answered() -> None:
     client = grpc_client(mesh("a", "b"), removal_grace_s=0.5)
     after = mesh("a", version="2")
-    client.serve(after)
+    client.publish(after)
     client.ack_all()
-    client.serve(after.with_(endpoints("a", ["10.0.0.2:1"]), version="3"))
+    client.publish(after.with_(endpoints("a", ["10.0.0.2:1"]), version="3"))
     assert client.end_grace() == ["CDS 2: a"]
 
 
 def test_new_routes_do_not_extend_the_grace_of_earlier_removals() -> None:
     client = proxy(mesh("a", "b", "c"), removal_grace_s=0.5)
-    client.serve(mesh("a", "b", version="2"))
+    client.publish(mesh("a", "b", version="2"))
     client.ack_all()
-    client.serve(mesh("a", version="3"))
+    client.publish(mesh("a", version="3"))
     assert client.end_grace() == ["CDS 3: a b"]
     client.ack_all()
     assert client.is_in_grace()
@@ -346,11 +346,11 @@ def test_new_routes_do_not_extend_the_grace_of_earlier_removals() -> None:
 
 def test_new_grace_has_another_number() -> None:
     client = proxy(mesh("a", "b", "c"), removal_grace_s=0.5)
-    client.serve(mesh("a", "b", version="2"))
+    client.publish(mesh("a", "b", version="2"))
     client.ack_all()
     first = client.stream.grace
     # c is added again when b is removed: the grace of b must not be the rest of c's.
-    client.serve(mesh("a", "c", version="3"))
+    client.publish(mesh("a", "c", version="3"))
     client.ack_all()
     assert first is not None
     assert client.stream.grace not in (None, first)
@@ -358,24 +358,24 @@ def test_new_grace_has_another_number() -> None:
 
 def test_removal_timeout_stays_over_while_routes_and_clusters_are_equal() -> None:
     client = grpc_client(mesh("old"), removal_grace_s=0.5)
-    client.serve(mesh("new", version="2"))
+    client.publish(mesh("new", version="2"))
     client.ack_all()
     client.stream.on_removal_timeout()
     assert client.is_in_grace()
     # An owner with a snapshot per node may create an equal one for each call.
-    client.serve(mesh("new", version="2"))
+    client.publish(mesh("new", version="2"))
     assert client.is_in_grace()
     assert client.end_grace() == ["CDS 2:"]
 
 
 def test_cluster_is_removed_at_once_when_routes_do_not_change() -> None:
     client = proxy(mesh("a"))
-    assert client.serve(mesh("a").without(CLUSTER, "a", partial=True)) == ["CDS 2:"]
+    assert client.publish(mesh("a").without(CLUSTER, "a", partial=True)) == ["CDS 2:"]
 
 
 def test_nack_does_not_stop_later_responses() -> None:
     client = proxy(mesh("old"))
-    client.serve(mesh("old").replaced(mesh("new")))
+    client.publish(mesh("old").replaced(mesh("new")))
     assert client.nack("no clusters today") == ["RDS 2: routes"]
     assert client.nack("nor routes") == ["CDS 2: new"]
 
@@ -384,7 +384,7 @@ def test_new_names_are_answered_at_once() -> None:
     client = proxy(mesh("a"))
     more = route_config("more", route(cluster="b"))
     after = mesh("a", "b").with_(more, version="2")
-    assert client.serve(after)[0].startswith("CDS")
+    assert client.publish(after)[0].startswith("CDS")
     assert client.subscribe(ROUTE_CONFIG, "routes", "more") == ["RDS 2: more routes"]
 
 
@@ -392,14 +392,14 @@ def test_unpaced_stream_sends_all_at_once() -> None:
     client = proxy(mesh("old"), is_paced=False)
     client.subscribe(ENDPOINTS, "old", "new")
     after = mesh("old").replaced(mesh("new"))
-    assert client.serve(after) == ["CDS 2: new", "EDS 2: new", "RDS 2: routes"]
+    assert client.publish(after) == ["CDS 2: new", "EDS 2: new", "RDS 2: routes"]
 
 
 def test_newer_snapshot_replaces_one_that_is_not_sent_yet() -> None:
     client = proxy(mesh("a"))
     second = mesh("a").replaced(mesh("b"))
-    client.serve(second)
-    client.serve(second.replaced(mesh("c")))
+    client.publish(second)
+    client.publish(second.replaced(mesh("c")))
     shown = client.ack_all()
     assert "RDS 3: routes" in shown
     assert "RDS 2: routes" not in shown
@@ -415,7 +415,7 @@ def test_withheld_type_is_not_sent_until_it_is_released() -> None:
     client.stream.on_snapshot(changed, Withheld(types=frozenset({ENDPOINTS})))
     assert client.inbox == []
     assert client.subscribe(ENDPOINTS, "a", "z") == []
-    assert client.serve(changed) == ["EDS 2: a"]
+    assert client.publish(changed) == ["EDS 2: a"]
 
 
 def test_clusters_are_removed_while_routes_are_withheld() -> None:
@@ -434,7 +434,7 @@ def test_withheld_names_keep_their_last_version() -> None:
     client.ack_all()
     accepted = client.accepted[CLUSTER]
     assert accepted == {"a": Resource.of(eds_cluster("a")).value}
-    client.serve(after)
+    client.publish(after)
     client.ack_all()
     assert set(client.accepted[CLUSTER]) == {"a", "b"}
     assert client.accepted[CLUSTER] != accepted
@@ -444,7 +444,7 @@ def test_removal_of_a_withheld_name_is_not_sent() -> None:
     client = proxy(mesh("a"))
     gone = mesh("a").without(CLUSTER, "a", partial=True)
     assert client.stream.on_snapshot(gone, Withheld().plus(CLUSTER, ["a"])) == []
-    assert client.serve(gone) == ["CDS 2:"]
+    assert client.publish(gone) == ["CDS 2:"]
 
 
 def test_minus_releases_one_type() -> None:
@@ -560,7 +560,7 @@ class Session:
         match what:
             case "serve":
                 self.snapshot = self.snapshot.replaced(mesh(*clusters, port=port))
-                self.client.serve(self.snapshot)
+                self.client.publish(self.snapshot)
             case "subscribe":
                 self.client.subscribe(ENDPOINTS, *clusters)
             case "ack" if self.client.inbox:
@@ -602,4 +602,4 @@ def test_no_route_lacks_its_cluster_in_any_order_of_events(
         session.expect_all_accepted()
     # Nothing is sent twice.
     assert not session.client.stream.has_removal_pending()
-    assert session.client.serve(session.snapshot) == []
+    assert session.client.publish(session.snapshot) == []

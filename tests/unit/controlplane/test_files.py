@@ -26,7 +26,7 @@ def clusters(*names: str) -> str:
     return "---\n".join(f'"@type": {CLUSTER}\nname: {name}\ntype: STATIC\n' for name in names)
 
 
-class World:
+class FileSourceWorld:
     """A directory, a source that watches it, and its callbacks."""
 
     def __init__(self, directory: Path, offload: "Offload | None" = None) -> None:
@@ -70,11 +70,11 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def world(tmp_path: Path) -> FileSourceWorld:
+    return FileSourceWorld(tmp_path)
 
 
-def test_all_files_below_the_directory_are_read(world: World) -> None:
+def test_all_files_below_the_directory_are_read(world: FileSourceWorld) -> None:
     world.write("b.yaml", clusters("b1", "b2"))
     world.write("a.yml", clusters("a"))
     world.write("more/c.json", f'{{"@type": "{CLUSTER}", "name": "c"}}')
@@ -84,15 +84,15 @@ def test_all_files_below_the_directory_are_read(world: World) -> None:
     assert world.start() == ["a", "b1", "b2", "c"]
 
 
-def test_empty_directory_is_an_empty_snapshot(world: World) -> None:
+def test_empty_directory_is_an_empty_snapshot(world: FileSourceWorld) -> None:
     assert world.start() == []
 
 
 def test_missing_directory_is_an_error(tmp_path: Path) -> None:
-    assert World(tmp_path / "none").load_error() == "[error:there is no such directory]"
+    assert FileSourceWorld(tmp_path / "none").load_error() == "[error:there is no such directory]"
 
 
-def test_start_raises_and_starts_no_timer_when_a_file_is_invalid(world: World) -> None:
+def test_start_raises_and_starts_no_timer_when_a_file_is_invalid(world: FileSourceWorld) -> None:
     world.write("a.yaml", "x: 1")
     with pytest.raises(ValidationError, match=r"a.yaml\[0\]"):
         world.source.start()
@@ -102,7 +102,7 @@ def test_start_raises_and_starts_no_timer_when_a_file_is_invalid(world: World) -
 # Changes
 
 
-def test_change_is_found_by_the_next_poll(world: World) -> None:
+def test_change_is_found_by_the_next_poll(world: FileSourceWorld) -> None:
     world.write("a.yaml", clusters("a"))
     world.start()
     world.write("a.yaml", clusters("a", "b"))
@@ -113,7 +113,7 @@ def test_change_is_found_by_the_next_poll(world: World) -> None:
     assert [snapshot.version for snapshot in world.snapshots] == ["2"]
 
 
-def test_added_and_removed_files_are_found(world: World) -> None:
+def test_added_and_removed_files_are_found(world: FileSourceWorld) -> None:
     world.write("a.yaml", clusters("a"))
     world.start()
     world.write("b.yaml", clusters("b"))
@@ -124,7 +124,7 @@ def test_added_and_removed_files_are_found(world: World) -> None:
     assert world.names() == ["b"]
 
 
-def test_no_callback_while_nothing_changes(world: World) -> None:
+def test_no_callback_while_nothing_changes(world: FileSourceWorld) -> None:
     world.write("a.yaml", clusters("a"))
     world.start()
     for _ in range(5):
@@ -134,7 +134,9 @@ def test_no_callback_while_nothing_changes(world: World) -> None:
     assert world.snapshots == []
 
 
-def test_unchanged_files_are_not_read_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchanged_files_are_not_read_again(
+    world: FileSourceWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.write("a.yaml", clusters("a"))
     world.write("b.yaml", clusters("b"))
     world.start()
@@ -153,7 +155,7 @@ def test_unchanged_files_are_not_read_again(world: World, monkeypatch: pytest.Mo
 
 
 def test_last_valid_snapshot_is_kept_and_the_error_reported_once_when_a_file_is_invalid(
-    world: World,
+    world: FileSourceWorld,
 ) -> None:
     world.write("a.yaml", clusters("a"))
     world.start()
@@ -167,7 +169,7 @@ def test_last_valid_snapshot_is_kept_and_the_error_reported_once_when_a_file_is_
     assert "field:a.yaml[0].nam error:there is no such field" in problem
 
 
-def test_corrected_file_is_served(world: World) -> None:
+def test_corrected_file_is_served(world: FileSourceWorld) -> None:
     world.write("a.yaml", clusters("a"))
     world.start()
     world.write("a.yaml", "x: 1")
@@ -183,7 +185,7 @@ def test_corrected_file_is_served(world: World) -> None:
 
 
 def test_unreadable_file_is_read_as_soon_as_it_is_readable(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: FileSourceWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For example after a change of its owner, which does not change the stamp."""
     world.start()
@@ -202,7 +204,7 @@ def test_unreadable_file_is_read_as_soon_as_it_is_readable(
     assert world.names() == ["a"]
 
 
-def test_reference_without_a_resource_is_a_problem(world: World) -> None:
+def test_reference_without_a_resource_is_a_problem(world: FileSourceWorld) -> None:
     world.write("a.yaml", clusters("a"))
     world.start()
     world.write(
@@ -214,7 +216,7 @@ def test_reference_without_a_resource_is_a_problem(world: World) -> None:
 
 
 def test_last_valid_snapshot_is_kept_when_the_directory_is_removed(
-    world: World, tmp_path: Path
+    world: FileSourceWorld, tmp_path: Path
 ) -> None:
     world.write("a.yaml", clusters("a"))
     world.start()
@@ -226,7 +228,7 @@ def test_last_valid_snapshot_is_kept_when_the_directory_is_removed(
     assert world.names() == ["a"]
 
 
-def test_last_valid_snapshot_is_kept_when_a_link_is_broken(world: World) -> None:
+def test_last_valid_snapshot_is_kept_when_a_link_is_broken(world: FileSourceWorld) -> None:
     """For example while a volume is mounted again: the file is not removed."""
     target = world.directory / ".target"
     target.write_text(clusters("a"))
@@ -241,7 +243,7 @@ def test_last_valid_snapshot_is_kept_when_a_link_is_broken(world: World) -> None
     assert len(world.snapshots) == 1
 
 
-def test_pipe_is_not_opened(world: World) -> None:
+def test_pipe_is_not_opened(world: FileSourceWorld) -> None:
     """Opening it could block for ever."""
     world.write("a.yaml", clusters("a"))
     world.start()
@@ -254,7 +256,7 @@ def test_pipe_is_not_opened(world: World) -> None:
 @pytest.mark.parametrize("error_number", [errno.ENOENT, errno.EACCES])
 @pytest.mark.parametrize("place", ["", "below"])
 def test_last_valid_snapshot_is_kept_when_a_directory_cannot_be_listed(
-    world: World, monkeypatch: pytest.MonkeyPatch, place: str, error_number: int
+    world: FileSourceWorld, monkeypatch: pytest.MonkeyPatch, place: str, error_number: int
 ) -> None:
     """It was removed during the scan, or its permissions changed."""
     world.write("below/a.yaml", clusters("a"))
@@ -277,7 +279,7 @@ def test_last_valid_snapshot_is_kept_when_a_directory_cannot_be_listed(
 @pytest.mark.parametrize("error_number", [errno.EACCES, errno.EIO, errno.ESTALE])
 @pytest.mark.parametrize("place", ["", "below/a.yaml"])
 def test_last_valid_snapshot_is_kept_while_stat_fails(
-    world: World, monkeypatch: pytest.MonkeyPatch, place: str, error_number: int
+    world: FileSourceWorld, monkeypatch: pytest.MonkeyPatch, place: str, error_number: int
 ) -> None:
     """For example a directory without the execute permission, or an I/O error."""
     world.write("below/a.yaml", clusters("a"))
@@ -299,7 +301,7 @@ def test_last_valid_snapshot_is_kept_while_stat_fails(
     ("error_number", "expected"), [(errno.ENOENT, []), (errno.EIO, ["a"]), (0, [])]
 )
 def test_resources_are_removed_only_when_the_file_does_not_exist(
-    world: World, monkeypatch: pytest.MonkeyPatch, error_number: int, expected: list[str]
+    world: FileSourceWorld, monkeypatch: pytest.MonkeyPatch, error_number: int, expected: list[str]
 ) -> None:
     """The file was listed, then not found; `lstat` decides whether it is a broken link."""
     path = world.directory / "a.yaml"
@@ -326,7 +328,9 @@ def refusing(
     return stat
 
 
-def test_hidden_directories_are_not_listed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hidden_directories_are_not_listed(
+    world: FileSourceWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They may be large, or not readable."""
     world.write("a.yaml", clusters("a"))
     world.write(".git/b.yaml", clusters("b"))
@@ -342,7 +346,7 @@ def test_hidden_directories_are_not_listed(world: World, monkeypatch: pytest.Mon
     assert scanned == [str(world.directory)]
 
 
-def test_closed_source_does_not_poll(world: World) -> None:
+def test_closed_source_does_not_poll(world: FileSourceWorld) -> None:
     world.start()
     world.source.close()
     assert world.clock.timers_pending == 0
@@ -367,7 +371,7 @@ class Held:
 
 def test_next_scan_starts_after_the_last_one_has_ended(tmp_path: Path) -> None:
     held = Held()
-    world = World(tmp_path, held)
+    world = FileSourceWorld(tmp_path, held)
     world.start()
     world.write("a.yaml", clusters("a"))
     world.clock.advance(10 * POLL_INTERVAL_S)
@@ -382,7 +386,7 @@ def test_next_scan_starts_after_the_last_one_has_ended(tmp_path: Path) -> None:
 
 def test_result_of_a_scan_is_dropped_after_close(tmp_path: Path) -> None:
     held = Held()
-    world = World(tmp_path, held)
+    world = FileSourceWorld(tmp_path, held)
     world.start()
     world.write("a.yaml", clusters("a"))
     world.poll()
@@ -393,7 +397,7 @@ def test_result_of_a_scan_is_dropped_after_close(tmp_path: Path) -> None:
 
 
 def test_scan_reads_no_further_file_after_close(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: FileSourceWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
 
@@ -409,7 +413,9 @@ def test_scan_reads_no_further_file_after_close(
     assert read == ["a.yaml"]
 
 
-def test_polling_goes_on_when_reading_raises(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_polling_goes_on_when_reading_raises(
+    world: FileSourceWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.write("a.yaml", clusters("a"))
     world.start()
 
@@ -427,7 +433,9 @@ def test_polling_goes_on_when_reading_raises(world: World, monkeypatch: pytest.M
     assert world.names() == ["b"]
 
 
-def test_polling_goes_on_when_listing_raises(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_polling_goes_on_when_listing_raises(
+    world: FileSourceWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.write("a.yaml", clusters("a"))
     world.start()
 
@@ -453,7 +461,7 @@ def test_polling_goes_on_when_the_offload_raises(tmp_path: Path) -> None:
             raise RuntimeError("can't start new thread")
         on_result(work())
 
-    world = World(tmp_path, offload)
+    world = FileSourceWorld(tmp_path, offload)
     world.start()
     world.write("a.yaml", clusters("a"))
     world.poll()
@@ -466,7 +474,7 @@ def test_polling_goes_on_when_the_offload_raises(tmp_path: Path) -> None:
 
 
 def test_polling_goes_on_when_a_callback_raises(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = FileSourceWorld(tmp_path)
     world.start()
     received: list[Snapshot] = []
 
@@ -577,7 +585,7 @@ async def test_result_is_dropped_when_the_future_is_cancelled() -> None:
 # Errors
 
 
-def test_name_in_two_files_is_an_error_with_both_paths(world: World) -> None:
+def test_name_in_two_files_is_an_error_with_both_paths(world: FileSourceWorld) -> None:
     world.write("a.yaml", clusters("x", "a"))
     world.write("b.yaml", clusters("a"))
     assert world.load_error() == (
@@ -585,7 +593,7 @@ def test_name_in_two_files_is_an_error_with_both_paths(world: World) -> None:
     )
 
 
-def test_errors_of_all_files_are_reported(world: World) -> None:
+def test_errors_of_all_files_are_reported(world: FileSourceWorld) -> None:
     world.write("a.yaml", "x: 1")
     world.write("b.yaml", "[")
     world.write("c.json", "[")
@@ -597,24 +605,28 @@ def test_errors_of_all_files_are_reported(world: World) -> None:
     ]
 
 
-def test_too_large_file_is_rejected(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_file_is_rejected(
+    world: FileSourceWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(files_module, "FILE_BYTES_MAX", 10)
     world.write("a.yaml", "#" * 11)
     assert world.load_error() == "[field:a.yaml error:has more than 10 bytes]"
 
 
-def test_too_many_files_are_rejected(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_files_are_rejected(
+    world: FileSourceWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(files_module, "FILES_MAX", 1)
     world.write("a.yaml", "")
     world.write("b.yaml", "")
     assert world.load_error() == "[error:has 2 files, wanted at most 1]"
 
 
-def test_file_that_is_not_utf8_is_rejected(world: World) -> None:
+def test_file_that_is_not_utf8_is_rejected(world: FileSourceWorld) -> None:
     (world.directory / "a.yaml").write_bytes(b"a\xff")
     assert world.load_error() == "[field:a.yaml error:is not UTF-8 at byte 1]"
 
 
-def test_unreadable_file_is_an_error(world: World) -> None:
+def test_unreadable_file_is_an_error(world: FileSourceWorld) -> None:
     (world.directory / "a.yaml").mkdir()
     assert world.load_error() == "[field:a.yaml error:cannot be read: Is a directory]"

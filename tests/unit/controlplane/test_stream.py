@@ -36,7 +36,7 @@ class QueuePeer:
         return not self.is_gone
 
 
-class World:
+class StreamPumpWorld:
     """A running pump and its client."""
 
     def __init__(self) -> None:
@@ -61,19 +61,19 @@ async def settle() -> None:
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
-    world = World()
+async def world() -> AsyncIterator[StreamPumpWorld]:
+    world = StreamPumpWorld()
     yield world
     world.pump.end(OK)
     await world.ended
 
 
-async def test_subscription_gets_a_response(world: World) -> None:
+async def test_subscription_gets_a_response(world: StreamPumpWorld) -> None:
     await world.subscribe(CLUSTER)
     assert await world.received() == ["CDS 1: a"]
 
 
-async def test_new_snapshot_is_sent_after_wake(world: World) -> None:
+async def test_new_snapshot_is_sent_after_wake(world: StreamPumpWorld) -> None:
     await world.subscribe(ENDPOINTS, "a")
     assert await world.received() == ["EDS 1: a"]
     world.served.source = mesh("a").with_(endpoints("a", []))
@@ -81,19 +81,19 @@ async def test_new_snapshot_is_sent_after_wake(world: World) -> None:
     assert await world.received() == ["EDS 2: a"]
 
 
-async def test_snapshot_is_chosen_by_node(world: World) -> None:
+async def test_snapshot_is_chosen_by_node(world: StreamPumpWorld) -> None:
     world.served.source = lambda node: mesh(node.id)
     await world.subscribe(CLUSTER)
     assert await world.received() == ["CDS 1: node-1"]
 
 
-async def test_source_is_not_called_before_the_first_request(world: World) -> None:
+async def test_source_is_not_called_before_the_first_request(world: StreamPumpWorld) -> None:
     world.served.source = lambda node: pytest.fail(f"called with {node}")
     world.pump.wake()
     assert await world.received() == []
 
 
-async def test_slow_client_gets_only_the_newest_snapshot(world: World) -> None:
+async def test_slow_client_gets_only_the_newest_snapshot(world: StreamPumpWorld) -> None:
     await world.subscribe(ENDPOINTS, "a")
     await world.received()
     world.peer.gate.clear()
@@ -107,7 +107,7 @@ async def test_slow_client_gets_only_the_newest_snapshot(world: World) -> None:
     assert await world.received() == ["EDS 2: a", "EDS 49: a"]
 
 
-async def test_requests_are_not_read_while_responses_are_queued(world: World) -> None:
+async def test_requests_are_not_read_while_responses_are_queued(world: StreamPumpWorld) -> None:
     world.peer.gate.clear()
     for number in range(OUTBOX_MAX * 10):
         await world.subscribe(ENDPOINTS, "a" if number % 2 else "b", "a")
@@ -116,25 +116,25 @@ async def test_requests_are_not_read_while_responses_are_queued(world: World) ->
     assert world.peer.requests.qsize() > 0
 
 
-async def test_stream_ends_when_the_client_closes_it(world: World) -> None:
+async def test_stream_ends_when_the_client_closes_it(world: StreamPumpWorld) -> None:
     world.peer.requests.put_nowait(None)
     assert await world.ended == OK
 
 
-async def test_stream_ends_when_a_write_fails(world: World) -> None:
+async def test_stream_ends_when_a_write_fails(world: StreamPumpWorld) -> None:
     world.peer.is_gone = True
     await world.subscribe(CLUSTER)
     assert await world.ended == OK
 
 
-async def test_stream_ends_with_the_status_of_the_owner(world: World) -> None:
+async def test_stream_ends_with_the_status_of_the_owner(world: StreamPumpWorld) -> None:
     status = Status(StatusCode.UNAVAILABLE, "restart")
     world.pump.end(status)
     world.pump.end(OK)
     assert await world.ended == status
 
 
-async def test_current_response_is_sent_before_the_stream_ends(world: World) -> None:
+async def test_current_response_is_sent_before_the_stream_ends(world: StreamPumpWorld) -> None:
     world.peer.gate.clear()
     await world.subscribe(CLUSTER)
     world.pump.end(OK)
@@ -146,7 +146,7 @@ async def test_current_response_is_sent_before_the_stream_ends(world: World) -> 
 
 
 async def test_stream_ends_when_the_client_does_not_receive_in_time(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: StreamPumpWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream_module, "WRITE_TIMEOUT_S", 0)
     world.peer.gate.clear()
@@ -156,13 +156,13 @@ async def test_stream_ends_when_the_client_does_not_receive_in_time(
     assert await world.received() == []
 
 
-async def test_stream_ends_when_a_request_is_rejected(world: World) -> None:
+async def test_stream_ends_when_a_request_is_rejected(world: StreamPumpWorld) -> None:
     await world.subscribe("")
     assert (await world.ended).code is StatusCode.INVALID_ARGUMENT
 
 
 async def test_exception_of_the_source_is_raised() -> None:
-    world = World()
+    world = StreamPumpWorld()
     world.served.source = {"other-node": mesh("a")}.__getitem__
     await world.subscribe(CLUSTER)
     with pytest.raises(TypeError):
@@ -170,7 +170,7 @@ async def test_exception_of_the_source_is_raised() -> None:
 
 
 async def test_old_clusters_are_removed_when_the_client_does_not_subscribe_to_new_ones(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: StreamPumpWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await world.subscribe(ROUTE_CONFIG, "routes")
     await world.subscribe(CLUSTER, "a")
@@ -186,7 +186,7 @@ async def test_old_clusters_are_removed_when_the_client_does_not_subscribe_to_ne
     assert await world.received() == ["CDS 2:"]
 
 
-async def test_old_clusters_are_removed_when_the_grace_is_over(world: World) -> None:
+async def test_old_clusters_are_removed_when_the_grace_is_over(world: StreamPumpWorld) -> None:
     world.pump.core.removal_grace_s = 3600
     await world.subscribe(CLUSTER)
     await world.subscribe(CLUSTER, nonce="1")
@@ -204,7 +204,7 @@ async def test_old_clusters_are_removed_when_the_grace_is_over(world: World) -> 
     assert await world.received() == ["CDS 2: b"]
 
 
-async def test_response_is_delayed(world: World) -> None:
+async def test_response_is_delayed(world: StreamPumpWorld) -> None:
     world.served.delay_s = 3600
     await world.subscribe(CLUSTER)
     assert await world.received() == []

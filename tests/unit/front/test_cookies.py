@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from base64 import b64encode
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -13,18 +14,32 @@ from proxyless.base import Metadata, validate_metadata
 from proxyless.front.cookies import (
     COOKIE_BYTES_MAX,
     COOKIES_MAX,
+    JAR_BYTES_MAX,
+    SENT_BYTES_MAX,
     Cookie,
     CookieJar,
     format_cookies,
     parse_set_cookie,
 )
-from proxyless.xds.filters.session_filter import NO_SESSION_ENDPOINT, SessionEndpoint
+from proxyless.xds.filters.session_filter import (
+    NO_SESSION_ENDPOINT,
+    SessionEndpoint,
+    SessionSetCookie,
+    read_session_endpoint,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PATH = "/pkg.Service/Method"
 
 
 def sets(*texts: str) -> Metadata:
     return tuple(("set-cookie", text) for text in texts)
+
+
+def of_filter(*texts: str) -> list[str]:
+    return [SessionSetCookie(text) for text in texts]
 
 
 def encode_endpoint(text: str) -> str:
@@ -43,8 +58,8 @@ class Jar:
 
     def sent(self, path: str = PATH) -> str | None:
         """The cookie header of an RPC that starts now."""
-        header = format_cookies(self.choose(path))
-        return str(header[0][1]) if header else None
+        headers = format_cookies(self.choose(path))
+        return "; ".join(str(value) for _, value in headers) if headers else None
 
     def answer(self, *texts: str, sent: tuple[Cookie, ...] | None = None) -> None:
         """Receive a response; `sent`: the cookies of its request (default: the current ones)."""
@@ -153,14 +168,55 @@ def test_a_late_response_is_used_when_the_cookie_has_expired(jar: Jar) -> None:
     assert jar.sent() == "a=2"
 
 
-def test_the_number_of_cookies_is_bounded(jar: Jar) -> None:
-    jar.answer(*(f"a{number}=1" for number in range(COOKIES_MAX + 9)))
-    assert len(jar.choose()) == COOKIES_MAX
+@pytest.mark.parametrize("kind", [str, SessionSetCookie])
+def test_oldest_cookies_are_dropped_when_there_are_too_many(
+    jar: Jar, kind: Callable[[str], str]
+) -> None:
+    jar.answer(*(kind(f"a{number}=1") for number in range(COOKIES_MAX + 9)))
+    assert [each.name for each in jar.choose()] == [f"a{9 + each}" for each in range(COOKIES_MAX)]
     # Existing cookies can still be replaced and deleted.
-    jar.answer("a0=2")
-    jar.answer("a1=1; Max-Age=0", "new=1")
+    jar.answer(kind("a9=2"), kind("a10=1; Max-Age=0"), kind("new=1"))
     found = {cookie.name: cookie.value for cookie in jar.choose()}
-    assert (found["a0"], found["new"], len(found)) == ("2", "1", COOKIES_MAX)
+    assert (found["a9"], found["new"], len(found)) == ("2", "1", COOKIES_MAX)
+
+
+def test_bytes_that_are_kept_and_sent_are_bounded(jar: Jar) -> None:
+    for number in range(100):
+        jar.answer(*(f"{name}{number}={'x' * 3_900}" for name in "ab"))
+        headers = format_cookies(jar.choose())
+        assert sum(len(str(value)) for _, value in headers) <= SENT_BYTES_MAX
+        # The newest one is sent.
+        assert [each.name for each in jar.choose()] == [f"b{number}"]
+    kept = jar.jar.choose(PATH, lambda: 0.0, [])
+    assert len(kept) == 1
+    assert sum(each.size_bytes for each in jar.jar._of_backends) <= JAR_BYTES_MAX
+
+
+def test_cookies_of_backends_yield_to_the_metadata_of_the_rpc(jar: Jar) -> None:
+    jar.answer(*of_filter("s=1"), f"big={'x' * 3_000}", "small=1")
+
+    def names(*metadata: object) -> list[str]:
+        return [each.name for each in jar.jar.choose(PATH, lambda: 0.0, metadata)]
+
+    assert names() == ["s", "big", "small"]
+    assert names(("x-blob-bin", b"y" * 4_000)) == ["s", "small"]
+    assert names(("x-blob-bin", b"y" * 6_200)) == ["s"]
+    # Metadata of a wrong type is rejected elsewhere.
+    assert names(None, 7, ("key", None), ("a", "b", "c")) == ["s", "big", "small"]
+
+
+def test_cookies_of_backends_are_apart_from_those_of_the_filter(jar: Jar) -> None:
+    home, elsewhere = encode_endpoint("10.0.0.1:80;web"), encode_endpoint("10.0.0.9:80;other")
+    jar.answer(*of_filter(f"s={home}"), f"s={elsewhere}", f"s={elsewhere}; Path={PATH}")
+    assert jar.endpoint.cluster == "web"
+    assert read_session_endpoint(format_cookies(jar.choose()), "s").cluster == "web"
+    jar.answer(f"s={home}; Max-Age=0")
+    assert jar.endpoint.cluster == "web"
+    # Cookies of another filter that a backend sets do not count either.
+    jar.answer(f"t={elsewhere}")
+    assert read_session_endpoint(format_cookies(jar.choose()), "t") is NO_SESSION_ENDPOINT
+    jar.answer(*of_filter(f"s={home}; Max-Age=0"))
+    assert jar.endpoint is NO_SESSION_ENDPOINT
 
 
 def test_other_metadata_is_ignored(jar: Jar) -> None:
@@ -169,12 +225,11 @@ def test_other_metadata_is_ignored(jar: Jar) -> None:
 
 
 def test_the_newest_cookie_that_names_a_backend_is_the_endpoint(jar: Jar) -> None:
-    jar.answer(f"s={encode_endpoint('10.0.0.1:80,10.0.0.2:80;web')}")
-    jar.answer(
-        "t=opaque", f"u={encode_endpoint('no address;web')}", "v=", f"w={encode_endpoint(';web')}"
-    )
+    jar.answer(*of_filter(f"s={encode_endpoint('10.0.0.1:80,10.0.0.2:80;web')}"))
+    no_address, empty = encode_endpoint("no address;web"), encode_endpoint(";web")
+    jar.answer(*of_filter("t=opaque", f"u={no_address}", "v=", f"w={empty}"))
     assert jar.endpoint == SessionEndpoint(("10.0.0.1:80", "10.0.0.2:80"), "web")
-    jar.answer(f't="{encode_endpoint("[::1]:80;api")}"; Max-Age=5')
+    jar.answer(*of_filter(f't="{encode_endpoint("[::1]:80;api")}"; Max-Age=5'))
     assert jar.endpoint == SessionEndpoint(("[::1]:80",), "api")
     jar.now_s += 5
     assert jar.endpoint.cluster == "web"

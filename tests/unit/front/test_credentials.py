@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ from proxyless.front import (
 )
 from proxyless.front import credentials as front_credentials
 from proxyless.front.credentials import _PluginCredentials, to_call_credentials
-from proxyless.front.plugin_threads import PluginThreads
+from proxyless.runtime.daemon_threads import DaemonThreads
 from tests.worlds.transports import PATIENCE_S, until
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ async def test_several_credentials_that_complete_at_once_return_no_withdraw() ->
 async def test_a_withdrawn_plugin_is_not_started(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pool = PluginThreads(threads_max=1)
+    pool = DaemonThreads("plugin", "plugins", threads_max=1)
     monkeypatch.setattr(front_credentials, "plugin_threads", lambda: pool)
     begun: list[str] = []
     may_go_on = threading.Event()
@@ -238,14 +239,30 @@ async def test_a_plugin_that_raises_is_an_error(error: BaseException) -> None:
     (status,) = result.answers
     assert isinstance(status, Status)
     assert status.code is StatusCode.UNAVAILABLE
-    assert f"{type(error).__name__}: {error}" in status.details
+    assert f"{type(error).__name__} (its text is logged" in status.details
+    assert str(error) not in status.details
+
+
+async def test_text_of_a_function_that_raises_is_only_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def function(_url: str, _path: str) -> Metadata:
+        raise LookupError("secret\n\x1b[2J")
+
+    result = Result()
+    with caplog.at_level(logging.DEBUG, "proxyless.channel"):
+        to_call_credentials(function).request("https://a/b", "/b/c", result)
+        await result.came.wait()
+    text = "call credentials raised LookupError (its text is logged by proxyless.channel at DEBUG)"
+    assert result.answers == [Status(StatusCode.UNAVAILABLE, text)]
+    assert caplog.messages == [r"call credentials: LookupError: secret \x1b[2J"]
 
 
 async def test_a_plugin_that_gets_no_thread_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    pool = PluginThreads()
+    pool = DaemonThreads("plugin", "plugins", threads_max=1)
     monkeypatch.setattr(front_credentials, "plugin_threads", lambda: pool)
     result = Result()
     with monkeypatch.context() as patch:

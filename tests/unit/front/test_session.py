@@ -12,9 +12,11 @@ from proxyless.base import OK, Metadata, Status, StatusCode
 from proxyless.front.session import SessionApi, SessionCookies
 from proxyless.runtime import VirtualClock
 from proxyless.wire import StreamEnd
+from proxyless.wire.messages import Unpacking
+from proxyless.xds.filters.session_filter import SessionSetCookie
 
 ENDPOINT = b64encode(b"10.0.0.1:80;web").decode()
-SET: Metadata = (("set-cookie", f"s={ENDPOINT}; HttpOnly"),)
+SET: Metadata = (("set-cookie", SessionSetCookie(f"s={ENDPOINT}; HttpOnly")),)
 
 
 class Observer:
@@ -29,6 +31,10 @@ class Observer:
 
     def on_head(self, metadata: Metadata) -> None:
         self._record("head", metadata)
+
+    def choose_unpacking(self) -> Unpacking:
+        self._record("choose_unpacking")
+        return Unpacking.ON_READ
 
     def on_message(self, message: bytes) -> None:
         self._record("message", message)
@@ -50,7 +56,7 @@ class Session(SessionApi):
         return 0.0
 
 
-class World:
+class FrontSessionWorld:
     """A session, and one of its RPCs."""
 
     def __init__(self) -> None:
@@ -64,11 +70,13 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> FrontSessionWorld:
+    return FrontSessionWorld()
 
 
-def test_cookies_of_a_head_are_taken_before_the_observer_is_called(world: World) -> None:
+def test_cookies_of_a_head_are_taken_before_the_observer_is_called(
+    world: FrontSessionWorld,
+) -> None:
     observer, end = world.call.observer, StreamEnd(OK)
     observer.on_writable()
     observer.on_head(SET)
@@ -84,21 +92,39 @@ def test_cookies_of_a_head_are_taken_before_the_observer_is_called(world: World)
     assert world.session.cookies.choose("/a/b", lambda: 0.0)[0] == (("cookie", f"s={ENDPOINT}"),)
 
 
-def test_trailers_set_cookies_if_the_response_is_trailers_only(world: World) -> None:
+def test_trailers_set_cookies_if_the_response_is_trailers_only(world: FrontSessionWorld) -> None:
     end = StreamEnd(Status(StatusCode.NOT_FOUND, "no"), SET)
     world.call.observer.on_end(end)
     assert world.observer.calls == [("end", end, "10.0.0.1:80")]
 
 
-def test_trailers_after_a_head_set_no_cookies(world: World) -> None:
+def test_trailers_after_a_head_set_no_cookies(world: FrontSessionWorld) -> None:
     world.call.observer.on_head(())
     world.call.observer.on_end(StreamEnd(OK, SET))
     assert world.session.backend is None
     assert world.session.cluster is None
 
 
-def test_a_cookie_without_a_cluster_has_none(world: World) -> None:
+def test_a_cookie_without_a_cluster_has_none(world: FrontSessionWorld) -> None:
     value = b64encode(b"10.0.0.1:80;").decode()
-    world.call.observer.on_head((("set-cookie", f"s={value}"),))
+    world.call.observer.on_head((("set-cookie", SessionSetCookie(f"s={value}")),))
     assert world.session.backend == "10.0.0.1:80"
     assert world.session.cluster is None
+
+
+def test_cookie_of_a_backend_is_no_backend_of_the_session(world: FrontSessionWorld) -> None:
+    world.call.observer.on_head((("set-cookie", f"s={ENDPOINT}"),))
+    assert (world.session.backend, world.session.cluster) == (None, None)
+
+
+def test_cookies_of_backends_are_dropped_when_an_rpc_with_them_is_rejected(
+    world: FrontSessionWorld,
+) -> None:
+    cookies = world.session.cookies
+    world.call.observer.on_head((*SET, ("set-cookie", "big=1")))
+    header, sent = cookies.choose("/a/b", lambda: 0.0)
+    assert [str(value) for _, value in header] == [f"s={ENDPOINT}", "big=1"]
+    cookies.observe(world.call, sent, VirtualClock())
+    world.call.observer.on_end(StreamEnd(Status(StatusCode.RESOURCE_EXHAUSTED, "too large")))
+    header, sent = cookies.choose("/a/b", lambda: 0.0)
+    assert header == (("cookie", f"s={ENDPOINT}"),)

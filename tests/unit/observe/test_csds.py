@@ -26,6 +26,13 @@ def test_unknown_status_is_shown_by_its_number() -> None:
     assert client.resources[0].status == "status 77"
 
 
+def test_time_out_of_range_is_not_shown() -> None:
+    message = response()
+    message.config[0].generic_xds_configs[0].last_updated.seconds = 2**62
+    (row,) = read_status(message)[0].resources
+    assert row.updated == ""
+
+
 def test_time_and_error_are_decoded() -> None:
     message = response()
     entry = message.config[0].generic_xds_configs[0]

@@ -7,6 +7,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from proxyless.observe import csds_service
+from proxyless.observe.csds import RESPONSE
 from proxyless.observe.csds_service import REQUEST, _AioService, view_clients
 from proxyless.protos import message_class
 from proxyless.xds.client import XdsClients
@@ -44,7 +45,7 @@ async def test_closed_and_silent_loops_are_left_out(
     service = _AioService(lambda: {closed: made, silent: made})
     with caplog.at_level(logging.WARNING, "proxyless.observe"):
         response = await service.fetch(message_class(REQUEST)(), None)
-    assert len(response.config) == 0
+    assert response == b""
     assert len(caplog.records) == 1
     # The loop runs again after the timeout.
     silent.call_soon(silent.stop)
@@ -56,6 +57,8 @@ async def test_closed_and_silent_loops_are_left_out(
 async def test_clients_of_the_same_loop_are_returned() -> None:
     made = clients()
     service = _AioService(lambda: {asyncio.get_running_loop(): made})
-    response = await service.fetch(message_class(REQUEST)(), None)
+    response = message_class(RESPONSE).FromString(
+        await service.fetch(message_class(REQUEST)(), None)
+    )
     assert [config.client_scope for config in response.config] == ["xds:///a", "xds:///b"]
     made.close()

@@ -267,6 +267,45 @@ def test_certificate_providers_are_checked_with_a_bootstrap(context: LintContext
     assert "no certificate provider" in finding[1]
 
 
+ANY_SERVER = "accepts every server with a certificate of a public authority"
+
+
+@pytest.mark.parametrize("is_combined", [False, True])
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({}, f"{ANY_SERVER}, wanted match_subject_alt_names, or auto_sni_san_validation with sni"),
+        (
+            {"auto_sni_san_validation": True, "auto_host_sni": True},
+            f"{ANY_SERVER} if the endpoint has no hostname, wanted sni",
+        ),
+        ({"auto_sni_san_validation": True, "sni": "a.example"}, ""),
+    ],
+    ids=["unchecked", "hostname", "sni"],
+)
+def test_system_roots_without_a_check_of_names_are_a_warning(
+    context: LintContext, fields: dict[str, object], text: str, is_combined: bool
+) -> None:
+    tls = message_class(TLS)(**fields)
+    validation, path = tls.common_tls_context.validation_context, "validation_context"
+    if is_combined:
+        combined = tls.common_tls_context.combined_validation_context
+        validation = combined.default_validation_context
+        path = "combined_validation_context.default_validation_context"
+    validation.system_root_certs.SetInParent()
+    cluster = eds_cluster("a")
+    socket = cluster.transport_socket
+    socket.name = "tls"
+    socket.typed_config.type_url = f"x/{TLS}"
+    socket.typed_config.value = tls.SerializeToString()
+    path = f'transport_socket.typed_config["{TLS}"].common_tls_context.{path}.system_root_certs'
+    assert findings(cluster, context) == ({path: (Severity.WARNING, text)} if text else {})
+    # Another check of the certificate is enough.
+    validation.match_subject_alt_names.add(exact="a.example")
+    socket.typed_config.value = tls.SerializeToString()
+    assert findings(cluster, context) == {}
+
+
 def test_unsupported_resource_type_is_a_note(context: LintContext) -> None:
     name = "envoy.config.core.v3.TypedExtensionConfig"
     (finding,) = lint_message(message_class(name)(name="x"), context)

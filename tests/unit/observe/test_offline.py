@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -179,6 +180,14 @@ def test_missing_held_resource_has_its_reason(status: str, error: str, problem: 
     made = mesh()
     made.add_held([held(LISTENER, "api", status, error, has_value=False)])
     assert explain_offline(TARGET, made, Rpc(PATH)).problem == f'listener "api": {problem}'
+
+
+def test_resource_whose_contents_are_left_out_is_the_problem() -> None:
+    made = mesh()
+    row = held(LISTENER, "api", "ACKED", has_value=False)
+    made.add_held([replace(row, updated="2026-01-01T00:00:00Z")])
+    problem = explain_offline(TARGET, made, Rpc(PATH)).problem
+    assert problem == 'listener "api": its contents are left out'
 
 
 def test_resource_that_is_not_held_is_the_problem() -> None:

@@ -173,12 +173,12 @@ class _RequestWriter:
             if isinstance(requests, AsyncIterable):
                 async for request in requests:
                     await self._send(request)
-                    if outcome.core.is_ended:
+                    if outcome.core.is_ended or outcome.received_end is not None:
                         return
             else:
                 for request in requests:
                     await self._send(request)
-                    if outcome.core.is_ended:
+                    if outcome.core.is_ended or outcome.received_end is not None:
                         return
         except asyncio.CancelledError:
             raise
@@ -194,7 +194,8 @@ class _RequestWriter:
             raise asyncio.InvalidStateError(ALREADY_FINISHED)
         if outcome.core.is_half_closed:
             raise asyncio.InvalidStateError(_HALF_CLOSED)
-        if outcome.core.is_ended:
+        received_end = outcome.received_end
+        if outcome.core.is_ended or received_end is not None:
             await self._refuse()
         await self._send(request)
         if outcome.received_end is not None:

@@ -6,6 +6,7 @@ Generated stubs work with it unmodified. It belongs to the loop on which it is f
 from __future__ import annotations
 
 import asyncio
+import warnings
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from weakref import WeakSet
@@ -177,8 +178,13 @@ class AioChannel(
     def __del__(self) -> None:
         """Close the core after its last call has ended, as grpcio does."""
         core = self._core
+        if core is None or self._is_closed:
+            return
         # May run in any thread, and after the loop is closed.
-        if core is not None and not (self._is_closed or self.loop.is_closed()):
+        if self.loop.is_closed():
+            text = f"proxyless channel to {core.target!r} was not closed before its event loop"
+            warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
+        else:
             self.loop.call_soon_threadsafe(core.call_when_no_calls, core.close)
 
     async def _wait_calls(self, core: Channel, timeout_s: float) -> None:

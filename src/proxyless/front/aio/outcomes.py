@@ -25,6 +25,7 @@ from proxyless.front.conversions import (
 )
 from proxyless.wire import StreamEnd
 from proxyless.wire.limits import BUFFERED_BYTES_MAX, MESSAGE_OVERHEAD_BYTES
+from proxyless.wire.messages import Unpacking
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -198,6 +199,9 @@ class UnaryOutcome(Outcome):
     _message: bytes | None = None
     response: Any = None
 
+    def choose_unpacking(self) -> Unpacking:
+        return Unpacking.AT_END
+
     def on_message(self, message: bytes) -> None:
         if self._message is not None:
             self.core.cancel(SECOND_MESSAGE)
@@ -226,6 +230,8 @@ class StreamOutcome(Outcome):
     # The end from trailers while responses before it are unread, and the unread call.
     _pending_end: StreamEnd | None = None
     _unread: UnreadCall | None = None
+    # Responses may be compressed: each is unpacked when it is read.
+    _is_packed = False
 
     def __init__(self, loop: asyncio.AbstractEventLoop, deserializer: Deserializer) -> None:
         super().__init__(loop, deserializer)
@@ -235,7 +241,22 @@ class StreamOutcome(Outcome):
 
     @property
     def received_end(self) -> StreamEnd | None:
+        if self.end is None and (self._is_packed or self._is_held):
+            return self._pending_end or self.core.undelivered_end
         return self._pending_end if self.end is None else self.end
+
+    def choose_unpacking(self) -> Unpacking:
+        self._is_packed = True
+        if self._waiters:
+            # A task may wait in `read`.
+            self.wake()
+        return Unpacking.ON_READ
+
+    def on_writable(self) -> None:
+        if self.stop_sending is not None and self.received_end is not None:
+            # The server has ended the RPC, and unread responses come before the end.
+            self.stop_sending()
+        self.wake()
 
     def on_message(self, message: bytes) -> None:
         self._received.append(message)
@@ -281,6 +302,10 @@ class StreamOutcome(Outcome):
         while not self._received:
             if self.end is not None:
                 return grpc.aio.EOF
+            if self._is_packed:
+                self.core.request_message()
+                if self._received or self.end is not None:
+                    continue
             try:
                 await self.new_waiter()
             except asyncio.CancelledError:

@@ -32,10 +32,12 @@ class _InSession:
     def _new_call(self, core: Channel, outcome: Any, arguments: CallArguments) -> Call:
         path, timeout, metadata, *rest = arguments
         cookies, clock = self._channel.cookies, core.clock
-        header, sent = cookies.choose(path, clock.now_s)
-        if header:
+        if metadata:
+            metadata = tuple(metadata)
+        headers, sent = cookies.choose(path, clock.now_s, metadata or ())
+        if headers:
             # After the application's metadata: of two cookies with one name the first is used.
-            metadata = (*(metadata or ()), *header)
+            metadata = (*(metadata or ()), *headers)
         call: Call = super()._new_call(core, outcome, (path, timeout, metadata, *rest))  # type: ignore[misc]
         cookies.observe(call, sent, clock)
         return call

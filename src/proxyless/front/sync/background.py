@@ -12,9 +12,9 @@ Theory of operation
     it, because the parent uses the same file descriptors, and creates a new one when it needs one.
 
     When the interpreter exits and no call is running, the channels are closed and the thread ends.
-    A call that is still running belongs to a daemon thread, or is not waited for: everything keeps
-    running until the process ends, because the end of its call would make the daemon thread log
-    errors.
+    A call that is still running belongs to a daemon thread, or is not waited for. Its end would
+    make the daemon thread log errors, and a later exit handler may wait for that thread, so
+    everything keeps running until the interpreter is finalized. Then `_FinalWake` ends the thread.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import logging
+import socket
 from collections import deque
 from concurrent.futures import Future
 from contextlib import suppress
@@ -43,6 +44,8 @@ _LOGGER: Final = logging.getLogger("proxyless.channel")
 # Limits for closing one channel, and for closing all when the interpreter exits.
 _CLOSE_TIMEOUT_S: Final = 2.0
 _EXIT_TIMEOUT_S: Final = 0.5
+# How long finalization waits for threads that it has woken, to end.
+_FINAL_WAKE_S: Final = 0.01
 # How long an idle callback thread waits for the next callback before it ends.
 _LINGER_S: Final = 1.0
 
@@ -185,6 +188,7 @@ class Background:
         # Start the calls that were posted meanwhile: their threads wait for them.
         self._run_inbox()
         if any(core.calls for core in self._cores):
+            self.wake_at_finalization()
             self._is_stop_decided.set()
             return
         self.is_usable = False
@@ -192,8 +196,53 @@ class Background:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_EXIT_TIMEOUT_S):
                     await self._close_all(list(self._cores))
+                    await _cancel_other_tasks()
         finally:
             self._loop.stop()
+
+    def wake_at_finalization(self) -> None:
+        """Called on the loop, if it will still run when the interpreter is finalized."""
+        if _final_wake is not None:
+            self._loop.add_reader(_final_wake.new_reader(), _do_nothing)
+
+
+class _FinalWake:
+    """Wakes loops that still run when the interpreter is finalized, so that their threads end.
+
+    During finalization a thread ends when it takes the GIL. One that takes it after finalization,
+    because a peer sends something just then, crashes the process (uvloop).
+    """
+
+    def __init__(self) -> None:
+        self._sockets: list[tuple[socket.socket, socket.socket]] = []
+        # Held for ever: waiting for it with a timeout needs nothing that may be torn down.
+        self._held = Lock()
+        self._held.acquire()
+
+    def new_reader(self) -> socket.socket:
+        """A socket that becomes readable at finalization."""
+        reader, writer = socket.socketpair()
+        self._sockets.append((reader, writer))
+        return reader
+
+    def __del__(self, wait_s: float = _FINAL_WAKE_S) -> None:
+        # Called when this module is torn down, after which no other thread gets the GIL.
+        for _, writer in self._sockets:
+            writer.send(b"\0")
+        if self._sockets:
+            self._held.acquire(timeout=wait_s)
+
+
+def _do_nothing() -> None:
+    return
+
+
+async def _cancel_other_tasks() -> None:
+    """End tasks that their owners have cancelled, such as look-ups, before the loop is closed."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
@@ -210,6 +259,8 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 _starting = Lock()
 _current: Background | None = None
 _abandoned: list[Background] = []
+# Set at exit.
+_final_wake: _FinalWake | None = None
 
 
 def shared_background() -> Background:
@@ -218,6 +269,8 @@ def shared_background() -> Background:
     with _starting:
         if _current is None or not _current.is_usable:
             _current = Background()
+            if _final_wake is not None:
+                _current.post(_current.wake_at_finalization)
         return _current
 
 
@@ -232,6 +285,8 @@ def _after_fork_in_child() -> None:
 
 
 def _at_exit() -> None:
+    global _final_wake  # noqa: PLW0603 - there is one per process
+    _final_wake = _FinalWake()
     if _current is not None:
         _current.stop()
 

@@ -27,6 +27,7 @@ from proxyless.channel.unread_call import track_unread
 from proxyless.front.conversions import COLLECTED, NO_MESSAGE, SECOND_MESSAGE, deserialize
 from proxyless.wire import StreamEnd
 from proxyless.wire.limits import BUFFERED_BYTES_MAX, MESSAGE_OVERHEAD_BYTES
+from proxyless.wire.messages import Unpacking
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -163,6 +164,9 @@ class Outcome:
     def on_head(self, metadata: Metadata) -> None:
         self.head = metadata
         self._waiters.wake()
+
+    def choose_unpacking(self) -> Unpacking:
+        return Unpacking.AT_END
 
     def on_message(self, message: bytes) -> None:
         raise NotImplementedError
@@ -319,6 +323,7 @@ class StreamOutcome(Outcome):
 
     __slots__ = (
         "_is_held",
+        "_is_packed",
         "_pending_end",
         "_reading",
         "_received",
@@ -334,6 +339,8 @@ class StreamOutcome(Outcome):
         self._received_bytes = 0
         self._taken_bytes = 0
         self._is_held = False
+        # Responses may be compressed: each is unpacked when it is read. Set by the loop.
+        self._is_packed = False
         # The end from trailers while responses before it are unread, and the unread call.
         self._pending_end: StreamEnd | None = None
         self._unread: UnreadCall | None = None
@@ -341,6 +348,16 @@ class StreamOutcome(Outcome):
         self._reading = Lock()
 
     # On the loop
+
+    def choose_unpacking(self) -> Unpacking:
+        self._is_packed = True
+        # Wakes a reader that waited before this was set.
+        self._waiters.wake()
+        return Unpacking.ON_READ
+
+    def _request_message(self) -> None:
+        if not self._received:
+            self.call.request_message()
 
     def on_message(self, message: bytes) -> None:
         self._received.append(message)
@@ -393,7 +410,9 @@ class StreamOutcome(Outcome):
 
     @property
     def takes_requests(self) -> bool:
-        return self.end is None and self._pending_end is None
+        if self.end is not None or self._pending_end is not None:
+            return False
+        return not (self._is_packed or self._is_held) or self.call.undelivered_end is None
 
     def _conclude_if_read(self) -> None:
         """Deliver the pending end if no response before it is unread."""
@@ -442,7 +461,11 @@ class StreamOutcome(Outcome):
         while not received:
             if self.end is not None and not received:
                 return None
-            self.wait_until(lambda: bool(received) or self.end is not None)
+            if self._is_packed:
+                self.binding.background.post(self._request_message)
+                self.wait_until(lambda: bool(received) or self.end is not None)
+            else:
+                self.wait_until(lambda: bool(received) or self.end is not None or self._is_packed)
         try:
             message = received.popleft()
         except IndexError:  # Another thread has cancelled the call.

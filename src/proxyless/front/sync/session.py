@@ -31,10 +31,12 @@ class _InSession:
         self, outcome: Outcome, timeout: float | None, metadata: MetadataLike | None, *rest: Any
     ) -> None:
         cookies = self._channel.cookies
-        header, sent = cookies.choose(self._path, partial(now_s, outcome.binding))
-        if header:
+        if metadata:
+            metadata = tuple(metadata)
+        headers, sent = cookies.choose(self._path, partial(now_s, outcome.binding), metadata or ())
+        if headers:
             # After the application's metadata: of two cookies with one name the first is used.
-            metadata = (*(metadata or ()), *header)
+            metadata = (*(metadata or ()), *headers)
         super()._prepare(outcome, timeout, metadata, *rest)  # type: ignore[misc]
         cookies.observe(outcome.call, sent, outcome.binding.core.clock)
 

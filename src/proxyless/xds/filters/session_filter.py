@@ -24,6 +24,21 @@ if TYPE_CHECKING:
     from proxyless.xds.filters.stateful_session import SessionCookie
 
 
+class SessionSetCookie(str):
+    """A set-cookie value of this filter, as opposed to one of a backend."""
+
+    __slots__ = ()
+
+
+class BackendCookies(str):
+    """A cookie value with cookies that backends have set. Filters do not read it.
+
+    Otherwise a backend could move a session to another host or cluster of a route.
+    """
+
+    __slots__ = ()
+
+
 class SessionEndpoint(NamedTuple):
     """The cookie's value: the endpoint and the cluster of a session."""
 
@@ -45,7 +60,7 @@ def matches_path(cookie_path: str, path: str) -> bool:
 def read_session_endpoint(metadata: Metadata, name: str) -> SessionEndpoint:
     """The endpoint in the first cookie of this name, if that is valid."""
     for key, value in metadata:
-        if key == "cookie" and isinstance(value, str):
+        if key == "cookie" and isinstance(value, str) and not isinstance(value, BackendCookies):
             for pair in value.split(";"):
                 found, equals, encoded = pair.strip(" ").partition("=")
                 if equals and found == name:
@@ -131,4 +146,4 @@ class SessionRpc(RpcFilter):
         # Without addresses, the RPC was not sent to an endpoint.
         if not actual.addresses or actual == self._endpoint:
             return ()
-        return (("set-cookie", format_set_cookie(self._cookie, actual)),)
+        return (("set-cookie", SessionSetCookie(format_set_cookie(self._cookie, actual))),)

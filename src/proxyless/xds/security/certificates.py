@@ -15,12 +15,18 @@ from functools import lru_cache, partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
-from proxyless.base import Status, StatusCode, ValidationErrors
+from proxyless.base import Status, StatusCode, ValidationErrors, one_line
 from proxyless.base.environment import read_flag
 from proxyless.base.frozen import frozen
 from proxyless.base.json_fields import POSITIVE_DURATION, JsonObject
 from proxyless.transport import TrustBundles
-from proxyless.transport.tls import check_identity, check_roots
+from proxyless.transport.tls import (
+    CONTEXTS_WITH_KEY_MAX,
+    check_identity,
+    check_roots,
+    drop_identity,
+    identity_digest,
+)
 from proxyless.xds.bootstrap.bootstrap import REFRESH_INTERVAL_MIN_S, REFRESH_INTERVAL_S
 from proxyless.xds.security.server_credentials import read_file
 from proxyless.xds.security.trust_bundles import parse_trust_bundles
@@ -244,24 +250,43 @@ class Certificates:
         self._clock = clock
         # By instance name; a status if the provider cannot be created.
         self._providers: dict[str, CertificateProvider | Status] = {}
+        # Digests of the identities in use, ordered by last use.
+        self._digests: dict[CertificateInstance, bytes] = {}
 
     def roots(self, instance: CertificateInstance) -> bytes | TrustBundles | Status:
         provider = self._provider(instance.instance_name)
         if isinstance(provider, Status):
             return provider
-        return _name_error(instance, provider.roots(instance.certificate_name))
+        return _name_error(instance, _call(provider.roots, instance))
 
     def identity(self, instance: CertificateInstance) -> Identity | Status:
         provider = self._provider(instance.instance_name)
         if isinstance(provider, Status):
             return provider
-        return _name_error(instance, provider.identity(instance.certificate_name))
+        found = _name_error(instance, _call(provider.identity, instance))
+        if isinstance(found, Identity):
+            self._drop_previous(instance, found)
+        return found
 
     def close(self) -> None:
         providers, self._providers = self._providers, {}
         for provider in providers.values():
             if not isinstance(provider, Status):
                 provider.close()
+        digests, self._digests = self._digests, {}
+        for digest in digests.values():
+            drop_identity(digest)
+
+    def _drop_previous(self, instance: CertificateInstance, identity: Identity) -> None:
+        """After a rotation, do not keep the old private key."""
+        digest = identity_digest(identity.certificate_chain, identity.private_key)
+        previous = self._digests.pop(instance, digest)
+        self._digests[instance] = digest
+        if previous != digest:
+            drop_identity(previous)
+        # The names come from the control plane.
+        if len(self._digests) > CONTEXTS_WITH_KEY_MAX:
+            drop_identity(self._digests.pop(next(iter(self._digests))))
 
     def _provider(self, name: str) -> CertificateProvider | Status:
         provider = self._providers.get(name)
@@ -318,6 +343,16 @@ class CertificateStore:
         if not self._users[certificates]:
             del self._users[certificates]
             certificates.close()
+
+
+def _call(read: Callable[[str], T | Status], instance: CertificateInstance) -> T | Status:
+    """The result of a provider. The text of an exception may have secrets in it."""
+    try:
+        return read(instance.certificate_name)
+    except Exception as error:
+        name = type(error).__name__
+        LOGGER.debug("%s: %s: %s", instance.instance_name, name, one_line(str(error)))
+        return _unavailable(f"raised {name} (its text is logged by {LOGGER.name} at DEBUG)")
 
 
 def _name_error(instance: CertificateInstance, found: T | Status) -> T | Status:

@@ -14,6 +14,7 @@ every certificate that the roots signed is accepted.
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import field, replace
 from functools import lru_cache
@@ -26,6 +27,7 @@ from proxyless.base.frozen import frozen
 from proxyless.transport import ClientTls, TrustBundles
 from proxyless.transport.server_names import match_dns_name, server_name_of
 from proxyless.xds.config.attributes import HAS_HOST_SNI, HOSTNAME
+from proxyless.xds.error_texts import name_cluster
 from proxyless.xds.resources import SanMatcher
 from proxyless.xds.resources.matching import compile_string
 from proxyless.xds.security.cluster_tls import UPSTREAM_TLS
@@ -39,6 +41,12 @@ if TYPE_CHECKING:
     from proxyless.xds.resources.matching import TextTest
     from proxyless.xds.security.certificates import Certificates, CertificateStore
     from proxyless.xds.security.cluster_tls import ClusterTls
+
+LOGGER: Final = logging.getLogger("proxyless.xds.certificates")
+_ANY_SERVER: Final = (
+    "system_root_certs without a check of names accepts every server with a certificate of a"
+    " public authority"
+)
 
 # Limits for the names of a certificate in an error text.
 SHOWN_NAMES_MAX: Final = 8
@@ -183,9 +191,16 @@ class ClusterSecurity:
         if tls is None:
             return None
         chosen = choose_tls(tls, self.certificates, self.hostname)
+        if tls.ca is None and isinstance(chosen, ClientTls) and chosen.check_peer is None:
+            self._warn_once(tls)
         if self.sends_authority and isinstance(chosen, ClientTls) and not chosen.server_name:
             return replace(chosen, server_name=None)
         return chosen
+
+    def _warn_once(self, tls: UpstreamTls) -> None:
+        if self.cluster.warned_of != tls:
+            self.cluster.warned_of = tls
+            LOGGER.warning("%s: %s", name_cluster(self.cluster.cluster), _ANY_SERVER)
 
 
 class XdsSecurity:

@@ -27,13 +27,19 @@ class ClusterTls:
     Set by xds_cluster_impl, read by the connector of a subchannel.
     """
 
-    __slots__ = ("__weakref__", "providers", "tls")
+    __slots__ = ("__weakref__", "cluster", "providers", "tls", "warned_of")
 
-    def __init__(self, providers: Mapping[str, CertificateProviderConfig]) -> None:
+    def __init__(
+        self, providers: Mapping[str, CertificateProviderConfig], cluster: str = ""
+    ) -> None:
+        # For the log.
+        self.cluster: Final = cluster
         # The certificate providers of the bootstrap.
         self.providers: Final = providers
         # None: the channel's fallback credentials secure the connection.
         self.tls: UpstreamTls | None = None
+        # The settings that a warning was logged for.
+        self.warned_of: UpstreamTls | None = None
 
 
 _shared_tls: Final[WeakValueDictionary[tuple[XdsClient, str], ClusterTls]] = WeakValueDictionary()
@@ -41,7 +47,7 @@ _shared_tls: Final[WeakValueDictionary[tuple[XdsClient, str], ClusterTls]] = Wea
 
 def cluster_tls(client: XdsClient, cluster: str) -> ClusterTls:
     """The settings of a cluster: one object for all channels of its client."""
-    new = ClusterTls(client.bootstrap.certificate_providers)
+    new = ClusterTls(client.bootstrap.certificate_providers, cluster)
     return _shared_tls.setdefault((client, cluster), new)
 
 

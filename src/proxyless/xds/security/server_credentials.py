@@ -8,17 +8,20 @@ Files are read for each connection or stream, so renewed files are used without 
 from __future__ import annotations
 
 import asyncio
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from proxyless.base import Metadata, Status, StatusCode
+from proxyless.base import Metadata, Status, StatusCode, one_line
 from proxyless.transport import ClientTls
+from proxyless.transport.tls import drop_identity, identity_digest
 from proxyless.xds.bootstrap import INSECURE
 
 if TYPE_CHECKING:
     from proxyless.channel.credentials import OnMetadata
     from proxyless.xds.bootstrap import ChannelCreds
 
+LOGGER: Final = logging.getLogger("proxyless.xds.certificates")
 FILE_BYTES_MAX: Final = 1 << 20
 _SCOPES: Final = ("https://www.googleapis.com/auth/cloud-platform",)
 
@@ -35,7 +38,22 @@ def read_tls(creds: ChannelCreds) -> ClientTls | Status | None:
         roots, chain, key = (read_file(path) if path else None for path in files)
     except ValueError as error:
         return Status(StatusCode.UNAVAILABLE, str(error))
+    if chain is not None and key is not None:
+        _drop_previous((config.certificate_file, config.private_key_file), chain, key)
     return ClientTls(root_certificates=roots, certificate_chain=chain, private_key=key)
+
+
+# Digests of the identities in use, by their files.
+_digests: Final[dict[tuple[str, str], bytes]] = {}
+
+
+def _drop_previous(files: tuple[str, str], chain: bytes, key: bytes) -> None:
+    """After a rotation, do not keep the old private key."""
+    digest = identity_digest(chain, key)
+    previous = _digests.get(files, digest)
+    _digests[files] = digest
+    if previous != digest:
+        drop_identity(previous)
 
 
 def read_file(path: str) -> bytes:
@@ -96,7 +114,10 @@ class GoogleTokens:
         try:
             token = await asyncio.to_thread(self._fetch)
         except Exception as error:
-            text = f"google_default credentials: {type(error).__name__}: {error}"
+            # The text may have a token server's response in it.
+            LOGGER.debug("google_default credentials: %s", one_line(str(error)))
+            text = f"google_default credentials: {type(error).__name__} (its text is logged"
+            text += f" by {LOGGER.name} at DEBUG)"
             on_metadata(Status(StatusCode.UNAVAILABLE, text))
         else:
             on_metadata(_bearer(token.encode(), "google_default"))

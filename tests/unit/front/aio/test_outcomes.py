@@ -13,6 +13,7 @@ from proxyless.channel.statuses import CANCELLED
 from proxyless.front.aio.outcomes import StreamOutcome
 from proxyless.wire import StreamEnd
 from proxyless.wire.limits import BUFFERED_BYTES_MAX
+from proxyless.wire.messages import Unpacking
 from tests.worlds.fake_sockets import turn
 from tests.worlds.unread_calls import FakeChannel
 
@@ -33,6 +34,9 @@ class FakeCall:
         self.is_ended = False
         self.is_connected = False
         self.calls: list[str] = []
+        # Responses that are kept packed, and the end behind them.
+        self.packed: list[bytes] = []
+        self.undelivered_end: StreamEnd | None = None
 
     def end(self, end: StreamEnd) -> None:
         if not self.is_ended:
@@ -50,6 +54,13 @@ class FakeCall:
 
     def release(self) -> None:
         self.calls.append("release")
+
+    def request_message(self) -> None:
+        self.calls.append("request")
+        if self.packed:
+            self._outcome.on_message(self.packed.pop(0))
+            if not self.packed and self.undelivered_end is not None:
+                self.end(self.undelivered_end)
 
 
 def start(deserializer: Deserializer = None) -> tuple[StreamOutcome, FakeCall, list[str]]:
@@ -146,6 +157,50 @@ async def test_a_response_that_cannot_be_deserialized_ends_the_call(has_pending_
     assert call.channel.is_left_alone
     assert called[-1] == "done"
     assert await outcome.read() is grpc.aio.EOF
+
+
+async def test_a_packed_response_is_requested_when_it_is_read() -> None:
+    outcome, call, called = start()
+    assert outcome.choose_unpacking() is Unpacking.ON_READ
+    call.packed, call.undelivered_end = [b"1", b"2"], END_FROM_TRAILERS
+    assert call.calls == []
+    assert await outcome.read() == b"1"
+    assert call.calls == ["request"]
+    assert not called
+    assert await outcome.read() == b"2"
+    assert outcome.end == END_FROM_TRAILERS
+    assert await outcome.read() is grpc.aio.EOF
+    assert call.calls == ["request", "request"]
+    assert called[-1] == "done"
+
+
+async def test_a_reader_that_came_before_the_head_requests_a_packed_response() -> None:
+    outcome, call, _ = start()
+    reading = asyncio.ensure_future(outcome.read())
+    await turn()
+    assert call.calls == []
+    outcome.choose_unpacking()
+    await turn()
+    assert call.calls == ["request"]
+    outcome.on_message(b"1")
+    assert await reading == b"1"
+
+
+@pytest.mark.parametrize("is_packed", [True, False])
+async def test_sending_ends_when_the_server_has_ended_behind_unread_responses(
+    is_packed: bool,
+) -> None:
+    outcome, call, called = start()
+    if is_packed:
+        outcome.choose_unpacking()
+    else:
+        outcome.on_message(bytes(BUFFERED_BYTES_MAX))
+    outcome.on_writable()
+    assert (called, outcome.received_end) == ([], None)
+    call.undelivered_end = END_FROM_TRAILERS
+    outcome.on_writable()
+    assert called == ["stop"]
+    assert (outcome.received_end, outcome.end) == (END_FROM_TRAILERS, None)
 
 
 async def test_a_reader_that_lags_holds_the_call() -> None:

@@ -14,6 +14,7 @@ from proxyless.front.sync import outcomes as sync_outcomes
 from proxyless.front.sync.outcomes import NO_MORE, Outcome, Waiters
 from proxyless.wire import StreamEnd
 from proxyless.wire.limits import BUFFERED_BYTES_MAX, MESSAGE_OVERHEAD_BYTES
+from proxyless.wire.messages import Unpacking
 from tests.worlds.sync_outcomes import END_FROM_TRAILERS, ENDED, FAILED, OutcomeWorld
 
 PATIENCE_S = 20.0
@@ -287,6 +288,56 @@ def test_a_cancelled_stream_has_no_more_responses(world: OutcomeWorld) -> None:
     outcome.on_message(b"1")
     outcome.cancel()
     assert outcome.read() is NO_MORE
+
+
+def test_a_packed_response_is_requested_when_it_is_read(
+    world: OutcomeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome = world.stream()
+    assert outcome.choose_unpacking() is Unpacking.ON_READ
+    packed = [b"1", b"2"]
+    world.call.on_request = lambda: outcome.on_message(packed.pop(0))
+    # The loop runs what is posted at once.
+    monkeypatch.setattr(world.background, "post", lambda action: action())
+    assert outcome.read() == b"1"
+    assert world.call.calls == ["request"]
+    assert outcome.read() == b"2"
+    world.expect_calls("request", "request")
+
+
+def test_a_packed_response_is_not_requested_while_one_is_unread(world: OutcomeWorld) -> None:
+    outcome = world.stream()
+    outcome.choose_unpacking()
+    outcome.on_message(b"1")
+    outcome._request_message()
+    assert outcome.read() == b"1"
+    world.expect_calls()
+
+
+def test_a_reader_that_came_before_the_head_requests_a_packed_response(
+    world: OutcomeWorld,
+) -> None:
+    outcome = world.stream()
+    found: list[object] = []
+    reader = Thread(target=lambda: found.append(outcome.read()))
+    reader.start()
+    while not outcome._waiters._locks:
+        pass
+    outcome.choose_unpacking()
+    while not world.background.posted:
+        pass
+    world.call.on_request = lambda: outcome.on_message(b"1")
+    world.expect_calls("request")
+    reader.join()
+    assert found == [b"1"]
+
+
+def test_an_end_behind_unread_responses_takes_no_requests(world: OutcomeWorld) -> None:
+    outcome = world.stream()
+    outcome.choose_unpacking()
+    assert outcome.takes_requests
+    world.call.undelivered_end = END_FROM_TRAILERS
+    assert not outcome.takes_requests
 
 
 def test_a_full_queue_holds_the_server_until_it_is_half_empty(world: OutcomeWorld) -> None:
