@@ -4,6 +4,7 @@ A parser walks its input inside `field`, `index` and `key` scopes and adds all e
 first. They become one text: a NACK, or a rejected service config.
 
 The input is not trusted, so both the number of errors kept and the length of each are bounded.
+Parsers of large inputs also count their work here, so that it can be bounded and done in slices.
 """
 
 from __future__ import annotations
@@ -30,11 +31,15 @@ class ValidationError(ValueError):
 class ValidationErrors:
     """The errors of one input, by field path."""
 
-    __slots__ = ("_errors", "_path", "count")
+    __slots__ = ("_errors", "_path", "count", "regex_work", "work")
 
     def __init__(self) -> None:
         # Number of all errors, kept or not.
         self.count = 0
+        # Work of the parsers since the last `take_work`, and for regular expressions in all. The
+        # unit is about a microsecond, but is counted, so that it is the same on every machine.
+        self.work = 0
+        self.regex_work = 0
         # Texts by rendered path, in the order of the first error of each path.
         self._errors: dict[str, list[str]] = {}
         # Current path of the parser; rendered only for an error.
@@ -43,6 +48,16 @@ class ValidationErrors:
     @property
     def ok(self) -> bool:
         return self.count == 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether further errors are not kept, so that a parser may stop."""
+        return self.count > ERRORS_MAX
+
+    def take_work(self) -> int:
+        """The work since the last call."""
+        work, self.work = self.work, 0
+        return work
 
     def add(self, text: str) -> None:
         """Add an error at the current path."""
@@ -77,7 +92,8 @@ class ValidationErrors:
     def __str__(self) -> str:
         entries = [_render_entry(path, texts) for path, texts in self._errors.items()]
         if self.count > ERRORS_MAX:
-            entries.append(f"and {self.count - ERRORS_MAX} more")
+            # Parsers may have stopped, so their number is not known.
+            entries.append("and more")
         return f"[{'; '.join(entries)}]"
 
 

@@ -2,6 +2,8 @@
 
 The build takes the descriptors from xds-protos (tools/hatch_build.py). A private pool avoids
 conflicts with an application's copies of the same files (docs/adr/0011-private-descriptors.md).
+
+merging  parser of large messages in steps
 """
 
 from __future__ import annotations

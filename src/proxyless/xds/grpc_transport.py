@@ -19,6 +19,7 @@ from proxyless.channel.credentials import CombinedCredentials, RefusedCredential
 from proxyless.runtime import IDLE_TIMER, Soon
 from proxyless.transport import ClientTls, KeepaliveConfig, TransportOptions
 from proxyless.wire import Limits
+from proxyless.wire.messages import Unpacking
 from proxyless.xds.bootstrap import INSECURE
 from proxyless.xds.security.server_credentials import GoogleTokens, TokenFile, read_tls
 
@@ -36,8 +37,9 @@ if TYPE_CHECKING:
 KEEPALIVE_TIME_S: Final = 300.0
 # Longest interval between checks of the TLS files while there is no connection.
 FILE_CHECK_INTERVAL_S: Final = 10.0
-# A response may hold every resource of a type; 100,000 endpoints are about 10 MB.
-MESSAGE_BYTES_MAX: Final = 64 * 1024 * 1024
+# A response may hold every resource of a type; 100,000 endpoints are about 10 MB. grpcio's limit is
+# 4 MB. A larger one costs memory: protobuf may take 50 times the size.
+MESSAGE_BYTES_MAX: Final = 16 * 1024 * 1024
 
 _CLOSED: Final = Status(StatusCode.CANCELLED, "xds transport was closed")
 _RENEWED: Final = Status(StatusCode.UNAVAILABLE, "certificates have changed")
@@ -206,9 +208,12 @@ class GrpcStream:
         self._call: Call | None = None
         # Undelivered events.
         self._is_ready_pending = False
+        self._is_writable_pending = False
         self._messages: deque[bytes] = deque()
         self._end: Status | None = None
         self._is_ready = False
+        # Whether a sent message waits for the server to read.
+        self._is_blocked = False
         # Requested messages.
         self._reads = 0
         self._deliver_soon = Soon(transport.clock, self._deliver)
@@ -227,6 +232,7 @@ class GrpcStream:
     def send(self, message: bytes) -> None:
         if self._call is not None and self._listener is not None:
             self._call.send_message(message)
+            self._is_blocked = self._is_ready and not self._call.is_writable
 
     @property
     def is_writable(self) -> bool:
@@ -260,6 +266,13 @@ class GrpcStream:
         if not self._is_ready:
             self._is_ready = self._is_ready_pending = True
             self._schedule_delivery()
+        elif self._is_blocked:
+            self._is_blocked = False
+            self._is_writable_pending = True
+            self._schedule_delivery()
+
+    def choose_unpacking(self) -> Unpacking:
+        return Unpacking.AT_ONCE
 
     def on_message(self, message: bytes) -> None:
         if self._listener is None:
@@ -288,6 +301,10 @@ class GrpcStream:
             self._is_ready_pending = False
             self._schedule_delivery()
             listener.on_ready()
+        elif self._is_writable_pending:
+            self._is_writable_pending = False
+            self._schedule_delivery()
+            listener.on_writable()
         elif self._messages and self._reads:
             self._reads -= 1
             message = self._messages.popleft()

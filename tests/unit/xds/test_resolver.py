@@ -148,9 +148,9 @@ def test_service_config_is_the_same_object_when_it_is_equal() -> None:
     world = MeshWorld()
     world.start(route_config("a"), cluster("a"), endpoints("a", "10.0.0.1:80"))
     parsed = world.channel.config.service_config
-    world.say(endpoints("a", "10.0.0.2:80"))
+    world.publish(endpoints("a", "10.0.0.2:80"))
     assert world.channel.config.service_config is parsed
-    world.say(route_config("a", "b"), cluster("b"), endpoints("b", "10.0.0.3:80"))
+    world.publish(route_config("a", "b"), cluster("b"), endpoints("b", "10.0.0.3:80"))
     assert world.channel.config.service_config is not parsed
 
 
@@ -158,9 +158,9 @@ def test_route_table_is_reused_when_the_virtual_host_is_the_same() -> None:
     world = MeshWorld()
     world.start(route_config("a"), cluster("a"), endpoints("a", "10.0.0.1:80"))
     table = world.resolver._table
-    world.say(endpoints("a", "10.0.0.2:80"))
+    world.publish(endpoints("a", "10.0.0.2:80"))
     assert world.resolver._table is table
-    world.say(route_config("a"))
+    world.publish(route_config("a"))
     assert world.resolver._table is not table
 
 
@@ -190,7 +190,7 @@ def test_loss_of_routes_and_its_end_are_logged_with_the_text_of_failed_rpcs(
     world.start(route_config("a"), cluster("a"), endpoints("a", "10.0.0.1:80"))
     world.remove(LDS, "orders")
     _, observer = world.call()
-    world.say(listener())
+    world.publish(listener())
     assert [(each.levelname, each.getMessage()) for each in caplog.records] == [
         ("WARNING", observer.status.details),
         ("INFO", 'listener "orders": RPCs are routed again'),
@@ -205,7 +205,7 @@ def test_loss_is_logged_once_when_held_clusters_change(caplog: pytest.LogCapture
     world.call(wait_for_ready=True)
     caplog.set_level(logging.INFO, "proxyless.xds.resolver")
     world.remove(LDS, "orders")
-    world.say(endpoints("a", "10.0.0.1:80", "10.0.0.2:80"))
+    world.publish(endpoints("a", "10.0.0.1:80", "10.0.0.2:80"))
     world.remove(CDS, "a")
     found = [each for each in caplog.records if each.name == "proxyless.xds.resolver"]
     assert [each.getMessage() for each in found] == [

@@ -15,6 +15,7 @@ cache           state of a watched resource, decoded-resource cache (pure)
 codec           messages on the wire; the only module with protobuf
 transport       interface of a transport; transports of one client
 notifications   notifications of watchers, and their queue
+slices          long work in bounded parts, one per turn
 api             interface: resource types, watchers, options
 """
 

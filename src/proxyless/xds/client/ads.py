@@ -46,6 +46,8 @@ class AdsState:
         self._is_open = False
         self._is_node_sent = False
         self._nonces: dict[str, str] = {}
+        # Errors of NACKs that are not sent yet, by type URL.
+        self._errors: dict[str, str] = {}
         # Names in order, by type URL; computed when needed, removed when they change.
         self._tuples: dict[str, tuple[str, ...]] = {}
 
@@ -85,6 +87,7 @@ class AdsState:
         self._is_open = True
         self._is_node_sent = False
         self._nonces = {}
+        self._errors = {}
         self._changed = dict.fromkeys(self._names)
         self._added = {type_url: list(names) for type_url, names in self._names.items()}
 
@@ -105,7 +108,7 @@ class AdsState:
             if not names and type_url not in self._nonces:
                 continue
             new = [name for name in added.get(type_url, ()) if name in names]
-            changes.append(Change(self._request(type_url), new))
+            changes.append(Change(self._request(type_url, self._errors.pop(type_url, "")), new))
         return changes
 
     def is_expected(self, type_url: str) -> bool:
@@ -121,6 +124,20 @@ class AdsState:
             self._versions[type_url] = version
         return self._request(type_url, error)
 
+    def set_version(self, type_url: str, version: str) -> None:
+        """Accept a version without an answer: its stream has ended."""
+        self._versions[type_url] = version
+
+    def answer_later(
+        self, type_url: str, *, version: str, nonce: str, error: str = "", is_used: bool = True
+    ) -> None:
+        """Like `answer`, with the next changes. Replaces an answer that was not taken."""
+        self._nonces[type_url] = nonce
+        if is_used:
+            self._versions[type_url] = version
+        self._errors[type_url] = error
+        self._changed[type_url] = None
+
     def _request(self, type_url: str, error: str = "") -> DiscoveryRequest:
         # "only on the first request of each stream" (A27-05)
         node, self._is_node_sent = None if self._is_node_sent else self._node, True
@@ -134,15 +151,17 @@ class AdsState:
         )
 
 
-def join_errors(errors: Sequence[str]) -> str:
-    """Join the errors of a response to one text of bounded length."""
+def join_errors(errors: Sequence[str], count: int = 0) -> str:
+    """Join errors of a response to one text of bounded length. `count`: all, if these are some."""
     texts: list[str] = []
     size = 0
     for error in errors:
         text = one_line(error)
         size += len(text) + 2
         if size > NACK_TEXT_MAX:
-            texts.append(f"and {len(errors) - len(texts)} more errors")
             break
         texts.append(text)
+    left = max(count, len(errors)) - len(texts)
+    if left:
+        texts.append(f"and {left} more errors")
     return "; ".join(texts)

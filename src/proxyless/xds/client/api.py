@@ -3,19 +3,19 @@
 Specs: A27 (XdsClient), A46 (notifications of bad resources), A88 (watchers).
 
 A watch is a resource type, a name and a watcher. Decoding is the resource type's: the client itself
-reads no listener and no cluster.
+reads no listener and no cluster. A type with large resources also has `decode_in_steps`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, runtime_checkable
 
 from proxyless.base.frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Generator, Mapping
 
     from proxyless.base import Status
     from proxyless.xds.bootstrap import Bootstrap, ServerConfig
@@ -25,8 +25,9 @@ T_co = TypeVar("T_co", covariant=True)
 T_contra = TypeVar("T_contra", contravariant=True)
 
 DATA_ERROR_VARIABLE: Final = "GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING"
-# Limit of watched resources: their number is up to the control plane.
-RESOURCES_MAX: Final = 100_000
+# Limit of watched resources: their number is up to the control plane. Events of a server, such as
+# the start of a stream, handle all of them in one turn.
+RESOURCES_MAX: Final = 25_000
 
 # Ends a watch. Idempotent.
 Cancel = Callable[[], None]
@@ -64,6 +65,16 @@ class ResourceType(Protocol[T_co]):
 
     def decode(self, serialized: bytes, context: DecodeContext) -> Decoded[T_co]:
         """Decode and validate. Pure: equal bytes from one server are decoded only once."""
+
+
+@runtime_checkable
+class SteppedResourceType(ResourceType[T_co], Protocol[T_co]):
+    """Resource type that decodes in steps, so that large resources take several turns."""
+
+    def decode_in_steps(
+        self, serialized: bytes, context: DecodeContext
+    ) -> Generator[int, None, Decoded[T_co]]:
+        """Like `decode`; yields the work of each step, in about microseconds."""
 
 
 class ResourceWatcher(Protocol[T_contra]):

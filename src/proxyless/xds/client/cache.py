@@ -9,7 +9,7 @@ finds resources by their bytes, so that only the changed resources of a response
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from proxyless.base import OK, Status, StatusCode
 from proxyless.base.frozen import frozen
@@ -22,6 +22,9 @@ from proxyless.xds.client.notifications import (
 )
 
 _NOTHING = object()
+
+# A resource of this size has about 20,000 routes or endpoints.
+COMPARED_BYTES_MAX: Final = 1024 * 1024
 
 # Type URL and name.
 ResourceKey = tuple[str, str]
@@ -92,12 +95,15 @@ class Entry:
     def on_valid(
         self, resource: object, serialized: bytes, version: str, now_s: float
     ) -> Notification | None:
-        """A valid resource came. It is not published if it equals the resource in use."""
+        """A valid resource came. It is not published if it equals the resource in use.
+
+        A large one is published in any case: comparing it would take longer than a turn may.
+        """
         self.serialized, self.version, self.updated_s = serialized, version, now_s
         self.status = ResourceStatus.ACKED
         self.failed_version, self.failed_s = "", 0.0
         self._data_error = self._outage = OK
-        if self.has_resource and resource == self._value:
+        if len(serialized) <= COMPARED_BYTES_MAX and resource == self._value:
             return self._set_ambient(OK)
         return self._set_value(resource)
 

@@ -37,6 +37,7 @@ from proxyless.xds.client.notifications import (
     Watch,
 )
 from proxyless.xds.client.response import Outcome, make_rules
+from proxyless.xds.client.slices import SliceQueue
 from proxyless.xds.client.transport import TransportFactory, Transports
 from proxyless.xds.error_texts import about, name_resource, name_server, with_node
 
@@ -64,12 +65,16 @@ class XdsClient:
         tools: Tools,
         options: XdsClientOptions = XdsClientOptions(),  # noqa: B008 - frozen
         metrics: Metrics = NO_METRICS,
+        *,
+        slices: SliceQueue | None = None,
     ) -> None:
         # Fixed at construction.
         self.bootstrap = bootstrap
         self._tools = tools
         self._options = options
         self._queue = NotificationQueue(tools.clock)
+        # Shared by the clients of one loop.
+        self._slices = slices or SliceQueue(tools.clock)
         self._transports = Transports(transports, self._queue)
         self._loads = LoadReporting(bootstrap.node, self._transports, tools)
         # Authorities with watched resources, and the number of these.
@@ -228,6 +233,7 @@ class XdsClient:
             rules=make_rules(server, self._options),
             tools=self._tools,
             queue=self._queue,
+            slices=self._slices,
             owner=self,
         )
         return connection

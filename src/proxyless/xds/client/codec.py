@@ -14,10 +14,11 @@ from google.protobuf.message import DecodeError
 
 from proxyless.base.frozen import frozen
 from proxyless.protos import Proto, message_class
+from proxyless.protos.merging import PART_BYTES_MAX, merge_in_steps
 from proxyless.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Generator, Mapping, Sequence
 
     from proxyless.xds.bootstrap import Node
 
@@ -28,6 +29,13 @@ LRS_PATH: Final = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadS
 ADS_FEATURES: Final = ("envoy.lb.does_not_support_overprovisioning", "xds.config.resource-in-sotw")
 LRS_FEATURES: Final = ("envoy.lrs.supports_send_all_clusters",)
 USER_AGENT_NAME: Final = "proxyless"
+
+# 10,000 names of clusters. Longer lists are not needed: a server may request all clusters.
+LOAD_RESPONSE_BYTES_MAX: Final = 512 * 1024
+# Resources, and errors instead of them, in one response.
+RESPONSE_RESOURCES_MAX: Final = 100_000
+# Unpacking one takes about a microsecond.
+_RESOURCES_PER_STEP: Final = 500
 
 _WRAPPER_URL: Final = "type.googleapis.com/envoy.service.discovery.v3.Resource"
 _INVALID_ARGUMENT: Final = 3
@@ -75,6 +83,8 @@ class DiscoveryResponse:
     nonce: str
     resources: Sequence[RawResource]
     errors: Sequence[ResourceError] = ()
+    # Reason for which the whole response is rejected; empty if there is none.
+    rejection: str = ""
 
 
 def encode_request(request: DiscoveryRequest) -> bytes:
@@ -107,6 +117,49 @@ def decode_response(serialized: bytes) -> DiscoveryResponse | None:
         [_unwrap(each.type_url, each.value) for each in message.resources],
         [_read_error(each) for each in message.resource_errors],
     )
+
+
+def decode_response_in_steps(
+    serialized: bytes,
+) -> Generator[int, None, DiscoveryResponse | None]:
+    """Like `decode_response`, for large messages; yields the work of each step."""
+    message = message_class("envoy.service.discovery.v3.DiscoveryResponse")()
+    resources: list[RawResource] = []
+    errors: list[ResourceError] = []
+    try:
+        yield from merge_in_steps(message, serialized)
+        count = len(message.resources) + len(message.resource_errors)
+        if count > RESPONSE_RESOURCES_MAX:
+            text = f"response has {count} resources, wanted at most {RESPONSE_RESOURCES_MAX}"
+            return DiscoveryResponse(
+                message.type_url, message.version_info, message.nonce, (), rejection=text
+            )
+        for each in message.resources:
+            type_url, value = each.type_url, each.value
+            if type_url == _WRAPPER_URL and len(value) > PART_BYTES_MAX:
+                resources.append((yield from _unwrap_in_steps(value)))
+            else:
+                resources.append(_unwrap(type_url, value))
+            if not len(resources) % _RESOURCES_PER_STEP:
+                yield _RESOURCES_PER_STEP
+        for each in message.resource_errors:
+            errors.append(_read_error(each))
+            if not len(errors) % _RESOURCES_PER_STEP:
+                yield _RESOURCES_PER_STEP
+    except DecodeError:
+        return None
+    return DiscoveryResponse(
+        message.type_url, message.version_info, message.nonce, resources, errors
+    )
+
+
+def _unwrap_in_steps(value: bytes) -> Generator[int, None, RawResource]:
+    wrapper = message_class("envoy.service.discovery.v3.Resource")()
+    try:
+        yield from merge_in_steps(wrapper, value)
+    except DecodeError:
+        return RawResource(_WRAPPER_URL, value)
+    return RawResource(wrapper.resource.type_url, wrapper.resource.value, wrapper.name)
 
 
 def _unwrap(type_url: str, value: bytes) -> RawResource:
@@ -255,6 +308,9 @@ def _add_locality(cluster: Proto, stats: LocalityStats) -> None:
 
 
 def decode_load_response(serialized: bytes) -> LoadStatsResponse | None:
+    """Decode a response; None if the bytes are not one, or are too many."""
+    if len(serialized) > LOAD_RESPONSE_BYTES_MAX:
+        return None
     message = message_class("envoy.service.load_stats.v3.LoadStatsResponse")()
     try:
         message.ParseFromString(serialized)

@@ -3,16 +3,19 @@
 Specs: A27 (ADS), A57 (failure modes).
 
 `Decision` makes an `Outcome` of each response, the owner applies it, and the connection sends the
-ACK or NACK. A resource timer runs only while the stream has a connection.
+ACK or NACK. A large response takes several turns (`slices`); the next message is read after it. A
+resource timer runs only while the stream has a connection.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from proxyless.base import OK, Status, StatusCode, one_line, quote
+from proxyless.protos.merging import PART_BYTES_MAX
 from proxyless.runtime import IDLE_TIMER, Timer
 from proxyless.xds.client import codec
 from proxyless.xds.client.ads import AdsState
@@ -25,13 +28,17 @@ from proxyless.xds.client.retried_stream import RetriedStream, Tools
 from proxyless.xds.error_texts import name_server, with_node
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
+    from proxyless.xds.client.slices import Job, SliceQueue, Steps
     from proxyless.xds.client.transport import Transport
 
 # Times after which the text about a silent server changes. Each change is published to every
 # watcher, so there are few.
 _SILENCES: Final = ((60.0, "1 min"), (600.0, "10 min"), (3_600.0, "1 h"), (86_400.0, "1 day"))
+# Resources that are applied in one step, and the work of it.
+_APPLIED_MAX: Final = 500
+_APPLY_WORK: Final = 4_000
 # Number of different warnings that are logged per server, and per outage of it.
 _WARNINGS_MAX: Final = 16
 
@@ -58,7 +65,7 @@ class ConnectionOwner(Protocol):
 class Connection:
     """ADS connection to one server. Owns its stream, subscriptions and resource timers."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - independent collaborators
         self,
         context: DecodeContext,
         transport: Transport,
@@ -66,6 +73,7 @@ class Connection:
         rules: ErrorRules,
         tools: Tools,
         queue: NotificationQueue,
+        slices: SliceQueue,
         owner: ConnectionOwner,
     ) -> None:
         # Fixed at construction.
@@ -74,6 +82,7 @@ class Connection:
         self._context = context
         self._tools = tools
         self._queue = queue
+        self._slices = slices
         self._owner = owner
         self._stream = RetriedStream(codec.ADS_PATH, transport, tools, self)
         # Authorities for which the server is in use, by name. Changed by the owner.
@@ -88,12 +97,11 @@ class Connection:
         self._reason = ""
         # Pending until the text about the silence changes.
         self._silence_timer: Timer = IDLE_TIMER
-        # Logged texts: of this outage, of the server, and the last NACK of each type.
-        self._reasons: set[str] = set()
-        self._warnings: set[str] = set()
-        self._nacks: dict[str, str] = {}
+        self._log = _ServerLog()
         # Resource timers of this stream.
         self._waits: dict[ResourceKey, _Wait] = {}
+        # The response that takes more turns than one.
+        self._job: Job | None = None
         self._is_closed = False
         transport.watch_connectivity(self._on_connectivity)
         self._stream.start()
@@ -102,6 +110,7 @@ class Connection:
         """End the stream and all timers. Idempotent; its owner closes the transport."""
         self._is_closed = True
         self._stop_waiting()
+        self._drop_job()
         self._silence_timer.cancel()
         self._stream.close()
         self.authorities.clear()
@@ -128,6 +137,9 @@ class Connection:
         self._owner.request_flush(self)
 
     def flush(self) -> None:
+        # For a server that does not read, changes are gathered until it does.
+        if self._stream.has_sent and not self._stream.is_writable:
+            return
         for change in self._ads.take_changes():
             self._send(change.request)
             if self._stream.is_ready:
@@ -159,53 +171,103 @@ class Connection:
         # "A connection has been established …, and the stream has been dispatched" - A57
         self._wait_for(self._ads.subscriptions)
 
+    def on_stream_writable(self) -> None:
+        self.flush()
+
     def on_stream_message(self, message: bytes) -> None:
-        response = codec.decode_response(message)
+        if self._job is not None:
+            # The response of an earlier stream; this one sends the resources again.
+            self._drop_job()
+        self._job = self._slices.run(self._process(message))
+
+    def _drop_job(self) -> None:
+        if self._job is not None:
+            self._job.cancel()
+            self._job = None
+
+    def _process(self, message: bytes) -> Steps[None]:
+        read_next, stream_number = self._stream.reader(), self._stream.number
         try:
+            if len(message) <= PART_BYTES_MAX:
+                response = codec.decode_response(message)
+            else:
+                response = yield from codec.decode_response_in_steps(message)
             if response is None:
                 self._warn("response cannot be decoded")
-            else:
-                self._on_response(response)
+            elif self._is_awaited(response, stream_number):
+                yield from self._process_response(response, stream_number)
         finally:
             # Even after a bug in this response the next one is read, behind its notifications.
-            self._queue.call(self._stream.reader())
+            self._queue.call(read_next)
 
-    def _on_response(self, response: codec.DiscoveryResponse) -> None:
+    def _is_awaited(self, response: codec.DiscoveryResponse, stream_number: int) -> bool:
+        """Note that the server answered. False if this type was not requested."""
         self._note_answer()
-        self._stream.note_answer()
         self._owner.on_reachable(self)
+        if stream_number != self._stream.number:
+            # The stream ended meanwhile, and so did its requests.
+            return response.type_url in self._types
+        self._stream.note_answer()
         if not self._ads.is_expected(response.type_url):
             kind = quote(response.type_url)
             self._warn(f"response of type {kind} is ignored, it was not requested")
-            return
-        outcome = Decision(
+            return False
+        return True
+
+    def _process_response(
+        self, response: codec.DiscoveryResponse, stream_number: int
+    ) -> Steps[None]:
+        turn = self._slices.turn
+        outcome = yield from Decision(
             self._types[response.type_url],
             self._context,
             self.rules,
             authorities=self.authorities,
             cache=self._caches[response.type_url],
-        ).run(response)
-        for update in outcome.updates:
-            self._stop_waiting_for(update.entry.key)
-        self._owner.apply(self, outcome)
-        self._trace_response(response, outcome.error)
-        self._log_nack(outcome)
-        answer = self._ads.answer(
-            outcome.type_url,
-            version=outcome.version,
-            nonce=outcome.nonce,
-            error=outcome.error,
-            is_used=outcome.is_used,
-        )
-        self._send(answer)
+        ).run_in_steps(response)
+        # What is decided in one turn is small enough to be applied in one.
+        for part in (outcome,) if turn == self._slices.turn else self._split(outcome):
+            for update in part.updates:
+                self._stop_waiting_for(update.entry.key)
+            self._owner.apply(self, part)
+            if part is not outcome:
+                yield _APPLY_WORK
+        if self._tools.trace.active:
+            self._trace_response(response, outcome.error)
+        self._log.log_nack(outcome)
+        if stream_number == self._stream.number:
+            self._answer(outcome)
+        elif outcome.is_used:
+            # The stream ended meanwhile. The next one starts with this version.
+            self._ads.set_version(outcome.type_url, outcome.version)
+
+    def _split(self, outcome: Outcome) -> Iterator[Outcome]:
+        for part in outcome.split(_APPLIED_MAX):
+            # Watches may have ended since their resources were decoded.
+            live = [update for update in part.updates if self._is_watched(update.entry)]
+            yield replace(part, updates=live)
+
+    def _is_watched(self, entry: Entry) -> bool:
+        return find_entry(self.authorities, *entry.key)[1] is entry
+
+    def _answer(self, outcome: Outcome) -> None:
+        version, nonce, error = outcome.version, outcome.nonce, outcome.error
+        kind, is_used = outcome.type_url, outcome.is_used
+        if self._stream.is_writable:
+            self._send(
+                self._ads.answer(kind, version=version, nonce=nonce, error=error, is_used=is_used)
+            )
+        else:
+            # The server does not read: only the last answer of each type is kept.
+            self._ads.answer_later(kind, version=version, nonce=nonce, error=error, is_used=is_used)
 
     def on_stream_ended(self, status: Status, *, has_answered: bool) -> None:
         self._stop_waiting()
         self._ads.close_stream()
         self._tools.trace.emit("xds.stream_ended", server=self.server.uri, status=status)
         # "we do not consider it an error if the ADS stream was closed after having received a
-        # response" - A57
-        if not has_answered:
+        # response" - A57; a response that is being processed counts.
+        if not has_answered and (self._job is None or self._job.is_finished):
             self._fail(f"stream ended before any response: {status}")
 
     def _on_connectivity(self, status: Status) -> None:
@@ -227,7 +289,7 @@ class Connection:
         self.status = Status(
             StatusCode.UNAVAILABLE, with_node(text, self._context.bootstrap.node.id)
         )
-        _warn_once(self.status.details, self._reasons)
+        _warn_once(self.status.details, self._log.reasons)
         self._owner.on_unreachable(self)
 
     def _await_longer_silence(self, silent_s: float) -> None:
@@ -248,31 +310,24 @@ class Connection:
             LOGGER.info("%s: answers again after %.1f s", server, silent_s)
         self._silence_timer.cancel()
         self.status = OK
-        self._reasons.clear()
+        self._log.reasons.clear()
 
     # Logs: each text once, even if its cause is repeated
 
     def _warn(self, what: str) -> None:
         text = f"{name_server(self.server.uri)}: {what}"
-        _warn_once(with_node(text, self._context.bootstrap.node.id), self._warnings)
+        _warn_once(with_node(text, self._context.bootstrap.node.id), self._log.warnings)
 
     def _trace_response(self, response: codec.DiscoveryResponse, error: str) -> None:
-        if self._tools.trace.active:
-            self._tools.trace.emit(
-                "xds.response",
-                server=self.server.uri,
-                type_url=response.type_url,
-                resources=len(response.resources),
-                version=response.version,
-                nonce=response.nonce,
-                error=error,
-            )
-
-    def _log_nack(self, outcome: Outcome) -> None:
-        """Log a NACK, unless the last response of this type had the same one."""
-        if outcome.error and outcome.error != self._nacks.get(outcome.type_url):
-            LOGGER.warning("%s", outcome.error)
-        self._nacks[outcome.type_url] = outcome.error
+        self._tools.trace.emit(
+            "xds.response",
+            server=self.server.uri,
+            type_url=response.type_url,
+            resources=len(response.resources),
+            version=response.version,
+            nonce=response.nonce,
+            error=error,
+        )
 
     # Resource timers
 
@@ -311,6 +366,24 @@ class Connection:
             entry = self._find_unanswered(key)
             if entry is not None:
                 self._owner.on_timeout(self, entry)
+
+
+class _ServerLog:
+    """Texts that were logged about one server, so that each is logged once."""
+
+    __slots__ = ("nacks", "reasons", "warnings")
+
+    def __init__(self) -> None:
+        # Of this outage, of the server, and the last NACK of each type.
+        self.reasons: set[str] = set()
+        self.warnings: set[str] = set()
+        self.nacks: dict[str, str] = {}
+
+    def log_nack(self, outcome: Outcome) -> None:
+        """Log a NACK, unless the last response of this type had the same one."""
+        if outcome.error and outcome.error != self.nacks.get(outcome.type_url):
+            LOGGER.warning("%s", outcome.error)
+        self.nacks[outcome.type_url] = outcome.error
 
 
 class _Wait:

@@ -120,6 +120,9 @@ class LoadReporter:
     def on_stream_ready(self) -> None:
         return
 
+    def on_stream_writable(self) -> None:
+        return
+
     def on_stream_message(self, message: bytes) -> None:
         requested = codec.decode_load_response(message)
         if requested is None:

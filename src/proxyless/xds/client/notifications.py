@@ -4,7 +4,8 @@ Specs: A88 (watcher interface).
 
 No watcher is called inside a call to the client. Other deferred work of the client goes through the
 same queue, so there is one order: the next message of a stream is read behind the notifications of
-the one before, and a control plane cannot be faster than the watchers.
+the one before, and a control plane cannot be faster than the watchers. Many notifications take
+several turns.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
     from proxyless.base import Status
     from proxyless.xds.client.api import ResourceWatcher
+
+# Notifications and callbacks per turn.
+ITEMS_PER_TURN: Final = 1_000
 
 LOGGER: Final = logging.getLogger("proxyless.xds.client")
 
@@ -96,9 +100,10 @@ class NotificationQueue:
         self._run_soon.cancel()
 
     def _run(self) -> None:
-        """Run the present items; those that they add run in the next turn."""
+        """Run the first of the present items; those that they add run in a later turn."""
         try:
-            for _ in range(len(self._items)):
+            count = len(self._items)
+            for _ in range(min(ITEMS_PER_TURN, count)):
                 # A watcher may close the client.
                 if self._is_closed:
                     return

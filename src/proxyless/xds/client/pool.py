@@ -16,6 +16,7 @@ from proxyless.metrics import NO_METRICS, Metrics
 from proxyless.xds.client.api import XdsClientOptions
 from proxyless.xds.client.client import XdsClient
 from proxyless.xds.client.metrics import SHARED_TARGET
+from proxyless.xds.client.slices import SliceQueue
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
@@ -41,6 +42,7 @@ class XdsClients:
         self._transports = transports
         self._tools = tools
         self._options = options
+        self._slices = SliceQueue(tools.clock)
         self._clients: dict[_Scope, XdsClient] = {}
         self._scopes: dict[XdsClient, _Scope] = {}
         self._users: dict[XdsClient, int] = {}
@@ -67,7 +69,14 @@ class XdsClients:
                 metrics = Metrics(SHARED_TARGET, metrics.plugins)
             # "the XdsClient will use the stats plugins provided by the first channel created with
             # that target" - A79
-            client = XdsClient(bootstrap, self._transports, self._tools, self._options, metrics)
+            client = XdsClient(
+                bootstrap,
+                self._transports,
+                self._tools,
+                self._options,
+                metrics,
+                slices=self._slices,
+            )
             self._clients[scope], self._scopes[client] = client, scope
         self._users[client] = self._users.get(client, 0) + 1
         return client

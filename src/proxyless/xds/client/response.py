@@ -3,12 +3,14 @@
 Specs: A27, A46 (resources are accepted one by one), A53, A88, xRFC TP3.
 
 `Decision` changes no entry and calls no watcher: it returns an `Outcome`, which the client applies.
-A resource that is not watched updates nothing, but its error is part of the NACK.
+A resource that is not watched updates nothing, but its error is part of the NACK. A large response
+is decided in steps, between which watches may start and end.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from proxyless.base import Status, StatusCode, one_line, quote
 from proxyless.base.frozen import frozen
@@ -18,28 +20,41 @@ from proxyless.xds.bootstrap import (
     RESOURCE_TIMER_IS_TRANSIENT_ERROR,
     ServerConfig,
 )
-from proxyless.xds.client.ads import join_errors
+from proxyless.xds.client.ads import NACK_TEXT_MAX, join_errors
 from proxyless.xds.client.api import (
     DecodeContext,
     Decoded,
     ResourceStatus,
     ResourceType,
+    SteppedResourceType,
     XdsClientOptions,
 )
 from proxyless.xds.client.authorities import AuthorityServers, find_entry
 from proxyless.xds.client.cache import CachedResource, DecodedResourceCache, Entry
 from proxyless.xds.client.notifications import LOGGER, Notification
+from proxyless.xds.client.slices import STEP_WORK, finish
 from proxyless.xds.error_texts import name_type, with_node
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from proxyless.xds.client.codec import DiscoveryResponse, RawResource, ResourceError
+    from proxyless.xds.client.slices import Steps
 
+
+T = TypeVar("T")
 
 # "15-second timeout" - A57; "30 seconds instead of 15" - A88
 DOES_NOT_EXIST_TIMEOUT_S: Final = 15.0
 TRANSIENT_TIMEOUT_S: Final = 30.0
+
+# Work (`slices`) for a resource in the cache, and for one that is decoded in one step.
+_CACHED_WORK: Final = 2
+_DECODE_WORK: Final = 40
+_BYTES_PER_WORK: Final = 32
+_ERRORS_PER_STEP: Final = 50
+# Limit of the work for the invalid resources of one response: about a second.
+INVALID_WORK_MAX: Final = 1_000_000
 
 
 @frozen(kw_only=True)
@@ -120,6 +135,16 @@ class Outcome:
         """Whether the response's version counts as the one in use (A46)."""
         return self.valid > 0 or not self.invalid
 
+    def split(self, count: int) -> Iterator[Outcome]:
+        """Parts with at most this many entries each. Only the first has the other fields."""
+        updates, unchanged = self.updates, self.unchanged
+        yield replace(self, updates=updates[:count], unchanged=())
+        for at in range(count, len(updates), count):
+            yield replace(self, updates=updates[at : at + count], unchanged=(), valid=0, invalid=0)
+        for at in range(0, len(unchanged), count):
+            part = unchanged[at : at + count]
+            yield replace(self, updates=(), unchanged=part, valid=0, invalid=0)
+
 
 class Decision:
     """Decision about one response, while its resources are read."""
@@ -139,28 +164,49 @@ class Decision:
         self._rules = rules
         self._authorities = authorities
         self._cache = cache
-        self._label = name_type(resource_type.type_url)
+        self._is_stepped = hasattr(resource_type, "decode_in_steps")
         # Parts of the outcome.
         self._updates: list[ResourceUpdate] = []
         self._unchanged: list[Entry] = []
+        # Errors up to the length of a NACK's text; their number, and their length.
         self._errors: list[str] = []
+        self._invalid = 0
+        self._error_characters = 0
+        # Work for invalid resources that were decoded.
+        self._invalid_work = 0
         self._valid = 0
         # Names in the response, and whether the name of any resource is unknown.
         self._present: set[str] = set()
         self._is_any_nameless = False
 
     def run(self, response: DiscoveryResponse) -> Outcome:
-        """Decide about the whole response. Called once."""
+        """Decide about the whole response at once. Called once."""
+        return finish(self.run_in_steps(response))
+
+    def run_in_steps(self, response: DiscoveryResponse) -> Steps[Outcome]:
+        """Decide about the whole response; yields the work of each step. Called once."""
+        if response.rejection:
+            self._is_any_nameless = True
+            self._note_error(f"{self._label}: {response.rejection}")
         self._cache.start_response()
+        work = 0
         for index, raw in enumerate(response.resources):
-            self._take(index, raw)
+            if work >= STEP_WORK:
+                yield work
+                work = 0
+            if self._take_known(index, raw):
+                work += _CACHED_WORK
+            elif self._is_stepped:
+                self._take_new(index, raw, (yield from self._decode_in_steps(index, raw)))
+            else:
+                self._take_new(index, raw, self._decode(index, raw))
+                work += _DECODE_WORK + len(raw.serialized) // _BYTES_PER_WORK
         self._cache.end_response()
         if self._rules.server_errors_count:
-            for error in response.errors:
-                self._take_error(error)
+            yield from _call_in_steps(self._take_error, response.errors)
         # A resource of unknown name may be any of those that seem to be missing.
         if self._type.is_full_state and not self._is_any_nameless:
-            self._delete_missing()
+            yield from _call_in_steps(self._delete, self._find_missing())
         return Outcome(
             response.type_url,
             response.version,
@@ -168,29 +214,37 @@ class Decision:
             self._updates,
             self._unchanged,
             self._valid,
-            len(self._errors),
-            self._with_node(join_errors(self._errors)) if self._errors else "",
+            self._invalid,
+            self._with_node(join_errors(self._errors, self._invalid)) if self._errors else "",
         )
 
-    def _take(self, index: int, raw: RawResource) -> None:
+    def _take_known(self, index: int, raw: RawResource) -> bool:
+        """Whether the resource is not decoded: it was before, or it is rejected at once."""
         if raw.type_url != self._type.type_url:
             self._is_any_nameless = True
             got, expected = quote(raw.type_url), quote(self._type.type_url)
-            self._errors.append(f"{self._label} #{index}: is {got}, wanted {expected}")
-            return
+            self._note_error(f"{self._label} #{index}: is {got}, wanted {expected}")
+            return True
         cached = self._cache.find(raw.serialized)
         if cached is None or raw.name not in ("", cached.name):
-            self._take_new(index, raw)
-        elif cached.entry is not None and self._is_in_use(cached.entry, raw.serialized):
+            return self._invalid_work > INVALID_WORK_MAX and self._skip(index)
+        if cached.entry is not None and self._is_in_use(cached.entry, raw.serialized):
             # The case of nearly all resources of most responses.
             self._present.add(cached.name)
             self._unchanged.append(cached.entry)
             self._valid += 1
-        elif not self._is_decided(cached):
-            self._take_new(index, raw)
-        elif self._note_present(cached.name):
+            return True
+        if not self._is_decided(cached):
+            return False
+        if self._note_present(cached.name):
             self._cache.put(raw.serialized, cached)
             self._take_decoded(cached)
+        return True
+
+    def _skip(self, index: int) -> bool:
+        self._is_any_nameless = True
+        self._note_error(f"{self._label} #{index}: not decoded, after too many errors")
+        return True
 
     def _is_in_use(self, entry: Entry, serialized: bytes) -> bool:
         return (
@@ -206,12 +260,19 @@ class Decision:
         # A watch may have started since the resource was decoded.
         return not cached.name or self._find(cached.name)[1] is None
 
-    def _take_new(self, index: int, raw: RawResource) -> None:
-        decoded = self._decode(index, raw)
+    @property
+    def _label(self) -> str:
+        return name_type(self._type.type_url)
+
+    def _take_new(self, index: int, raw: RawResource, decoded: Decoded[Any]) -> None:
+        if decoded.resource is None or not decoded.name:
+            decoded = self._check_decoded(index, raw, decoded)
         name, entry = self._find(decoded.name or raw.name)
         if not self._note_present(name):
             return
-        cached = CachedResource(name, decoded.error, entry if name else None)
+        # The text is bounded, because it stays in the cache.
+        error = one_line(decoded.error) if decoded.error else ""
+        cached = CachedResource(name, error, entry if name else None)
         self._cache.put(raw.serialized, cached)
         self._take_decoded(cached)
         if cached.entry is not None and not decoded.error:
@@ -223,11 +284,36 @@ class Decision:
 
     def _decode(self, index: int, raw: RawResource) -> Decoded[Any]:
         try:
-            decoded = self._type.decode(raw.serialized, self._context)
+            return self._type.decode(raw.serialized, self._context)
         except Exception as error:
-            LOGGER.exception("%s #%d: decoding raised", self._label, index)
-            text = f"{self._label} #{index}: decoding raised {type(error).__name__}: {error}"
-            return Decoded(raw.name, error=text)
+            return self._on_decode_bug(index, raw, error)
+
+    def _decode_in_steps(self, index: int, raw: RawResource) -> Steps[Decoded[Any]]:
+        stepped: SteppedResourceType[Any] = self._type  # type: ignore[assignment]
+        steps = stepped.decode_in_steps(raw.serialized, self._context)
+        sum_of_work = 0
+        while True:
+            try:
+                work = next(steps)
+            except StopIteration as stop:
+                decoded: Decoded[Any] = stop.value
+                break
+            except Exception as error:
+                decoded = self._on_decode_bug(index, raw, error)
+                break
+            sum_of_work += work
+            yield work
+        if decoded.error:
+            self._invalid_work += sum_of_work
+        return decoded
+
+    def _on_decode_bug(self, index: int, raw: RawResource, error: Exception) -> Decoded[Any]:
+        LOGGER.error("%s #%d: decoding raised", self._label, index, exc_info=error)
+        text = f"{self._label} #{index}: decoding raised {type(error).__name__}: {error}"
+        return Decoded(raw.name, error=text)
+
+    def _check_decoded(self, index: int, raw: RawResource, decoded: Decoded[Any]) -> Decoded[Any]:
+        """The result, with an error if its type returned neither a resource nor one."""
         if decoded.resource is None and not decoded.error:
             return Decoded(decoded.name, error=f"{self._label} #{index}: cannot be decoded")
         if not decoded.name and not decoded.error and not raw.name:
@@ -240,8 +326,7 @@ class Decision:
             self._is_any_nameless = True
             return True
         if name in self._present:
-            text = f"{self._label} {quote(name)}: comes more than once in the response"
-            self._errors.append(text)
+            self._note_error(f"{self._label} {quote(name)}: comes more than once in the response")
             return False
         self._present.add(name)
         return True
@@ -251,7 +336,7 @@ class Decision:
         if not cached.error:
             self._valid += 1
             return
-        self._errors.append(cached.error)
+        self._note_error(cached.error)
         if cached.entry is not None:
             drops, code = self._rules.nack_drops, StatusCode.INVALID_ARGUMENT
             self._fail(cached.entry, ResourceStatus.NACKED, code, cached.error, drops=drops)
@@ -267,11 +352,13 @@ class Decision:
         drops, code = self._rules.nack_drops, StatusCode(error.code)
         self._fail(entry, ResourceStatus.RECEIVED_ERROR, code, text, drops=drops)
 
-    def _delete_missing(self) -> None:
-        for authority in self._authorities.values():
-            for entry in authority.entries_of(self._type.type_url):
-                if entry.has_resource and entry.name not in self._present:
-                    self._delete(entry)
+    def _find_missing(self) -> list[Entry]:
+        return [
+            entry
+            for authority in self._authorities.values()
+            for entry in authority.entries_of(self._type.type_url)
+            if entry.has_resource and entry.name not in self._present
+        ]
 
     def _delete(self, entry: Entry) -> None:
         drops = self._rules.deletion_drops
@@ -286,5 +373,19 @@ class Decision:
         error = Status(code, self._with_node(one_line(text)))
         self._updates.append(ResourceUpdate(entry, status, error, drops=drops))
 
+    def _note_error(self, text: str) -> None:
+        self._invalid += 1
+        if self._error_characters <= NACK_TEXT_MAX:
+            self._errors.append(text)
+            self._error_characters += len(text)
+
     def _with_node(self, text: str) -> str:
         return with_node(text, self._context.bootstrap.node.id)
+
+
+def _call_in_steps(call: Callable[[T], None], values: Sequence[T]) -> Steps[None]:
+    """Call with each of the errors or deleted entries."""
+    for number, value in enumerate(values, 1):
+        call(value)
+        if not number % _ERRORS_PER_STEP:
+            yield STEP_WORK

@@ -41,6 +41,9 @@ class StreamOwner(Protocol):
     def on_stream_ready(self) -> None:
         """The stream has a connection."""
 
+    def on_stream_writable(self) -> None:
+        """A stream whose `is_writable` was False can take messages again."""
+
     def on_stream_message(self, message: bytes) -> None: ...
 
     def on_stream_ended(self, status: Status, *, has_answered: bool) -> None:
@@ -61,13 +64,18 @@ class RetriedStream:
         self._started_s = 0.0
         self._has_answered = False
         self.is_ready = False
+        # Whether a message was sent on it.
+        self.has_sent = False
+        # Changes when a stream starts or ends.
+        self.number = 0
         # Between two streams.
         self._backoff = Backoff(tools.backoff)
         self._timer: Timer = IDLE_TIMER
 
     def start(self) -> None:
         self._started_s = self._tools.clock.now_s()
-        self._has_answered = self.is_ready = False
+        self._has_answered = self.is_ready = self.has_sent = False
+        self.number += 1
         self._stream = self._transport.open(self._path, self)
         self._owner.on_stream_opened()
 
@@ -77,6 +85,7 @@ class RetriedStream:
 
     def send(self, message: bytes) -> None:
         if self._stream is not None:
+            self.has_sent = True
             self._stream.send(message)
 
     @property
@@ -105,11 +114,15 @@ class RetriedStream:
         self.is_ready = True
         self._owner.on_stream_ready()
 
+    def on_writable(self) -> None:
+        self._owner.on_stream_writable()
+
     def on_message(self, message: bytes) -> None:
         self._owner.on_stream_message(message)
 
     def on_end(self, status: Status) -> None:
         self._stream, self.is_ready = None, False
+        self.number += 1
         if self._has_answered:
             # "The backoff state will be reset when an ADS stream attempt does finally receive a
             # response" - A57

@@ -26,6 +26,9 @@ class StreamListener(Protocol):
     def on_ready(self) -> None:
         """The stream has a connection. Called at most once."""
 
+    def on_writable(self) -> None:
+        """All sent messages have left, after some had to wait."""
+
     def on_message(self, message: bytes) -> None:
         """One message, requested by `read_next`."""
 

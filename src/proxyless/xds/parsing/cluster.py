@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from proxyless.base.endpoint import PORT_MAX
 from proxyless.base.environment import read_flag
 from proxyless.base.frozen import frozen
+from proxyless.xds.client.slices import finish
 from proxyless.xds.parsing.decoding import TYPE_URL_PREFIX, decode_resource
 from proxyless.xds.parsing.endpoint import HEALTH_STATUSES
 from proxyless.xds.parsing.http_proxy import has_http_proxies, parse_proxied_socket
@@ -25,6 +26,7 @@ from proxyless.xds.parsing.lb_policy import (
     name_enum_value,
     parse_duration_text,
 )
+from proxyless.xds.parsing.limits import CLUSTER_BYTES_MAX
 from proxyless.xds.parsing.proto_fields import (
     add_error,
     check_config_source,
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from proxyless.lb import PolicyRegistry
     from proxyless.protos import Proto
     from proxyless.xds.client.api import DecodeContext, Decoded
+    from proxyless.xds.client.slices import Steps
     from proxyless.xds.resources import UpstreamTls
 
 CLUSTER: Final = "envoy.config.cluster.v3.Cluster"
@@ -95,12 +98,21 @@ class ClusterType:
     is_full_state = True
 
     def decode(self, serialized: bytes, context: DecodeContext) -> Decoded[Cluster]:
-        return decode_resource(
-            CLUSTER, serialized, lambda message, errors: self.parse(message, errors, context)
-        )
+        return finish(self.decode_in_steps(serialized, context))
+
+    def decode_in_steps(self, serialized: bytes, context: DecodeContext) -> Steps[Decoded[Cluster]]:
+        def parse(message: Proto, errors: ValidationErrors) -> Steps[Cluster]:
+            # A cluster is small, so it is one step.
+            yield from ()
+            return self.parse(message, errors, context)
+
+        return decode_resource(CLUSTER, serialized, parse)
 
     def parse(self, message: Proto, errors: ValidationErrors, context: DecodeContext) -> Cluster:
         """A Cluster message. The result is valid only if no error was added."""
+        if message.ByteSize() > CLUSTER_BYTES_MAX:
+            errors.add(f"has {message.ByteSize()} bytes, wanted at most {CLUSTER_BYTES_MAX}")
+            return Cluster(name=message.name, discovery=EdsCluster())
         return Cluster(
             name=message.name,
             discovery=parse_discovery(message, errors),

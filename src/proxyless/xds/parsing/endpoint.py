@@ -11,11 +11,24 @@ from typing import TYPE_CHECKING, Final
 
 from proxyless.base import Address, IpAddress, Locality, ValidationErrors
 from proxyless.base.endpoint import PORT_MAX
+from proxyless.xds.client.slices import STEP_WORK, finish
 from proxyless.xds.parsing.decoding import TYPE_URL_PREFIX, decode_resource
 from proxyless.xds.parsing.http_proxy import is_http_connect_enabled, parse_proxy_address
-from proxyless.xds.parsing.limits import PRIORITIES_MAX
+from proxyless.xds.parsing.limits import (
+    ADDRESSES_MAX,
+    ENDPOINTS_MAX,
+    HOSTNAME_CHARACTERS_MAX,
+    LOCALITIES_MAX,
+    PRIORITIES_MAX,
+)
 from proxyless.xds.parsing.part_cache import PartCache
-from proxyless.xds.parsing.proto_fields import UINT32_MAX, add_error, parse_fraction, parse_list
+from proxyless.xds.parsing.proto_fields import (
+    UINT32_MAX,
+    add_error,
+    check_count,
+    parse_fraction,
+    parse_list,
+)
 from proxyless.xds.resources import (
     DropCategory,
     EndpointInfo,
@@ -25,12 +38,19 @@ from proxyless.xds.resources import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping, Sequence
 
     from proxyless.protos import Proto
     from proxyless.xds.client.api import DecodeContext, Decoded
+    from proxyless.xds.client.slices import Steps
 
 CLUSTER_LOAD_ASSIGNMENT: Final = "envoy.config.endpoint.v3.ClusterLoadAssignment"
+
+# Work (`ValidationErrors.work`).
+_LOCALITY_WORK: Final = 5
+_ENDPOINT_WORK: Final = 10
+_CACHED_WORK: Final = 2
+_BYTES_PER_WORK: Final = 32
 
 # Values of envoy.config.core.v3.HealthStatus. Endpoints with another value are skipped (A27-23).
 HEALTH_STATUSES: Final[Mapping[int, HealthStatus]] = {
@@ -51,14 +71,19 @@ class EndpointType:
         self._has_proxies: Final = is_http_connect_enabled(environ)
 
     def decode(self, serialized: bytes, context: DecodeContext) -> Decoded[EndpointResource]:
+        return finish(self.decode_in_steps(serialized, context))
+
+    def decode_in_steps(
+        self, serialized: bytes, context: DecodeContext
+    ) -> Steps[Decoded[EndpointResource]]:
         return decode_resource(
             CLUSTER_LOAD_ASSIGNMENT, serialized, self._parse, name_field="cluster_name"
         )
 
-    def _parse(self, message: Proto, errors: ValidationErrors) -> EndpointResource:
+    def _parse(self, message: Proto, errors: ValidationErrors) -> Steps[EndpointResource]:
         cached = self._cache.get(message.cluster_name)
         parser = _AssignmentParser(errors, cached, has_proxies=self._has_proxies)
-        resource = parser.parse(message)
+        resource = yield from parser.parse(message)
         if errors.ok:
             self._cache.put(resource.name, parser.parsed)
         return resource
@@ -66,7 +91,7 @@ class EndpointType:
 
 def parse_endpoints(message: Proto, errors: ValidationErrors) -> EndpointResource:
     """A ClusterLoadAssignment message. The result is valid only if no error was added."""
-    return _AssignmentParser(errors, {}, has_proxies=True).parse(message)
+    return finish(_AssignmentParser(errors, {}, has_proxies=True).parse(message))
 
 
 class _AssignmentParser:
@@ -91,31 +116,43 @@ class _AssignmentParser:
         # "duplicate address anywhere" is an error (A27-49..52).
         self._addresses: set[Address] = set()
 
-    def parse(self, message: Proto) -> EndpointResource:
+    def parse(self, message: Proto) -> Steps[EndpointResource]:
         with self._errors.field("endpoints"):
-            priorities = self._parse_priorities(message.endpoints)
+            priorities = yield from self._parse_priorities(message.endpoints)
         with self._errors.field("policy.drop_overloads"):
             drops = parse_list(message.policy.drop_overloads, None, _parse_drop, self._errors)
         return EndpointResource(name=message.cluster_name, priorities=priorities, drops=drops)
 
     def _parse_priorities(
-        self, localities: Iterable[Proto]
-    ) -> tuple[tuple[LocalityEndpoints, ...], ...]:
+        self, localities: Sequence[Proto]
+    ) -> Steps[tuple[tuple[LocalityEndpoints, ...], ...]]:
+        if not check_count(localities, LOCALITIES_MAX, self._errors):
+            return ()
+        count = sum(len(locality.lb_endpoints) for locality in localities)
+        if count > ENDPOINTS_MAX:
+            self._errors.add(f"has {count} endpoints, wanted at most {ENDPOINTS_MAX}")
+            return ()
+        self._errors.work += len(localities)
         by_priority: dict[int, dict[Locality, LocalityEndpoints]] = {}
         for index, message in enumerate(localities):
+            if self._errors.work >= STEP_WORK:
+                yield self._errors.take_work()
+            self._errors.work += _LOCALITY_WORK
             weight = message.load_balancing_weight.value
             # A locality without load is skipped, and not validated (A27-21).
             if weight == 0:
                 continue
             with self._errors.index(index):
                 members = by_priority.setdefault(message.priority, {})
-                self._parse_locality(message, weight, members)
+                yield from self._parse_locality(message, weight, members)
+            if self._errors.is_full:
+                return ()
         self._check_priorities(by_priority)
         return tuple(tuple(by_priority[priority].values()) for priority in sorted(by_priority))
 
     def _parse_locality(
         self, message: Proto, weight: int, members: dict[Locality, LocalityEndpoints]
-    ) -> None:
+    ) -> Steps[None]:
         where = message.locality
         locality = Locality(where.region, where.zone, where.sub_zone)
         if not message.HasField("locality"):
@@ -123,19 +160,25 @@ class _AssignmentParser:
         elif locality in members:
             self._errors.add(f"duplicate locality {locality} in priority {message.priority}")
         with self._errors.field("lb_endpoints"):
-            endpoints = self._parse_endpoints(message.lb_endpoints)
+            endpoints = yield from self._parse_endpoints(message.lb_endpoints)
         proxy = None
         if self._has_proxies and message.HasField("metadata"):
             proxy = parse_proxy_address(message, self._errors)
         members[locality] = LocalityEndpoints(locality, weight, endpoints, proxy)
 
-    def _parse_endpoints(self, messages: Iterable[Proto]) -> tuple[EndpointInfo, ...]:
+    def _parse_endpoints(self, messages: Sequence[Proto]) -> Steps[tuple[EndpointInfo, ...]]:
         errors, cached, parsed = self._errors, self._cached, self.parsed
         endpoints: list[EndpointInfo] = []
         for index, message in enumerate(messages):
+            if errors.work >= STEP_WORK:
+                yield errors.take_work()
+                if errors.is_full:
+                    break
             key = message.SerializeToString()
             endpoint = cached.get(key)
+            errors.work += _CACHED_WORK if endpoint is not None else _ENDPOINT_WORK
             if endpoint is None:
+                errors.work += len(key) // _BYTES_PER_WORK
                 with errors.index(index):
                     endpoint = _parse_endpoint(message, errors, has_proxies=self._has_proxies)
                 if endpoint is None:
@@ -198,6 +241,13 @@ def _parse_addresses(message: Proto, errors: ValidationErrors) -> tuple[Address,
         return ()
     endpoint = message.endpoint
     addresses = [_parse_address(endpoint, "endpoint.address", errors)]
+    if len(endpoint.hostname) > HOSTNAME_CHARACTERS_MAX:
+        count, limit = len(endpoint.hostname), HOSTNAME_CHARACTERS_MAX
+        add_error(errors, "endpoint.hostname", f"has {count} characters, wanted at most {limit}")
+    count = 1 + len(endpoint.additional_addresses)
+    if count > ADDRESSES_MAX:
+        add_error(errors, "endpoint", f"has {count} addresses, wanted at most {ADDRESSES_MAX}")
+        return ()
     for index, additional in enumerate(endpoint.additional_addresses):
         path = f"endpoint.additional_addresses[{index}].address"
         addresses.append(_parse_address(additional, path, errors))

@@ -14,8 +14,9 @@ from google.protobuf.message import DecodeError
 
 from proxyless.base.frozen import frozen
 from proxyless.protos import Proto, message_class
+from proxyless.xds.parsing.limits import PART_WORK_MAX, REGEX_WORK_MAX
 from proxyless.xds.resources.matcher import Fraction
-from proxyless.xds.resources.regex import compile_regex
+from proxyless.xds.resources.regex import compile_regex, count_instructions, is_compiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence, Sized
@@ -39,11 +40,32 @@ _TYPED_STRUCTS: Final = frozenset({"xds.type.v3.TypedStruct", "udpa.type.v1.Type
 # The largest integer up to which a double holds every integer.
 _EXACT_MAX: Final = 2**53
 
+# Work (`ValidationErrors.work`).
+_ELEMENT_WORK: Final = 2
+_VALUE_WORK: Final = 2
+_EXTENSION_WORK: Final = 5
+_EXTENSION_BYTES_PER_WORK: Final = 8
+_REGEX_WORK: Final = 30
+_REGEX_INSTRUCTIONS_PER_WORK: Final = 8
+# RE2 works for as long as this until it rejects an expression with repetitions or Unicode classes.
+_INVALID_REGEX_WORK: Final = 10_000
+# An invalid expression uses up the limit faster.
+_INVALID_REGEX_FACTOR: Final = 10
+
 
 def add_error(errors: ValidationErrors, field: str, text: str) -> None:
     """Add an error at a field of the current path; `field` may be a path such as `a.b[0]`."""
     with errors.field(field):
         errors.add(text)
+
+
+def spend_work(work: int, errors: ValidationErrors) -> bool:
+    """Count work. False adds an error: the current part of the resource takes too much of it."""
+    errors.work += work
+    if errors.work <= PART_WORK_MAX:
+        return True
+    errors.add("is too large or has too many elements, wanted less in one place")
+    return False
 
 
 # Numbers and times
@@ -99,10 +121,28 @@ def parse_fraction(percent: Proto, errors: ValidationErrors) -> Fraction:
 
 def check_regex(source: str, errors: ValidationErrors) -> None:
     """Add an error unless RE2 accepts the source."""
+    was_compiled = is_compiled(source)
+    if not was_compiled and not _may_compile(errors):
+        return
+    work = _REGEX_WORK + 2 * len(source)
+    factor = 1
     try:
-        compile_regex(source)
+        work += count_instructions(compile_regex(source)) // _REGEX_INSTRUCTIONS_PER_WORK
     except ValueError as error:
         errors.add(f"is not a valid regular expression: {error}")
+        if "{" in source or "\\" in source:
+            work, factor = _INVALID_REGEX_WORK, _INVALID_REGEX_FACTOR
+    if not was_compiled:
+        errors.work += work
+        errors.regex_work += work * factor
+
+
+def _may_compile(errors: ValidationErrors) -> bool:
+    """Whether the work for one more expression is within the limits; adds an error if not."""
+    if errors.regex_work > REGEX_WORK_MAX:
+        errors.add("is not checked: the resource has too many regular expressions")
+        return False
+    return spend_work(0, errors)
 
 
 def check_count(elements: Sized, count_max: int, errors: ValidationErrors) -> bool:
@@ -128,6 +168,8 @@ def parse_list(
             result = parse(message, errors)
         if result is not None:
             results.append(result)
+        if errors.is_full or not spend_work(_ELEMENT_WORK, errors):
+            break
     return tuple(results)
 
 
@@ -225,6 +267,9 @@ def _read_type_name(holder: Proto, errors: ValidationErrors) -> str:
 
 
 def _decode(full_name: str, serialized: bytes, errors: ValidationErrors) -> Proto | None:
+    work = _EXTENSION_WORK + len(serialized) // _EXTENSION_BYTES_PER_WORK
+    if not spend_work(work, errors):
+        return None
     try:
         return message_class(full_name).FromString(serialized)
     except KeyError:
@@ -242,6 +287,8 @@ def _read_struct(struct: Proto, errors: ValidationErrors) -> dict[str, object]:
     for key, value in struct.fields.items():
         with errors.key(key):
             fields[key] = _read_value(value, errors)
+        if errors.is_full or not spend_work(_VALUE_WORK, errors):
+            break
     return fields
 
 
@@ -250,6 +297,8 @@ def _read_list(values: Proto, errors: ValidationErrors) -> list[object]:
     for index, value in enumerate(values.values):
         with errors.index(index):
             elements.append(_read_value(value, errors))
+        if errors.is_full or not spend_work(_VALUE_WORK, errors):
+            break
     return elements
 
 

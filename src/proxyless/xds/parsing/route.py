@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from proxyless.base.environment import read_flag
 from proxyless.base.frozen import frozen
+from proxyless.xds.client.slices import STEP_WORK, finish
 from proxyless.xds.parsing.decoding import TYPE_URL_PREFIX, decode_resource
 from proxyless.xds.parsing.http_filters import parse_filter_overrides
 from proxyless.xds.parsing.limits import (
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from proxyless.protos import Proto
     from proxyless.xds.bootstrap import ServerConfig
     from proxyless.xds.client.api import DecodeContext, Decoded
+    from proxyless.xds.client.slices import Steps
     from proxyless.xds.parsing.http_filters import FilterParsers
     from proxyless.xds.parsing.plugins import PluginParsers
     from proxyless.xds.resources.filter import FilterOverrides
@@ -74,6 +76,14 @@ ROUTE_CONFIGURATION: Final = "envoy.config.route.v3.RouteConfiguration"
 AUTHORITY_REWRITE_GUARD: Final = "GRPC_EXPERIMENTAL_XDS_AUTHORITY_REWRITE"
 
 Choice = ClusterChoice | WeightedChoice | PluginChoice
+
+# Work (`ValidationErrors.work`).
+_VIRTUAL_HOST_WORK: Final = 10
+_ROUTE_WORK: Final = 12
+_HEADER_WORK: Final = 3
+_CACHED_WORK: Final = 2
+_BYTES_PER_WORK: Final = 32
+_DOMAINS_PER_STEP: Final = 1_000
 
 
 @frozen
@@ -107,11 +117,16 @@ class RouteConfigurationType:
         self._context: Final = RouteContext(filters, plugins, cache=PartCache())
 
     def decode(self, serialized: bytes, context: DecodeContext) -> Decoded[RouteConfiguration]:
+        return finish(self.decode_in_steps(serialized, context))
+
+    def decode_in_steps(
+        self, serialized: bytes, context: DecodeContext
+    ) -> Steps[Decoded[RouteConfiguration]]:
         routes = self._context.for_server(context.server)
         return decode_resource(
             ROUTE_CONFIGURATION,
             serialized,
-            lambda message, errors: parse_route_configuration(message, routes, errors),
+            lambda message, errors: parse_routes_in_steps(message, routes, errors),
         )
 
 
@@ -119,10 +134,17 @@ def parse_route_configuration(
     message: Proto, context: RouteContext, errors: ValidationErrors
 ) -> RouteConfiguration:
     """A RouteConfiguration message. The result is valid only if no error was added."""
+    return finish(parse_routes_in_steps(message, context, errors))
+
+
+def parse_routes_in_steps(
+    message: Proto, context: RouteContext, errors: ValidationErrors
+) -> Steps[RouteConfiguration]:
+    """Like `parse_route_configuration`; yields the work of each step."""
     cache = context.cache
     key = (message.name, context.may_rewrite)
     parser = _RouteConfigurationParser(context, errors, {} if cache is None else cache.get(key))
-    resource = parser.parse(message)
+    resource = yield from parser.parse(message)
     if cache is not None and errors.ok:
         cache.put(key, parser.parsed)
     return resource
@@ -149,68 +171,89 @@ class _RouteConfigurationParser:
         self._plugins_used: Final[set[str]] = set()
         self._routes_left = ROUTES_MAX
 
-    def parse(self, message: Proto) -> RouteConfiguration:
+    def parse(self, message: Proto) -> Steps[RouteConfiguration]:
         errors = self._errors
         with errors.field("cluster_specifier_plugins"):
             self._plugins = parse_plugins(
                 message.cluster_specifier_plugins, self._context.plugins, errors
             )
         with errors.field("virtual_hosts"):
-            hosts = parse_list(
-                message.virtual_hosts, VIRTUAL_HOSTS_MAX, self._parse_virtual_host, errors
-            )
+            hosts = yield from self._parse_virtual_hosts(message.virtual_hosts)
         plugins = (p for p in self._plugins.values() if p and p.name in self._plugins_used)
         return RouteConfiguration(name=message.name, virtual_hosts=hosts, plugins=tuple(plugins))
 
-    def _parse_virtual_host(self, host: Proto, errors: ValidationErrors) -> VirtualHost:
+    def _parse_virtual_hosts(self, messages: Sequence[Proto]) -> Steps[tuple[VirtualHost, ...]]:
+        errors = self._errors
+        hosts: list[VirtualHost] = []
+        if not check_count(messages, VIRTUAL_HOSTS_MAX, errors):
+            return ()
+        for index, message in enumerate(messages):
+            with errors.index(index):
+                host = yield from self._parse_virtual_host(message)
+            hosts.append(host)
+            if errors.is_full:
+                break
+        return tuple(hosts)
+
+    def _parse_virtual_host(self, host: Proto) -> Steps[VirtualHost]:
+        errors = self._errors
+        errors.work += _VIRTUAL_HOST_WORK
         with errors.field("domains"):
-            _check_domains(host.domains, errors)
+            yield from _check_domains(host.domains, errors)
         retry = self._parse_retry(host)
         return VirtualHost(
             name=host.name,
             domains=tuple(host.domains),
-            routes=self._parse_routes(host.routes),
+            routes=(yield from self._parse_routes(host.routes)),
             retry=retry if retry is not None and retry.codes else None,
             filter_overrides=self._parse_overrides(host),
         )
 
-    def _parse_routes(self, messages: Sequence[Proto]) -> tuple[Route, ...]:
+    def _parse_routes(self, messages: Sequence[Proto]) -> Steps[tuple[Route, ...]]:
         errors = self._errors
         routes: list[Route] = []
         with errors.field("routes"):
             if check_count(messages, self._routes_left, errors):
                 self._routes_left -= len(messages)
                 for index, message in enumerate(messages):
-                    route = self._reuse_or_parse_route(message, index)
+                    if errors.work >= STEP_WORK:
+                        yield errors.take_work()
+                        if errors.is_full:
+                            break
+                    serialized = message.SerializeToString()
+                    route = self._cached.get(serialized) or self.parsed.get(serialized)
+                    if route is None:
+                        errors.work += _ROUTE_WORK + len(serialized) // _BYTES_PER_WORK
+                        with errors.index(index):
+                            route = yield from self._parse_new_route(message, serialized)
+                    else:
+                        errors.work += _CACHED_WORK
+                        self.parsed[serialized] = route
                     if route is not None:
                         routes.append(route)
         return tuple(routes)
 
-    def _reuse_or_parse_route(self, message: Proto, index: int) -> Route | None:
-        serialized = message.SerializeToString()
-        route = self._cached.get(serialized) or self.parsed.get(serialized)
+    def _parse_new_route(self, message: Proto, serialized: bytes) -> Steps[Route | None]:
         errors_before = self._errors.count
-        if route is None:
-            with self._errors.index(index):
-                route = self._parse_route(message)
-            # A route to a plugin is not cached: it depends on the plugin's config, too.
-            if route is None or self._errors.count > errors_before or _names_plugin(route):
-                return route
-        self.parsed[serialized] = route
+        route = yield from self._parse_route(message)
+        # A route to a plugin is not cached: it depends on the plugin's config, too.
+        is_valid = route is not None and self._errors.count == errors_before
+        if route is not None and is_valid and not _names_plugin(route):
+            self.parsed[serialized] = route
         return route
 
-    def _parse_route(self, message: Proto) -> Route | None:
+    def _parse_route(self, message: Proto) -> Steps[Route | None]:
         errors = self._errors
         if not message.HasField("match"):
             add_error(errors, "match", "is unset")
             return None
         match = message.match
-        # "query_parameters drops the route" (A28-19)
+        # "query_parameters drops the route" - A28-19
         if match.query_parameters:
             return None
         with errors.field("match"):
             path = self._parse_path(match)
-            headers = self._parse_headers(match.headers) if match.headers else ()
+            headers = (yield from self._parse_headers(match.headers)) if match.headers else ()
             fraction = self._parse_fraction(match)
         if path is None:
             return None
@@ -239,14 +282,20 @@ class _RouteConfigurationParser:
             return None
         return self._share(path)
 
-    def _parse_headers(self, messages: Sequence[Proto]) -> tuple[HeaderMatcher, ...]:
-        with self._errors.field("headers"):
-            return parse_list(
-                messages,
-                HEADERS_MAX,
-                lambda message, _: self._parse_shared(message, parse_header_matcher),
-                self._errors,
-            )
+    def _parse_headers(self, messages: Sequence[Proto]) -> Steps[tuple[HeaderMatcher, ...]]:
+        errors = self._errors
+        headers: list[HeaderMatcher] = []
+        with errors.field("headers"):
+            if check_count(messages, HEADERS_MAX, errors):
+                for index, message in enumerate(messages):
+                    with errors.index(index):
+                        header = self._parse_shared(message, parse_header_matcher)
+                    if header is not None:
+                        headers.append(header)
+                    errors.work += _HEADER_WORK
+                    if errors.work >= STEP_WORK:
+                        yield errors.take_work()
+        return tuple(headers)
 
     def _parse_fraction(self, match: Proto) -> Fraction | None:
         if not match.HasField("runtime_fraction"):
@@ -358,7 +407,7 @@ class _RouteConfigurationParser:
         weight = read_uint32(message, "weight")
         if weight is None:
             add_error(errors, "weight", "is unset")
-        # "zero-weight entries skipped" (A28-21)
+        # "zero-weight entries skipped" - A28-21
         if not weight:
             return None
         return WeightedCluster(message.name, weight, self._parse_overrides(message))
@@ -368,12 +417,17 @@ def _names_plugin(route: Route) -> bool:
     return isinstance(route.action, RouteAction) and isinstance(route.action.choice, PluginChoice)
 
 
-def _check_domains(domains: Sequence[str], errors: ValidationErrors) -> None:
+def _check_domains(domains: Sequence[str], errors: ValidationErrors) -> Steps[None]:
     if not domains:
         errors.add("is empty, wanted at least one domain")
     if not check_count(domains, DOMAINS_MAX, errors):
         return
     for index, domain in enumerate(domains):
+        if not index % _DOMAINS_PER_STEP:
+            if index:
+                errors.work += STEP_WORK
+            if errors.work >= STEP_WORK:
+                yield errors.take_work()
         if not _is_domain_pattern(domain):
             with errors.index(index):
                 errors.add(f"is {domain!r}, wanted a name with at most one '*', first or last")

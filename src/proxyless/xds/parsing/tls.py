@@ -77,6 +77,9 @@ def _parse_upstream_tls(
     if len(message.sni) > SNI_LENGTH_MAX:
         text = f"has {len(message.sni)} characters, wanted at most {SNI_LENGTH_MAX}"
         add_error(errors, "sni", text)
+    elif not message.sni.isprintable():
+        # Such as NUL, which no TLS library sends.
+        add_error(errors, "sni", f"is {message.sni!r}, wanted printable characters")
     return replace(
         tls,
         sni=message.sni,

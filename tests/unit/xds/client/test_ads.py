@@ -78,6 +78,24 @@ def test_answers_have_the_accepted_version() -> None:
     assert requests(state) == [DiscoveryRequest("T", ("x",), "3", "", node=NODE)]
 
 
+def test_last_late_answer_is_part_of_the_next_changes() -> None:
+    state = AdsState(NODE)
+    state.subscribe("T", "x")
+    state.open_stream()
+    state.take_changes()
+    state.answer_later("T", version="1", nonce="n1", error="bad", is_used=False)
+    state.answer_later("T", version="2", nonce="n2")
+    state.answer_later("T", version="3", nonce="n3", error="worse", is_used=False)
+    (change,) = state.take_changes()
+    request = change.request
+    assert (request.version, request.nonce, request.error) == ("2", "n3", "worse")
+    assert state.take_changes() == []
+    state.answer_later("T", version="4", nonce="n4", error="bad")
+    state.open_stream()
+    (change,) = state.take_changes()
+    assert (change.request.nonce, change.request.error) == ("", "")
+
+
 def test_subscriptions_are_all_subscribed_names() -> None:
     state = AdsState(NODE)
     state.subscribe("T", "x")

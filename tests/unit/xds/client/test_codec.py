@@ -2,13 +2,15 @@
 
 from types import MappingProxyType
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proxyless.base import Locality
-from proxyless.protos import message_class
+from proxyless.protos import Proto, message_class
 from proxyless.xds.bootstrap import Node
 from proxyless.xds.client import codec
+from proxyless.xds.client.slices import finish
 from tests.worlds.xds_clients import WRAPPER_URL, DiscoveryRequest, DiscoveryResponse
 
 TYPE_URL = "type.googleapis.com/test.v3.Text"
@@ -79,10 +81,58 @@ def test_error_code_is_unknown_when_it_is_out_of_range() -> None:
     assert [error.code for error in decoded.errors] == [2, 5, 16, 2, 2]
 
 
+def large_response() -> Proto:
+    response = DiscoveryResponse(type_url=TYPE_URL, version_info="1", nonce="n")
+    for number in range(1_200):
+        wrapper = message_class("envoy.service.discovery.v3.Resource")(name=f"x{number}")
+        wrapper.resource.type_url = TYPE_URL
+        # One of them is so large that its wrapper is parsed in steps, too.
+        wrapper.resource.value = b"v" * (40_000 if number == 7 else number % 3)
+        response.resources.add(type_url=WRAPPER_URL, value=wrapper.SerializeToString())
+        error = response.resource_errors.add()
+        error.resource_name.name = f"y{number}"
+    return response
+
+
+def test_large_response_is_decoded_in_steps_with_the_same_result() -> None:
+    serialized = large_response().SerializeToString()
+    assert len(list(codec.decode_response_in_steps(serialized))) > 10
+    decoded = finish(codec.decode_response_in_steps(serialized))
+    assert decoded == codec.decode_response(serialized)
+
+
+def test_large_response_with_too_many_resources_has_only_a_rejection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(codec, "RESPONSE_RESOURCES_MAX", 2_399)
+    decoded = finish(codec.decode_response_in_steps(large_response().SerializeToString()))
+    text = "response has 2400 resources, wanted at most 2399"
+    assert decoded == codec.DiscoveryResponse(TYPE_URL, "1", "n", (), rejection=text)
+
+
+def test_large_response_that_is_cut_cannot_be_decoded() -> None:
+    serialized = large_response().SerializeToString()
+    assert finish(codec.decode_response_in_steps(serialized[:-3])) is None
+    broken = DiscoveryResponse(type_url=TYPE_URL)
+    broken.resources.add(type_url=WRAPPER_URL, value=b"\xff" * 40_000)
+    decoded = finish(codec.decode_response_in_steps(broken.SerializeToString()))
+    assert decoded is not None
+    # It is not of the requested type, so it is rejected.
+    assert [each.type_url for each in decoded.resources] == [WRAPPER_URL]
+
+
 @given(st.binary(max_size=200))
 def test_decoding_raises_nothing_for_any_bytes(serialized: bytes) -> None:
     codec.decode_response(serialized)
     codec.decode_load_response(serialized)
+    assert finish(codec.decode_response_in_steps(serialized)) == codec.decode_response(serialized)
+
+
+def test_load_response_is_rejected_when_it_is_too_large() -> None:
+    kind = message_class("envoy.service.load_stats.v3.LoadStatsResponse")
+    few, many = kind(clusters=["c"] * 100_000), kind(clusters=["c"] * 200_000)
+    assert codec.decode_load_response(few.SerializeToString()) is not None
+    assert codec.decode_load_response(many.SerializeToString()) is None
 
 
 def test_load_response_has_clusters_or_requests_all() -> None:

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import TYPE_CHECKING
 
 import pytest
 
 from proxyless.base import Event, Trace
-from proxyless.xds.client import Cancel, Tools, XdsClient
+from proxyless.xds.client import Cancel, DecodeContext, Decoded, Tools, XdsClient
 from proxyless.xds.client.connection import describe_silence
-from tests.worlds.xds_clients import GONE, WatchRecorder, XdsClientWorld, server_config, text
+from proxyless.xds.client.slices import SLICE_WORK
+from tests.worlds.xds_clients import (
+    GONE,
+    TextType,
+    WatchRecorder,
+    XdsClientWorld,
+    server_config,
+    text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from proxyless.xds.client.slices import Steps
 
 
 def test_one_timer_runs_for_all_resources_of_a_request() -> None:
@@ -204,4 +215,141 @@ def test_name_cannot_add_a_line_to_the_log(lines: Callable[[], list[str]]) -> No
     assert len(line) < 500
     (nack,) = (each for each in world.server().take_requests() if each.HasField("error_detail"))
     assert f"WARNING {nack.error_detail.message}" == line
+    world.close()
+
+
+# ---------------------------------------------------------------------------------------------
+# Responses that take several turns
+
+
+class SlowType(TextType):
+    """Resource type that takes as many slices as the value of a resource."""
+
+    def decode_in_steps(self, serialized: bytes, context: DecodeContext) -> Steps[Decoded[str]]:
+        for _ in range(int(json.loads(serialized)["value"])):
+            yield SLICE_WORK
+        return self.decode(serialized, context)
+
+
+class SlowWorld(XdsClientWorld):
+    """A client with watches of "x" and "y", and a response that takes four turns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slow = SlowType(is_full_state=True)
+        self.x, self.y = WatchRecorder(), WatchRecorder()
+        self.cancel_x = self.client.watch(self.slow, "x", self.x)
+        self.cancel_y = self.client.watch(self.slow, "y", self.y)
+        self.settle()
+        self.server().take_requests()
+
+    def respond(self, event: Callable[[], object], *resources: bytes) -> None:
+        """Send a response. The event happens between its first two turns."""
+        message = self.server().response(self.slow, resources, version="1")
+        self.server().ads.send_to_client(message)
+
+        def run_event() -> None:
+            event()
+
+        self.clock.call_later(0, run_event)
+        self.settle()
+
+    def answers(self) -> list[tuple[str, str]]:
+        requests = self.server().take_requests()
+        return [(each.version_info, each.response_nonce) for each in requests]
+
+
+def test_response_is_applied_and_answered_when_all_turns_are_over() -> None:
+    world = SlowWorld()
+    received = []
+    world.respond(lambda: received.append((world.x.take(), world.answers())), text("x", "3"))
+    assert received == [([], [])]
+    assert (world.x.take(), world.answers()) == (["3"], [("1", "n1")])
+    world.close()
+
+
+def test_resource_is_dropped_when_its_watch_ends_meanwhile() -> None:
+    world = SlowWorld()
+    world.respond(world.cancel_x, text("x", "2"), text("y", "2"))
+    assert (world.x.take(), world.y.take()) == ([], ["2"])
+    assert world.answers()[-1] == ("1", "n1")
+    world.close()
+
+
+def test_resource_comes_with_the_next_response_when_its_watch_starts_meanwhile() -> None:
+    world = SlowWorld()
+    late = WatchRecorder()
+    world.respond(lambda: world.client.watch(world.slow, "z", late), text("z", "0"), text("x", "1"))
+    assert (late.take(), world.x.take()) == ([], ["1"])
+    world.respond(lambda: None, text("z", "0"), text("x", "1"))
+    assert (late.take(), world.x.take()) == (["0"], [])
+    world.close()
+
+
+def test_response_is_applied_without_an_answer_when_the_stream_ends_meanwhile() -> None:
+    world = SlowWorld()
+    world.respond(lambda: world.server().ads.end(GONE), text("x", "3"))
+    assert (world.x.take(), world.answers()) == (["3"], [])
+    world.clock.advance(5)
+    assert world.answers() == [("1", "")]
+    world.close()
+
+
+def test_response_is_applied_when_the_stream_ends_before_it_is_parsed() -> None:
+    world = SlowWorld()
+    # So many bytes take more than one turn.
+    large = [json.dumps({"name": f"z{n}", "value": "0", "more": "-" * 200}) for n in range(5_000)]
+    world.respond(
+        lambda: world.server().ads.end(GONE), *(each.encode() for each in large), text("x", "0")
+    )
+    assert (world.x.take(), world.answers()) == (["0"], [])
+    world.close()
+
+
+def test_response_is_dropped_when_a_new_stream_has_one() -> None:
+    world = SlowWorld()
+    world.clock.advance(100)
+    world.x.take()
+
+    def replace_stream() -> None:
+        world.server().ads.end(GONE)
+        world.clock.call_later(0, lambda: world.server().ads.send_to_client(second))
+
+    second = world.server().response(world.slow, [text("x", "1")], version="2", nonce="m")
+    world.respond(replace_stream, text("x", "20"))
+    assert world.x.take() == ["1"]
+    assert world.answers()[-1] == ("2", "m")
+    world.close()
+
+
+def test_nothing_is_left_when_the_client_is_closed_meanwhile() -> None:
+    world = SlowWorld()
+    world.respond(world.client.close, text("x", "3"))
+    assert (world.x.take(), world.answers()) == ([], [])
+    world.close()
+
+
+def test_missing_resources_are_deleted_when_all_turns_are_over() -> None:
+    world = SlowWorld()
+    world.respond(lambda: None, text("x", "1"), text("y", "1"))
+    world.respond(lambda: None, text("y", "2"))
+    assert (world.x.take_codes(), world.y.take()) == (["1", "NOT_FOUND"], ["1", "2"])
+    world.close()
+
+
+def test_large_response_is_applied_in_parts() -> None:
+    world = XdsClientWorld()
+    recorder = WatchRecorder()
+    for index in range(1_200):
+        world.client.watch(world.listeners, f"x{index}", recorder)
+    world.settle()
+    world.server().take_requests()
+    for version in ("1", "2"):
+        resources = [text(f"x{index}", version) for index in range(1_200)]
+        world.server().respond(world.listeners, *resources, text("z", "bad"), version=version)
+        assert recorder.take() == [version] * 1_200
+    world.server().respond(world.listeners, *resources, version="3")
+    answers = world.server().take_requests()
+    assert [each.version_info for each in answers] == ["1", "2", "3"]
+    assert {each.version for each in world.client.dump()} == {"3"}
     world.close()

@@ -1,13 +1,72 @@
-"""Unit tests of load counters: metrics of backends."""
+"""Unit tests of load counters."""
 
 import math
 
 import pytest
 
-from proxyless.xds.client.codec import MetricStats
-from proxyless.xds.client.load_counters import NAMED_METRICS_MAX, ClusterLoad, LocalityLoad
+from proxyless.xds.client.codec import ClusterStats, LocalityStats, MetricStats
+from proxyless.xds.client.load_counters import (
+    CATEGORIES_MAX,
+    NAMED_METRICS_MAX,
+    ClusterLoad,
+    LocalityLoad,
+)
 
 LOCALITY = ("r", "z", "s")
+
+
+def new_load() -> ClusterLoad:
+    return ClusterLoad("c", "e", 100.0, lambda: None)
+
+
+def test_counts_are_reset_by_a_report_except_those_in_progress() -> None:
+    load = LocalityLoad()
+    load.on_start()
+    load.on_start()
+    load.on_start()
+    load.on_end(True)
+    load.on_end(False)
+    assert load.take(LOCALITY) == LocalityStats("r", "z", "s", 3, 1, 1, 1)
+    assert not load.is_idle
+    assert load.take(LOCALITY) == LocalityStats("r", "z", "s", 0, 0, 0, 1)
+    load.on_end(True)
+    assert load.take(LOCALITY) == LocalityStats("r", "z", "s", 0, 1, 0, 0)
+    assert load.is_idle
+
+
+def test_report_covers_the_time_since_the_last_one() -> None:
+    load = new_load()
+    load.drop("a")
+    load.drop(None)
+    load.locality(LOCALITY).on_start()
+    started = LocalityStats("r", "z", "s", 1, 0, 0, 1)
+    assert load.take(107.5) == ClusterStats("c", "e", (started,), 2, (("a", 1),), 7.5)
+    load.locality(LOCALITY).on_end(True)
+    ended = LocalityStats("r", "z", "s", 0, 1, 0, 0)
+    assert load.take(110.0) == ClusterStats("c", "e", (ended,), 0, (), 2.5)
+    assert load.take(120.0) is None
+
+
+def test_drop_categories_are_bounded() -> None:
+    load = new_load()
+    for number in range(CATEGORIES_MAX + 10):
+        load.drop(f"category {number}")
+    stats = load.take(101.0)
+    assert stats is not None
+    assert len(stats.dropped) == CATEGORIES_MAX
+    assert stats.dropped_total == CATEGORIES_MAX + 10
+
+
+def test_load_is_unused_after_as_many_releases_as_uses() -> None:
+    unused = []
+    load = ClusterLoad("c", "", 0.0, lambda: unused.append(True))
+    load.users = 2
+    load.release()
+    assert not unused
+    load.release()
+    assert unused
+    with pytest.raises(ValueError, match="'c'"):
+        load.release()
 
 
 @pytest.mark.spec("A64-03")

@@ -1,11 +1,17 @@
 """Unit tests of the notification queue."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from proxyless.runtime import VirtualClock
-from proxyless.xds.client.notifications import NotificationQueue, ResourceNotification, Watch
+from proxyless.xds.client.notifications import (
+    ITEMS_PER_TURN,
+    NotificationQueue,
+    ResourceNotification,
+    Watch,
+)
 from tests.worlds.xds_clients import WatchRecorder
 
 
@@ -80,3 +86,20 @@ def _fail() -> None:
 def _expect_failure(run: Callable[[], object]) -> None:
     with pytest.raises(RuntimeError, match="bug"):
         run()
+
+
+def test_queue_runs_many_items_in_several_turns_in_their_order() -> None:
+    clock, order = VirtualClock(), list[int]()
+    queue = NotificationQueue(clock)
+    count = 2 * ITEMS_PER_TURN + 1
+    per_turn: list[int] = []
+    for number in range(count):
+        queue.call(partial(order.append, number))
+    while clock.timers_pending:
+        before = len(order)
+        queue._run()
+        per_turn.append(len(order) - before)
+        if len(order) == count:
+            break
+    assert per_turn == [ITEMS_PER_TURN, ITEMS_PER_TURN, 1]
+    assert order == list(range(count))

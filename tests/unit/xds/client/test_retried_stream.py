@@ -18,6 +18,9 @@ class Owner:
     def on_stream_ready(self) -> None:
         self.events.append("ready")
 
+    def on_stream_writable(self) -> None:
+        self.events.append("writable")
+
     def on_stream_message(self, message: bytes) -> None:
         self.events.append(message)
 
@@ -25,7 +28,7 @@ class Owner:
         self.events.append(("ended", has_answered))
 
 
-class World:
+class RetriedStreamWorld:
     def __init__(self) -> None:
         self.clock = VirtualClock()
         transports = FakeXdsTransports(self.clock)
@@ -38,7 +41,7 @@ class World:
 
 
 def test_stream_is_started_again_after_its_end() -> None:
-    world = World()
+    world = RetriedStreamWorld()
     world.server.streams[-1].end(GONE)
     assert world.owner.events == ["opened", "ready", ("ended", False)]
     assert not world.server.streams[-1].is_open
@@ -51,7 +54,7 @@ def test_stream_is_started_again_after_its_end() -> None:
 
 
 def test_delay_counts_from_the_start_of_the_stream() -> None:
-    world = World()
+    world = RetriedStreamWorld()
     world.clock.advance(0.75)
     world.server.streams[-1].end(GONE)
     world.clock.advance(0.25)
@@ -64,7 +67,7 @@ def test_delay_counts_from_the_start_of_the_stream() -> None:
 
 
 def test_backoff_is_reset_by_an_answer() -> None:
-    world = World()
+    world = RetriedStreamWorld()
     for _ in range(5):
         world.server.streams[-1].end(GONE)
         while not world.server.streams[-1].is_open:
@@ -80,7 +83,7 @@ def test_backoff_is_reset_by_an_answer() -> None:
 
 
 def test_reader_belongs_to_the_stream_it_was_made_for() -> None:
-    world = World()
+    world = RetriedStreamWorld()
     read = world.stream.reader()
     first = world.server.streams[-1]
     first.end(GONE)
@@ -96,7 +99,7 @@ def test_reader_belongs_to_the_stream_it_was_made_for() -> None:
 
 
 def test_stream_is_not_started_again_after_close() -> None:
-    world = World()
+    world = RetriedStreamWorld()
     world.server.streams[-1].end(GONE)
     world.stream.close()
     world.stream.close()

@@ -35,7 +35,7 @@ def test_watcher_is_not_called_inside_a_call() -> None:
 def test_watcher_is_called_once_for_all_updates_of_a_turn() -> None:
     world = start_plain("a")
     count = len(world.events)
-    world.say(*(endpoints("a", f"10.0.0.{number}:80") for number in range(1, 9)))
+    world.publish(*(endpoints("a", f"10.0.0.{number}:80") for number in range(1, 9)))
     assert len(world.events) == count + 1
     [entry] = world.entries("a")
     assert entry.endpoints == endpoints("a", "10.0.0.8:80")
@@ -63,9 +63,9 @@ def test_manager_watches_and_publishes_nothing_after_close() -> None:
 
 def test_dns_name_has_brackets_when_it_is_an_ipv6_address() -> None:
     world = DependencyWorld()
-    world.say(listener(), route_config("a"), dns("a", "::1", 443))
+    world.publish(listener(), route_config("a"), dns("a", "::1", 443))
     assert list(world.dns.resolvers) == ["[::1]:443"]
-    world.dns.answer("[::1]:443", "[::1]:443")
+    world.dns.respond("[::1]:443", "[::1]:443")
     world.settle()
     assert isinstance(world.events[-1], XdsConfig)
 
@@ -73,7 +73,7 @@ def test_dns_name_has_brackets_when_it_is_an_ipv6_address() -> None:
 def test_same_error_is_published_once() -> None:
     world = DependencyWorld()
     for _ in range(3):
-        world.refuse(LDS, SERVICE, unavailable("no server"))
+        world.publish_error(LDS, SERVICE, unavailable("no server"))
     assert world.events == [f'error listener "{SERVICE}": no server (node id "node-1")']
 
 
@@ -90,7 +90,7 @@ def test_held_config_has_subscribed_clusters_only_when_listener_is_lost() -> Non
     lost = held_config(world)
     assert lost.route_config is routes
     assert list(lost.clusters) == ["a"]
-    world.say(endpoints("a", "10.0.0.2:80"))
+    world.publish(endpoints("a", "10.0.0.2:80"))
     assert held_config(world) is not lost
     entry = held_config(world).find("a")
     assert isinstance(entry, ClusterConfig)
@@ -109,7 +109,7 @@ def test_error_is_published_once_when_subscribed_clusters_do_not_change() -> Non
     world.remove(LDS, SERVICE)
     count = len(world.events)
     held = world.watcher.held
-    world.say(cluster("b"), endpoints("b", "10.0.0.9:80"))
+    world.publish(cluster("b"), endpoints("b", "10.0.0.9:80"))
     world.remove(LDS, SERVICE)
     assert (len(world.events), world.watcher.held) == (count, held)
     subscription.release()
@@ -119,7 +119,7 @@ def test_held_config_is_none_when_there_was_no_config() -> None:
     world = DependencyWorld()
     subscription = world.manager.subscribe("a")
     world.remove(LDS, SERVICE)
-    world.say(cluster("a"), endpoints("a", "10.0.0.1:80"))
+    world.publish(cluster("a"), endpoints("a", "10.0.0.1:80"))
     assert world.events == [f'does not exist listener "{SERVICE}"']
     assert world.watcher.held is None
     subscription.release()
@@ -127,16 +127,16 @@ def test_held_config_is_none_when_there_was_no_config() -> None:
 
 def test_wait_is_measured_from_when_each_resource_went_missing() -> None:
     world = start_plain("a")
-    world.say(route_config("a", "b"))
+    world.publish(route_config("a", "b"))
     world.clock.advance(3.0)
     assert waits_s(world) == {'cluster "b"': 3.0}
-    world.say(cluster("b"))
+    world.publish(cluster("b"))
     world.clock.advance(2.0)
-    world.say(endpoints("a", "10.0.0.2:80"))
+    world.publish(endpoints("a", "10.0.0.2:80"))
     assert waits_s(world) == {'endpoints "b" of cluster "b"': 2.0}
-    world.say(endpoints("b", "10.0.0.3:80"))
+    world.publish(endpoints("b", "10.0.0.3:80"))
     assert waits_s(world) == {}
-    world.say(route_config("a", "c"))
+    world.publish(route_config("a", "c"))
     assert waits_s(world) == {'cluster "c"': 0.0}
 
 

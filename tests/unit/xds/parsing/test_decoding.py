@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from proxyless.base import ValidationErrors
 from proxyless.protos import Proto, message_class
 from proxyless.xds.client.api import Decoded
+from proxyless.xds.client.slices import Steps, finish
 from proxyless.xds.error_texts import name_type
 from proxyless.xds.filters import FILTER_FACTORIES, FilterRegistry
 from proxyless.xds.parsing import ListenerType, RouteConfigurationType
@@ -20,11 +21,18 @@ TYPES = (
 )
 
 
-def parse_name(message: Proto, _errors: ValidationErrors) -> str:
+def parse_name(message: Proto, _errors: ValidationErrors) -> Steps[str]:
+    yield from ()
     return f"parsed {message.name}"
 
 
-def reject(_message: Proto, errors: ValidationErrors) -> None:
+def parse_cluster_name(message: Proto, _errors: ValidationErrors) -> Steps[str]:
+    yield from ()
+    return str(message.cluster_name)
+
+
+def reject(_message: Proto, errors: ValidationErrors) -> Steps[None]:
+    yield from ()
     with errors.field("lb_policy"):
         errors.add("unsupported value 9")
 
@@ -34,19 +42,19 @@ def cluster(name: str) -> bytes:
 
 
 def test_decoded_resource_is_the_result_of_the_parser() -> None:
-    decoded = decode_resource(CLUSTER, cluster("a"), parse_name)
+    decoded = finish(decode_resource(CLUSTER, cluster("a"), parse_name))
     assert decoded == Decoded("a", "parsed a")
 
 
 def test_decoded_error_has_the_errors_of_the_parser() -> None:
-    decoded: Decoded[None] = decode_resource(CLUSTER, cluster("payments"), reject)
+    decoded: Decoded[None] = finish(decode_resource(CLUSTER, cluster("payments"), reject))
     assert decoded == Decoded(
         "payments", error='cluster "payments": [field:lb_policy error:unsupported value 9]'
     )
 
 
 def test_resource_without_name_is_an_error() -> None:
-    decoded = decode_resource(CLUSTER, b"", parse_name)
+    decoded = finish(decode_resource(CLUSTER, b"", parse_name))
     assert decoded == Decoded(
         "", error='cluster "": [field:name error:is empty, wanted the resource\'s name]'
     )
@@ -54,8 +62,8 @@ def test_resource_without_name_is_an_error() -> None:
 
 def test_name_is_read_from_the_given_field() -> None:
     serialized = message_class(ASSIGNMENT)(cluster_name="a").SerializeToString()
-    decoded = decode_resource(
-        ASSIGNMENT, serialized, lambda message, _: str(message.cluster_name), "cluster_name"
+    decoded = finish(
+        decode_resource(ASSIGNMENT, serialized, parse_cluster_name, name_field="cluster_name")
     )
     assert decoded == Decoded("a", "a")
 

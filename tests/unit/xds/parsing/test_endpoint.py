@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from proxyless.base import IpAddress
 from proxyless.xds.client.api import Decoded
 from proxyless.xds.parsing.endpoint import EndpointType
-from proxyless.xds.parsing.limits import PRIORITIES_MAX
+from proxyless.xds.parsing.limits import ADDRESSES_MAX, PRIORITIES_MAX
 from proxyless.xds.resources import EndpointInfo, EndpointResource
 from tests.worlds.xds_messages import (
     CONTEXT,
@@ -47,6 +47,17 @@ def test_endpoint_has_all_its_addresses_in_order() -> None:
         IpAddress("::1", 80),
         IpAddress("10.0.0.2", 81),
     )
+
+
+def test_endpoint_with_too_many_addresses_is_an_error() -> None:
+    additional = [socket_address(f"10.1.{n >> 8}.{n & 255}") for n in range(ADDRESSES_MAX)]
+    error = refused_endpoints(locality(lb_endpoint(endpoint={"additional_addresses": additional})))
+    assert error == (
+        "field:endpoints[0].lb_endpoints[0].endpoint error:has 1001 addresses, wanted at most 1000"
+    )
+    additional.pop()
+    endpoint = only_endpoint(lb_endpoint(endpoint={"additional_addresses": additional}))
+    assert len(endpoint.addresses) == ADDRESSES_MAX
 
 
 def test_invalid_additional_address_is_an_error_at_its_index() -> None:

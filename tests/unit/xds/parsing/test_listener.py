@@ -1,10 +1,19 @@
 """Listeners. Rejected filters and routes are tested in tests/spec."""
 
+import pytest
+
+from proxyless.protos import Proto, merging
 from proxyless.xds.filters import FILTER_FACTORIES, FilterRegistry
 from proxyless.xds.filters.router import RouterConfig
 from proxyless.xds.parsing import ListenerType
-from proxyless.xds.resources import HttpConnectionManager, HttpFilter, Listener
+from proxyless.xds.resources import (
+    HttpConnectionManager,
+    HttpFilter,
+    Listener,
+    RouteConfiguration,
+)
 from tests.unit.xds.parsing.messages import (
+    MANAGER,
     MANAGER_PATH,
     ROUTER,
     UNKNOWN,
@@ -97,3 +106,46 @@ def test_inline_routes_rewrite_the_authority_when_the_server_is_trusted() -> Non
         resource = decode_listener(message, trusted=trusted).resource
         assert resource is not None
         assert f"auto_host_rewrite={trusted}" in repr(resource)
+
+
+def large_listener(count: int = 1_000) -> Proto:
+    """A listener whose connection manager is so large that it is parsed in steps."""
+    host = {"name": "h", "domains": ["*"], "routes": [route()] * count}
+    fields = {
+        "http_filters": [{"name": "router", "typed_config": any_of(ROUTER)}],
+        "route_config": {"name": "inline", "virtual_hosts": [host]},
+    }
+    api_listener = any_of(MANAGER, **fields)
+    return make(
+        "envoy.config.listener.v3.Listener",
+        {"name": "api.example", "api_listener": {"api_listener": api_listener}},
+    )
+
+
+def test_large_listener_holds_its_inline_routes() -> None:
+    decoded = decode_listener(large_listener())
+    assert decoded.resource is not None
+    assert decoded.resource.api_listener is not None
+    routes = decoded.resource.api_listener.routes
+    assert isinstance(routes, RouteConfiguration)
+    assert len(routes.virtual_hosts[0].routes) == 1_000
+
+
+def test_large_connection_manager_of_another_type_is_an_error() -> None:
+    message = large_listener()
+    message.api_listener.api_listener.type_url = "host/own.Manager"
+    error = decode_listener(message).error
+    assert "error:is host/own.Manager, wanted envoy.extensions.filters.network" in error
+
+
+def test_large_connection_manager_that_is_cut_is_an_error() -> None:
+    message = large_listener()
+    message.api_listener.api_listener.value = message.api_listener.api_listener.value[:-3]
+    assert "error:cannot be decoded as envoy.extensions" in decode_listener(message).error
+
+
+def test_large_connection_manager_with_too_many_elements_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(merging, "FIELDS_MAX", 900)
+    assert "error:has more than 900 elements]" in decode_listener(large_listener()).error

@@ -5,7 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from proxyless.base import ValidationErrors
+from proxyless.base.validation import ERRORS_MAX
 from proxyless.protos import Proto, message_class
+from proxyless.xds.parsing.limits import PART_WORK_MAX
 from proxyless.xds.parsing.proto_fields import (
     DURATION_NANOS_MAX,
     DURATION_SECONDS_MAX,
@@ -18,9 +20,11 @@ from proxyless.xds.parsing.proto_fields import (
     parse_duration_s,
     parse_extension,
     parse_fraction,
+    parse_list,
     read_denominator,
     read_duration_s,
     read_uint32,
+    spend_work,
     unwrap_any,
 )
 from proxyless.xds.resources.matcher import Fraction
@@ -126,6 +130,48 @@ def test_invalid_regular_expression_is_an_error(errors: ValidationErrors) -> Non
     assert errors.ok
     check_regex("(", errors)
     assert str(errors) == "[error:is not a valid regular expression: missing ): (]"
+
+
+def test_work_of_a_part_is_limited(errors: ValidationErrors) -> None:
+    assert spend_work(PART_WORK_MAX, errors)
+    assert errors.ok
+    assert not spend_work(1, errors)
+    assert str(errors) == (
+        "[error:is too large or has too many elements, wanted less in one place]"
+    )
+    assert errors.take_work() == PART_WORK_MAX + 1
+    assert spend_work(1, errors)
+
+
+def test_list_stops_when_its_work_is_above_the_limit(errors: ValidationErrors) -> None:
+    parsed = parse_list(range(PART_WORK_MAX), None, lambda number, _: number, errors)
+    assert 0 < len(parsed) < PART_WORK_MAX
+    assert errors.count == 1
+
+
+def test_list_stops_after_the_errors_that_are_kept(errors: ValidationErrors) -> None:
+    parse_list(range(1_000), None, lambda _, errors: errors.add("bad"), errors)
+    assert errors.count == ERRORS_MAX + 1
+
+
+def test_values_of_a_struct_are_limited(errors: ValidationErrors) -> None:
+    typed_struct = message_class("xds.type.v3.TypedStruct")(type_url="host/own.Filter")
+    values = typed_struct.value.fields["list"].list_value.values
+    for _ in range(PART_WORK_MAX):
+        values.add(bool_value=True)
+    # Behind the list, so that it is not read.
+    typed_struct.value.fields["other"].number_value = 1
+    any_message = message_class("google.protobuf.Any")()
+    any_message.Pack(typed_struct)
+    unwrap_any(any_message, errors)
+    assert not errors.ok
+    assert errors.work < 2 * PART_WORK_MAX
+
+
+def test_expression_counts_once_while_it_is_cached(errors: ValidationErrors) -> None:
+    for _ in range(3):
+        check_regex("counts once.*", errors)
+    assert 0 < errors.work == errors.regex_work < 100
 
 
 def test_list_above_the_limit_is_an_error(errors: ValidationErrors) -> None:

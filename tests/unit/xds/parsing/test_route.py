@@ -186,7 +186,7 @@ def test_list_above_its_limit_is_an_error(
 
 def test_error_text_is_bounded_when_thousands_of_routes_are_invalid() -> None:
     error = decode_routes(routes(*[{"match": {}}] * 2_000)).error
-    assert error.endswith("; and 1900 more]")
+    assert error.endswith("; and more]")
     assert len(error) < 20_000
 
 

@@ -297,6 +297,14 @@ def test_sni_above_255_characters_is_rejected() -> None:
     )
 
 
+@pytest.mark.parametrize("sni", ["a\0.example", "a\n", "\x1b[2J", "\u202ea"], ids=ascii)
+def test_sni_with_control_characters_is_rejected(sni: str) -> None:
+    path = COMMON.removesuffix(".common_tls_context")
+    assert refused_cluster(with_tls(sni=sni)) == (
+        f"{path}.sni error:is {sni!r}, wanted printable characters"
+    )
+
+
 @pytest.mark.spec("A101-09")
 def test_sni_is_ignored_when_the_guard_is_false() -> None:
     message = with_tls(sni="s" * 256, auto_host_sni=True, auto_sni_san_validation=True)

@@ -2,7 +2,13 @@
 
 import pytest
 
-from proxyless.xds.resources.regex import compile_regex, compile_rewrite
+from proxyless.xds.resources.regex import (
+    RegexCache,
+    compile_regex,
+    compile_rewrite,
+    count_instructions,
+    is_compiled,
+)
 
 
 def test_fullmatch_needs_the_whole_text() -> None:
@@ -17,7 +23,9 @@ def test_fullmatch_needs_the_whole_text() -> None:
         ("(", r"missing \)"),
         (r"(a)\1", r"invalid escape sequence: \\1"),
         ("(?=a)", r"invalid perl operator: \(\?="),
-        ("x" * 100_000, "pattern too large"),
+        ("x" * 100_000, "has 100000 characters, wanted at most 4096"),
+        (r"\pL" * 65, "has 65 Unicode classes, wanted at most 64"),
+        (r"\pL" * 64, "pattern too large"),
         (r"\pL{1000}", "pattern too large"),
     ],
 )
@@ -62,3 +70,44 @@ def test_invalid_substitution_is_rejected(substitution: str, error: str) -> None
 def test_rewrite_with_an_invalid_expression_is_rejected() -> None:
     with pytest.raises(ValueError, match="missing"):
         compile_rewrite("(", "")
+
+
+def test_result_is_compiled_once_and_found_in_the_cache() -> None:
+    source = "/only-in-this-test/.*"
+    assert not is_compiled(source)
+    assert compile_regex(source) is compile_regex(source)
+    assert is_compiled(source)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="missing"):
+            compile_regex("only-in-this-test(")
+    assert is_compiled("only-in-this-test(")
+
+
+def test_cache_evicts_the_least_recently_used_pattern() -> None:
+    cache = RegexCache(patterns_max=2, instructions_max=1_000)
+    for source in ("a", "b"):
+        cache.put(source, ValueError(source))
+    assert isinstance(cache.get("a"), ValueError)
+    cache.put("c", ValueError("c"))
+    assert [source in cache for source in "abc"] == [True, False, True]
+    assert len(cache) == 2
+
+
+def test_cache_is_limited_by_the_size_of_the_programs() -> None:
+    cache = RegexCache(patterns_max=100, instructions_max=1_000)
+    regex = compile_regex("(a|b){100}")
+    size = count_instructions(regex)
+    assert 100 < size < 500
+    for number in range(50):
+        cache.put(str(number), regex)
+    assert cache.instructions <= 1_000
+    assert len(cache) == 1_000 // size
+    cache.put("large", compile_regex("(a|b){1000}"))
+    assert (len(cache), "large" in cache) == (1, True)
+
+
+def test_result_of_the_faster_thread_is_kept() -> None:
+    cache = RegexCache(patterns_max=2, instructions_max=1_000)
+    first = cache.put("a", compile_regex("a"))
+    assert cache.put("a", compile_regex("b")) is first
+    assert cache.instructions == count_instructions(first)

@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives import serialization
 from proxyless.base import Status, StatusCode
 from proxyless.runtime import VirtualClock
 from proxyless.transport import TrustBundles
+from proxyless.transport.tls import CONTEXTS_WITH_KEY_MAX, identity_digest
 from proxyless.xds.bootstrap import CertificateProviderConfig
 from proxyless.xds.bootstrap.bootstrap import REFRESH_INTERVAL_S
 from proxyless.xds.resources import CertificateInstance
@@ -36,7 +37,7 @@ OLD_IDENTITY = OLD.issue(["client"], client=True)
 NEW_IDENTITY = NEW.issue(["client"], client=True)
 
 
-class World:
+class CertificateFilesWorld:
     """Three files, and a file_watcher that reads them."""
 
     def __init__(self, directory: Path, **changes: object) -> None:
@@ -69,9 +70,9 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
+def world(tmp_path: Path) -> CertificateFilesWorld:
     """A world with valid files."""
-    made = World(tmp_path)
+    made = CertificateFilesWorld(tmp_path)
     made.write(OLD.certificate_pem, OLD_IDENTITY)
     return made
 
@@ -86,7 +87,7 @@ def details(found: object) -> str:
 
 
 @pytest.mark.spec("A29-18")
-def test_files_are_read_again_when_the_interval_is_over(world: World) -> None:
+def test_files_are_read_again_when_the_interval_is_over(world: CertificateFilesWorld) -> None:
     assert world.read() == (OLD.certificate_pem, OLD_IDENTITY)
     world.write(NEW.certificate_pem, NEW_IDENTITY)
     world.clock.advance(INTERVAL_S - 0.001)
@@ -95,7 +96,7 @@ def test_files_are_read_again_when_the_interval_is_over(world: World) -> None:
     assert world.read() == (NEW.certificate_pem, NEW_IDENTITY)
 
 
-def test_file_watcher_has_no_timer(world: World) -> None:
+def test_file_watcher_has_no_timer(world: CertificateFilesWorld) -> None:
     world.read()
     assert world.clock.timers_pending == 0
 
@@ -104,7 +105,9 @@ def test_file_watcher_has_no_timer(world: World) -> None:
 @pytest.mark.parametrize(
     "length", [0, 1, 40, len(NEW.certificate_pem) // 2], ids=["nothing", "1", "40", "half"]
 )
-def test_old_roots_stay_in_use_when_the_file_is_half_written(world: World, length: int) -> None:
+def test_old_roots_stay_in_use_when_the_file_is_half_written(
+    world: CertificateFilesWorld, length: int
+) -> None:
     world.read()
     world.clock.advance(INTERVAL_S)
     world.roots.write_bytes(NEW.certificate_pem[:length])
@@ -128,7 +131,7 @@ def test_old_roots_stay_in_use_when_the_file_is_half_written(world: World, lengt
     ids=["other key", "other certificate", "half a certificate", "half a key", "empty"],
 )
 def test_old_identity_stays_in_use_when_key_and_certificate_do_not_match(
-    world: World, certificate: bytes, key: bytes
+    world: CertificateFilesWorld, certificate: bytes, key: bytes
 ) -> None:
     world.read()
     world.clock.advance(INTERVAL_S)
@@ -140,7 +143,7 @@ def test_old_identity_stays_in_use_when_key_and_certificate_do_not_match(
 
 
 @pytest.mark.spec("A29-19")
-def test_old_certificates_stay_in_use_when_files_are_removed(world: World) -> None:
+def test_old_certificates_stay_in_use_when_files_are_removed(world: CertificateFilesWorld) -> None:
     world.read()
     for path in (world.roots, world.certificate, world.key):
         path.unlink()
@@ -149,7 +152,7 @@ def test_old_certificates_stay_in_use_when_files_are_removed(world: World) -> No
 
 
 def test_error_is_logged_once_and_without_the_key(
-    world: World, caplog: pytest.LogCaptureFixture
+    world: CertificateFilesWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.read()
     world.key.write_bytes(NEW_IDENTITY[1])
@@ -165,7 +168,7 @@ def test_error_is_logged_once_and_without_the_key(
 
 
 def test_missing_files_are_read_as_soon_as_they_exist(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = CertificateFilesWorld(tmp_path)
     roots, identity = world.read()
     missing = "cannot be read: No such file or directory"
     assert details(roots) == f"certificate provider 'mesh': file {str(world.roots)!r} {missing}"
@@ -178,12 +181,12 @@ def test_missing_files_are_read_as_soon_as_they_exist(tmp_path: Path) -> None:
     assert world.read() == (OLD.certificate_pem, OLD_IDENTITY)
 
 
-def test_missing_key_file_is_named_in_the_error(world: World) -> None:
+def test_missing_key_file_is_named_in_the_error(world: CertificateFilesWorld) -> None:
     world.key.unlink()
     assert f"file {str(world.key)!r} cannot be read" in details(world.read()[1])
 
 
-def test_encrypted_key_is_rejected_without_a_password_prompt(world: World) -> None:
+def test_encrypted_key_is_rejected_without_a_password_prompt(world: CertificateFilesWorld) -> None:
     key = serialization.load_pem_private_key(OLD_IDENTITY[1], None)
     encrypted = key.private_bytes(
         serialization.Encoding.PEM,
@@ -195,11 +198,11 @@ def test_encrypted_key_is_rejected_without_a_password_prompt(world: World) -> No
 
 
 def test_unconfigured_files_are_an_error(tmp_path: Path) -> None:
-    roots = World(tmp_path, certificate_file=None, private_key_file=None)
+    roots = CertificateFilesWorld(tmp_path, certificate_file=None, private_key_file=None)
     assert details(roots.certificates.identity(MESH)) == (
         "certificate provider 'mesh': has no identity, wanted certificate_file in its config"
     )
-    identity = World(tmp_path, ca_certificate_file=None)
+    identity = CertificateFilesWorld(tmp_path, ca_certificate_file=None)
     assert details(identity.certificates.roots(MESH)) == (
         "certificate provider 'mesh': has no root certificates, "
         "wanted ca_certificate_file in its config"
@@ -209,7 +212,7 @@ def test_unconfigured_files_are_an_error(tmp_path: Path) -> None:
 # SPIFFE trust bundles
 
 
-class SpiffeWorld(World):
+class SpiffeWorld(CertificateFilesWorld):
     """A world with a trust bundle map and the other files."""
 
     def __init__(self, directory: Path, **changes: object) -> None:
@@ -375,14 +378,14 @@ def test_map_is_ignored_when_the_guard_is_false(
 def test_error_of_a_config_has_the_path_of_the_field(
     tmp_path: Path, changes: Mapping[str, object], error: str
 ) -> None:
-    world = World(tmp_path, **changes)
+    world = CertificateFilesWorld(tmp_path, **changes)
     expected = f"certificate provider 'mesh': [{error}]"
     assert details(world.certificates.roots(MESH)) == expected
     assert details(world.certificates.identity(MESH)) == expected
 
 
 def test_files_are_read_every_ten_minutes_by_default(tmp_path: Path) -> None:
-    world = World(tmp_path, refresh_interval=None)
+    world = CertificateFilesWorld(tmp_path, refresh_interval=None)
     world.write(OLD.certificate_pem, OLD_IDENTITY)
     world.read()
     world.write(NEW.certificate_pem, NEW_IDENTITY)
@@ -459,6 +462,51 @@ def test_equal_bootstraps_share_providers_until_the_last_release() -> None:
     store.release(other)
     assert (plugin.closed, len(store)) == (2, 0)
     assert store.acquire(configs()) is not one
+
+
+@pytest.fixture
+def dropped(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The digests of identities that the TLS contexts drop."""
+    found: list[bytes] = []
+    monkeypatch.setattr("proxyless.xds.security.certificates.drop_identity", found.append)
+    return found
+
+
+def test_previous_identity_is_dropped_after_a_rotation(
+    world: CertificateFilesWorld, dropped: list[bytes]
+) -> None:
+    world.read()
+    world.write(NEW.certificate_pem, NEW_IDENTITY)
+    world.read()
+    assert dropped == []
+    world.clock.advance(INTERVAL_S)
+    world.read()
+    assert dropped == [identity_digest(*OLD_IDENTITY)]
+    world.store.release(world.certificates)
+    assert dropped[1:] == [identity_digest(*NEW_IDENTITY)]
+
+
+def test_text_of_an_exception_of_a_provider_is_only_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_self: CountingProvider, _name: str) -> Identity:
+        raise LookupError("password is secret")
+
+    monkeypatch.setattr(CountingProvider, "identity", fail)
+    monkeypatch.setattr(CountingProvider, "roots", fail)
+    certificates = CertificateStore(VirtualClock(), [CountingPlugin()]).acquire(configs())
+    text = "raised LookupError (its text is logged by proxyless.xds.certificates at DEBUG)"
+    with caplog.at_level("DEBUG", "proxyless.xds.certificates"):
+        for found in (certificates.identity(MESH), certificates.roots(MESH)):
+            assert details(found) == f"certificate provider 'mesh': {text}"
+    assert caplog.messages == ["mesh: LookupError: password is secret"] * 2
+
+
+def test_identities_of_many_names_are_bounded(dropped: list[bytes]) -> None:
+    certificates = CertificateStore(VirtualClock(), [CountingPlugin()]).acquire(configs())
+    for number in range(100):
+        certificates.identity(CertificateInstance("mesh", str(number)))
+    assert len(dropped) == 100 - CONTEXTS_WITH_KEY_MAX
 
 
 def test_unused_providers_are_not_created() -> None:

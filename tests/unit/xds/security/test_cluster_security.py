@@ -253,7 +253,7 @@ def test_sni_is_checked_instead_of_matchers_when_it_was_sent() -> None:
     assert choose_check(tls, "") == SanCheck(matchers)
 
 
-class World:
+class ClusterSecurityWorld:
     """The security of a channel, one cluster, and a certificate store."""
 
     def __init__(self) -> None:
@@ -274,13 +274,13 @@ class World:
 
 
 def test_endpoint_without_a_cluster_has_no_security() -> None:
-    world = World()
+    world = ClusterSecurityWorld()
     assert world.security.choose(EMPTY_ATTRIBUTES) is None
     assert len(world.store) == 0
 
 
 def test_fallback_is_used_when_a_cluster_has_no_tls() -> None:
-    assert World().secure(None) is None
+    assert ClusterSecurityWorld().secure(None) is None
 
 
 def test_client_tls_has_all_settings_of_the_cluster() -> None:
@@ -291,7 +291,7 @@ def test_client_tls_has_all_settings_of_the_cluster() -> None:
         sni="b",
         auto_host_sni=True,
     )
-    assert World().secure(tls, "c:1") == ClientTls(
+    assert ClusterSecurityWorld().secure(tls, "c:1") == ClientTls(
         root_certificates=b"roots1",
         certificate_chain=b"chain1",
         private_key=b"key1",
@@ -303,12 +303,35 @@ def test_client_tls_has_all_settings_of_the_cluster() -> None:
 
 def test_client_tls_uses_system_roots_when_there_is_no_provider() -> None:
     """There is no SNI: the host of the target is not the server's name."""
-    assert World().secure(UpstreamTls(ca=None)) == ClientTls(server_name="", is_name_checked=False)
+    assert ClusterSecurityWorld().secure(UpstreamTls(ca=None)) == ClientTls(
+        server_name="", is_name_checked=False
+    )
+
+
+def test_system_roots_without_a_check_of_names_are_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = ClusterSecurityWorld()
+    world.cluster = ClusterTls(PROVIDERS, "orders\n")
+    matchers = (StringMatcher("exact", "a"),)
+    for tls in (
+        UpstreamTls(ca=None, san_matchers=matchers),
+        UpstreamTls(ca=MESH),
+        UpstreamTls(ca=None, sni="a", auto_sni_san_validation=True),
+    ):
+        world.secure(tls)
+    assert caplog.messages == []
+    for _ in range(3):
+        world.secure(UpstreamTls(ca=None))
+    text = "accepts every server with a certificate of a public authority"
+    assert caplog.messages == [
+        rf'cluster "orders\n": system_root_certs without a check of names {text}'
+    ]
 
 
 @pytest.mark.spec("A87-06")
 def test_trust_bundles_replace_roots() -> None:
-    world = World()
+    world = ClusterSecurityWorld()
     world.fixed.bundles = TrustBundles.of(b"map", {"a.example": frozenset({b"root"})})
     matchers = (StringMatcher("exact", "spiffe://a.example/orders"),)
     assert world.secure(UpstreamTls(ca=MESH, san_matchers=matchers)) == ClientTls(
@@ -326,7 +349,7 @@ def test_authority_is_sent_when_there_is_no_sni_and_the_switch_is_true(
 ) -> None:
     """ "This value however will not be used for SAN verification" - A101."""
     monkeypatch.setenv(AUTHORITY_AS_SNI, "true")
-    world = World()
+    world = ClusterSecurityWorld()
     nameless = UpstreamTls(ca=MESH, auto_sni_san_validation=True)
     named = UpstreamTls(ca=MESH, sni="a.example", auto_sni_san_validation=True)
     # None: the transport sends the host of the channel's authority.
@@ -352,11 +375,11 @@ def test_fallback_is_not_used_when_a_provider_fails(
     tls: UpstreamTls,
 ) -> None:
     text = "certificate provider 'none': nothing yet"
-    assert World().secure(tls) == Status(StatusCode.UNAVAILABLE, text)
+    assert ClusterSecurityWorld().secure(tls) == Status(StatusCode.UNAVAILABLE, text)
 
 
 def test_tls_follows_changes_of_config_and_certificates() -> None:
-    world = World()
+    world = ClusterSecurityWorld()
     source = world.security.choose(world.attributes)
     assert source is not None
     assert source.current() is None
@@ -373,7 +396,7 @@ def test_tls_follows_changes_of_config_and_certificates() -> None:
 
 
 def test_channels_of_one_bootstrap_share_connections_and_providers() -> None:
-    world = World()
+    world = ClusterSecurityWorld()
     other = XdsSecurity(lambda: world.store)
     one, same = (each.choose(world.attributes) for each in (world.security, other))
     assert one == same
@@ -397,7 +420,7 @@ def test_channels_of_one_bootstrap_share_connections_and_providers() -> None:
 
 
 def test_providers_are_replaced_when_the_bootstrap_changes() -> None:
-    world = World()
+    world = ClusterSecurityWorld()
     world.secure(UpstreamTls(ca=MESH))
     world.cluster = ClusterTls({})
     text = "certificate provider 'mesh' is not in the bootstrap"

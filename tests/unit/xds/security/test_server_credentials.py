@@ -11,6 +11,7 @@ import pytest
 
 from proxyless.base import Metadata, Status, StatusCode
 from proxyless.transport import ClientTls
+from proxyless.transport.tls import identity_digest
 from proxyless.xds.bootstrap import ChannelCreds, TlsConfig
 from proxyless.xds.security.server_credentials import (
     FILE_BYTES_MAX,
@@ -49,6 +50,20 @@ def test_certificates_are_read_from_the_files_for_each_connection(tmp_path: Path
             certificate_chain=b"cert" + version,
             private_key=b"key" + version,
         )
+
+
+def test_previous_identity_is_dropped_after_a_rotation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dropped: list[bytes] = []
+    monkeypatch.setattr("proxyless.xds.security.server_credentials.drop_identity", dropped.append)
+    paths = [tmp_path / name for name in ("ca", "cert", "key")]
+    creds = ChannelCreds("tls", TlsConfig(*map(str, paths)))  # type: ignore[arg-type]
+    for content in (b"1", b"1", b"2"):
+        for path in paths:
+            path.write_bytes(content)
+        read_tls(creds)
+    assert dropped == [identity_digest(b"1", b"1")]
 
 
 def test_unusable_file_is_named_in_the_error(tmp_path: Path) -> None:
@@ -127,7 +142,9 @@ async def test_error_of_google_auth_is_a_status(tokens: Tokens) -> None:
     tokens.error = RuntimeError("no metadata server")
     found = await request_google_metadata(GoogleTokens())
     assert found == Status(
-        StatusCode.UNAVAILABLE, "google_default credentials: RuntimeError: no metadata server"
+        StatusCode.UNAVAILABLE,
+        "google_default credentials: RuntimeError (its text is logged by"
+        " proxyless.xds.certificates at DEBUG)",
     )
 
 

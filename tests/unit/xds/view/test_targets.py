@@ -15,7 +15,8 @@ def test_each_client_is_dumped_with_its_scope_and_node() -> None:
     for target in ("xds:///a", "xds:///b"):
         clients.acquire(world.bootstrap, target)
     node = world.bootstrap.node
-    assert list(dump_clients(clients)) == [("xds:///a", node, []), ("xds:///b", node, [])]
+    dumps = [(scope, its_node, list(found)) for scope, its_node, found in dump_clients(clients)]
+    assert dumps == [("xds:///a", node, []), ("xds:///b", node, [])]
     clients.close()
 
 

@@ -6,10 +6,10 @@ import pytest
 
 from proxyless.base import Status, StatusCode
 from proxyless.lb import QUEUE_PICKER, Fail, FailPicker
+from proxyless.testing import ANY_RPC
 from proxyless.xds.config import ClusterConfig
 from proxyless.xds.lb.cds.policy import FailureNotePicker, aggregate_policies, leaf_policies
 from tests.worlds.meshes import MeshWorld
-from tests.worlds.policies import ANY_RPC
 from tests.worlds.xds_dependencies import CDS
 from tests.worlds.xds_resources import (
     ROUND_ROBIN,
@@ -78,7 +78,7 @@ def test_failure_of_cluster_is_logged_once_with_the_text_of_its_rpcs(
     caplog.clear()
     for _ in range(3):
         world.remove(CDS, "a")
-        world.say(route_config("a"))
+        world.publish(route_config("a"))
     _, observer = world.call()
     world.settle()
     assert [each.getMessage() for each in caplog.records] == [observer.status.details]
